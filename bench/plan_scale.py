@@ -16,12 +16,12 @@ from everstep_common import reports
 from everstep_common.reports import Phase
 from everstep_controller.core import events
 from everstep_controller.core.core import Core
-from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.messages import VaultReport
 from everstep_controller.core.vault.recovery_step import Question, choose_step
 from everstep_controller.journal.codec import decode_event
-from everstep_controller.vault_service import VaultService
+from everstep_controller.runtime.vault_service import VaultService
 
 STEPS_KEPT = (10, 11)
 

@@ -17,7 +17,7 @@ from table import Row, row
 
 from everstep_common import reports
 from everstep_common.reports import Phase
-from everstep_controller.api import to_agent
+from everstep_controller.api.fleet import to_agent
 from everstep_controller.core import events
 from everstep_controller.core.actions import Action, ChooseRecoveryStep, StartGeneration
 from everstep_controller.core.events import RecoveryStepChosen
@@ -25,11 +25,11 @@ from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import VaultReport
+from everstep_controller.core.vault.recovery_step import group_sources
 from everstep_controller.core.vault.replication import replica_targets
-from everstep_controller.core.vault.sources import group_sources
-from everstep_controller.cycle_collector import look_seldom
 from everstep_controller.journal.codec import encode, encode_actions
-from everstep_controller.vault_service import VaultService
+from everstep_controller.main import collect_garbage_seldom
+from everstep_controller.runtime.vault_service import VaultService
 
 # One spare a rack of 32 nodes, and so many racks that 2,048 nodes take part.
 _RACK, _NODES, _MEMBERS = 32, 2114, 2048
@@ -195,7 +195,7 @@ def _messages(job: JobRecord, starts: Sequence[StartGeneration]) -> list[bytes]:
 
 def whole_rows(repeats: int, *, profiled: bool) -> Iterator[Row]:
     """Yield what the recoveries cost, and print where the time went if asked to."""
-    look_seldom()  # as the daemon does
+    collect_garbage_seldom()  # as the daemon does
     whole = formed()
     whole.profiled = profiled
     for repeat in range(repeats):

@@ -14,11 +14,11 @@ from processes import free_port
 from vault_nodes import RANK_PATH
 from vault_peers import python
 
-from everstep_cli.admin import AdminError
-from everstep_cli.connection import Connection
-from everstep_cli.demo.janitor import kill as kill_surely
-from everstep_cli.demo.processes import Child, Household
-from everstep_cli.grpc_admin import GrpcAdmin, connect
+from everstep_cli.client.admin import AdminError
+from everstep_cli.client.connection import Connection
+from everstep_cli.client.grpc_admin import GrpcAdmin, connect
+from everstep_cli.demo.processes import Child, OwnedProcesses
+from everstep_cli.demo.reaper import kill as kill_surely
 from everstep_proto.generated import admin_pb2
 
 JOB = "bench"
@@ -69,7 +69,7 @@ class Fleet:
     """A running cluster on loopback, in one folder."""
 
     folder: Path
-    household: Household
+    owned: OwnedProcesses
     shape: Shape
     port: int = field(default_factory=free_port)
     controller: Child | None = None
@@ -98,7 +98,7 @@ class Fleet:
         """Start the controller, on its journal if it has one."""
         command = [sys.executable, "-m", "everstep_controller.main"]
         command += ["--config", str(self.folder / "controller.toml")]
-        self.controller = self.household.start("controller", command, plain_environment())
+        self.controller = self.owned.start("controller", command, plain_environment())
 
     def kill_controller(self) -> None:
         """SIGKILL the controller and see it go."""
@@ -108,7 +108,7 @@ class Fleet:
 
     def kill_node(self, name: str) -> None:
         """SIGKILL all of a node at once: agent, launcher, ranks and what they started."""
-        for process in self.household.below(self.agents[name], self.launchers[name]):
+        for process in self.owned.below(self.agents[name], self.launchers[name]):
             kill_surely(process)
 
     def until_warm(self) -> None:
@@ -133,13 +133,13 @@ class Fleet:
     def node_of(self, pid: int) -> str:
         """Return the node on which a process runs."""
         for name, launcher in self.launchers.items():
-            if any(process.pid == pid for process in self.household.below(launcher)):
+            if any(process.pid == pid for process in self.owned.below(launcher)):
                 return name
         raise SystemExit(f"process {pid} is below no launcher")
 
     def until(self, what: str, patience_s: float, so: Callable[[], bool]) -> None:
         """Return when it is so. Raises SystemExit after a while."""
-        until(self.household, what, patience_s, so)
+        until(self.owned, what, patience_s, so)
 
     def _healthy(self) -> bool:
         try:
@@ -164,41 +164,41 @@ class Fleet:
         with Path(command[-1]).open("a") as config:
             config.write('bulk_host = "127.0.0.1"\n')
         line = [str(word) for word in command]
-        self.agents[name] = self.household.start(f"{name}-agent", line, plain_environment())
+        self.agents[name] = self.owned.start(f"{name}-agent", line, plain_environment())
 
     def _launch(self, name: str) -> None:
         line = self.shape.launcher(self.folder / "token", self._socket(name))
         line += [self.steps_folder, "everstep", str(STEPS)]
         environ = plain_environment() | {"PYTHONPATH": RANK_PATH}
         words = [str(word) for word in line]
-        self.launchers[name] = self.household.start(f"{name}-launcher", words, environ)
+        self.launchers[name] = self.owned.start(f"{name}-launcher", words, environ)
 
     def _socket(self, name: str) -> Path:
         return self.folder / name / "run" / "agent.sock"
 
 
-def until(household: Household, what: str, patience_s: float, so: Callable[[], bool]) -> None:
+def until(owned: OwnedProcesses, what: str, patience_s: float, so: Callable[[], bool]) -> None:
     """Return when it is so. Raises SystemExit after a while, with what was printed."""
     deadline = time.monotonic() + patience_s
     while not so():
-        look_around(household)
+        look_around(owned)
         if time.monotonic() > deadline:
-            ends = "\n".join(f"{c.name}: {c.last_lines(5)}" for c in household.children)
+            ends = "\n".join(f"{c.name}: {c.last_lines(5)}" for c in owned.children)
             raise SystemExit(f"{what}: not within {patience_s:g} s\n{ends}")
         time.sleep(_LOOK_S)
 
 
-def look_around(household: Household) -> None:
+def look_around(owned: OwnedProcesses) -> None:
     """Write down what runs, and give each session of it the priority of this process.
 
     Linux shares processors between sessions first (sched(7), autogroups): torchrun's ranks have one
     each, others' share one, and ``nice`` counts only inside of each. On a machine that does other
     things as well, ``nice -n -20`` and this make all launchers equal.
     """
-    household.look_around()
+    owned.record_descendants()
     priority = os.getpriority(os.PRIO_PROCESS, 0)
     if priority:
-        for process in household.below(*household.children):
+        for process in owned.below(*owned.children):
             with suppress(OSError):
                 Path(f"/proc/{process.pid}/autogroup").write_text(str(priority))
 

@@ -15,8 +15,8 @@ from recovery_fleet import SCRIPT, STEPS, Fleet, Shape, look_around, plain_envir
 from recovery_marks import RankLog, Recovery, common_step, read_logs, recovery
 from recovery_peers import Peer
 
-from everstep_cli.admin import AdminError
-from everstep_cli.demo.processes import Child, Household
+from everstep_cli.client.admin import AdminError
+from everstep_cli.demo.processes import Child, OwnedProcesses
 
 # A peer that has not come back by then is not waited for.
 BOUND_S = 90.0
@@ -53,7 +53,7 @@ def tell(name: str, outcome: Outcome) -> Outcome:
 class Watched:
     """Processes, and what their ranks write down."""
 
-    household: Household
+    owned: OwnedProcesses
     steps: Path
     ranks: int
 
@@ -63,7 +63,7 @@ class Watched:
 
     def until_stepping(self) -> None:
         """Return when the job has made so many steps that it is in its stride."""
-        until(self.household, "first steps", _START_S, self._stepping)
+        until(self.owned, "first steps", _START_S, self._stepping)
 
     def _stepping(self) -> bool:
         return common_step(self.logs(), self.ranks) >= _STEPS_BEFORE
@@ -77,7 +77,7 @@ class Watched:
         deadline = time.monotonic() + BOUND_S
         why_not = ""
         while not why_not:
-            look_around(self.household)
+            look_around(self.owned)
             found = recovery(self.logs(), self.ranks, fault_ns)
             if found is not None:
                 return found, ""
@@ -101,11 +101,11 @@ def kill(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def household(base: Path | None = None) -> Iterator[tuple[Household, Path]]:
+def owned(base: Path | None = None) -> Iterator[tuple[OwnedProcesses, Path]]:
     """Yield a folder and who starts processes in it; both end, even if this process is killed."""
     # A short path: the name of a socket in it has 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="es", dir=base))
-    home = Household(folder, keep=False)
+    home = OwnedProcesses(folder, keep=False)
     try:
         yield home, folder
     finally:
@@ -115,7 +115,7 @@ def household(base: Path | None = None) -> Iterator[tuple[Household, Path]]:
 @contextlib.contextmanager
 def everstep_job(shape: Shape) -> Iterator[tuple[Fleet, Watched]]:
     """Yield a job under Everstep that is making steps."""
-    with household() as (home, folder):
+    with owned() as (home, folder):
         fleet = Fleet(folder, home, shape)
         fleet.start()
         watched = Watched(home, fleet.steps_folder, shape.ranks)
@@ -155,7 +155,7 @@ def _over(fleet: Fleet) -> bool:
 
 def peer_outcome(peer: Peer, processes: int) -> Outcome:
     """Return what a killed rank costs under a peer."""
-    with household(_SHARED_MEMORY) as (home, folder):
+    with owned(_SHARED_MEMORY) as (home, folder):
         _start_master(home, peer)
         steps = folder / "steps"
         steps.mkdir()
@@ -167,7 +167,7 @@ def peer_outcome(peer: Peer, processes: int) -> Outcome:
         return tell(peer.name, Outcome(found, why_not))
 
 
-def _start_master(home: Household, peer: Peer) -> None:
+def _start_master(home: OwnedProcesses, peer: Peer) -> None:
     if peer.master:
         home.start("master", peer.master, plain_environment())
         until(home, "the master", 30.0, lambda: _answers(peer.master_port))

@@ -8,7 +8,7 @@ from everstep_common import reports
 from everstep_common.lessons import Lesson
 from everstep_controller.core import events
 from everstep_controller.core.core import Core
-from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.model.node import Origin
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.journal.codec import encode, kind_of

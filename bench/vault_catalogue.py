@@ -19,19 +19,18 @@ from vault_commit import JOB, RANKS, STEPS, TOGETHER, Steps, moments, report
 
 from everstep_agent.vault_reports import VaultReports
 from everstep_common.lessons import Lesson
-from everstep_controller.api.vault_reports import changed, vault_report
+from everstep_controller.api.fleet.vault_reports import changed, vault_report
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import Event
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
-from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Directive
-from everstep_controller.core.vault.recovery_step import Question, choose_step
+from everstep_controller.core.vault.recovery_step import Question, choose_step, group_sources
 from everstep_controller.core.vault.snapshot_table import snapshot_steps, snapshot_table
-from everstep_controller.core.vault.sources import group_sources
-from everstep_controller.vault_service import VaultService
+from everstep_controller.runtime.vault_service import VaultService
 from everstep_proto.generated import fleet_pb2
 
 # How often each rank commits.

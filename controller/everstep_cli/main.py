@@ -1,4 +1,4 @@
-"""Entry point of `everstep`: puts the parts together, and turns every outcome into an exit code."""
+"""Entry point of `everstep`: the group of its commands, and an exit code for every outcome."""
 
 import os
 import sys
@@ -9,10 +9,53 @@ from typing import TextIO
 import click
 from rich.console import Console
 
-from everstep_cli.cli import everstep
-from everstep_cli.completion import PROGRAM, VARIABLE
-from everstep_cli.grpc_admin import connect
-from everstep_cli.session import AdminSession
+from everstep_cli.client.grpc_admin import connect
+from everstep_cli.commands.completion import PROGRAM, VARIABLE, completion
+from everstep_cli.commands.demo import demo, run
+from everstep_cli.commands.inject import inject
+from everstep_cli.commands.jobs import ettr, job, jobs, snapshots
+from everstep_cli.commands.maintenance import maintenance
+from everstep_cli.commands.nodes import events, findings, incidents, node, nodes, why
+from everstep_cli.commands.operate import drain, isolate, pause, release, resume
+from everstep_cli.commands.session import AdminSession
+from everstep_cli.commands.version import version
+
+
+class _InOrder(click.Group):
+    """A group that lists its commands in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"]})
+def everstep() -> None:
+    r"""Keep training jobs stepping through every failure, and account for every second lost.
+
+    \b
+    First steps:
+      everstep demo                      the whole loop on this machine, in a minute
+      everstep nodes                     what the controller knows of every node
+      everstep why NAME                  why a node or job is in its state
+      everstep snapshots JOB             what a job would go back to, and where that is
+      everstep ettr JOB                  where the time of a job went
+
+    Every command takes --json and --controller HOST:PORT (or EVERSTEP_CONTROLLER), and ends with
+    0 when it was done, 1 when the controller could not be asked or said no, 2 when the command line
+    was wrong or a name is unknown.
+    """
+
+
+for _command in (
+    demo, nodes, node, why, findings, incidents, events, jobs, job, snapshots, ettr,
+    drain, maintenance, isolate, release, pause, resume, inject, run, version, completion,
+):  # fmt: skip
+    everstep.add_command(_command)
+
+# A raw docstring has two characters where click looks for the one that keeps lines as they are.
+for _shown in (everstep, *everstep.commands.values(), *maintenance.commands.values()):
+    _shown.help = (_shown.help or "").replace(r"\b", "\b")
+
 
 # As shells count: 128 + SIGINT.
 _INTERRUPTED = 130
@@ -21,10 +64,10 @@ _INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns its exit code: 0 done, 1 not done, 2 wrong command line."""
     session = AdminSession(connect, screen(), time.time_ns)
-    return run(session, sys.argv[1:] if arguments is None else arguments)
+    return run_command(session, sys.argv[1:] if arguments is None else arguments)
 
 
-def run(session: AdminSession, arguments: Sequence[str]) -> int:
+def run_command(session: AdminSession, arguments: Sequence[str]) -> int:
     """Run one command with what it needs given."""
     try:
         code = everstep.main(

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from everstep_common.judging.condition import Condition
-from everstep_controller import own_findings
 from everstep_controller.core import controller
 from everstep_controller.core.fleet import rejected_records
 from everstep_controller.core.nodes import health, isolation
 from everstep_controller.core.planned import forecast
 from everstep_controller.core.recovery import blame
 from everstep_controller.judging.judges import JUDGES
+from everstep_controller.runtime import controller_findings
 
 # Titles of docs/signals.md.
 GROUPS: Mapping[str, tuple[Condition, ...]] = MappingProxyType(
@@ -20,7 +20,7 @@ GROUPS: Mapping[str, tuple[Condition, ...]] = MappingProxyType(
         ),
         "Nodes, by what happened on them": (health.CHECK_FAILED, blame.RANKS_DIE),
         "The controller itself": (
-            *own_findings.CONDITIONS,
+            *controller_findings.CONDITIONS,
             controller.EVENT_REJECTED,
             rejected_records.RECORD_REJECTED,
             forecast.MAINTENANCE_INTERRUPTS,

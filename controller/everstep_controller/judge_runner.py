@@ -8,14 +8,14 @@ from types import MappingProxyType
 
 import numpy as np
 
-from everstep_controller.api.sessions import Session, Sessions
+from everstep_controller.api.fleet.sessions import Session, Sessions
 from everstep_controller.core.model.node import FindingOwner, NodeRecord, NodeState
 from everstep_controller.core.model.state import CONTROLLER
 from everstep_controller.judging.evaluator import Evaluator, Verdict
 from everstep_controller.judging.judge import Judge, Ruling
 from everstep_controller.judging.view import FleetView
-from everstep_controller.runtime import Runtime
-from everstep_controller.samples import SampleRing
+from everstep_controller.runtime.runtime import Runtime
+from everstep_controller.telemetry.samples import SampleRing
 
 logger = logging.getLogger(__name__)
 

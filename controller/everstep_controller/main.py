@@ -1,7 +1,8 @@
-"""everstep-controller: arguments, the journal's lock, and a run until it is told to stop."""
+"""Entry point of everstep-controller: arguments, the journal's lock, a run until told to stop."""
 
 import argparse
 import asyncio
+import gc
 import getpass
 import logging
 import os
@@ -19,11 +20,10 @@ from everstep_controller import replay
 from everstep_controller.api.server import ListenError
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.core import Core
-from everstep_controller.cycle_collector import look_seldom
 from everstep_controller.journal.codec import UnreadableError
 from everstep_controller.journal.group_commit import JournalFull
-from everstep_controller.journal.lock import JournalLock, JournalLockedError
 from everstep_controller.journal.schema import SchemaError
+from everstep_controller.journal.store import JournalLock, JournalLockedError
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.service import Controller, Options
 
@@ -31,6 +31,8 @@ logger = logging.getLogger("everstep_controller")
 
 _DEFAULT_CONFIG = Path("/etc/everstep/controller.toml")
 _COMMANDS = ("replay", "recover")
+# Objects made and not dropped between two passes over the young ones: more than a plan makes.
+_YOUNG_OBJECTS_MAX = 100_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,7 +117,7 @@ async def _run(config: ControllerConfig, recover_by: str) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    look_seldom()
+    collect_garbage_seldom()
     controller = Controller(config, Options(Core, recover_by, judges=JUDGES))
     await controller.start()
     logger.info(
@@ -140,6 +142,16 @@ async def _watchdog() -> None:
     while interval_s is not None:
         notify("WATCHDOG=1")
         await asyncio.sleep(interval_s)
+
+
+def collect_garbage_seldom() -> None:
+    """Have Python's garbage collector run after so many objects more.
+
+    Nearly all that the controller drops goes at once, by its count of references. A pass over all
+    that lives takes 0.1 s in a fleet of 2,000 nodes, longer than the plan of its largest job. That
+    plan makes 40,000 objects, and by Python's own thresholds (700, 10, 10) would pay for the pass.
+    """
+    gc.set_threshold(_YOUNG_OBJECTS_MAX, 10, 10)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_controller.fold import CoreFactory
 from everstep_controller.journal.codec import (
     UnreadableError,
     decode_actions,
@@ -13,6 +12,7 @@ from everstep_controller.journal.codec import (
     encode,
 )
 from everstep_controller.journal.store import JournalStore
+from everstep_controller.runtime.fold import CoreFactory
 
 
 @dataclass(frozen=True, slots=True)

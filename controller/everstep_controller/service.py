@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_common.version import VERSION
-from everstep_controller.api.admin_servicer import AdminServicer
-from everstep_controller.api.fleet_servicer import FleetServicer
+from everstep_controller.action_executor import Follower, Hands, Outward, SessionLink, VaultLink
+from everstep_controller.api.admin.queries import Console, ConsoleParts
+from everstep_controller.api.admin.servicer import AdminServicer
+from everstep_controller.api.fleet.agent_streams import Fleet, FleetParts
+from everstep_controller.api.fleet.servicer import FleetServicer
+from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.api.server import make_server
-from everstep_controller.api.sessions import Sessions
 from everstep_controller.config import ControllerConfig
-from everstep_controller.console import Console, ConsoleParts
-from everstep_controller.controller_clock import ControllerClock
 from everstep_controller.core.events import (
     ControllerStarted,
     DriverReported,
@@ -26,23 +27,21 @@ from everstep_controller.core.model.isolation import DriverRecord, Hold
 from everstep_controller.core.model.state import State
 from everstep_controller.drivers.table import configured_drivers
 from everstep_controller.drivers.worker import CoreLink, DriverWorkers
-from everstep_controller.fleet import Fleet, FleetParts
-from everstep_controller.fold import CoreFactory, Fold
-from everstep_controller.intake import Intake
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.judge_runner import JudgeRunner
 from everstep_controller.judging.judge import Judge
-from everstep_controller.kernel_messages import KernelMessages
-from everstep_controller.metrics import ControllerCollector, Counts, MetricsServer
-from everstep_controller.outward import Follower, Hands, Outward, SessionLink, VaultLink
-from everstep_controller.own_findings import ShellTrouble
-from everstep_controller.runtime import Journaling, Runtime
-from everstep_controller.samples import SampleRing
-from everstep_controller.schedule import Chores, make_scheduler
-from everstep_controller.timers import Timers
-from everstep_controller.upkeep import Retention, Upkeep
-from everstep_controller.vault_service import VaultService
+from everstep_controller.metrics.collector import ControllerCollector, Counts, MetricsServer
+from everstep_controller.records.intake import Intake
+from everstep_controller.runtime.clock import ControllerClock
+from everstep_controller.runtime.controller_findings import ShellTrouble
+from everstep_controller.runtime.fold import CoreFactory, Fold
+from everstep_controller.runtime.housekeeping import Chores, Retention, Upkeep, make_scheduler
+from everstep_controller.runtime.runtime import Journaling, Runtime
+from everstep_controller.runtime.timers import Timers
+from everstep_controller.runtime.vault_service import VaultService
+from everstep_controller.telemetry.kernel_messages import KernelMessages
+from everstep_controller.telemetry.samples import SampleRing
 
 logger = logging.getLogger(__name__)
 

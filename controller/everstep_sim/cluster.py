@@ -12,8 +12,8 @@ from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.reports import Storage
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.model.facts import Origin
 from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.settings import Settings
 from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import JOB, SimulatedFleet

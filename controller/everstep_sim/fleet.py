@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from everstep_controller.core import events
-from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.model.node import Origin
 from everstep_sim.controller import SimulatedController
 from everstep_sim.node import SimulatedNode
 from everstep_sim.timeline import VirtualTime

@@ -6,7 +6,7 @@ from functools import partial
 from everstep_common import reports
 from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
-from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.model.node import Origin
 from everstep_controller.core.vault.copies import Copy
 from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.node import SLOTS, SimulatedNode

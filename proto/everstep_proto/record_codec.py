@@ -1,8 +1,8 @@
 """Record codec: records to protobuf messages and back, by the names of their fields.
 
 A codec is compiled once for each pair of types, into one function each way that reads the fields
-one after the other, as somebody would write it by hand; a bound that the wire cannot exceed is not
-asked for. What a field is on the wire:
+one after the other, as somebody would write it by hand: bounds are comparisons in it, and one that
+the wire cannot exceed is not asked for. What a field is on the wire:
 
     int, bool, str, bytes      the same; the bounds of the record hold beyond those of the wire
     ``X | None``               a field with presence
@@ -13,10 +13,11 @@ asked for. What a field is on the wire:
     ``dict[str, str]``         map
 """
 
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from typing import Any
@@ -25,7 +26,17 @@ from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from everstep_common.bounds import Bound, Digest, Integer, MisfitError, Reader, Text, bound_of
+from everstep_common.bounds import (
+    Bound,
+    Digest,
+    Integer,
+    Items,
+    MisfitError,
+    Name,
+    Reader,
+    Text,
+    bound_of,
+)
 
 R = typing.TypeVar("R")
 M = typing.TypeVar("M", bound=Message)
@@ -53,16 +64,33 @@ def from_wire(kind: type[R], wire: Message) -> R:
 
 @cache
 def encoder_of(kind: type, message: type) -> Callable[[object], Any]:
-    """Return what makes a message of a record; it raises WireError."""
-    make = _encoder(kind, message)
+    """Return what makes a message of a record, or of one of a derived kind; raises WireError."""
+    given, known = _given(kind, message)
+    known["_message"] = message
+    made = ", ".join(f"{name}={value}" for name, value in given.items())
+    return _told_encoder(kind, f"_message({made})", known)
 
-    def encode(record: object) -> object:
-        try:
-            return make(record)
-        except (ValueError, TypeError, AttributeError) as error:
-            raise WireError(f"{kind.__name__}: {error}") from error
 
-    return encode
+@cache
+def body_encoder_of(kind: type, message: type) -> Callable[[object], Any]:
+    """Return what makes of a record the value that the constructor of a message around it takes.
+
+    That is a dictionary, for a message that is put into another one is copied. Raises WireError.
+    """
+    if not _is_seen(kind):
+        return encoder_of(kind, message)
+    given, known = _given(kind, message)
+    return _told_encoder(kind, _dictionary(given), known)
+
+
+def _told_encoder(kind: type, made: str, known: dict[str, object]) -> Callable[[object], Any]:
+    known |= {"_unfit": lambda error: WireError(f"{kind.__name__}: {error}")}
+    lines = [
+        f"try: return {made}",
+        "except (ValueError, TypeError, AttributeError) as _error:",
+        "    raise _unfit(_error) from _error",
+    ]
+    return _compiled("encode(_record)", lines, known)
 
 
 @cache
@@ -100,6 +128,11 @@ class Shape(typing.NamedTuple):
     # The bound of the field's list, where the field is one.
     list_bound: Bound | None
 
+    @property
+    def is_mapping(self) -> bool:
+        """Return whether it is a dictionary of texts."""
+        return typing.get_origin(self.kind) is dict
+
 
 def shape_of(hint: object) -> Shape:
     """Return what a field's type hint says."""
@@ -122,43 +155,62 @@ def hints_of(kind: type) -> dict[str, object]:
 # --- to the wire ---------------------------------------------------------------------------------
 
 
-@cache
-def _encoder(kind: type, message: type) -> Callable[[object], Any]:
-    wire, known = _fields_of(message), dict[str, object](_message=message)
-    given = []
-    for name, hint in hints_of(kind).items():
-        shape, value = shape_of(hint), f"_record.{name}"
-        if isinstance(shape.bound, Text) and not shape.items:
-            most = shape.bound.most
-            value = f"_text if len(_text := {value}) <= {most} else _text[:{most}]"
-        elif convert := _value_encoder(shape, wire[name]):
-            known[f"_{name}"] = convert
-            value = f"_{name}({value})"
-        given.append(f"{name}={value}")
-    return _compiled("encode(_record)", [f"return _message({', '.join(given)})"], known)
+def _given(kind: type, message: type) -> tuple[dict[str, str], dict[str, object]]:
+    """Return what each field is given on the wire, as an expression, and what these call."""
+    wire, known = _fields_of(message), dict[str, object](_bytes=bytes.fromhex)
+    given = {
+        name: _given_value(f"_record.{name}", name, shape_of(hint), wire[name], known)
+        for name, hint in hints_of(kind).items()
+    }
+    return given, known
 
 
-def _value_encoder(shape: Shape, field: FieldDescriptor) -> Reader | None:
-    convert = _one_encoder(shape, field)
-    if convert is None:
-        return None
+def _given_value(
+    value: str, name: str, shape: Shape, wire: FieldDescriptor, known: dict[str, object]
+) -> str:
+    one = _given_one(name, shape, wire, known)
+    if one == "{}":
+        return value
     if shape.items:
-        return lambda items: [convert(item) for item in items]
-    return _unless_none(convert) if shape.optional else convert
+        return f"[{one.format('_item')} for _item in {value}] if {value} else ()"
+    if shape.optional:
+        return f"None if (_value := {value}) is None else {one.format('_value')}"
+    return one.format(value)
 
 
-def _one_encoder(shape: Shape, field: FieldDescriptor) -> Reader | None:
-    """Return what makes one value what the wire takes; None: it is that already."""
+def _given_one(name: str, shape: Shape, wire: FieldDescriptor, known: dict[str, object]) -> str:
+    """Return the expression that makes one value, written as {}, what the wire takes."""
     if isinstance(shape.bound, Text):
-        return shape.bound.reader()
+        most = shape.bound.most
+        return f"(_text if len(_text := {{}}) <= {most} else _text[:{most}])"
     if isinstance(shape.bound, Digest):
-        return bytes.fromhex
+        return "_bytes({})"
     if is_dataclass(shape.kind):
-        return _encoder(typing.cast("type", shape.kind), _message_of(field))
+        known[f"_of_{name}"] = _nested_encoder(typing.cast("type", shape.kind), _message_of(wire))
+        return f"_of_{name}({{}})"
     if isinstance(shape.kind, type) and issubclass(shape.kind, Enum):
-        assert field.enum_type is not None
-        return enum_numbers(shape.kind, field.enum_type).__getitem__
-    return None
+        assert wire.enum_type is not None
+        known[f"_of_{name}"] = enum_numbers(shape.kind, wire.enum_type)
+        return f"_of_{name}[{{}}]"
+    return "{}"
+
+
+@cache
+def _nested_encoder(kind: type, message: type) -> Callable[[object], Any]:
+    given, known = _given(kind, message)
+    if _is_seen(kind):
+        return _compiled("encode(_record)", [f"return {_dictionary(given)}"], known)
+    return encoder_of(kind, message)
+
+
+def _is_seen(kind: type) -> bool:
+    """Return whether a dictionary of a record always has a value, so that its message is there."""
+    shapes = [shape_of(hint) for hint in hints_of(kind).values()]
+    return any(not (one.optional or one.items or one.is_mapping) for one in shapes)
+
+
+def _dictionary(given: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{name!r}: {value}" for name, value in given.items()) + "}"
 
 
 # --- from the wire -------------------------------------------------------------------------------
@@ -171,96 +223,157 @@ _RANGES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A field as it is read: its name, what the record says of it, and what it is on the wire."""
+
+    name: str
+    shape: Shape
+    wire: FieldDescriptor
+    default: object
+
+
 @cache
 def _decoder(kind: type, message: type) -> Callable[[Message], Any]:
-    wire = _fields_of(message)
-    known: dict[str, object] = {"_kind": kind, "_MisfitError": MisfitError, "_refuse": _refuse}
-    lines, given = [], []
+    """Return what makes a record of a message. Raises MisfitError.
+
+    It fills the record's slots itself: `__init__` of a frozen dataclass takes three times as long.
+    """
+    assert not hasattr(kind, "__post_init__"), f"{kind.__name__}.__post_init__ is not called"
+    known: dict[str, object] = {
+        "_MisfitError": MisfitError,
+        "_new": object.__new__,
+        "_kind": kind,
+        "_refuse": _refuse,
+        "_hold": _hold,
+        "_read_all": _read_all,
+    }
+    lines = ["_record = _new(_kind)"]
     for field in fields(kind):
-        shape = shape_of(hints_of(kind)[field.name])
-        lines += _field_lines(field, shape, wire[field.name], known)
-        given.append(f"{field.name}={field.name}")
-    made = f"_kind({', '.join(given)})"
-    if not hasattr(kind, "problems"):
-        return _compiled("decode(_wire)", [*lines, f"return {made}"], known)
-    lines += [
-        f"_record = {made}",
-        "if _found := _record.problems():",
-        "    _refuse('; '.join(_found))",
-    ]
+        known[f"_set_{field.name}"] = getattr(kind, field.name).__set__
+        lines += _read_field(_part(kind, field, message), known)
+        lines.append(f"_set_{field.name}(_record, {field.name})")
+    if hasattr(kind, "problems"):
+        lines += ["if _found := _record.problems():", "    _refuse('; '.join(_found))"]
     return _compiled("decode(_wire)", [*lines, "return _record"], known)
 
 
-def _field_lines(
-    field: "Field[object]", shape: Shape, wire: FieldDescriptor, known: dict[str, object]
-) -> list[str]:
+def _part(kind: type, field: "Field[object]", message: type) -> _Part:
+    default = None if field.default is MISSING else field.default
+    shape = shape_of(hints_of(kind)[field.name])
+    return _Part(field.name, shape, _fields_of(message)[field.name], default)
+
+
+def _read_field(part: _Part, known: dict[str, object]) -> list[str]:
     """Return the statements that read one field; what they call is added to ``known``."""
-    name, default = field.name, None if field.default is MISSING else field.default
-    if shape.bound is None and not shape.items and shape.kind in (bool, int, str, bytes):
-        lines = [f"{name} = _wire.{name}"]
-    elif isinstance(shape.bound, Text) and not shape.items:
-        most = shape.bound.most
-        lines = [f"{name} = _wire.{name}", f"if len({name}) > {most}: {name} = {name}[:{most}]"]
-    else:
-        lines = _checked_lines(name, shape, wire, known, default)
-    if not (shape.optional or (is_dataclass(shape.kind) and not shape.items)):
+    name, shape = part.name, part.shape
+    if shape.items:
+        return _read_list(part, known)
+    lines = _read_one(part, known)
+    if not (shape.optional or is_dataclass(shape.kind)):
         return lines
     absent = f"{name} = None" if shape.optional else f"_refuse('is missing', '.{name}')"
     present = [f"if not _wire.HasField('{name}'): {absent}", "else:"]
     return [*present, *(f"    {line}" for line in lines)]
 
 
-def _checked_lines(
-    name: str, shape: Shape, wire: FieldDescriptor, known: dict[str, object], default: object
-) -> list[str]:
-    known[f"_{name}"] = _value_decoder(shape, wire, default)
-    called = [
-        f"try: {name} = _{name}(_wire.{name})",
-        f"except _MisfitError as _error: raise _error.below('.{name}') from _error",
-    ]
-    if not isinstance(shape.bound, Integer) or shape.items:
-        return called
-    # A bound that the type on the wire cannot exceed needs no test in the compiled code; a value
-    # that fails one is given to the bound itself, which words the error.
-    least, most = _RANGES[wire.type]
-    low, high = shape.bound.low, shape.bound.high
-    beyond = [f"{name} < {low}"] if low > least else []
-    beyond += [f"{name} > {high}"] if high < most else []
-    if not beyond:
-        return [f"{name} = _wire.{name}"]
-    return [
-        f"{name} = _wire.{name}",
-        f"if {' or '.join(beyond)}:",
-        *(f"    {line}" for line in called),
-    ]
+def _read_one(part: _Part, known: dict[str, object]) -> list[str]:
+    name, bound = part.name, part.shape.bound
+    if bound is not None:
+        known[f"_of_{name}"] = bound.reader()
+    read = [f"{name} = _wire.{name}"]
+    match bound:
+        case Integer(low=low, high=high):
+            least, most = _RANGES[part.wire.type]
+            beyond = [f"{name} < {low}"] if low > least else []
+            beyond += [f"{name} > {high}"] if high < most else []
+            return read + _held(name, " or ".join(beyond)) if beyond else read
+        case Text(most=most):
+            return [*read, f"if len({name}) > {most}: {name} = {name}[:{most}]"]
+        case Digest(most_bytes=most):
+            return [
+                f"{name} = _wire.{name}.hex()",
+                *_held(name, f"not 0 < len({name}) <= {2 * most}"),
+            ]
+        case Name(pattern=pattern):
+            known[f"_fits_{name}"] = re.compile(pattern).fullmatch
+            return [*read, *_held(name, f"not _fits_{name}({name})")]
+        case Items(most=most):
+            return [f"{name} = dict(_wire.{name})", *_held(name, f"len({name}) > {most}")]
+    return _read_unbounded(part, known)
+
+
+def _read_unbounded(part: _Part, known: dict[str, object]) -> list[str]:
+    name = part.name
+    if part.shape.is_mapping:
+        return [f"{name} = dict(_wire.{name})"]
+    if convert := _converter(part):
+        known[f"_of_{name}"] = convert
+        return [
+            f"try: {name} = _of_{name}(_wire.{name})",
+            f"except _MisfitError as _error: raise _error.below('.{name}') from _error",
+        ]
+    return [f"{name} = _wire.{name}"]
+
+
+def _held(name: str, beyond: str) -> list[str]:
+    """Return the statement that has a bound word what is wrong with a value beyond it."""
+    return [f"if {beyond}: _hold(_of_{name}, {name}, '.{name}')"]
+
+
+def _read_list(part: _Part, known: dict[str, object]) -> list[str]:
+    name, shape = part.name, part.shape
+    lines = [f"{name} = _wire.{name}"]
+    if isinstance(shape.list_bound, Items):
+        known[f"_items_of_{name}"] = shape.list_bound.reader()
+        most = shape.list_bound.most
+        lines.append(f"if len({name}) > {most}: _hold(_items_of_{name}, {name}, '.{name}')")
+    convert = shape.bound.reader() if shape.bound is not None else _converter(part)
+    if isinstance(shape.bound, Digest):
+        convert = _digest_reader(shape.bound)
+    if convert is None:
+        return [*lines, f"{name} = tuple({name})"]
+    known[f"_of_{name}"] = convert
+    return [*lines, f"{name} = _read_all(_of_{name}, {name}, '.{name}') if {name} else ()"]
+
+
+def _hold(hold: Reader, value: object, where: str) -> None:
+    """Have a bound judge a value. Raises MisfitError."""
+    try:
+        hold(value)
+    except MisfitError as error:
+        raise error.below(where) from error
+
+
+def _read_all(read: Reader, items: Any, where: str) -> tuple[object, ...]:  # noqa: ANN401 - a repeated field
+    """Return what the items of a list are. Raises MisfitError."""
+    found: list[object] = []
+    try:
+        for item in items:
+            found.append(read(item))
+    except MisfitError as error:
+        raise error.below(f"{where}[{len(found)}]") from error
+    return tuple(found)
 
 
 def _refuse(problem: str, where: str = "") -> typing.NoReturn:
     raise MisfitError(problem, where)
 
 
-def _value_decoder(shape: Shape, field: FieldDescriptor, default: object) -> Reader:
-    convert = _one_decoder(shape, field, default)
-    return _items_decoder(convert, shape.list_bound) if shape.items else convert or _same
+def _digest_reader(bound: Digest) -> Reader:
+    hold = bound.reader()
+    return lambda digest: hold(digest.hex())
 
 
-def _same(value: object) -> object:
-    return value
-
-
-def _one_decoder(shape: Shape, field: FieldDescriptor, default: object) -> Reader | None:
-    """Return what makes of one value on the wire what the record holds; None: it is that."""
-    if isinstance(shape.bound, Digest):
-        hold = shape.bound.reader()
-        return lambda digest: hold(digest.hex())
-    if shape.bound is not None:
-        return shape.bound.reader()
-    if is_dataclass(shape.kind):
-        return _decoder(typing.cast("type", shape.kind), _message_of(field))
-    if isinstance(shape.kind, type) and issubclass(shape.kind, Enum):
-        assert field.enum_type is not None
-        return _enum_decoder(shape.kind, field.enum_type, default)
-    return dict if typing.get_origin(shape.kind) is dict else None
+def _converter(part: _Part) -> Reader | None:
+    """Return what makes a record or member of one value on the wire; None: it is as it stays."""
+    kind = part.shape.kind
+    if is_dataclass(kind):
+        return _decoder(typing.cast("type", kind), _message_of(part.wire))
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        assert part.wire.enum_type is not None
+        return _enum_decoder(kind, part.wire.enum_type, part.default)
+    return None
 
 
 def _enum_decoder(kind: type[Enum], wire: EnumDescriptor, default: object) -> Reader:
@@ -280,25 +393,6 @@ def _enum_decoder(kind: type[Enum], wire: EnumDescriptor, default: object) -> Re
     return read
 
 
-def _items_decoder(convert: Reader | None, bound: Bound | None) -> Reader:
-    hold = bound.reader() if bound is not None else None
-
-    def read(items: Any) -> tuple[object, ...]:  # noqa: ANN401 - a repeated field
-        if hold is not None:
-            hold(items)
-        if convert is None:
-            return tuple(items)
-        found: list[object] = []
-        try:
-            for item in items:
-                found.append(convert(item))
-        except MisfitError as error:
-            raise error.below(f"[{len(found)}]") from error
-        return tuple(found)
-
-    return read
-
-
 # -------------------------------------------------------------------------------------------------
 
 
@@ -312,10 +406,6 @@ def _compiled(head: str, body: list[str], known: Mapping[str, object]) -> Callab
     exec(source, made)
     function: Callable[..., Any] = made[head.partition("(")[0]]
     return function
-
-
-def _unless_none(convert: Reader) -> Reader:
-    return lambda value: None if value is None else convert(value)
 
 
 def _fields_of(message: type) -> Mapping[str, FieldDescriptor]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from everstep_common.reports import JobReport, Report
 from everstep_proto.generated import fleet_pb2
-from everstep_proto.record_codec import WireError, decoder_of, encoder_of
+from everstep_proto.record_codec import WireError, body_encoder_of, decoder_of
 
 _MESSAGES = MappingProxyType(
     {
@@ -27,7 +27,7 @@ BODIES: Mapping[str, type] = MappingProxyType(
     {_MESSAGES[kind.__name__].name: kind for kind in _REPORTS}
 )
 _ENCODERS = {
-    kind: (name, encoder_of(kind, getattr(fleet_pb2, kind.__name__)))
+    kind: (name, body_encoder_of(kind, getattr(fleet_pb2, kind.__name__)))
     for name, kind in BODIES.items()
 }
 _DECODERS = {

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from everstep_cli.admin import AdminError, NameNotFoundError
-from everstep_cli.connection import Connection
+from everstep_cli.client.admin import AdminError, NameNotFoundError
+from everstep_cli.client.connection import Connection
 from everstep_proto.generated import admin_pb2
 from fakes import cli_fleet, cli_snapshots
 from fakes.cli_fleet import EVENTS, FINDING, INCIDENT, JOB, LEDGER, NOW_NS
@@ -26,7 +26,7 @@ class FakeAdmin:
 
     @contextmanager
     def connect(self, connection: Connection) -> Iterator["FakeAdmin"]:
-        """Stand where everstep_cli.grpc_admin.connect stands."""
+        """Stand where everstep_cli.client.grpc_admin.connect stands."""
         self.connections.append(connection)
         yield self
 

@@ -1,7 +1,7 @@
 """A fleet of five nodes and a job, as the command line would be told of it."""
 
 from everstep_controller.core.accounting.categories import Category
-from everstep_controller.core.accounting.ettr import DEFINITIONS
+from everstep_controller.core.accounting.ledger import DEFINITIONS
 from everstep_proto.generated import admin_pb2
 from fakes import cli_snapshots
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.grpc_admin import connect
-from everstep_cli.main import run, screen
-from everstep_cli.session import AdminSession
+from everstep_cli.client.grpc_admin import connect
+from everstep_cli.commands.session import AdminSession
+from everstep_cli.main import run_command, screen
 from everstep_controller.service import Controller
 from everstep_proto.generated import fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
@@ -51,7 +51,7 @@ class Stage:
         drawn = io.StringIO()
         session = AdminSession(connect, screen(drawn, 80), time.time_ns)
         address = f"127.0.0.1:{self.running.port}"
-        code = await asyncio.to_thread(run, session, [*arguments, "--controller", address])
+        code = await asyncio.to_thread(run_command, session, [*arguments, "--controller", address])
         told = self.capture.readouterr()
         return Answer(code, drawn.getvalue(), told.out, told.err)
 

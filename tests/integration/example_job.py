@@ -60,7 +60,7 @@ def losses_after_a_lost_node(
         fleet.launch_script(line, nodes=f"{len(nodes) - 1}:{len(nodes)}")
         fleet.until("training", PATIENCE_S, lambda: _newest(fleet.folder).get(kill_at) is not None)
         for child in (fleet.agents.pop(nodes[-1]), lost := fleet.launchers.pop(nodes[-1])):
-            for process in fleet.household.below(child):
+            for process in fleet.owned.below(child):
                 os.kill(process.pid, signal.SIGKILL)
             child.process.kill()
         lost.process.wait(20)

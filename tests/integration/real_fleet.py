@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep_cli.admin import AdminError
-from everstep_cli.connection import Connection
-from everstep_cli.demo import janitor
-from everstep_cli.demo.janitor import Identity
-from everstep_cli.demo.processes import Child, Household
-from everstep_cli.grpc_admin import GrpcAdmin, connect
+from everstep_cli.client.admin import AdminError
+from everstep_cli.client.connection import Connection
+from everstep_cli.client.grpc_admin import GrpcAdmin, connect
+from everstep_cli.demo import reaper
+from everstep_cli.demo.processes import Child, OwnedProcesses
+from everstep_cli.demo.reaper import Identity
 from everstep_proto.generated import admin_pb2
 from everstep_proto.tls import TlsSettings
 from fakes.ports import reserved_port
@@ -44,7 +44,7 @@ class RealFleet:
     """What belongs to one test; ``running_fleet`` makes it and leaves nothing of it."""
 
     folder: Path
-    household: Household
+    owned: OwnedProcesses
     admin: GrpcAdmin
     port: int
     nodes: tuple[str, ...]
@@ -136,8 +136,8 @@ class RealFleet:
 
     def rank(self, name: str) -> Identity | None:
         """Return the training process of a node while it runs."""
-        running = self.household.below(self.launchers[name])
-        ranks = [process for process in running if "RANK" in janitor.environment(process.pid)]
+        running = self.owned.below(self.launchers[name])
+        ranks = [process for process in running if "RANK" in reaper.environment(process.pid)]
         return ranks[-1] if ranks else None
 
     def healthy(self) -> bool:
@@ -217,7 +217,7 @@ class RealFleet:
         """Poll until ``so``; real processes have no clock that a test could turn."""
         deadline = time.monotonic() + patience_s
         while not so():
-            self.household.look_around()
+            self.owned.record_descendants()
             needed = [*self.agents.values(), *([self.controller] if self.controller else [])]
             ended = [child.name for child in needed if child.exit_code is not None]
             assert not ended, f"{what}: {ended} ended\n{self.logs()}"
@@ -228,7 +228,7 @@ class RealFleet:
 
     def logs(self) -> str:
         """Return the end of everything that was logged, and of the controller's events."""
-        ends = [f"== {child.name}\n{_tail(child.log)}" for child in self.household.children]
+        ends = [f"== {child.name}\n{_tail(child.log)}" for child in self.owned.children]
         return "\n".join([*ends, json.dumps(str(self.job()))])
 
     def _place(self, name: str) -> Place:
@@ -237,7 +237,7 @@ class RealFleet:
     def _start(self, name: str, *arguments: str) -> Child:
         place = self._place(name.removesuffix("-agent").removesuffix("-launcher"))
         line = [*place.enter, sys.executable, *arguments]
-        return self.household.start(name, line, self._environ())
+        return self.owned.start(name, line, self._environ())
 
     def _environ(self) -> dict[str, str]:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
@@ -259,7 +259,7 @@ def running_fleet(
     # A short path: the name of a socket in it has 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="es"))
     (folder / "losses").mkdir()
-    household = Household(folder, keep=False)
+    owned = OwnedProcesses(folder, keep=False)
     places, tls = places or {}, tls or TlsSettings()
     host = places.get("controller", Place()).host
     try:
@@ -268,7 +268,7 @@ def running_fleet(
             connect(Connection(address=f"{host}:{port}", tls=tls, timeout_s=5.0)) as admin,
         ):
             fleet = RealFleet(
-                folder, household, admin, port, nodes, agent_lines, core_lines, variables or {}
+                folder, owned, admin, port, nodes, agent_lines, core_lines, variables or {}
             )
             fleet.places = places
             fleet.start_controller()
@@ -277,7 +277,7 @@ def running_fleet(
             fleet.until("healthy nodes", 60, fleet.healthy)
             yield fleet
     finally:
-        household.close()
+        owned.close()
 
 
 def _tail(log: Path) -> str:

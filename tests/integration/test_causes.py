@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.admin import AdminError
+from everstep_cli.client.admin import AdminError
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
 _SCRIPT = Path(__file__).with_name("failing_script.py")

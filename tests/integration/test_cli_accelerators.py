@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.admin import AdminError
-from everstep_cli.connection import Connection
-from everstep_cli.demo.processes import Household
-from everstep_cli.grpc_admin import connect
+from everstep_cli.client.admin import AdminError
+from everstep_cli.client.connection import Connection
+from everstep_cli.client.grpc_admin import connect
+from everstep_cli.demo.processes import OwnedProcesses
 from everstep_cli.main import main
 from fakes.accelerator_tools import FakeTool
 from fakes.ports import reserved_port
@@ -41,16 +41,16 @@ def address() -> Iterator[str]:
             f'kernel_log = "{folder}/kernel.log"\n'
             f'[jobs]\nruntime_folder = "{folder}/run"\nbulk_port = 0\n'
         )
-        household = Household(folder, keep=True)
+        owned = OwnedProcesses(folder, keep=True)
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         environ["PATH"] = os.pathsep.join((str(tools), "/usr/bin:/bin"))
         for daemon in ("controller", "agent"):
             command = [sys.executable, "-m", f"everstep_{daemon}.main"]
-            household.start(daemon, [*command, "--config", str(folder / f"{daemon}.toml")], environ)
+            owned.start(daemon, [*command, "--config", str(folder / f"{daemon}.toml")], environ)
         try:
             yield address
         finally:
-            household.close()
+            owned.close()
 
 
 def _accelerators(address: str) -> str:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.admin import AdminError
-from everstep_cli.connection import Connection
-from everstep_cli.demo.processes import Household
-from everstep_cli.grpc_admin import connect
+from everstep_cli.client.admin import AdminError
+from everstep_cli.client.connection import Connection
+from everstep_cli.client.grpc_admin import connect
+from everstep_cli.demo.processes import OwnedProcesses
 from everstep_cli.main import main
 from fakes.ports import reserved_port
 
@@ -35,17 +35,17 @@ def address() -> Iterator[str]:
             f'kernel_log = "{folder}/kernel.log"\n'
             f'[jobs]\nruntime_folder = "{folder}/run"\nbulk_port = 0\n'
         )
-        household = Household(folder, keep=True)
+        owned = OwnedProcesses(folder, keep=True)
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
         for daemon in ("controller", "agent"):
             command = [sys.executable, "-m", f"everstep_{daemon}.main"]
-            household.start(daemon, [*command, "--config", str(folder / f"{daemon}.toml")], environ)
+            owned.start(daemon, [*command, "--config", str(folder / f"{daemon}.toml")], environ)
         try:
             _wait_until_healthy(address)
             (folder / "kernel.log").write_text("nvme nvme0: I/O 7 timeout, aborting\n")
             yield address
         finally:
-            household.close()
+            owned.close()
 
 
 def _wait_until_healthy(address: str) -> None:

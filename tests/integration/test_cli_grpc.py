@@ -13,9 +13,9 @@ import pytest
 import trustme
 from rich.console import Console
 
-from everstep_cli.grpc_admin import connect
-from everstep_cli.main import run
-from everstep_cli.session import AdminSession
+from everstep_cli.client.grpc_admin import connect
+from everstep_cli.commands.session import AdminSession
+from everstep_cli.main import run_command
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.ports import reserved_port
 
@@ -78,7 +78,7 @@ def call(*arguments: str) -> tuple[int, str]:
     """Run a command; return its exit code and what it drew."""
     screen = io.StringIO()
     session = AdminSession(connect, Console(file=screen, width=120), time.time_ns)
-    return run(session, arguments), screen.getvalue()
+    return run_command(session, arguments), screen.getvalue()
 
 
 def test_nodes_are_listed_over_grpc() -> None:

@@ -1,4 +1,4 @@
-"""The demo's processes: whatever ends the demo, its janitor leaves nothing."""
+"""The demo's processes: whatever ends the demo, its reaper leaves nothing."""
 
 import os
 import signal
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.demo import janitor
-from everstep_cli.demo.janitor import MARK, Identity, identify
-from everstep_cli.demo.processes import Household
+from everstep_cli.demo import reaper
+from everstep_cli.demo.processes import OwnedProcesses
+from everstep_cli.demo.reaper import MARK, Identity, identify
 
 # A child that starts a grandchild, tells its id, and ignores all that can be ignored.
 _FAMILY = """\
@@ -28,13 +28,13 @@ child.wait()
 _DEMO = f"""\
 import os, sys, time
 from pathlib import Path
-from everstep_cli.demo.processes import Household
+from everstep_cli.demo.processes import OwnedProcesses
 folder = Path(sys.argv[1])
-household = Household(folder, keep=False)
-household.start("family", [sys.executable, "-c", {_FAMILY!r}], os.environ)
-while len(household.below(*household.children)) < 2:
+owned = OwnedProcesses(folder, keep=False)
+owned.start("family", [sys.executable, "-c", {_FAMILY!r}], os.environ)
+while len(owned.below(*owned.children)) < 2:
     time.sleep(0.02)
-household.look_around()
+owned.record_descendants()
 print("ready", flush=True)
 time.sleep(300)
 """
@@ -52,26 +52,26 @@ def wait_for(so: Callable[[], bool], patience_s: float = 30.0) -> bool:
 
 def marked(folder: Path) -> list[int]:
     """Return the living processes that belong to a demo."""
-    return [p for p in janitor.parents() if janitor.environment(p).get(MARK) == str(folder)]
+    return [p for p in reaper.parents() if reaper.environment(p).get(MARK) == str(folder)]
 
 
 def test_closing_a_household_kills_children_and_grandchildren(tmp_path: Path) -> None:
     folder = tmp_path / "demo"
     folder.mkdir()
-    household = Household(folder, keep=False)
-    child = household.start("family", [sys.executable, "-c", _FAMILY], os.environ)
-    assert wait_for(lambda: len(household.below(child)) == 2)
-    family = household.below(child)
-    household.close()
+    owned = OwnedProcesses(folder, keep=False)
+    child = owned.start("family", [sys.executable, "-c", _FAMILY], os.environ)
+    assert wait_for(lambda: len(owned.below(child)) == 2)
+    family = owned.below(child)
+    owned.close()
     assert [identify(process.pid) for process in family] == [None, None]
     assert not folder.exists()
 
 
 def test_a_folder_that_is_to_be_kept_stays(tmp_path: Path) -> None:
-    household = Household(tmp_path, keep=True)
-    child = household.start("echo", ["echo", "kept"], os.environ)
+    owned = OwnedProcesses(tmp_path, keep=True)
+    child = owned.start("echo", ["echo", "kept"], os.environ)
     assert wait_for(lambda: child.exit_code is not None)
-    household.close()
+    owned.close()
     assert child.last_lines() == "kept"
     assert marked(tmp_path) == []
 
@@ -99,7 +99,7 @@ def test_a_process_that_took_over_an_old_id_is_not_killed() -> None:
     with subprocess.Popen(["sleep", "300"]) as bystander:
         known = identify(bystander.pid)
         assert known is not None
-        assert not janitor.kill(Identity(known.pid, known.start - 1))
+        assert not reaper.kill(Identity(known.pid, known.start - 1))
         assert identify(bystander.pid) == known
-        assert janitor.kill(known)
+        assert reaper.kill(known)
         assert bystander.wait(30) == -signal.SIGKILL

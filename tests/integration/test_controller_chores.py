@@ -3,14 +3,14 @@
 import asyncio
 from pathlib import Path
 
-from everstep_controller.controller_clock import ControllerClock
 from everstep_controller.core.core import Core
 from everstep_controller.core.events import ControllerStarted, NodeConnected
-from everstep_controller.fold import Fold
 from everstep_controller.journal.group_commit import GroupCommit
 from everstep_controller.journal.store import JournalStore, Mark
-from everstep_controller.runtime import Journaling, Runtime
-from everstep_controller.upkeep import Retention, Upkeep
+from everstep_controller.runtime.clock import ControllerClock
+from everstep_controller.runtime.fold import Fold
+from everstep_controller.runtime.housekeeping import Retention, Upkeep
+from everstep_controller.runtime.runtime import Journaling, Runtime
 
 
 class Kept:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.admin import AdminError
-from everstep_cli.demo import janitor
+from everstep_cli.client.admin import AdminError
+from everstep_cli.demo import reaper
 from everstep_controller.core.events import NodeConnected
 from everstep_controller.journal.codec import decode_actions, decode_event
 from everstep_controller.journal.store import JournalStore
@@ -51,7 +51,7 @@ def replace_a_rank(fleet: RealFleet) -> None:
     """Kill a training process, and wait until its generation's successor trains."""
     rank = fleet.rank("node-1")
     assert rank is not None
-    janitor.kill(rank)
+    reaper.kill(rank)
     fleet.until("generation 2", 40, lambda: 2 in fleet.first_steps())
 
 

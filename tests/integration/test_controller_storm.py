@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import pytest
 
-from everstep_cli.demo import janitor
+from everstep_cli.demo import reaper
 from everstep_controller.core.actions import StartGeneration
 from everstep_controller.journal.codec import decode_actions
 from everstep_controller.journal.store import JournalStore
@@ -48,7 +48,7 @@ def _kill_rank(fleet: RealFleet, node: str, struck: int) -> int:
 
     def killed() -> bool:
         rank = fleet.rank(node) if max(fleet.first_steps(), default=0) > struck else None
-        return rank is not None and janitor.kill(rank)
+        return rank is not None and reaper.kill(rank)
 
     fleet.until(f"a rank on {node} after generation {struck}", 60, killed)
     return max(fleet.first_steps())

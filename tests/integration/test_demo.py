@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.demo import janitor
-from everstep_cli.demo.janitor import MARK
+from everstep_cli.demo import reaper
+from everstep_cli.demo.reaper import MARK
 
 _COMMAND = [sys.executable, "-m", "everstep_cli.main", "demo"]
 
@@ -34,7 +34,7 @@ def start(folder: Path, *options: str) -> "subprocess.Popen[str]":
 
 def marked(folder: Path) -> list[int]:
     """Return the living processes that belong to a demo below ``folder``."""
-    marks = {pid: janitor.environment(pid).get(MARK, "") for pid in janitor.parents()}
+    marks = {pid: reaper.environment(pid).get(MARK, "") for pid in reaper.parents()}
     return [pid for pid, mark in marks.items() if mark.startswith(str(folder))]
 
 
@@ -90,9 +90,9 @@ def test_a_demo_that_cannot_go_on_says_what_did_not_happen(folder: Path) -> None
         assert wait_for(lambda: bool(controllers(folder)), 60)
         # While agents and launchers start, long before the end of the first act.
         assert wait_for(lambda: len(marked(folder)) >= 12, 60)
-        for process in map(janitor.identify, controllers(folder)):
+        for process in map(reaper.identify, controllers(folder)):
             assert process is not None
-            janitor.kill(process)
+            reaper.kill(process)
         out, err = demo.communicate(timeout=60)
     assert demo.returncode == 1
     report = json.loads(out)

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from everstep_cli.admin import AdminError
+from everstep_cli.client.admin import AdminError
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
 _TIMEOUT_S = 60

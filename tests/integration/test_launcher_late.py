@@ -105,7 +105,10 @@ async def test_an_agent_that_was_restarted_still_knows_which_job_its_launcher_is
     async with running(chosen) as node, launcher(node, job_id="") as control:
         node.order(start_generation=_plan("demo-5"))
         assert await control.hear() == Identified("demo-5")
-    async with running(chosen) as node, launcher(node, job_id="demo-5", running_generation=1) as control:
+    async with (
+        running(chosen) as node,
+        launcher(node, job_id="demo-5", running_generation=1) as control,
+    ):
         assert await control.hear() == Identified("demo-5")
         await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
         (joined,) = node.outlet.bodies("launcher_joined")

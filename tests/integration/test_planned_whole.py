@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.admin import AdminError
+from everstep_cli.client.admin import AdminError
 from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
@@ -200,7 +200,7 @@ def test_without_a_spare_the_job_waits_for_the_windows_end_and_says_so_before(
 def _switch_off(fleet: RealFleet, node: str) -> None:
     """End everything of a node, as its power switch does."""
     for child in (fleet.agents.pop(node), fleet.launchers[node]):
-        for process in fleet.household.below(child):
+        for process in fleet.owned.below(child):
             os.kill(process.pid, signal.SIGKILL)
         child.process.kill()
         child.process.wait(20)

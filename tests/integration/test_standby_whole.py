@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.demo import janitor
+from everstep_cli.demo import reaper
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
 pytestmark = pytest.mark.timeout(600)
@@ -67,8 +67,8 @@ def _has_learned(fleet: RealFleet, name: str, said: Path) -> bool:
     """Return whether a process that waits below a launcher has imported what it was taught."""
     waiting = [
         process.pid
-        for process in fleet.household.below(fleet.launchers[name])
-        if "RANK" not in janitor.environment(process.pid)
+        for process in fleet.owned.below(fleet.launchers[name])
+        if "RANK" not in reaper.environment(process.pid)
     ]
     return any((said / f"imported-by-{pid}").exists() for pid in waiting)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.demo import janitor
+from everstep_cli.demo import reaper
 from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
 from integration.latest_watch import LatestWatch
@@ -38,7 +38,7 @@ _STATE = 200_000
 
 
 def _workers() -> set[int]:
-    below = janitor.descendants([os.getpid()], janitor.parents())
+    below = reaper.descendants([os.getpid()], reaper.parents())
     return {pid for pid in below if b"storage/worker/main.py" in _command_line(pid)}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.admin import AdminError
+from everstep_cli.client.admin import AdminError
 from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB, RealFleet, running_fleet
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from everstep_cli.demo import janitor
+from everstep_cli.demo import reaper
 from integration.counting import PATIENCE_S, launch, said
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
@@ -19,8 +19,8 @@ def _recoverable(fleet: RealFleet) -> int:
 
 
 def _lose(fleet: RealFleet, name: str) -> None:
-    for process in fleet.household.below(fleet.agents[name], fleet.launchers[name]):
-        janitor.kill(process)
+    for process in fleet.owned.below(fleet.agents[name], fleet.launchers[name]):
+        reaper.kill(process)
     for child in (fleet.agents.pop(name), fleet.launchers.pop(name)):
         child.process.wait(20)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.demo import janitor
+from everstep_cli.demo import reaper
 from integration.counting import PATIENCE_S, check_stored, launch, said
 from integration.latest_watch import LatestWatch
 from integration.real_fleet import JOB, RealFleet, running_fleet
@@ -17,14 +17,14 @@ _NODES = ("node-1", "node-2", "node-3")
 
 def _signal(fleet: RealFleet, name: str, number: int) -> None:
     """Reach every process of a node: its agent, the launcher, the rank, what stores steps."""
-    for process in fleet.household.below(fleet.agents[name], fleet.launchers[name]):
+    for process in fleet.owned.below(fleet.agents[name], fleet.launchers[name]):
         os.kill(process.pid, number)
 
 
 def _gone(fleet: RealFleet, name: str) -> bool:
     """Return whether the node runs nothing of the first generation any more."""
     rank = fleet.rank(name)
-    return rank is None or janitor.environment(rank.pid).get("EVERSTEP_GENERATION") != "1"
+    return rank is None or reaper.environment(rank.pid).get("EVERSTEP_GENERATION") != "1"
 
 
 @pytest.mark.parametrize(

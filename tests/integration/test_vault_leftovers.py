@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.demo import janitor
+from everstep_cli.demo import reaper
 from integration.counting import PATIENCE_S, ended, latest_step, launch, said
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
@@ -29,7 +29,7 @@ def _memfds(pid: int) -> int:
 
 def _children(fleet: RealFleet) -> set[int]:
     agents = [child.process.pid for child in fleet.agents.values()]
-    return janitor.descendants(agents, janitor.parents())
+    return reaper.descendants(agents, reaper.parents())
 
 
 def _train(fleet: RealFleet, stored: Path, exit_code: int) -> None:

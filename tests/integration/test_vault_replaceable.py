@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.demo import janitor
+from everstep_cli.demo import reaper
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -32,8 +32,8 @@ def _said(fleet: RealFleet, generation: int) -> list[dict[str, int | bool | None
 
 def _lose(fleet: RealFleet, names: list[str]) -> None:
     children = [(fleet.agents.pop(name), fleet.launchers.pop(name)) for name in names]
-    for process in [one for pair in children for one in fleet.household.below(*pair)]:
-        janitor.kill(process)
+    for process in [one for pair in children for one in fleet.owned.below(*pair)]:
+        reaper.kill(process)
     for child in [one for pair in children for one in pair]:
         child.process.wait(20)
 

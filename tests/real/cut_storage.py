@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
-from everstep_cli.demo import janitor
+from everstep_cli.demo import reaper
 from integration.latest_watch import LatestWatch
 from integration.real_fleet import JOB, RealFleet, running_fleet
 from real.cut_network import Network, network, proven_places
@@ -61,7 +61,7 @@ class Stutter:
 
 def workers(agent: int) -> list[int]:
     """Return the storage processes of an agent."""
-    below = janitor.descendants([agent], janitor.parents())
+    below = reaper.descendants([agent], reaper.parents())
     return [pid for pid in below if b"storage/worker/main.py" in _line(pid)]
 
 
@@ -145,7 +145,7 @@ def _stored(watch: LatestWatch, count: int) -> bool:
 
 def _stopped(fleet: RealFleet, name: str) -> bool:
     rank = fleet.rank(name)
-    return rank is None or janitor.environment(rank.pid).get("EVERSTEP_GENERATION") != "1"
+    return rank is None or reaper.environment(rank.pid).get("EVERSTEP_GENERATION") != "1"
 
 
 if __name__ == "__main__":

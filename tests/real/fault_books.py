@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from everstep_cli.admin import AdminError
+from everstep_cli.client.admin import AdminError
 from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB
 from real.fault_world import FaultWorld

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from everstep_cli.admin import AdminError
-from everstep_cli.demo import janitor
-from everstep_cli.demo.janitor import MARK
+from everstep_cli.client.admin import AdminError
+from everstep_cli.demo import reaper
 from everstep_cli.demo.processes import Child
+from everstep_cli.demo.reaper import MARK
 from everstep_proto.tls import TlsSettings
 from integration.real_fleet import JOB, Place, RealFleet, running_fleet
 
@@ -102,8 +102,8 @@ class FaultWorld:
         """Kill everything on some nodes at once."""
         agents = [self.fleet.agents.pop(name) for name in names if name in self.fleet.agents]
         children = [*agents, *(self.fleet.launchers[name] for name in names)]
-        for process in self.fleet.household.below(*children):
-            janitor.kill(process)
+        for process in self.fleet.owned.below(*children):
+            reaper.kill(process)
         for child in children:
             child.process.wait(20)
         self.down |= set(names)
@@ -132,7 +132,7 @@ class FaultWorld:
         return self.fleet.folder / name / "run" / "agent.sock"
 
     def ranks(self, name: str) -> list[int]:
-        below = self.fleet.household.below(self.fleet.launchers[name])
+        below = self.fleet.owned.below(self.fleet.launchers[name])
         told = {int(words[0]) for words in self._told().values()}
         return [process.pid for process in below if process.pid in told]
 
@@ -195,8 +195,8 @@ class FaultWorld:
         mark = str(self.fleet.folder)
         return [
             pid
-            for pid in janitor.parents()
-            if "EVERSTEP_JOB" in (found := janitor.environment(pid)) and found.get(MARK) == mark
+            for pid in reaper.parents()
+            if "EVERSTEP_JOB" in (found := reaper.environment(pid)) and found.get(MARK) == mark
         ]
 
 

@@ -5,7 +5,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_cli.admin import AdminError
+from everstep_cli.client.admin import AdminError
 from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB
 from real.fault_world import FaultWorld, fault_world

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from everstep_cli.demo import janitor
+from everstep_cli.demo import reaper
 from everstep_cli.demo.processes import Child
 from real.user_world import UserWorld, user_world
 
@@ -35,7 +35,7 @@ def pod(sockets: Path, volume: Path) -> tuple[str, ...]:
 def first_process(container: Child) -> int:
     """Return what a container calls process 1, by its number on this machine."""
     parent = container.process.pid
-    (found,) = [pid for pid, above in janitor.parents().items() if above == parent]
+    (found,) = [pid for pid, above in reaper.parents().items() if above == parent]
     return found
 
 

@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep_cli.demo import janitor
-from everstep_cli.demo.janitor import Identity
-from everstep_cli.demo.processes import Child, Household
+from everstep_cli.demo import reaper
+from everstep_cli.demo.processes import Child, OwnedProcesses
+from everstep_cli.demo.reaper import Identity
 from fakes.ports import reserved_port
 from real.daemons import eventually
 
@@ -76,7 +76,7 @@ class SlurmCluster:
     """What belongs to one test; ``running_cluster`` makes it and leaves nothing of it."""
 
     folder: Path
-    household: Household
+    owned: OwnedProcesses
     environ: Mapping[str, str]
     ports: Mapping[str, int]
     # More lines for slurm.conf, which come first; a key that is there already is replaced.
@@ -122,7 +122,7 @@ class SlurmCluster:
 
     def submit(self, name: str, command: Sequence[str], environ: Mapping[str, str]) -> Child:
         """Start a command as a user would on a login node; what it prints goes to NAME.log."""
-        return self.household.start(name, command, {**environ, **self.environ})
+        return self.owned.start(name, command, {**environ, **self.environ})
 
     def lose(self, node: str) -> None:
         """Kill all that Slurm and its jobs run on a node, as when its power fails."""
@@ -131,22 +131,22 @@ class SlurmCluster:
         slurmd.process.wait(20)
         while running := self._running(node):
             for process in running:
-                janitor.kill(process)
+                reaper.kill(process)
 
     def _running(self, node: str) -> list[Identity]:
         """Return what jobs run on a node; the step daemons first, which would tell of the rest."""
-        parents = janitor.parents()
-        own = [pid for pid in parents if janitor.environment(pid).get("SLURMD_NODENAME") == node]
+        parents = reaper.parents()
+        own = [pid for pid in parents if reaper.environment(pid).get("SLURMD_NODENAME") == node]
         daemons = {parents[pid] for pid in own if self._is_step_daemon(parents[pid])}
-        return [process for process in map(janitor.identify, [*daemons, *own]) if process]
+        return [process for process in map(reaper.identify, [*daemons, *own]) if process]
 
     def stop(self) -> None:
         """End jobs and daemons; step daemons have neither our parentage nor our environment."""
         for child in self.daemons.values():
             child.process.send_signal(signal.SIGKILL)
-        daemons = [pid for pid in janitor.parents() if self._is_step_daemon(pid)]
-        for process in filter(None, map(janitor.identify, daemons)):
-            janitor.kill(process)
+        daemons = [pid for pid in reaper.parents() if self._is_step_daemon(pid)]
+        for process in filter(None, map(reaper.identify, daemons)):
+            reaper.kill(process)
 
     def _is_step_daemon(self, pid: int) -> bool:
         try:
@@ -167,7 +167,7 @@ class SlurmCluster:
     def _start(self, name: str, *command: str) -> None:
         # Step daemons inherit the folder; nothing else tells whose they are.
         line = ["env", "-C", str(self.folder), *command]
-        self.daemons[name] = self.household.start(f"slurm-{name}", line, self.environ)
+        self.daemons[name] = self.owned.start(f"slurm-{name}", line, self.environ)
 
 
 def _key(line: str) -> str:
@@ -178,7 +178,7 @@ def _key(line: str) -> str:
 
 @contextmanager
 def running_cluster(
-    household: Household,
+    owned: OwnedProcesses,
     folder: Path,
     nodes: Sequence[str],
     task_prolog: str,
@@ -190,7 +190,7 @@ def running_cluster(
     with ExitStack() as ports:
         own, *others = (ports.enter_context(reserved_port()) for _ in ("controller", *nodes))
         known = dict(zip(nodes, others, strict=True))
-        cluster = SlurmCluster(folder, household, environ, known, lines)
+        cluster = SlurmCluster(folder, owned, environ, known, lines)
         try:
             cluster.start(own, task_prolog)
             yield cluster

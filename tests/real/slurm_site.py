@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_cli.admin import AdminError
+from everstep_cli.client.admin import AdminError
 from everstep_cli.demo.processes import Child
 from everstep_proto.generated import admin_pb2
 from integration.real_fleet import RealFleet, running_fleet
@@ -100,5 +100,5 @@ def running_site(count: int, user: User | None = None, lines: Sequence[str] = ()
             user.own(home, fleet.folder / "losses")
         own = [line.format(folder=fleet.folder) for line in lines]
         slurm_folder = fleet.folder / "slurm"
-        with running_cluster(fleet.household, slurm_folder, nodes, task_prolog, own) as slurm:
+        with running_cluster(fleet.owned, slurm_folder, nodes, task_prolog, own) as slurm:
             yield Site(fleet, slurm, user)

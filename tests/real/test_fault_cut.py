@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.demo import janitor
+from everstep_cli.demo import reaper
 from real.daemons import eventually
 from real.sandbox import denied, denies_interfaces
 
@@ -54,4 +54,4 @@ def test_a_job_ends_as_if_nothing_had_been_though_a_node_was_cut_off(
 
 def _left(mark: str) -> list[int]:
     """Return the processes that still run of what was started with this mark."""
-    return [pid for pid in janitor.parents() if janitor.environment(pid).get(_MARK) == mark]
+    return [pid for pid in reaper.parents() if reaper.environment(pid).get(_MARK) == mark]

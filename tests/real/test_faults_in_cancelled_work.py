@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from everstep_cli.admin import AdminError
+from everstep_cli.client.admin import AdminError
 from integration.real_fleet import JOB
 from real.fault_books import check_planned_books, safe_step
 from real.fault_world import FaultWorld, alone

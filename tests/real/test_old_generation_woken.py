@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.demo import janitor
-from everstep_cli.demo.janitor import Identity
+from everstep_cli.demo import reaper
+from everstep_cli.demo.reaper import Identity
 from integration.real_fleet import JOB
 from real.fault_world import FaultWorld, alone, fault_world
 
@@ -65,9 +65,9 @@ def test_what_wakes_up_changes_nothing_of_the_next_generation(first: str, tmp_pa
 def _parts(world: FaultWorld, name: str) -> dict[str, list[Identity]]:
     """Return the processes of a node."""
     fleet = world.fleet
-    agent = fleet.household.below(fleet.agents[name])
-    below = fleet.household.below(fleet.launchers[name])
-    ranks = [one for one in below if "EVERSTEP_GENERATION" in janitor.environment(one.pid)]
+    agent = fleet.owned.below(fleet.agents[name])
+    below = fleet.owned.below(fleet.launchers[name])
+    ranks = [one for one in below if "EVERSTEP_GENERATION" in reaper.environment(one.pid)]
     launcher = [one for one in below if one not in ranks]
     assert ranks
     assert launcher
@@ -85,7 +85,7 @@ def _signal(processes: list[Identity], number: int) -> None:
 
 
 def _alive(processes: list[Identity]) -> bool:
-    return any(janitor.identify(one.pid) == one for one in processes)
+    return any(reaper.identify(one.pid) == one for one in processes)
 
 
 def _warming(world: FaultWorld) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.demo import janitor
+from everstep_cli.demo import reaper
 from everstep_cli.demo.processes import Child
 from integration.real_fleet import JOB
 from real.fault_world import alone
@@ -109,7 +109,7 @@ def test_another_users_process_cannot_attach_also_with_all_that_a_rank_knows(
     node: UserWorld,
 ) -> None:
     (rank, *_) = node.ranks("n1")
-    known = {k: v for k, v in janitor.environment(rank).items() if k.startswith("EVERSTEP_")}
+    known = {k: v for k, v in reaper.environment(rank).items() if k.startswith("EVERSTEP_")}
     done = _as_bob(node, [python_for_all(), "-c", _ATTACH], known)
     assert done.returncode != 0
     assert "user or token differ; start it with everstep run" in done.stderr

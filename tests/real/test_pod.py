@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.demo import janitor
-from everstep_cli.demo.janitor import Identity
+from everstep_cli.demo import reaper
+from everstep_cli.demo.reaper import Identity
 from integration.real_fleet import JOB, Place, running_fleet
 from real.fault_world import alone
 from real.ordinary_user import ALICE, missing
@@ -100,8 +100,8 @@ def test_ranks_of_a_launcher_that_hangs_in_its_pod_are_killed_in_its_place(tmp_p
         world.until("it runs", lambda: world.state() == "running")
         hung = first_process(world.fleet.launchers["n1"])
         os.kill(hung, signal.SIGSTOP)
-        janitor.kill(first["n2"])
-        world.until("its death", lambda: janitor.identify(first["n1"].pid) != first["n1"])
+        reaper.kill(first["n2"])
+        world.until("its death", lambda: reaper.identify(first["n1"].pid) != first["n1"])
         assert f"killing its ranks: processes {first['n1'].pid}\n" in _agent_log(world, "n1")
         os.kill(hung, signal.SIGCONT)
         for name, before in first.items():

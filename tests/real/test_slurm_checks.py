@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.demo.processes import Household
+from everstep_cli.demo.processes import OwnedProcesses
 from real.ordinary_user import User
 from real.ordinary_user import missing as no_user
 from real.slurm_cluster import SlurmCluster, missing, running_cluster
@@ -103,12 +103,12 @@ def sized() -> Iterator[SlurmCluster]:
     lines = ("SelectTypeParameters=CR_Core_Memory", "NodeName=DEFAULT MemSpecLimit=400")
     folder = Path(tempfile.mkdtemp(prefix="es"))
     folder.chmod(0o711)
-    household = Household(folder, keep=False)
+    owned = OwnedProcesses(folder, keep=False)
     try:
-        with running_cluster(household, folder / "slurm", ["node1"], "#!/bin/sh\n", lines) as one:
+        with running_cluster(owned, folder / "slurm", ["node1"], "#!/bin/sh\n", lines) as one:
             yield one
     finally:
-        household.close()
+        owned.close()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep_cli.demo import janitor
+from everstep_cli.demo import reaper
 from everstep_cli.demo.processes import Child
 from integration.real_fleet import JOB, running_fleet
 from real.fault_world import FaultWorld
@@ -49,8 +49,8 @@ class UserWorld(FaultWorld):
             **{**self.variables, **variables},
         }
         # Each has a file of its own for what it says.
-        name = f"{node}-launcher-{len(self.fleet.household.children)}"
-        return self.fleet.household.start(name, line, environ)
+        name = f"{node}-launcher-{len(self.fleet.owned.children)}"
+        return self.fleet.owned.start(name, line, environ)
 
     def ranks(self, name: str) -> list[int]:
         """Return the newest generation's ranks on a node, by their numbers on this machine.
@@ -61,7 +61,7 @@ class UserWorld(FaultWorld):
         newest = max((int(generation) for generation, _ in files), default=0)
         told = [path.read_text() for path in self.folder.glob(f"rank-{newest}-*")]
         numbers = {int(text.split()[0]) for text in told if text}
-        below = self.fleet.household.below(self.fleet.launchers[name])
+        below = self.fleet.owned.below(self.fleet.launchers[name])
         return [one.pid for one in below if own_number(one.pid) in numbers]
 
     def said(self, name: str) -> str:
@@ -76,7 +76,7 @@ def own_number(pid: int) -> int:
     except OSError:
         return 0
     numbers = next(line.split() for line in lines if line.startswith("NSpid:"))
-    return int(numbers[-1]) if janitor.identify(pid) else 0
+    return int(numbers[-1]) if reaper.identify(pid) else 0
 
 
 @contextmanager

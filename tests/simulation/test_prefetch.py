@@ -6,7 +6,7 @@ import pytest
 
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.lineage import StepKey
+from everstep_controller.core.model.snapshots import StepKey
 from everstep_sim.cluster import Shape, SimulatedCluster
 
 _S = 40

@@ -11,7 +11,7 @@ import pytest
 from everstep_common.reports import Storage
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.lineage import StepKey
+from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.copies import Copy
 from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.node import SimulatedNode

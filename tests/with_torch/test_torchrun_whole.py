@@ -42,7 +42,7 @@ def test_a_job_under_torchrun_goes_on_when_a_rank_is_killed(
         begun = fleet.first_steps()
         assert begun[max(begun)] >= 4, f"trained again from {begun}"
         assert fleet.job().state == "ended", fleet.logs()
-        assert not [one for one in ended if fleet.household.below(one)]
+        assert not [one for one in ended if fleet.owned.below(one)]
 
 
 _DONE_AND_FAILED = """

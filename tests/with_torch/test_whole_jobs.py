@@ -50,7 +50,7 @@ def test_a_job_that_lost_a_node_goes_on_with_the_same_state_in_fewer_ranks(tmp_p
 
 def _lose_node(fleet: RealFleet, node: str) -> None:
     for child in (fleet.agents.pop(node), fleet.launchers[node]):
-        for process in fleet.household.below(child):
+        for process in fleet.owned.below(child):
             os.kill(process.pid, signal.SIGKILL)
         child.process.kill()
 

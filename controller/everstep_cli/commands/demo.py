@@ -1,4 +1,4 @@
-"""`everstep demo`: faults on a small cluster on this machine, and a proof of each recovery."""
+"""`everstep demo`: faults on a small cluster on this machine; and the entry of `everstep run`."""
 
 import json
 import os
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from everstep_cli.session import AdminSession
+from everstep_cli.commands.session import AdminSession
 
 # A Unix socket's path has at most 107 bytes (unix(7)), and "/node-1/run/agent.sock" is one.
 _FOLDER_MAX = 80
@@ -45,15 +45,17 @@ def demo(session: AdminSession, as_json: bool, keep: Path | None, steps: int) ->
       everstep demo --keep /tmp/demo   # then read the logs there
     """
     # Here, so that no other command pays for importing the demo.
-    from everstep_cli.demo import audience, performance, report
+    from everstep_cli.demo import demo_run, display, report
 
     _check(keep)
-    viewer: audience.Audience = audience.Nobody()
+    viewer: display.Display = display.NoDisplay()
     if not as_json:
         screen = session.console
-        viewer = audience.Terminal(screen) if screen.is_terminal else audience.Log(screen)
+        viewer = (
+            display.TerminalDisplay(screen) if screen.is_terminal else display.LogDisplay(screen)
+        )
     try:
-        result = performance.perform(viewer, steps, keep)
+        result = demo_run.run_demo(viewer, steps, keep)
     except KeyboardInterrupt:
         click.echo("Interrupted. Nothing of the demo runs any more.", err=True)
         raise
@@ -75,3 +77,15 @@ def _check(keep: Path | None) -> None:
         raise click.UsageError(f"--keep: {keep} is not empty; name a new folder")
     if len(os.fsencode(keep.resolve())) > _FOLDER_MAX:
         raise click.UsageError(f"--keep: {keep} is too long for the sockets in it; name a shorter")
+
+
+@click.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(arguments: tuple[str, ...]) -> None:
+    r"""Start a training script on this node ('everstep run --help').
+
+    \b
+    Example:
+      everstep run --job NAME --nnodes 3:4 --nproc-per-node 1 -- python train.py
+    """
+    raise click.UsageError("'everstep run' is the launcher; start it as the command 'everstep'")

@@ -1,14 +1,16 @@
 """`everstep inject`: makes a fault on purpose, for drills and for tests of the whole path."""
 
 import re
+from collections.abc import Iterator
 
 import click
+from rich.console import RenderableType
 from rich.text import Text
 
-from everstep_cli.admin import AdminError
-from everstep_cli.completion import node_names
-from everstep_cli.session import Ask, asks_controller
-from everstep_cli.views import injections as views
+from everstep_cli.client.admin import AdminError
+from everstep_cli.commands.completion import node_names
+from everstep_cli.commands.session import Ask, asks_controller
+from everstep_cli.views import tables, words
 from everstep_proto.generated import admin_pb2
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -88,10 +90,10 @@ def inject(
         raise click.UsageError("give a SPEC, --list or --clear, and only one of them")
     if listed:
         reply = ask.admin.injections(node)
-        ask.answer(reply, *views.listing(reply, ask.now_ns))
+        ask.answer(reply, *_listing(reply, ask.now_ns))
     elif clear is not None:
         reply = ask.admin.clear_injections(node, "" if clear == "all" else clear)
-        ask.answer(reply, *views.listing(reply, ask.now_ns))
+        ask.answer(reply, *_listing(reply, ask.now_ns))
     else:
         _tell(ask, node, ask.admin.inject(node, spec, seconds, reason))
 
@@ -105,3 +107,31 @@ def _tell(ask: Ask, node: str, line: admin_pb2.InjectionLine) -> None:
         )
     until = f"; it ends by itself, or by: everstep inject {node} --clear {line.injection}"
     ask.answer(line, Text.assemble((node, "bold"), f": {line.message}{until}"))
+
+
+def _listing(reply: admin_pb2.InjectionsReply, now_ns: int) -> Iterator[RenderableType]:
+    """Yield what is and lately was injected, or say that there is nothing."""
+    if not reply.injections:
+        yield "Nothing is injected, and nothing was lately."
+        return
+    made = tables.table(
+        "injection", "state", "ordered", "by", "what came of it", wrap=("what came of it",)
+    )
+    for line in reply.injections:
+        made.add_row(
+            line.injection,
+            words.state(line.state),
+            f"{words.duration(now_ns - line.ordered_ns)} ago",
+            line.operator,
+            _story(line),
+        )
+    yield made
+
+
+def _story(line: admin_pb2.InjectionLine) -> Text:
+    story = Text(f"{line.spec} for {words.duration(line.duration_ns)}")
+    if line.message:
+        story.append(f"\n{line.message}", "dim")
+    if line.reason:
+        story.append(f"\nbecause: {line.reason}", "dim")
+    return story

@@ -1,12 +1,13 @@
-"""Commands about jobs: what they do, and where their time went."""
+"""Commands about jobs: their state, their snapshots, and where their time went."""
 
 import click
 from rich.text import Text
 
-from everstep_cli.completion import job_names
-from everstep_cli.session import Ask, asks_controller
+from everstep_cli.commands.completion import job_names, node_names
+from everstep_cli.commands.session import Ask, asks_controller
+from everstep_cli.views import json_output
 from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet
-from everstep_cli.views.snapshots import forgotten
+from everstep_cli.views.snapshots import copy_lines, forgotten, snapshot_sheet
 
 _ACTIONS = ("forget", "restart")
 
@@ -111,3 +112,48 @@ def ettr(ask: Ask, name: str) -> None:
     """
     reply = ask.admin.ledger(name)
     ask.answer(reply, *ledger_sheet(reply))
+
+
+@click.command()
+@click.argument("name", metavar="JOB", shell_complete=job_names)
+@click.option("--copies", is_flag=True, help="List single copies instead, each on a line.")
+@click.option("--step", type=click.IntRange(0, 2**63 - 1), help="With --copies: only of this step.")
+@click.option(
+    "--node", default="", help="With --copies: only on this node.", shell_complete=node_names
+)
+@asks_controller
+def snapshots(ask: Ask, name: str, copies: bool, step: int | None, node: str) -> None:
+    r"""Show the snapshots of JOB: every step, where its copies are, and which would be restored.
+
+    The step with the arrow is what the job would go back to if it stopped now; above it stands why
+    not to a newer one. Copies are counted in parts of the state, equal copies once, in the order
+    in which a restore takes them: own memory, peer memory, local disk, shared storage.
+
+    \b
+    A step is
+      whole        every part has a verified copy that can be reached
+      partial      some part has none (yet)
+      probation    the job was restored from it, and has not got far since
+      blacklisted  the job crashed twice soon after that: an older step is taken
+      abandoned    the job went back to an older step: not its past any more
+
+    \b
+    Examples:
+      everstep snapshots llama-70b
+      everstep snapshots llama-70b --copies --step 1200
+      everstep snapshots llama-70b --copies --node gpu-0042 --json | jq -r .root_hash
+      watch -n 1 everstep snapshots llama-70b
+    """
+    if not copies:
+        if step is not None or node:
+            raise click.UsageError("--step and --node choose among single copies: give --copies")
+        reply = ask.admin.snapshots(name)
+        ask.answer(reply, *snapshot_sheet(reply, ask.now_ns))
+        return
+    found = ask.admin.copies(name, step, node)
+    if ask.as_json:
+        for copy in found:
+            click.echo(json_output.to_line(copy))
+        return
+    for line in copy_lines(found):
+        ask.console.out(line, highlight=False)

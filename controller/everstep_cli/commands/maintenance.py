@@ -2,23 +2,23 @@
 
 import click
 
-from everstep_cli.completion import node_names, window_names
-from everstep_cli.session import Ask, asks_controller
+from everstep_cli.commands.completion import node_names, window_names
+from everstep_cli.commands.session import Ask, asks_controller
+from everstep_cli.commands.times import RequestedTime, TimeError, parse_duration_ns, parse_time
 from everstep_cli.views.maintenance import window_list, window_sheet
-from everstep_cli.when import TimeError, When, duration_ns, when
 from everstep_proto.generated import admin_pb2
 
 
-def _when(_: click.Context, __: click.Parameter, text: str) -> When:
+def _when(_: click.Context, __: click.Parameter, text: str) -> RequestedTime:
     try:
-        return when(text)
+        return parse_time(text)
     except TimeError as error:
         raise click.BadParameter(str(error)) from error
 
 
 def _duration(_: click.Context, __: click.Parameter, text: str) -> int:
     try:
-        return duration_ns(text)
+        return parse_duration_ns(text)
     except TimeError as error:
         raise click.BadParameter(str(error)) from error
 
@@ -62,7 +62,7 @@ def maintenance() -> None:
 )
 @click.option("--reason", default="", help="Kept in the audit log, and shown.")
 @asks_controller
-def add(ask: Ask, nodes: tuple[str, ...], begin: When, lasts_ns: int, reason: str) -> None:
+def add(ask: Ask, nodes: tuple[str, ...], begin: RequestedTime, lasts_ns: int, reason: str) -> None:
     r"""Plan a window for NODES, and say what it will do to jobs.
 
     \b

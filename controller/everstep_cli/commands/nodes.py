@@ -1,13 +1,18 @@
 """Commands about nodes, findings and events: the state of each, and the reason for it."""
 
+import time
+from collections.abc import Callable, Iterator
+
 import click
 
-from everstep_cli import encode, following
-from everstep_cli.completion import node_names
-from everstep_cli.session import Ask, asks_controller
+from everstep_cli.client.admin import AdminError, NameNotFoundError, Reader
+from everstep_cli.commands.completion import node_names
+from everstep_cli.commands.session import Ask, asks_controller
+from everstep_cli.views import json_output
 from everstep_cli.views.findings import event_line, explanation, finding_list
 from everstep_cli.views.jobs import fleet_incident_list
 from everstep_cli.views.nodes import halt, node_list, node_sheet
+from everstep_proto.generated import admin_pb2
 
 
 @click.command()
@@ -114,12 +119,47 @@ def events(ask: Ask, follow: bool, subject: str, limit: int) -> None:
       everstep events --subject gpu-0042 --limit 20
     """
     told = (
-        following.follow(ask.admin, subject, limit, lambda line: click.echo(line, err=True))
+        follow_events(ask.admin, subject, limit, lambda line: click.echo(line, err=True))
         if follow
         else ask.admin.events(subject, limit, follow=False)
     )
     for event in told:
         if ask.as_json:
-            click.echo(encode.to_line(event))
+            click.echo(json_output.to_line(event))
         else:
             ask.console.print(event_line(event), soft_wrap=True)
+
+
+# More lines than a controller makes while it is away.
+_MISSED_MAX = 10_000
+_AGAIN_S = 1.0
+
+
+def follow_events(
+    admin: Reader,
+    subject: str,
+    limit: int,
+    say: Callable[[str], None],
+    wait: Callable[[float], None] = time.sleep,
+) -> Iterator[admin_pb2.Event]:
+    """Yield old events and then new ones, for ever; ``say`` that the controller is away, and back.
+
+    Raises AdminError when it could not be asked even once.
+    """
+    newest, away = 0, False
+    while True:
+        try:
+            for event in admin.events(subject, _MISSED_MAX if newest else limit, follow=True):
+                if away:
+                    away = False
+                    say("the controller is back")
+                if event.id > newest:
+                    newest = event.id
+                    yield event
+        except AdminError as error:
+            if not newest or isinstance(error, NameNotFoundError):
+                raise
+            if not away:
+                away = True
+                say("the controller is away; waiting for it, end with Ctrl-C")
+        wait(_AGAIN_S)

@@ -6,10 +6,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from everstep_cli import encode
-from everstep_cli.admin import AdminError
-from everstep_cli.session import Ask, asks_controller
-from everstep_cli.views import tables, words
+from everstep_cli.client.admin import AdminError
+from everstep_cli.commands.session import Ask, asks_controller
+from everstep_cli.views import json_output, tables, words
 from everstep_common.version import VERSION
 from everstep_proto.generated import admin_pb2
 
@@ -31,7 +30,7 @@ def version(ask: Ask) -> None:
     except AdminError as error:
         trouble = str(error)
     if ask.as_json:
-        controller = encode.to_dict(detail) if detail is not None else None
+        controller = json_output.to_dict(detail) if detail is not None else None
         click.echo(json.dumps({"everstep": VERSION, "controller": controller}, indent=2))
         return
     ask.console.print(f"everstep {VERSION}", highlight=False)

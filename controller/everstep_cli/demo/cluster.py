@@ -1,17 +1,17 @@
 """The demo's cluster: folders, configurations and command lines of everything that runs."""
 
 import os
+import re
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep_cli.demo import janitor
-from everstep_cli.demo.janitor import Identity
-from everstep_cli.demo.processes import Child, Household
+from everstep_cli.demo import reaper
+from everstep_cli.demo.processes import Child, OwnedProcesses
 from everstep_cli.demo.proofs import DemoRestore
-from everstep_cli.demo.restores import restores_in
+from everstep_cli.demo.reaper import Identity
 
 JOB = "demo"
 NODES = ("node-1", "node-2", "node-3", "node-4", "node-5")
@@ -29,7 +29,7 @@ class DemoCluster:
     """Folders, configurations and processes of one demo. Use only from the main thread."""
 
     folder: Path
-    household: Household
+    owned: OwnedProcesses
     steps: int
     address: str
     environ: Mapping[str, str]
@@ -37,7 +37,7 @@ class DemoCluster:
     launchers: dict[str, Child] = field(default_factory=dict)
 
     @classmethod
-    def plan(cls, folder: Path, household: Household, steps: int) -> "DemoCluster":
+    def plan(cls, folder: Path, owned: OwnedProcesses, steps: int) -> "DemoCluster":
         """Lay out folders for a cluster whose controller listens on a port that is free now."""
         folder = folder.resolve()
         (folder / "losses").mkdir()
@@ -47,7 +47,7 @@ class DemoCluster:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
         environ["PYTHONUNBUFFERED"] = "1"
         environ["DEMO_LOSSES"] = str(folder / "losses")
-        return cls(folder, household, steps, f"127.0.0.1:{_free_port()}", environ)
+        return cls(folder, owned, steps, f"127.0.0.1:{_free_port()}", environ)
 
     @property
     def reference_path(self) -> Path:
@@ -69,20 +69,20 @@ class DemoCluster:
     def start_reference(self) -> Child:
         """Start the uninterrupted run: the same script, alone, without Everstep."""
         command = ["nice", *self._training(paced=False), "--losses", str(self.reference_path)]
-        return self.household.start("reference", command, self.environ)
+        return self.owned.start("reference", command, self.environ)
 
     def start_controller(self) -> Child:
         """Start the controller; it may isolate, for this is its own cluster."""
         config = self._write("controller.toml", self._controller_config())
         command = [*_daemon("controller"), "--config", str(config)]
-        return self.household.start("controller", command, self.environ)
+        return self.owned.start("controller", command, self.environ)
 
     def start_node(self, name: str) -> Child:
         """Start a node: a holder, which keeps descriptors as systemd would, and its agent."""
         config = self._write(f"{name}.toml", self._agent_config(name))
         agent = [*_daemon("agent"), "--config", str(config)]
         command = [*_daemon("agent"), "hold", "--die-with-parent", "--", *agent]
-        self.nodes[name] = self.household.start(f"{name}-agent", command, self.environ)
+        self.nodes[name] = self.owned.start(f"{name}-agent", command, self.environ)
         return self.nodes[name]
 
     def launch(self, name: str) -> Child:
@@ -92,13 +92,13 @@ class DemoCluster:
         script = ["sh", "-c", _PER_GENERATION, "sh", *self._training(paced=True)]
         command = [sys.executable, "-m", "everstep.entry", "run", *options, "--", *script]
         environ = {**self.environ, "EVERSTEP_SOCKET": str(self._socket(name))}
-        self.launchers[name] = self.household.start(f"{name}-launcher", command, environ)
+        self.launchers[name] = self.owned.start(f"{name}-launcher", command, environ)
         return self.launchers[name]
 
     def ranks(self, name: str) -> list[Identity]:
         """Return the training processes of a node."""
-        running = self.household.below(self.launchers[name])
-        return [p for p in running if "RANK" in janitor.environment(p.pid)]
+        running = self.owned.below(self.launchers[name])
+        return [p for p in running if "RANK" in reaper.environment(p.pid)]
 
     def restores(self) -> tuple[DemoRestore, ...]:
         """Return every restore that the agents have logged."""
@@ -170,3 +170,35 @@ def _free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
     return port
+
+
+_RESTORED = re.compile(
+    r"job \S+: generation (?P<generation>\d+): rank (?P<rank>\d+) restored step (?P<step>\d+) "
+    r"from (?P<sources>.+)"
+)
+_PREFETCHED = re.compile(
+    r"job \S+: prefetched step (?P<step>\d+) of rank (?P<rank>\d+) "
+    r"from peer memory of (?P<node>\S+)"
+)
+_PEER = "peer memory of "
+
+
+def restores_in(node: str, log: str) -> Iterator[DemoRestore]:
+    """Yield what the log of a node's agent tells, oldest first."""
+    fetched = {(m["rank"], m["step"]): m["node"] for m in _PREFETCHED.finditer(log)}
+    for match in _RESTORED.finditer(log):
+        # What was fetched ahead is in the node's own memory by the time a rank asks.
+        own = fetched.get((match["rank"], match["step"]), node)
+        yield DemoRestore(
+            node=node,
+            generation=int(match["generation"]),
+            rank=int(match["rank"]),
+            step=int(match["step"]),
+            sources=tuple(sorted({_holder(one, own) for one in match["sources"].split(", ")})),
+        )
+
+
+def _holder(source: str, own: str) -> str:
+    """Return the node that a source names; ``own`` for the memory of this one."""
+    told = source.strip()
+    return own if told == "own memory" else told.removeprefix(_PEER)

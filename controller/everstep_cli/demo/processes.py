@@ -1,4 +1,4 @@
-"""Processes of the demo: each dies with it, and is recorded so that the janitor can kill it."""
+"""Processes of the demo: each dies with it, and is recorded so that the reaper can kill it."""
 
 import json
 import os
@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_cli.demo import janitor, tether
-from everstep_cli.demo.janitor import MARK, Identity
+from everstep_cli.demo import die_with_parent, reaper
+from everstep_cli.demo.reaper import MARK, Identity
 
 _PYTHON = [sys.executable, "-I", "-S"]
-_JANITOR_PATIENCE_S = 15.0
+_REAPER_PATIENCE_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +34,20 @@ class Child:
         return " | ".join(line.strip() for line in lines[-count:])
 
 
-class Household:
-    """Everything that runs for a demo. Use only from the main thread: a tether is to a thread."""
+class OwnedProcesses:
+    """Everything that runs for a demo; from the main thread only, with which children die."""
 
     def __init__(self, folder: Path, keep: bool) -> None:
         self._folder = folder
         self._recorded: set[Identity] = set()
         self._children: list[Child] = []
-        self._janitor = subprocess.Popen(
-            [*_PYTHON, str(janitor.__file__)],
+        self._reaper = subprocess.Popen(
+            [*_PYTHON, str(reaper.__file__)],
             stdin=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
-        self._tell({"folder": str(folder), "keep": keep})
+        self._send_note({"folder": str(folder), "keep": keep})
 
     @property
     def children(self) -> tuple[Child, ...]:
@@ -57,7 +57,7 @@ class Household:
     def start(self, name: str, command: Sequence[str], environ: Mapping[str, str]) -> Child:
         """Start a program in a process group of its own; what it prints goes to NAME.log."""
         log = self._folder / f"{name}.log"
-        line = [*_PYTHON, str(tether.__file__), str(os.getpid()), *command]
+        line = [*_PYTHON, str(die_with_parent.__file__), str(os.getpid()), *command]
         with log.open("ab") as sink:
             process = subprocess.Popen(
                 line,
@@ -72,33 +72,33 @@ class Household:
         self._record(process.pid)
         return child
 
-    def look_around(self) -> None:
+    def record_descendants(self) -> None:
         """Write down what the children have started since the last look."""
         roots = [child.process.pid for child in self._children]
-        for pid in janitor.descendants(roots, janitor.parents()):
+        for pid in reaper.descendants(roots, reaper.parents()):
             self._record(pid)
 
     def below(self, *roots: Child) -> list[Identity]:
         """Return the living processes of these children, the children first."""
         pids = [child.process.pid for child in roots]
-        found = [*pids, *sorted(janitor.descendants(pids, janitor.parents()))]
-        return [process for process in map(janitor.identify, found) if process]
+        found = [*pids, *sorted(reaper.descendants(pids, reaper.parents()))]
+        return [process for process in map(reaper.identify, found) if process]
 
     def close(self) -> None:
-        """Let the janitor kill what is left and remove the folder; return when it has."""
-        assert self._janitor.stdin is not None
-        self._janitor.stdin.close()
-        self._janitor.wait(_JANITOR_PATIENCE_S)
+        """Let the reaper kill what is left and remove the folder; return when it has."""
+        assert self._reaper.stdin is not None
+        self._reaper.stdin.close()
+        self._reaper.wait(_REAPER_PATIENCE_S)
         for child in self._children:
-            child.process.wait(_JANITOR_PATIENCE_S)
+            child.process.wait(_REAPER_PATIENCE_S)
 
     def _record(self, pid: int) -> None:
-        process = janitor.identify(pid)
+        process = reaper.identify(pid)
         if process is not None and process not in self._recorded:
             self._recorded.add(process)
-            self._tell({"pid": process.pid, "start": process.start})
+            self._send_note({"pid": process.pid, "start": process.start})
 
-    def _tell(self, note: dict[str, object]) -> None:
-        assert self._janitor.stdin is not None
-        self._janitor.stdin.write(json.dumps(note) + "\n")
-        self._janitor.stdin.flush()
+    def _send_note(self, note: dict[str, object]) -> None:
+        assert self._reaper.stdin is not None
+        self._reaper.stdin.write(json.dumps(note) + "\n")
+        self._reaper.stdin.flush()

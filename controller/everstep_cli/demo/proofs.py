@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from everstep_cli.demo.cluster_view import ClusterView
 from everstep_cli.demo.losses import LossComparison
-from everstep_cli.demo.scene import Scene
 from everstep_proto.generated import admin_pb2
 
 
@@ -32,12 +32,12 @@ class DemoRestore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActSeen:
-    """One fault: the scene before it, the scene after recovery, and what happened between."""
+    """One fault: the view before it, the view after recovery, and what happened between."""
 
     act: int
     node: str
-    before: Scene
-    after: Scene
+    before: ClusterView
+    after: ClusterView
     restores: tuple[DemoRestore, ...]
     # First step that the generation after the recovery computed; None when it computed none.
     first_step: int | None
@@ -140,7 +140,10 @@ def gpu_failed(seen: ActSeen) -> Iterator[DemoClaim]:
 
 
 def ending(
-    final: Scene, ledger: admin_pb2.Ledger, losses: LossComparison, exits: Sequence[tuple[str, int]]
+    final: ClusterView,
+    ledger: admin_pb2.Ledger,
+    losses: LossComparison,
+    exits: Sequence[tuple[str, int]],
 ) -> Iterator[DemoClaim]:
     """Judge the end: the job is done, the time adds up, the losses are those of a calm run."""
     codes = ", ".join(f"{name} {code}" for name, code in exits)

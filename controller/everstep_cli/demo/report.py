@@ -6,10 +6,9 @@ from dataclasses import asdict, dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
-from everstep_cli import encode
 from everstep_cli.demo.losses import LossComparison
 from everstep_cli.demo.proofs import DemoClaim
-from everstep_cli.views import tables, words
+from everstep_cli.views import json_output, tables, words
 from everstep_cli.views.jobs import costs_line
 from everstep_common.version import VERSION
 from everstep_proto.generated import admin_pb2
@@ -40,7 +39,7 @@ class DemoReport:
 
     def to_dict(self) -> dict[str, object]:
         """Return the report for --json; keys stay as they are from version to version."""
-        ledger = encode.to_dict(self.ledger) if self.ledger is not None else None
+        ledger = json_output.to_dict(self.ledger) if self.ledger is not None else None
         losses = asdict(self.losses) | {"identical": self.losses.identical} if self.losses else None
         return {
             "everstep": VERSION,

@@ -1,4 +1,4 @@
-"""View of jobs, their incidents and their ledger."""
+"""Views of jobs: their incidents and ledger, planned work, and warm standbys."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -8,9 +8,7 @@ from rich.text import Text
 
 from everstep_cli.views import tables, words
 from everstep_cli.views.deaths import death_lists
-from everstep_cli.views.planned import planned_facts
 from everstep_cli.views.snapshots import cadence_line, storage_facts
-from everstep_cli.views.standbys import standby_facts
 from everstep_proto.generated import admin_pb2
 
 
@@ -175,3 +173,41 @@ def _budget(ledger: admin_pb2.Ledger) -> str:
     if not ledger.budget_per_failure_s:
         return "no failure yet, so no failure rate to tell from"
     return f"a failure may cost {ledger.budget_per_failure_s:.1f} s at the failure rate so far"
+
+
+_KINDS = {
+    "restart": "a restart",
+    "drain": "a move to other nodes",
+    "growth": "a restart on more nodes",
+}
+
+
+def planned_facts(line: admin_pb2.PlannedLine, now_ns: int) -> Iterator[tuple[str, str]]:
+    """Yield what is planned and why, what it waits for, and how to take it back."""
+    after = f" after step {line.after_step}" if line.HasField("after_step") else ""
+    since = words.duration(now_ns - line.ordered_ns)
+    what = _KINDS.get(line.kind, line.kind)
+    yield "planned", f"{what}{after}, ordered by {line.by} {since} ago: {line.reason}"
+    yield "waits", line.waits
+    yield "to undo", line.undo
+
+
+def standby_facts(lines: Iterable[admin_pb2.StandbyLine]) -> list[tuple[str, str]]:
+    """Return a fact for each kind of node; none where nothing is known to wait."""
+    groups: dict[tuple[int, int, str], list[admin_pb2.StandbyLine]] = {}
+    for line in lines:
+        if not (line.ready or line.making or line.ended):
+            continue
+        groups.setdefault((line.ready, line.making, line.ended), []).append(line)
+    sentences = [_sentence(group) for _, group in sorted(groups.items())]
+    return [("standbys" if not index else "", one) for index, one in enumerate(sentences)]
+
+
+def _sentence(group: list[admin_pb2.StandbyLine]) -> str:
+    first, where = group[0], words.names([line.node for line in group])
+    if first.ended:
+        return f"none on {where}: {first.ended}"
+    making = f", {first.making} being made" if first.making else ""
+    most = max(line.memory_bytes for line in group)
+    each = "" if len(group) == 1 else " a node at most"
+    return f"{first.ready} ready{making} on {where}, {words.size(most)}{each}"

@@ -2,8 +2,8 @@
 
 import grpc
 
-from everstep_controller.api.admin_servicer import AdminServicer
-from everstep_controller.api.fleet_servicer import FleetServicer
+from everstep_controller.api.admin.servicer import AdminServicer
+from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_proto.generated import admin_pb2_grpc, fleet_pb2
 from everstep_proto.tls import TlsSettings, server_credentials
 

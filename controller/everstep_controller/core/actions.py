@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from everstep_common.reports import DataRange, StoredStep
 from everstep_controller.core.model.isolation import WantedIsolation
-from everstep_controller.core.model.lineage import BranchPoint, StepKey
+from everstep_controller.core.model.snapshots import BranchPoint, StepKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,12 @@ from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core import events
 from everstep_controller.core.events import RecoveryBegun
-from everstep_controller.core.jobs import membership, outstanding, stalling
+from everstep_controller.core.jobs import membership, orders, progress
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER
 from everstep_controller.core.nodes import health, isolation
 from everstep_controller.core.registry import Handlers, Timers
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 EVENT_REJECTED = Condition(
     name="EventRejected",
@@ -79,7 +78,7 @@ def recovery_over(turn: Turn, _: str) -> None:
         membership.adopt_generation(turn, job, state.generations_seen.get(job.name, 0))
     isolation.restart_drivers(turn)
     turn.announce(CONTROLLER, "RecoveryOver", f"rebuilt; term {state.term} begins")
-    turn.actions.extend(outstanding.outstanding(state))
+    turn.actions.extend(orders.outstanding(state))
 
 
 def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
@@ -88,7 +87,7 @@ def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     state = turn.state
     state.term += 1
     state.findings.pop("event rejected", None)
-    stalling.controller_started(turn)
+    progress.postpone_stalls(turn)
     isolation.restart_drivers(turn)
     for node in state.nodes.values():
         if node.connected:

@@ -1,19 +1,13 @@
 """Core: takes one event at a time, changes the state, and returns the actions that follow."""
 
-from everstep_controller.core import controller, events
+from everstep_controller.core import controller, events, fleet, jobs, nodes, planned, recovery
 from everstep_controller.core.actions import Action, Announce, SetTimer
-from everstep_controller.core.fleet import handlers as fleet
-from everstep_controller.core.jobs import handlers as jobs
-from everstep_controller.core.jobs import outstanding
-from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.jobs import orders
+from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.state import State
-from everstep_controller.core.nodes import handlers as nodes
-from everstep_controller.core.planned import handlers as planned
 from everstep_controller.core.reconcile import reconcile
-from everstep_controller.core.recovery import handlers as recovery
 from everstep_controller.core.registry import merge_handlers, merge_timers
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 _PACKAGES = (controller, nodes, jobs, recovery, planned, fleet)
 _HANDLERS = merge_handlers(package.HANDLERS for package in _PACKAGES)
@@ -54,7 +48,7 @@ class Core:
     def due(self, now_ns: int) -> list[Action]:
         """Return every action that the state still calls for, as after a restart."""
         del now_ns  # Timers that are overdue come due at once in the shell.
-        return [] if self.state.halted else list(outstanding.outstanding(self.state))
+        return [] if self.state.halted else list(orders.outstanding(self.state))
 
     def _is_news(self, event: events.Event) -> bool:
         """Return whether a record is new, and remember that it was taken."""

@@ -8,7 +8,7 @@ isolation drivers are asked for what differs from them.
 """
 
 from everstep_controller.core.jobs import ending, identity, membership, orders
-from everstep_controller.core.model.node_jobs import jobs_of_node
+from everstep_controller.core.model.state import jobs_of_node
 from everstep_controller.core.nodes import isolation
 from everstep_controller.core.planned import restarts
 from everstep_controller.core.recovery import blame, planning, spares

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from everstep_controller.core import events
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 # Each takes exactly the event that it is listed under.
 Handlers = Mapping[type, Callable[[Turn, Any], None]]

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_agent.vault_reports import VaultReports
-from everstep_controller.api.vault_reports import changed, vault_report
+from everstep_controller.api.fleet.vault_reports import changed, vault_report
 from everstep_controller.core.vault.copies import Copy
 from everstep_proto.generated import fleet_pb2
 

@@ -5,8 +5,8 @@ from plan_whole import Whole, formed, lose, run
 from scale_fleet import RANKS_PER_NODE
 
 from everstep_controller.core.actions import StartGeneration
+from everstep_controller.core.vault.recovery_step import group_sources
 from everstep_controller.core.vault.replication import replica_targets
-from everstep_controller.core.vault.sources import group_sources
 
 _LOST = "n40"
 

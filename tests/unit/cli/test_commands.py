@@ -5,11 +5,10 @@ import json
 
 import pytest
 
-from everstep_cli.admin import AdminError
-from everstep_cli.cli import everstep
-from everstep_cli.main import run, screen
-from everstep_cli.printable import make_printable
-from everstep_cli.session import AdminSession
+from everstep_cli.client.admin import AdminError
+from everstep_cli.client.grpc_admin import make_printable
+from everstep_cli.commands.session import AdminSession
+from everstep_cli.main import everstep, run_command, screen
 from everstep_cli.views import tables
 from everstep_proto.generated import admin_pb2
 from fakes.cli_admin import NOW_NS, FakeAdmin
@@ -45,7 +44,7 @@ def call(*arguments: str, admin: FakeAdmin | None = None, width: int = 80) -> tu
     drawn = io.StringIO()
     console = screen(drawn, width)
     session = AdminSession((admin or FakeAdmin()).connect, console, lambda: NOW_NS)
-    return run(session, arguments), drawn.getvalue()
+    return run_command(session, arguments), drawn.getvalue()
 
 
 @pytest.mark.parametrize("command", ASKING, ids=lambda command: command[0])

@@ -6,16 +6,16 @@ import json
 import pytest
 from rich.console import Console, RenderableType
 
-from everstep_cli.demo.audience import Log, Plot, frame
+from everstep_cli.commands.session import AdminSession
+from everstep_cli.demo.cluster_view import ClusterView, observe
+from everstep_cli.demo.display import LogDisplay, frame
 from everstep_cli.demo.losses import compare
 from everstep_cli.demo.proofs import DemoClaim
 from everstep_cli.demo.report import DemoReport, sheets
-from everstep_cli.demo.scene import Scene, observe
-from everstep_cli.main import run
-from everstep_cli.session import AdminSession
+from everstep_cli.main import run_command
 from fakes.cli_admin import EVENTS, JOB, LEDGER, NOW_NS, FakeAdmin
 
-SCENE = Scene(
+VIEW = ClusterView(
     tuple(FakeAdmin().nodes().nodes), JOB, tuple(EVENTS * 10), FakeAdmin().snapshots("demo")
 )
 REPORT = DemoReport(
@@ -42,7 +42,7 @@ def drawn(*views: RenderableType, width: int = 80) -> list[str]:
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 30), (120, 50)])
 def test_a_frame_fits_the_screen(width: int, height: int) -> None:
-    lines = drawn(frame(Plot(["start", *"abcdefghij", "1. kill"]), SCENE, 9.8, height), width=width)
+    lines = drawn(frame(["start", *"abcdefghij", "1. kill"], VIEW, 9.8, height), width=width)
     assert len(lines) <= height
     assert all(len(line) <= width for line in lines)
     assert any("now   1. kill" in line for line in lines)
@@ -50,23 +50,23 @@ def test_a_frame_fits_the_screen(width: int, height: int) -> None:
 
 
 def test_a_frame_shows_what_a_fault_would_go_back_to() -> None:
-    lines = [line.rstrip() for line in drawn(frame(Plot(), SCENE, 0.0, 50))]
+    lines = [line.rstrip() for line in drawn(frame([], VIEW, 0.0, 50))]
     assert "a fault now: back to the state after step 129 (own memory, peer memory)" in lines
-    before = Scene(SCENE.nodes, JOB, SCENE.events)
-    assert "no snapshot yet" in [line.rstrip() for line in drawn(frame(Plot(), before, 0.0, 50))]
+    before = ClusterView(VIEW.nodes, JOB, VIEW.events)
+    assert "no snapshot yet" in [line.rstrip() for line in drawn(frame([], before, 0.0, 50))]
 
 
 def test_a_node_that_takes_no_ranks_is_not_shown_as_a_spare() -> None:
-    lines = drawn(frame(Plot(), SCENE, 0.0, 50))
+    lines = drawn(frame([], VIEW, 0.0, 50))
     (spare,) = (line for line in lines if line.startswith("node-5"))
     assert "spare" in spare
 
 
 def test_a_log_tells_every_event_once() -> None:
     screen = io.StringIO()
-    log = Log(Console(file=screen, width=80))
+    log = LogDisplay(Console(file=screen, width=80))
     for _ in range(2):
-        log.show(Scene(events=tuple(EVENTS)), 0.0)
+        log.show(ClusterView(events=tuple(EVENTS)), 0.0)
     assert screen.getvalue().count("RankExited") == 1
 
 
@@ -88,10 +88,10 @@ def test_the_report_as_json_has_costs_in_seconds() -> None:
 
 
 def test_a_scene_without_a_job_is_one_before_it_was_started() -> None:
-    scene = observe(FakeAdmin(), "another")
-    assert scene.state == "absent"
-    assert (scene.step, scene.generation, scene.members) == (-1, 0, ())
-    assert scene.node("node-9").state == "absent"
+    view = observe(FakeAdmin(), "another")
+    assert view.state == "absent"
+    assert (view.step, view.generation, view.members) == (-1, 0, ())
+    assert view.node("node-9").state == "absent"
 
 
 @pytest.mark.parametrize("name", ["full", "x" * 90])
@@ -103,5 +103,5 @@ def test_a_folder_that_cannot_hold_a_demo_is_refused(
         folder.mkdir()
         (folder / "file").touch()
     session = AdminSession(FakeAdmin().connect, Console(file=io.StringIO()), lambda: NOW_NS)
-    assert run(session, ["demo", "--keep", str(folder)]) == 2
+    assert run_command(session, ["demo", "--keep", str(folder)]) == 2
     assert "--keep" in capsys.readouterr().err

@@ -3,8 +3,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from everstep_cli.admin import AdminError
-from everstep_cli.following import follow
+from everstep_cli.client.admin import AdminError
+from everstep_cli.commands.nodes import follow_events
 from everstep_proto.generated import admin_pb2
 from fakes.cli_admin import FakeAdmin
 
@@ -39,7 +39,7 @@ def followed(admin: Restarting, waits: int) -> tuple[list[int], list[str]]:
             raise EnoughError
 
     with contextlib.suppress(EnoughError):
-        for event in follow(admin, "", 5, said.append, wait):
+        for event in follow_events(admin, "", 5, said.append, wait):
             seen.append(event.id)
     return seen, said
 
@@ -60,4 +60,4 @@ def test_a_restart_repeats_nothing_and_leaves_nothing_out() -> None:
 
 def test_a_controller_that_was_never_there_is_an_error() -> None:
     with pytest.raises(AdminError, match="no controller answers"):
-        next(follow(Restarting(()), "", 5, lambda _: None))
+        next(follow_events(Restarting(()), "", 5, lambda _: None))

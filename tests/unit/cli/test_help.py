@@ -6,7 +6,7 @@ import click
 import pytest
 
 from everstep.entry import HELP
-from everstep_cli.cli import everstep as cli
+from everstep_cli.main import everstep as cli
 
 
 def _commands() -> list[tuple[str, click.Command]]:

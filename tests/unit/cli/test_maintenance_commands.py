@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep_cli.when import TimeError, When, duration_ns, when
+from everstep_cli.commands.times import RequestedTime, TimeError, parse_duration_ns, parse_time
 from fakes.cli_admin import FakeAdmin
 from unit.cli.test_commands import call
 
@@ -13,16 +13,18 @@ _ADD = ("maintenance", "add", "node-1")
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("now", When(None)),
-        ("in 2h", When(None, 7200 * _S)),
-        ("In 1h 30m", When(None, 5400 * _S)),
-        ("1970-01-01T01:00", When(3600 * _S)),
-        ("1970-01-01T01:00Z", When(3600 * _S)),
-        ("1970-01-01 02:00:00+01:00", When(3600 * _S)),
+        ("now", RequestedTime(None)),
+        ("in 2h", RequestedTime(None, 7200 * _S)),
+        ("In 1h 30m", RequestedTime(None, 5400 * _S)),
+        ("1970-01-01T01:00", RequestedTime(3600 * _S)),
+        ("1970-01-01T01:00Z", RequestedTime(3600 * _S)),
+        ("1970-01-01 02:00:00+01:00", RequestedTime(3600 * _S)),
     ],
 )
-def test_a_time_is_counted_from_now_or_of_the_calendar_in_utc(text: str, found: When) -> None:
-    assert when(text) == found
+def test_a_time_is_counted_from_now_or_of_the_calendar_in_utc(
+    text: str, found: RequestedTime
+) -> None:
+    assert parse_time(text) == found
 
 
 @pytest.mark.parametrize(
@@ -31,33 +33,33 @@ def test_a_time_is_counted_from_now_or_of_the_calendar_in_utc(text: str, found: 
 )
 def test_what_is_no_time_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(TimeError, match="say "):
-        when(text)
+        parse_time(text)
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("45m", 2700), ("1h 30m", 5400), ("1d", 86_400), ("0.5h", 1800)]
 )
 def test_a_length_of_time_is_made_of_parts(text: str, seconds: int) -> None:
-    assert duration_ns(text) == seconds * _S
+    assert parse_duration_ns(text) == seconds * _S
 
 
 def test_a_time_before_now_is_called_past_and_not_misspelt() -> None:
     for text in ("in -2h", "in - 2h"):
         with pytest.raises(TimeError, match="is past; say now, or 'in 2h'"):
-            when(text)
+            parse_time(text)
 
 
 @pytest.mark.parametrize("text", ["9999999999d", "1001d", "9" * 500 + "d"])
 def test_a_length_beyond_all_reason_is_called_too_long_with_the_most(text: str) -> None:
     with pytest.raises(TimeError, match="is too long, the most is 1000d") as error:
-        duration_ns(text)
+        parse_duration_ns(text)
     assert len(str(error.value)) < 100
 
 
 @pytest.mark.parametrize("text", ["", "0s", "10", "m", "1h x", "-2h", "1e3s", "٣h"])
 def test_what_is_no_length_is_refused(text: str) -> None:
     with pytest.raises(TimeError, match="length of time"):
-        duration_ns(text)
+        parse_duration_ns(text)
 
 
 def test_a_window_is_asked_for_and_what_it_does_is_told() -> None:

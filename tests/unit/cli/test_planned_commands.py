@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from everstep_cli.views.planned import planned_facts
+from everstep_cli.views.jobs import planned_facts
 from everstep_proto.generated import admin_pb2
 from fakes.cli_admin import NOW_NS, FakeAdmin
 from unit.cli.test_commands import call

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from everstep_cli.demo.cluster_view import ClusterView
 from everstep_cli.demo.losses import LossLine, compare
 from everstep_cli.demo.proofs import (
     ActSeen,
@@ -15,19 +16,18 @@ from everstep_cli.demo.proofs import (
     process_killed,
 )
 from everstep_cli.demo.report import DemoReport
-from everstep_cli.demo.scene import Scene
 from everstep_proto.generated import admin_pb2
 
 FOUR = ("node-1", "node-2", "node-3", "node-4")
 WITH_SPARE = ("node-1", "node-2", "node-5", "node-4")
 
 
-def scene(members: Iterable[str], generation: int, *incidents: admin_pb2.Incident) -> Scene:
+def view(members: Iterable[str], generation: int, *incidents: admin_pb2.Incident) -> ClusterView:
     summary = admin_pb2.JobSummary(
         job="demo", state="running", generation=generation, step=30, has_step=True, members=members
     )
     nodes = [admin_pb2.NodeSummary(node=f"node-{n}", state="healthy") for n in range(1, 6)]
-    return Scene(tuple(nodes), admin_pb2.JobDetail(summary=summary, incidents=incidents))
+    return ClusterView(tuple(nodes), admin_pb2.JobDetail(summary=summary, incidents=incidents))
 
 
 _CAUSES = {
@@ -56,16 +56,16 @@ def restored(members: Iterable[str], generation: int, source: str = "") -> tuple
 
 def seen(
     node: str,
-    after: Scene,
+    after: ClusterView,
     restores: tuple[DemoRestore, ...],
     *,
     first_step: int | None = 21,
-    before: Scene | None = None,
+    before: ClusterView | None = None,
 ) -> ActSeen:
     return ActSeen(
         act=1,
         node=node,
-        before=before or scene(FOUR, 1),
+        before=before or view(FOUR, 1),
         after=after,
         restores=restores,
         first_step=first_step,
@@ -77,46 +77,46 @@ def broken(claims: Iterable[DemoClaim]) -> list[str]:
 
 
 def test_a_killed_process_that_restored_from_its_own_node_holds() -> None:
-    act = seen("node-2", scene(FOUR, 2, incident("in_place")), restored(FOUR, 2))
+    act = seen("node-2", view(FOUR, 2, incident("in_place")), restored(FOUR, 2))
     assert broken(process_killed(act)) == []
 
 
 def test_a_restore_from_a_peer_is_not_one_from_the_own_vault() -> None:
-    after = scene(FOUR, 2, incident("in_place"))
+    after = view(FOUR, 2, incident("in_place"))
     act = seen("node-2", after, restored(FOUR, 2, source="node-1"))
     assert broken(process_killed(act)) == ["node-2 restores its rank from its own vault"]
 
 
 def test_a_restore_of_an_older_generation_proves_nothing() -> None:
-    act = seen("node-2", scene(FOUR, 2, incident("in_place")), restored(FOUR, 1))
+    act = seen("node-2", view(FOUR, 2, incident("in_place")), restored(FOUR, 1))
     assert broken(process_killed(act)) == ["node-2 restores its rank from its own vault"]
 
 
 def test_a_step_that_was_skipped_over_is_seen() -> None:
-    act = seen("node-2", scene(FOUR, 2, incident("in_place")), restored(FOUR, 2), first_step=22)
+    act = seen("node-2", view(FOUR, 2, incident("in_place")), restored(FOUR, 2), first_step=22)
     assert broken(process_killed(act)) == ["training goes on at the step after the restored one"]
 
 
 def test_a_step_that_was_made_twice_after_a_killed_process_is_seen() -> None:
-    after = scene(FOUR, 2, incident("in_place", restored=19))
+    after = view(FOUR, 2, incident("in_place", restored=19))
     restores = tuple(DemoRestore(r.node, 2, r.rank, 19, r.sources) for r in restored(FOUR, 2))
     act = seen("node-2", after, restores, first_step=20)
     assert broken(process_killed(act)) == ["no step that all ranks had completed is lost"]
 
 
 def test_an_incident_that_blames_another_node_is_seen() -> None:
-    after = scene(FOUR, 2, incident("in_place"))
+    after = view(FOUR, 2, incident("in_place"))
     act = seen("node-1", after, restored(FOUR, 2))
     assert broken(process_killed(act)) == ["the incident has its cause (process) and its node"]
 
 
 def test_without_an_incident_nothing_holds_that_depends_on_it() -> None:
-    act = seen("node-2", scene(FOUR, 1), (), first_step=None)
+    act = seen("node-2", view(FOUR, 1), (), first_step=None)
     assert len(broken(process_killed(act))) == 5
 
 
 def test_a_killed_node_whose_spare_restored_from_a_survivor_holds() -> None:
-    after = scene(WITH_SPARE, 2, incident("spare"))
+    after = view(WITH_SPARE, 2, incident("spare"))
     after.nodes[2].state = "lost"
     after.nodes[2].claims.add(owner="automation", reason="silent")
     restores = (
@@ -127,7 +127,7 @@ def test_a_killed_node_whose_spare_restored_from_a_survivor_holds() -> None:
 
 
 def test_bytes_that_claim_to_come_from_the_dead_node_do_not_hold() -> None:
-    after = scene(WITH_SPARE, 2, incident("spare"))
+    after = view(WITH_SPARE, 2, incident("spare"))
     restores = restored(WITH_SPARE, 2, source="node-3")
     assert broken(node_killed(seen("node-3", after, restores), "node-5")) == [
         "node-3 is lost, and isolated",
@@ -137,15 +137,15 @@ def test_bytes_that_claim_to_come_from_the_dead_node_do_not_hold() -> None:
 
 def test_a_failed_gpu_whose_job_re_formed_without_it_holds() -> None:
     three = ("node-1", "node-2", "node-5")
-    after = scene(three, 2, incident("reform"))
+    after = view(three, 2, incident("reform"))
     after.nodes[3].findings, after.nodes[3].reason = 1, "Xid 79: off the bus"
     after.nodes[3].claims.add(owner="automation", reason="Xid 79")
-    act = seen("node-4", after, restored(three, 2), before=scene(WITH_SPARE, 1))
+    act = seen("node-4", after, restored(three, 2), before=view(WITH_SPARE, 1))
     assert broken(gpu_failed(act)) == []
 
 
 def test_ranks_that_restored_different_steps_are_seen() -> None:
-    after = scene(FOUR, 2, incident("reform"))
+    after = view(FOUR, 2, incident("reform"))
     restores = (*restored(FOUR[:3], 2), DemoRestore("node-4", 2, 3, 19, ("node-4",)))
     assert "all ranks go back to the same step" in broken(
         gpu_failed(seen("node-5", after, restores))
@@ -153,7 +153,7 @@ def test_ranks_that_restored_different_steps_are_seen() -> None:
 
 
 def test_the_end_holds_only_with_every_exit_code_zero_and_an_exact_sum() -> None:
-    final = scene(FOUR, 4)
+    final = view(FOUR, 4)
     assert final.job is not None
     final.job.summary.state = "ended"
     ledger = admin_pb2.Ledger(wall_ns=5, categories=[admin_pb2.Category(name="gap", time_ns=5)])
@@ -199,5 +199,5 @@ def test_steps_that_were_cut_off_are_told_from_steps_that_were_lost(
     run: list[LossLine], told: str
 ) -> None:
     losses = compare(run, [(0, "a"), (1, "b")], steps=2)
-    *_, last = ending(Scene(), admin_pb2.Ledger(wall_ns=0), losses, [])
+    *_, last = ending(ClusterView(), admin_pb2.Ledger(wall_ns=0), losses, [])
     assert (last.held, last.evidence) == (True, told)

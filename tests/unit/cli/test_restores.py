@@ -1,7 +1,7 @@
 """Restores as the demo reads them in the logs of agents."""
 
+from everstep_cli.demo.cluster import restores_in
 from everstep_cli.demo.proofs import DemoRestore
-from everstep_cli.demo.restores import restores_in
 
 _OWN = "12:00:01 INFO job demo: generation 2: rank 1 restored step 40 from own memory\n"
 _PEERS = "job demo: generation 3: rank 2 restored step 41 from own memory, peer memory of node-1\n"

@@ -5,10 +5,9 @@ import json
 
 import pytest
 
-from everstep_cli.admin import AdminError
-from everstep_cli.cli import everstep
-from everstep_cli.main import run, screen
-from everstep_cli.session import AdminSession
+from everstep_cli.client.admin import AdminError
+from everstep_cli.commands.session import AdminSession
+from everstep_cli.main import everstep, run_command, screen
 from everstep_proto.generated import admin_pb2
 from fakes.cli_admin import NOW_NS, FakeAdmin
 
@@ -17,7 +16,7 @@ def call(*arguments: str, admin: FakeAdmin | None = None) -> tuple[int, str]:
     """Run a command on a screen of 80 columns; return its exit code and what it drew."""
     drawn = io.StringIO()
     session = AdminSession((admin or FakeAdmin()).connect, screen(drawn, 80), lambda: NOW_NS)
-    return run(session, arguments), drawn.getvalue()
+    return run_command(session, arguments), drawn.getvalue()
 
 
 def test_single_copies_are_chosen_by_step_and_node() -> None:

@@ -6,8 +6,8 @@ import pytest
 from google.protobuf.message import Message
 from rich.console import RenderableType
 
-from everstep_cli import encode
 from everstep_cli.main import screen
+from everstep_cli.views import json_output
 from everstep_cli.views.jobs import job_sheet
 from everstep_cli.views.snapshots import cadence_line, copy_lines, forgotten, snapshot_sheet
 from everstep_proto.generated import admin_pb2
@@ -157,9 +157,9 @@ def test_single_copies_are_lines_that_align() -> None:
 
 
 def test_the_json_of_snapshots_has_null_for_what_there_is_not() -> None:
-    full = encode.to_dict(cli_snapshots.SNAPSHOTS)
+    full = json_output.to_dict(cli_snapshots.SNAPSHOTS)
     assert (full["restore_step"], full["recoverable_step"]) == (129, 128)
-    empty = encode.to_dict(admin_pb2.Snapshots(job="demo"))
+    empty = json_output.to_dict(admin_pb2.Snapshots(job="demo"))
     assert set(empty) == set(full)
     assert not [key for key in empty if key.startswith("has_")]
     nulls = {key for key, value in empty.items() if value is None}

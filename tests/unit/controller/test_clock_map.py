@@ -2,7 +2,7 @@ import random
 from collections import deque
 
 from everstep_common.clock import Stamp
-from everstep_controller.clock_map import ClockMap
+from everstep_controller.telemetry.clock_map import ClockMap
 
 S = 1_000_000_000
 OFFSET = 1_000 * S

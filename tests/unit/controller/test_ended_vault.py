@@ -3,14 +3,13 @@
 from everstep_common.lessons import Lesson
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
-from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Directive, VaultReport
-from everstep_controller.core.vault.snapshot_numbers import StepState, count_snapshots
-from everstep_controller.core.vault.snapshot_table import snapshot_steps
-from everstep_controller.vault_service import VaultService
+from everstep_controller.core.vault.snapshot_table import StepState, count_snapshots, snapshot_steps
+from everstep_controller.runtime.vault_service import VaultService
 
 
 class World:

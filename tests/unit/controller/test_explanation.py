@@ -1,8 +1,8 @@
+from everstep_controller.api.admin.queries import explain
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.incident import IncidentKind
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobSpec
 from everstep_controller.core.model.node import Claim, NodeRecord, NodeState
-from everstep_controller.explanation import explain
 
 
 def test_a_reason_is_told_once() -> None:

@@ -5,10 +5,10 @@ from everstep_controller.core.core import Core
 from everstep_controller.core.events import ControllerStarted, Event, SettingsApplied, TimerDue
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
-from everstep_controller.fold import Fold
 from everstep_controller.journal import codec
 from everstep_controller.journal.store import JournalStore, StoredEvent, StoredSnapshot
 from everstep_controller.replay import compare
+from everstep_controller.runtime.fold import Fold
 
 POISON = "poison"
 

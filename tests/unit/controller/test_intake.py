@@ -4,12 +4,12 @@ from dataclasses import dataclass, field
 from everstep_common.reports import CheckFinished
 from everstep_controller.core.events import Event, JobProgressed, RecordRejected, Reported, kind_of
 from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSteps, Reporters
-from everstep_controller.core.model.facts import Origin
-from everstep_controller.fold import TakenEvent
-from everstep_controller.intake import Intake
+from everstep_controller.core.model.node import Origin
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.store import Mark
-from everstep_controller.rejections import ROW_NS, Rejection
+from everstep_controller.records.intake import Intake
+from everstep_controller.records.rejections import ROW_NS, Rejection
+from everstep_controller.runtime.fold import TakenEvent
 
 
 @dataclass

@@ -16,17 +16,18 @@ from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
+from everstep_controller.journal.compaction import compact
 from everstep_controller.journal.group_commit import GroupCommit, JournalEntry, JournalFull
-from everstep_controller.journal.lock import JournalLock, JournalLockedError
 from everstep_controller.journal.schema import SchemaError
 from everstep_controller.journal.store import (
     Announcement,
+    JournalLock,
+    JournalLockedError,
     JournalStore,
     Mark,
     StoredEvent,
     StoredSnapshot,
 )
-from everstep_controller.journal.upkeep import compact
 
 
 def event(seq: int, now_ns: int = 0) -> StoredEvent:

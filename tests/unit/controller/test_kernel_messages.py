@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep_controller.kernel_messages import KernelMessages, kernel_messages
+from everstep_controller.telemetry.kernel_messages import KernelMessages, kernel_messages
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError
 

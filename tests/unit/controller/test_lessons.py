@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 
 from everstep_common.lessons import Lesson
-from everstep_controller.api.to_agent import spare_lesson
-from everstep_controller.api.vault_reports import changed, vault_report
+from everstep_controller.api.fleet.to_agent import spare_lesson
+from everstep_controller.api.fleet.vault_reports import changed, vault_report
 from everstep_controller.core.model.job import JobRecord, JobState, Launcher
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.vault.messages import VaultReport
-from everstep_controller.lessons import Lessons
+from everstep_controller.runtime.vault_service import Lessons
 from everstep_proto.generated import fleet_pb2
 from unit.controller.test_vault_service import World
 

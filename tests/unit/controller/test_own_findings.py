@@ -3,7 +3,7 @@ from everstep_controller.core.core import Core
 from everstep_controller.core.events import AutomationPaused, EventRejected, RecoveryBegun
 from everstep_controller.core.model.state import State
 from everstep_controller.journal.group_commit import JournalFull
-from everstep_controller.own_findings import ShellTrouble, own_findings
+from everstep_controller.runtime.controller_findings import ShellTrouble, own_findings
 
 BEGAN = {
     ("controller", "JournalFull"): 1,

@@ -9,10 +9,10 @@ from everstep_common.reports import (
     Report,
     RestartedHere,
 )
-from everstep_controller.api import from_agent
-from everstep_controller.api.from_agent import RecordContext
+from everstep_controller.api.fleet import from_agent
+from everstep_controller.api.fleet.from_agent import RecordContext
 from everstep_controller.core import events
-from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.model.node import Origin
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError
 

@@ -1,5 +1,5 @@
 from everstep_controller.core.events import RecordRejected
-from everstep_controller.rejections import ROW_NS, Rejection, Rejections
+from everstep_controller.records.rejections import ROW_NS, Rejection, Rejections
 
 
 def bad(kind: str = "launcher_joined", error: str = "no processes", node: str = "a") -> Rejection:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from everstep_common.samples import COLUMNS, SCHEMA
-from everstep_controller.samples import PackedSamples, SampleError, SampleRing
+from everstep_controller.telemetry.samples import PackedSamples, SampleError, SampleRing
 
 S = 1_000_000_000
 

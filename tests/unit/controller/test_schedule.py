@@ -2,7 +2,7 @@ import asyncio
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from everstep_controller.schedule import Chores, make_scheduler
+from everstep_controller.runtime.housekeeping import Chores, make_scheduler
 
 
 @dataclass

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from everstep_controller.api.sessions import Sessions, StreamEnd
+from everstep_controller.api.fleet.sessions import Sessions, StreamEnd
 
 
 def test_an_agent_that_comes_back_is_no_rival(caplog: pytest.LogCaptureFixture) -> None:

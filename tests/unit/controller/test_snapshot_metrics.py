@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from everstep_controller.core.vault.snapshot_numbers import SnapshotNumbers, StepState, StorageTable
-from everstep_controller.snapshot_metrics import snapshot_metrics
+from everstep_controller.core.vault.snapshot_table import SnapshotNumbers, StepState, StorageTable
+from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
 
 S = 1_000_000_000
 NOW_NS = 1000 * S

@@ -2,12 +2,18 @@
 
 from dataclasses import replace
 
-from everstep_controller.api.snapshots_to_admin import copy, snapshots
+from everstep_controller.api.admin.snapshot_messages import copy, snapshots
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.vault.copies import Copy, Tier
-from everstep_controller.core.vault.snapshot_numbers import SnapshotNumbers, StepState, StorageTable
-from everstep_controller.core.vault.snapshot_table import SnapshotStep, SnapshotTable, TierCopies
+from everstep_controller.core.vault.snapshot_table import (
+    SnapshotNumbers,
+    SnapshotStep,
+    SnapshotTable,
+    StepState,
+    StorageTable,
+    TierCopies,
+)
 
 _STORED = SnapshotStep(
     generation=3, step=40, ended_ns=7, state=StepState.WHOLE, reason="", parts=2, parts_held=2,

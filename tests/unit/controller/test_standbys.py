@@ -1,10 +1,10 @@
 """What waits on the nodes of a job, from agents' reports to metrics and the command line."""
 
-from everstep_cli.views.standbys import standby_facts
+from everstep_cli.views.jobs import standby_facts
 from everstep_common.reports import Standbys
-from everstep_controller.api.vault_reports import changed, vault_report
+from everstep_controller.api.fleet.vault_reports import changed, vault_report
 from everstep_controller.core.vault.directives import Holdings
-from everstep_controller.metrics import standby_metrics
+from everstep_controller.metrics.collector import standby_metrics
 from everstep_proto.generated import admin_pb2, fleet_pb2
 
 _GIB = 1024**3

@@ -1,7 +1,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from everstep_controller.timers import Timers
+from everstep_controller.runtime.timers import Timers
 from fakes.jumping_loop import simulate
 
 _S = 1_000_000_000

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from everstep_common.reports import StoredStep
-from everstep_controller.api.vault_reports import changed, vault_report
+from everstep_controller.api.fleet.vault_reports import changed, vault_report
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_proto.generated import fleet_pb2

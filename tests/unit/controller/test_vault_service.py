@@ -15,14 +15,13 @@ from everstep_controller.core.events import (
     StepRecoverable,
 )
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
-from everstep_controller.core.model.lineage import BranchPoint, StepKey
 from everstep_controller.core.model.node import NodeRecord, NodeState
-from everstep_controller.core.model.snapshot_costs import Cadence
+from everstep_controller.core.model.snapshots import BranchPoint, Cadence, StepKey
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.messages import Directive, VaultReport
 from everstep_controller.core.vault.persistence import Publish
-from everstep_controller.vault_service import VaultService, transfer_key
+from everstep_controller.runtime.vault_service import VaultService, transfer_key
 
 
 @dataclass

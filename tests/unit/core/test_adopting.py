@@ -10,10 +10,10 @@ from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.core import Core
-from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.model.node import JobOnNode
 from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.snapshots import BranchPoint
 from unit.core.test_decisions import S, Story
 
 BOOM = "ValueError: boom"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.model.job import Cause, JobRecord
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.model.snapshot_costs import COSTS_KEPT, Cadence, SnapshotCosts
+from everstep_controller.core.model.snapshots import COSTS_KEPT, Cadence, SnapshotCosts
 from everstep_controller.core.vault.cadence import (
     SnapshotCost,
     best_interval,

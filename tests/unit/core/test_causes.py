@@ -7,10 +7,9 @@ import pytest
 
 from everstep_common.failures import KINDS, Side
 from everstep_common.reports import RankExited
-from everstep_controller.core.model.deaths import DEATHS_MAX, Death, Judgement, Remedy, add_death
+from everstep_controller.core.model.incident import DEATHS_MAX, Death, Judgement, Remedy, add_death
 from everstep_controller.core.recovery import causes
-from everstep_controller.core.recovery.causes import Evidence, NodeFault, judge
-from everstep_controller.core.recovery.remedies import RULES, History
+from everstep_controller.core.recovery.causes import RULES, Evidence, History, NodeFault, judge
 
 BAD_BATCH = "ValueError: bad batch 17"
 FAULT = NodeFault("n0", "Xid 95 on gpu/3")

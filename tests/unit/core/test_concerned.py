@@ -10,9 +10,9 @@ from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.jobs import membership
-from everstep_controller.core.model import node_jobs
-from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.node import JobOnNode
+from everstep_controller.core.model.state import jobs_of_node
 from everstep_controller.core.reconcile import reconcile
 from everstep_controller.core.recovery import blame
 from everstep_controller.core.turn import Turn
@@ -167,7 +167,7 @@ def test_whatever_happens_no_job_is_missed(seed: int) -> None:
             there = [
                 j.id for j in state.jobs.values() if name in (*j.launchers, *j.generation.members)
             ]
-            assert sorted(job.id for job in node_jobs.jobs_of_node(state, node)) == there
+            assert sorted(job.id for job in jobs_of_node(state, node)) == there
 
 
 class _Counted(dict[str, JobRecord]):

@@ -7,9 +7,8 @@ from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.model.facts import JobOnNode, Origin
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.model.node import JobOnNode, NodeState, Origin
 from everstep_controller.core.model.settings import Settings
 
 S = 1_000_000_000

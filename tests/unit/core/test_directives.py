@@ -6,14 +6,12 @@ from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import CadenceChosen, Event, KeeperChosen, LayoutLearned
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Launcher
-from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.node import NodeRecord, NodeState
-from everstep_controller.core.model.snapshot_costs import Cadence
+from everstep_controller.core.model.snapshots import BranchPoint, Cadence
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.directives import JobSnapshots
+from everstep_controller.core.vault.directives import JobSnapshots, Message, VaultNews
 from everstep_controller.core.vault.messages import Directive, VaultReport
-from everstep_controller.core.vault.news import Message, VaultNews
 
 NODES = ("a", "b", "c")
 

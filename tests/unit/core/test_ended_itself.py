@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from everstep_controller.core.model.deaths import Remedy
+from everstep_controller.core.model.incident import Remedy
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.recovery import causes
 from everstep_controller.core.recovery.causes import judge

@@ -2,20 +2,20 @@
 
 import pytest
 
-from everstep_controller.api.to_admin import ledger as ledger_to_admin
+from everstep_controller.api.admin.messages import ledger as ledger_to_admin
 from everstep_controller.core.accounting.categories import (
     PLANNED_WORK,
     Category,
     Group,
     category_of,
 )
-from everstep_controller.core.accounting.ettr import (
+from everstep_controller.core.accounting.ledger import (
+    Ledger,
     budget_per_failure_s,
     effectiveness,
     ettr_time,
     ettr_work,
 )
-from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.job import Cause, JobRecord, JobSpec
 from unit.core.job_incidents import incidents_of
 

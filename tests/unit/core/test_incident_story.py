@@ -4,11 +4,11 @@ import json
 from dataclasses import replace
 
 from everstep_common import reports
-from everstep_controller.api import to_admin
+from everstep_controller.api.admin import messages
 from everstep_controller.core import events
 from everstep_controller.core.core import Core
 from everstep_controller.core.jobs import incidents
-from everstep_controller.core.model.deaths import Death
+from everstep_controller.core.model.incident import Death
 from everstep_controller.core.model.job import JobIncident, JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
@@ -70,7 +70,7 @@ def test_an_incident_that_is_over_still_tells_who_died() -> None:
     story.progress(3)
     assert story.job.incident is None
     assert [death.exit.rank for death in incident(story).deaths] == [0]
-    (told,) = to_admin.job_detail(story.core.state, story.job, story.now_ns).incidents
+    (told,) = messages.job_detail(story.core.state, story.job, story.now_ns).incidents
     assert [(death.rank, death.node, death.kind) for death in told.deaths] == [(0, "n0", "killed")]
 
 

@@ -7,7 +7,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import PLANNED_WORK
 from everstep_controller.core.model.isolation import Hold, IsolationResult, SeenHold
 from everstep_controller.core.model.node import AUTOMATION, OPERATOR, SCHEDULER
-from everstep_controller.core.nodes.ineligibility import why_ineligible
+from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.nodes.isolation import (
     FAILURES_MAX,
     driver_findings,

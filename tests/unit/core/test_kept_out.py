@@ -4,7 +4,7 @@ from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.nodes.ineligibility import why_ineligible
+from everstep_controller.core.nodes.claims import why_ineligible
 from unit.core.test_decisions import S, Story
 
 SETTINGS = Settings(mode=Mode.ENFORCE)

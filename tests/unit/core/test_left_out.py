@@ -4,7 +4,7 @@ from everstep_common import reports
 from everstep_common.reports import DataRange, StoredStep
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.persistence import Publish
 from everstep_controller.journal.codec import decode_event, decode_state, encode
 from unit.core.test_continuing import NextStory

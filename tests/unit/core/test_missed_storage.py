@@ -5,7 +5,7 @@ import pytest
 from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.jobs import orders
-from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.model.snapshots import BranchPoint
 from unit.core.test_job_endings import STORAGE, LongStory
 
 

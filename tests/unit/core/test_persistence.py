@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.persistence import (
     Persistence,
@@ -244,3 +244,35 @@ def test_a_wait_for_what_nobody_holds_any_more_is_over_at_once() -> None:
     assert story.planner.last_step_settled(story.inputs()) == "no step is held as a whole any more"
     story.catalogue = Catalogue()
     assert story.planner.last_step_settled(story.inputs()) == ""
+
+
+def test_steps_that_were_written_are_published_in_their_order() -> None:
+    story = Story()
+    story.look(11)
+    story.write(11, 30, 39)
+    publish = story.look()
+    assert publish is not None
+    assert (publish.target, len(publish.files)) == (StoredStep(1, 11, 3, "", 24), 3)
+    story.write(11, 30, 39, whole=(stored(11), stored(30)))
+    publish = story.look()
+    assert publish is not None
+    assert publish.target == StoredStep(1, 39, 3, "", 24)
+
+
+def test_a_step_that_a_newer_one_overtook_in_storage_is_neither_written_nor_kept() -> None:
+    story = Story()
+    story.job.state = JobState.CLOSING
+    story.look(30)
+    story.look(35)
+    story.look(39)
+    assert story.planner.named == [30, 35, 39]
+    story.write(30, 39, whole=(stored(30),))
+    publish = story.look(39)
+    assert publish is not None
+    assert [step.step for step in publish.keep] == [39, 35, 30]
+    story.write(30, 39, whole=(stored(30), stored(39)))
+    publish = story.look(39)
+    assert publish is not None
+    assert story.planner.named == []
+    assert [step.step for step in publish.keep] == [39, 30]
+    assert story.planner.last_step_settled(story.inputs())

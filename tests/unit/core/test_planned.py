@@ -9,8 +9,8 @@ from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.core import Core
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import BranchPoint
 from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_decisions import S, Story, kinds
 

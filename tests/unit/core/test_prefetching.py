@@ -2,10 +2,10 @@
 
 import pytest
 
-from everstep_controller.api import to_agent
+from everstep_controller.api.fleet import to_agent
 from everstep_controller.core.model.job import JobState, Launcher
-from everstep_controller.core.model.lineage import ShardSource
 from everstep_controller.core.model.node import Claim, NodeRecord, NodeState
+from everstep_controller.core.model.snapshots import ShardSource
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.spares import Prefetch, SpareMemory, suspects
 from unit.controller.test_vault_service import World

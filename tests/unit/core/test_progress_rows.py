@@ -10,7 +10,7 @@ from everstep_controller.core.jobs.progress_rows import (
     ReportedSteps,
     Reporters,
 )
-from everstep_controller.core.model.facts import Origin
+from everstep_controller.core.model.node import Origin
 
 NODES = ("a", "b", "c")
 

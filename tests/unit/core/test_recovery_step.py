@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everstep_controller.core.model.lineage import BranchPoint, StepKey
+from everstep_controller.core.model.snapshots import BranchPoint, StepKey
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.recovery_step import Question, choose_step

@@ -3,14 +3,18 @@
 import pytest
 
 from everstep_common import reports
-from everstep_controller.core import controller, events, registry
-from everstep_controller.core.fleet import handlers as fleet
-from everstep_controller.core.jobs import handlers as jobs
-from everstep_controller.core.nodes import handlers as nodes
-from everstep_controller.core.planned import handlers as planned
-from everstep_controller.core.recovery import handlers as recovery
+from everstep_controller.core import (
+    controller,
+    events,
+    fleet,
+    jobs,
+    nodes,
+    planned,
+    recovery,
+    registry,
+)
 from everstep_controller.core.registry import RegistrationError
-from everstep_controller.core.timers import TimerKind
+from everstep_controller.core.turn import TimerKind
 
 PACKAGES = (controller, nodes, jobs, recovery, planned, fleet)
 

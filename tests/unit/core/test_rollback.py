@@ -4,7 +4,7 @@ from everstep_common import reports
 from everstep_common.reports import DataRange
 from everstep_controller.core import actions, events
 from everstep_controller.core.jobs import restore_point
-from everstep_controller.core.jobs.rollback import merged
+from everstep_controller.core.jobs.incidents import merge_ranges
 from everstep_controller.core.model.job import JobState
 from unit.core.test_blaming import Incidents
 
@@ -107,5 +107,5 @@ def test_a_job_that_is_bad_again_and_again_ends() -> None:
 def test_ranges_of_data_are_kept_in_order_and_apart() -> None:
     told = [(7, 9), (1, 2), (3, 3), (8, 12), (20, 20)]
     kept = [(1, 3), (7, 12), (20, 20)]
-    assert merged([DataRange(*one) for one in told]) == [DataRange(*one) for one in kept]
-    assert merged([]) == []
+    assert merge_ranges([DataRange(*one) for one in told]) == [DataRange(*one) for one in kept]
+    assert merge_ranges([]) == []

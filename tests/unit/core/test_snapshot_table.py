@@ -5,14 +5,15 @@ from collections import Counter
 from everstep_common.reports import Storage
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.lineage import BranchPoint, StepKey
-from everstep_controller.core.model.snapshot_costs import Cadence
+from everstep_controller.core.model.snapshots import BranchPoint, Cadence, StepKey
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.persistence import Persistence
-from everstep_controller.core.vault.snapshot_numbers import SnapshotView, StepState, age_ns
 from everstep_controller.core.vault.snapshot_table import (
     SnapshotStep,
     SnapshotTable,
+    SnapshotView,
+    StepState,
+    age_ns,
     snapshot_steps,
     snapshot_table,
 )

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from everstep_controller.core.model.job import JobRecord
-from everstep_controller.core.model.lineage import BranchPoint, ShardSource
-from everstep_controller.core.vault.sources import group_sources
+from everstep_controller.core.model.snapshots import BranchPoint, ShardSource
+from everstep_controller.core.vault.recovery_step import group_sources
 from unit.core.vault_story import job
 
 

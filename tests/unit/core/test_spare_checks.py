@@ -10,7 +10,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.nodes.ineligibility import why_ineligible
+from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.recovery.planning import candidates
 from everstep_controller.journal import codec
 from unit.core.test_decisions import S, Story

@@ -1,4 +1,4 @@
-from everstep_controller.api.to_agent import directive
+from everstep_controller.api.fleet.to_agent import directive
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import KeeperChosen
 from everstep_controller.core.model.job import (
@@ -9,8 +9,8 @@ from everstep_controller.core.model.job import (
     Launcher,
     Lineage,
 )
-from everstep_controller.core.model.lineage import BranchPoint, ShardSource
 from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.snapshots import BranchPoint, ShardSource
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.directives import JobSnapshots

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
-from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Tier
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from everstep_agent.jobs.metrics import JobsMetrics
 from everstep_controller.core.model.state import State
-from everstep_controller.metrics import job_metrics, standby_metrics
-from everstep_controller.snapshot_metrics import snapshot_metrics
+from everstep_controller.metrics.collector import job_metrics, standby_metrics
+from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
 
 ROOT = Path(__file__).resolve().parents[3]
 _SERIES = re.compile(r"everstep_(?:job|vault|storage)_[a-z_]+")

@@ -13,7 +13,7 @@ from everstep_common.samples import COLUMNS, SCHEMA
 from everstep_controller.judging.judge import NodeEvidence, Ruling
 from everstep_controller.judging.peers import compare
 from everstep_controller.judging.view import FleetView
-from everstep_controller.samples import PackedSamples, SampleRing
+from everstep_controller.telemetry.samples import PackedSamples, SampleRing
 from unit.judging.virtual_fleet import S, VirtualFleet
 
 _COLUMN = "gpu_power_w_sum"

@@ -12,7 +12,7 @@ from everstep_controller.judging.evaluator import Evaluator, Verdict
 from everstep_controller.judging.judge import Judge
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.judging.view import FleetView
-from everstep_controller.samples import SampleRing
+from everstep_controller.telemetry.samples import SampleRing
 
 LOOK_S = 5.0
 BATCH_S = 5.0

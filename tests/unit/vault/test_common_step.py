@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from everstep_agent.vault.snapshots.copies import CopyKey, Recoverable
 from everstep_agent.vault.snapshots.slots import SlotEvent, SlotState, SlotTable, SnapshotSlot
 from everstep_common.trainer_messages import Commit, Entry
-from everstep_controller.core.model.lineage import BranchPoint
+from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.recovery_step import Question, choose_step

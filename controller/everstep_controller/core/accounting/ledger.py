@@ -1,9 +1,15 @@
-"""Ledger of a job: every nanosecond in exactly one category, by construction.
+"""Ledger of a job: every nanosecond in exactly one category, and the ETTR that follows from it.
 
-The categories and their rules are in categories.py.
+Each segment of the timeline is in one category and reaches to the start of the next; the last one
+is open. Late evidence (a fault's onset, a step that was reported late) carves a piece out of it, so
+categories always sum to the wall clock and none is ever a residual. The categories and their rules
+are in categories.py. The sentences of ``DEFINITIONS`` go out with the numbers.
 """
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from statistics import median_low
 
 from everstep_controller.core.accounting.categories import (
@@ -12,7 +18,112 @@ from everstep_controller.core.accounting.categories import (
     Group,
     category_of,
 )
-from everstep_controller.core.accounting.timeline import Segment, Timeline
+
+# Late evidence may change the timeline this far back; older segments are folded into the totals.
+RESTATEMENT_NS = 120_000_000_000
+
+
+@dataclass(slots=True)
+class Segment:
+    """Time from ``start_ns`` to the start of the next segment."""
+
+    start_ns: int
+    category: Category
+    incident: str = ""
+
+
+@dataclass(slots=True)
+class Timeline:
+    """Segments of a job, oldest first; all times are nanoseconds on the controller's timeline."""
+
+    started_ns: int
+    ended_ns: int | None = None
+    segments: list[Segment] = field(default_factory=list)
+    # What was folded: nanoseconds by category, and within it by incident, "" for none.
+    folded: dict[Category, dict[str, int]] = field(default_factory=dict)
+    incident: str = ""
+
+    def enter(self, at_ns: int, category: Category, incident: str | None = None) -> None:
+        """Label everything from ``at_ns`` on. Backdating overwrites what was there."""
+        if self.ended_ns is not None:
+            return
+        if incident is not None:
+            self.incident = incident
+        at_ns = max(at_ns, self._horizon_ns())
+        while self.segments and self.segments[-1].start_ns >= at_ns:
+            self.segments.pop()
+        self.segments.append(Segment(at_ns, category, self.incident))
+        self._fold(at_ns)
+
+    def relabel(self, names: Mapping[Category, Category], from_ns: int) -> None:
+        """Give time from ``from_ns`` on, where it is in a category of ``names``, its other name."""
+        starts = [segment.start_ns for segment in self.segments[1:]]
+        told: list[Segment] = []
+        for segment, until_ns in zip_longest(self.segments, starts):
+            late = segment.category in names and (until_ns is None or from_ns < until_ns)
+            if not late or segment.start_ns < from_ns:
+                told.append(segment)
+            if late:
+                start_ns = max(from_ns, segment.start_ns)
+                told.append(Segment(start_ns, names[segment.category], segment.incident))
+        self.segments = told
+
+    def totals(self, now_ns: int, incident: str | None = None) -> dict[Category, int]:
+        """Return nanoseconds by category up to ``now_ns``; of one incident when one is named."""
+        totals: Counter[Category] = Counter()
+        for category, owners in self.folded.items():
+            totals[category] += (
+                sum(owners.values()) if incident is None else owners.get(incident, 0)
+            )
+        end_ns = self.wall_end_ns(now_ns)
+        for segment, until_ns in self._spans(end_ns):
+            if incident is None or segment.incident == incident:
+                totals[segment.category] += until_ns - segment.start_ns
+        return {category: amount for category, amount in sorted(totals.items()) if amount}
+
+    def wall_end_ns(self, now_ns: int) -> int:
+        """Return where the wall clock of this job ends, seen at ``now_ns``."""
+        if self.ended_ns is not None:
+            return self.ended_ns
+        return max([now_ns, *(segment.start_ns for segment in self.segments[-1:])])
+
+    def wall_ns(self, now_ns: int) -> int:
+        """Return the job's wall clock so far."""
+        return self.wall_end_ns(now_ns) - self.started_ns
+
+    def _spans(self, end_ns: int) -> list[tuple[Segment, int]]:
+        starts = [segment.start_ns for segment in self.segments[1:]]
+        return list(zip(self.segments, [*starts, end_ns], strict=True)) if self.segments else []
+
+    def _horizon_ns(self) -> int:
+        return self.segments[0].start_ns if self.segments else self.started_ns
+
+    def _carve(self, start_ns: int, end_ns: int, category: Category, incident: str) -> None:
+        """Relabel a closed piece of the timeline."""
+        kept: list[Segment] = []
+        for segment, until_ns in self._spans(max(end_ns, self.segments[-1].start_ns)):
+            if until_ns <= start_ns or segment.start_ns >= end_ns:
+                kept.append(segment)
+                continue
+            if segment.start_ns < start_ns:
+                kept.append(Segment(segment.start_ns, segment.category, segment.incident))
+            kept.append(Segment(max(segment.start_ns, start_ns), category, incident))
+            if until_ns > end_ns:
+                kept.append(Segment(end_ns, segment.category, segment.incident))
+        self.segments = kept
+
+    def _fold(self, now_ns: int) -> None:
+        """Fold what late evidence can no longer reach."""
+        limit_ns = now_ns - RESTATEMENT_NS
+        while len(self.segments) > 1 and self.segments[1].start_ns <= limit_ns:
+            first = self.segments.pop(0)
+            length_ns = self.segments[0].start_ns - first.start_ns
+            self._add_folded(first.category, first.incident, length_ns)
+
+    def _add_folded(self, category: Category, incident: str, amount_ns: int) -> None:
+        owners = self.folded.setdefault(category, {})
+        owners[incident] = owners.get(incident, 0) + amount_ns
+
 
 # A rollback further back than this many steps is charged from the totals of those that are kept.
 STEPS_KEPT = 4096
@@ -181,3 +292,74 @@ class Ledger(Timeline):
                 owners[owner] -= moved
                 amount -= moved
                 self._add_folded(Category.LOST_RECOMPUTE, self.incident, moved)
+
+
+# Share of its time that a job may lose to failures, at a target of 99.5 %.
+FAILURE_SHARE = 0.005
+
+DEFINITIONS = (
+    "ETTR_time = (productive + slow.*) / wall: the share of time in which steps were made that "
+    "count.",
+    "ETTR_work = productive / wall: what a step took beyond its reference time is a loss as well.",
+    "A failure is an incident that nobody planned: restarts and drains that an operator or its "
+    "user ordered, and growth, are none. To hold 99.5 %, each may cost wall x 0.5 % / failures.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Effectiveness:
+    """ETTR of a job: the share of its wall clock that was training, and its failures."""
+
+    wall_ns: int
+    ettr_time: float
+    ettr_work: float
+    failures: int
+    # Seconds that each failure may cost to hold 99.5 %; 0 before the first one.
+    budget_per_failure_s: float
+
+
+def effectiveness(ledger: Ledger, failures: int, now_ns: int) -> Effectiveness:
+    """Return the ratios of a job with so many failures, up to ``now_ns``."""
+    wall_ns, totals = ledger.wall_ns(now_ns), ledger.totals(now_ns)
+    return Effectiveness(
+        wall_ns,
+        ettr_time(totals, wall_ns),
+        ettr_work(totals, wall_ns),
+        failures,
+        budget_per_failure_s(wall_ns, failures),
+    )
+
+
+def ettr_time(totals: Mapping[Category, int], wall_ns: int) -> float:
+    """Return (productive + slow.*) / wall: time in steps that count, however long they took.
+
+    Comparable with what Llama 3, ByteRobust and Google publish. 0 before any time has passed.
+    """
+    return _share(totals, wall_ns, (Group.PRODUCTIVE, Group.SLOW))
+
+
+def ettr_work(totals: Mapping[Category, int], wall_ns: int) -> float:
+    """Return productive / wall: what a step took beyond its reference time is a loss as well.
+
+    The reference is the median step of the newest hundred of its generation. 0 before any time has
+    passed.
+    """
+    return _share(totals, wall_ns, (Group.PRODUCTIVE,))
+
+
+def failure_count(causes: Iterable[str]) -> int:
+    """Return how many incidents with these causes are failures: those that nobody planned."""
+    return sum(cause not in PLANNED_WORK for cause in causes)
+
+
+def budget_per_failure_s(wall_ns: int, failures: int) -> float:
+    """Return the seconds that each failure may cost at the failure rate so far to hold 99.5 %.
+
+    wall x 0.5 % / failures; 0 before the first failure, when there is no rate to tell from.
+    """
+    return wall_ns / 1e9 * FAILURE_SHARE / failures if failures else 0.0
+
+
+def _share(totals: Mapping[Category, int], wall_ns: int, groups: tuple[Group, ...]) -> float:
+    counted = sum(amount for category, amount in totals.items() if category.group in groups)
+    return counted / wall_ns if wall_ns else 0.0

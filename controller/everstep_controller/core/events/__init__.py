@@ -4,26 +4,33 @@
 when the thing happened, the journal says when it was learned.
 """
 
-from everstep_controller.core.events.controller import (
-    ControllerEvent,
-    ControllerStarted,
-    EventRejected,
-    RecordRejected,
-    RecoveryBegun,
-    SettingsApplied,
-    TimerDue,
-    VerdictChanged,
-)
-from everstep_controller.core.events.drivers import DriverReported
-from everstep_controller.core.events.jobs import (
-    JobProgressed,
-)
-from everstep_controller.core.events.nodes import (
+from everstep_controller.core.events.agents import (
     AgentEvent,
+    JobProgressed,
     NodeConnected,
     NodeDisconnected,
     PeerJudged,
     PeerReported,
+    Reported,
+    ReportedEvent,
+)
+from everstep_controller.core.events.controller import (
+    BreakpointReached,
+    CadenceChosen,
+    ControllerEvent,
+    ControllerStarted,
+    DriverReported,
+    EventRejected,
+    KeeperChosen,
+    LayoutLearned,
+    RecordRejected,
+    RecoveryBegun,
+    RecoveryStepChosen,
+    SettingsApplied,
+    StepRecoverable,
+    TimerDue,
+    VaultEvent,
+    VerdictChanged,
 )
 from everstep_controller.core.events.operators import (
     AutomationPaused,
@@ -39,16 +46,6 @@ from everstep_controller.core.events.operators import (
     OperatorReleased,
     RestartCancelled,
     RestartOrdered,
-)
-from everstep_controller.core.events.reported import Reported, ReportedEvent
-from everstep_controller.core.events.vault import (
-    BreakpointReached,
-    CadenceChosen,
-    KeeperChosen,
-    LayoutLearned,
-    RecoveryStepChosen,
-    StepRecoverable,
-    VaultEvent,
 )
 
 __all__ = [

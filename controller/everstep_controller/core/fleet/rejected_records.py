@@ -11,8 +11,7 @@ from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedA
 from everstep_controller.core import events
 from everstep_controller.core.model.node import OpenFinding, RejectedRecords
 from everstep_controller.core.model.state import State
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 # After an hour without another one the finding is cleared.
 QUIET_NS = 3_600_000_000_000

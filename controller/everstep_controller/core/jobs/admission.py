@@ -6,7 +6,6 @@ from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import ending, identity, incidents, membership, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE
-from everstep_controller.core.model import node_jobs
 from everstep_controller.core.model.job import (
     Cause,
     JobRecord,
@@ -14,7 +13,8 @@ from everstep_controller.core.model.job import (
     JobState,
     Launcher,
 )
-from everstep_controller.core.nodes.ineligibility import why_ineligible
+from everstep_controller.core.model.state import note_offer
+from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.turn import Turn
 
 # A job in these states runs nothing, and began from what nobody may want any more.
@@ -42,7 +42,7 @@ def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
     stale_generation = 0 if current else report.running_generation
     kept = why_ineligible(state, state.nodes[node])
     job.launchers[node] = Launcher(report.free_port, turn.now_ns, stale_generation, kept)
-    node_jobs.note_offer(state, node, job)
+    note_offer(state, node, job)
     if not current and _counts_on(job, node):
         message = f"the launcher on {node} was replaced"
         incidents.record_fault(turn, job, event.at_ns, Cause.LAUNCHER, node, message)

@@ -12,12 +12,11 @@ from everstep_common.job_ids import job_id_of, number_of_job
 from everstep_common.reports import LauncherJoined, StoredStep
 from everstep_controller.core.events import RecoveryStepChosen, Reported
 from everstep_controller.core.jobs import orders, restore_point
-from everstep_controller.core.model.facts import JobOnNode
 from everstep_controller.core.model.job import JobRecord, JobState, Lineage
-from everstep_controller.core.model.lineage import BranchPoint, Predecessor
+from everstep_controller.core.model.node import JobOnNode
+from everstep_controller.core.model.snapshots import BranchPoint, Predecessor
 from everstep_controller.core.model.state import State
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 # So many jobs are remembered of one name, besides the newest: people look up how they ended.
 _ENDED_MAX = 8

@@ -1,4 +1,10 @@
-"""Progress of a generation: its phases, its steps, the layout of its state, and its end."""
+"""Progress of a generation: phases, steps, the layout of its state, stalls, and its end.
+
+Ranks that live and make no steps are shown, and restarted where that is wanted. What a rank does
+between two steps is not known here: it may wait for ever for another one, or evaluate. So a long
+silence is a state that people see, and a fault only after the time that an operator has set for it.
+A generation that has not made its first steps is not judged.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,10 +22,10 @@ from everstep_controller.core.events import (
     Reported,
     StepRecoverable,
 )
-from everstep_controller.core.jobs import ending, restore_point, stalling, transition
+from everstep_controller.core.jobs import ending, incidents, restore_point, transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
-from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.model.job import Cause, JobRecord, JobState
+from everstep_controller.core.turn import TimerKind, Turn
 
 ORDER: Mapping[Phase, int] = MappingProxyType(
     {Phase.STARTED: 0, Phase.ATTACHED: 1, Phase.RESTORED: 2}
@@ -101,7 +107,7 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
     if job.state in ACTIVE:
         transition.move_job(turn, job, JobEvent.PROGRESSED, "all ranks make steps")
     if job.state is JobState.RUNNING:
-        stalling.watch_steps(turn, job)
+        watch_steps(turn, job)
     # Steps alone change nothing that is decided: this comes every second, of every job.
     if job.planned is not None or restore_point.has_state(job) is not had_state:
         turn.mark_job(job.id)
@@ -213,3 +219,62 @@ def _usual_ns(ledger: Ledger, end_ns: Sequence[int]) -> int | None:
     if len(end_ns) > 1:
         return end_ns[1] - end_ns[0]
     return median_low(ledger.reference_ns) if ledger.reference_ns else None
+
+
+_S = 1_000_000_000
+
+# Evaluations and checkpoints come again: what took as long before is no news.
+_LONGEST_TIMES = 3
+
+# How soon a job is looked at again that would be restarted now, were automation not paused.
+_ASKED_AGAIN_NS = 10 * _S
+
+
+def watch_steps(turn: Turn, job: JobRecord) -> None:
+    """Steps were made: look again when there should have been another."""
+    timer = f"{TimerKind.STALLED}/{job.id}"
+    if turn.state.settings.stalled_ns and timer not in turn.state.timers and job.ledger.steps:
+        turn.set_timer(timer, _patience_ns(turn, job))
+
+
+def postpone_stalls(turn: Turn) -> None:
+    """Judge nothing by steps that nobody was there to hear of, until the agents have told them."""
+    for job_id in turn.state.jobs:
+        if f"{TimerKind.STALLED}/{job_id}" in turn.state.timers:
+            turn.set_timer(f"{TimerKind.STALLED}/{job_id}", turn.state.settings.restart_grace_ns)
+
+
+def stall_due(turn: Turn, job_id: str) -> None:
+    """See whether a step was made in the meantime."""
+    job = turn.state.jobs.get(job_id)
+    if job is None or not job.ledger.steps:
+        return
+    since_ns = job.ledger.steps[-1].end_ns
+    still_ns = turn.now_ns - since_ns
+    restart_ns = turn.state.settings.stalled_restart_ns
+    if job.state is JobState.RUNNING:
+        if still_ns < _patience_ns(turn, job):
+            turn.set_timer(f"{TimerKind.STALLED}/{job_id}", _patience_ns(turn, job) - still_ns)
+            return
+        transition.move_job(turn, job, JobEvent.STALLED, _stall_sentence(job, still_ns))
+    if job.state is not JobState.STALLED or not restart_ns:
+        return
+    wait_ns = max(restart_ns - still_ns, _ASKED_AGAIN_NS if turn.paused(job.name) else 0)
+    if wait_ns > 0:
+        turn.set_timer(f"{TimerKind.STALLED}/{job_id}", wait_ns)
+        return
+    message = (
+        f"no rank of {job.name} has ended, and none makes steps: {_stall_sentence(job, still_ns)}"
+    )
+    incidents.record_fault(turn, job, since_ns, Cause.STALLED, "", message)
+
+
+def _patience_ns(turn: Turn, job: JobRecord) -> int:
+    longest_ns = max(step.end_ns - step.start_ns for step in job.ledger.steps)
+    return max(turn.state.settings.stalled_ns, _LONGEST_TIMES * longest_ns)
+
+
+def _stall_sentence(job: JobRecord, still_ns: int) -> str:
+    last = job.ledger.steps[-1]
+    took_s = (last.end_ns - last.start_ns) / _S
+    return f"no step for {still_ns // _S} s since step {last.step}, which took {took_s:.2g} s"

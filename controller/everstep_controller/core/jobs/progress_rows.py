@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from everstep_controller.core.events import JobProgressed
-from everstep_controller.core.model.facts import Origin
 from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.state import State
 
 # A journaled row stands for about this much training.

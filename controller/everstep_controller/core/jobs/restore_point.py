@@ -2,11 +2,9 @@
 
 from collections import Counter
 
-from everstep_controller.core.actions import (
-    ChooseRecoveryStep,
-)
+from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.model.job import Cause, JobRecord
-from everstep_controller.core.model.lineage import BranchPoint, StepKey
+from everstep_controller.core.model.snapshots import BranchPoint, StepKey
 from everstep_controller.core.model.state import State
 from everstep_controller.core.turn import Turn
 

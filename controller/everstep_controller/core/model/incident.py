@@ -1,7 +1,96 @@
-"""Incidents of the fleet: faults with one cause, the nodes or jobs that they hit, and their end."""
+"""Incidents as values: faults with one cause, deaths of ranks, and judgements about them."""
 
+from bisect import insort
 from dataclasses import dataclass, field
-from enum import StrEnum
+from enum import Enum, StrEnum
+
+from everstep_common import rank_exits
+from everstep_common.reports import RankExited
+
+# When one rank dies, thousands may follow; more than these would explain nothing more.
+DEATHS_MAX = 64
+
+JUDGEMENTS_MAX = 16
+
+STRIKES_MAX = 8
+
+
+class Remedy(Enum):
+    """Remedy for a fault: what is done about it."""
+
+    RESTART = "restart"
+    REPLACE = "replace"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """One rank that ended before its generation did: its exit, and where and when that was.
+
+    The step of the exit is the last one that the rank completed, or that the job had completed
+    when it told of none.
+    """
+
+    node: str
+    at_ns: int
+    exit: RankExited
+
+    @property
+    def explains(self) -> bool:
+        """Whether it can be why others died."""
+        return rank_exits.explains(self.exit)
+
+    @property
+    def signature(self) -> str:
+        """What is equal in two deaths of the same cause."""
+        return rank_exits.signature_of(self.exit)
+
+    @property
+    def ended_before_any_step(self) -> bool:
+        """Whether the script ended itself before its first step."""
+        return rank_exits.ended_before_any_step(self.exit)
+
+    def sentence(self) -> str:
+        """Return what happened, in words."""
+        return rank_exits.sentence_of(self.exit, self.node)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """Judgement of how one generation ended: cause, blame, and what was done then."""
+
+    generation: int
+    at_ns: int
+    remedy: Remedy
+    sentence: str
+    evidence: tuple[str, ...] = ()
+    # The node that is blamed; empty when none is.
+    node: str = ""
+    signature: str = ""
+    step: int | None = None
+    # The plan that followed: "in place from step 5".
+    tried: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """A death on a node that could have been the node's fault."""
+
+    at_ns: int
+    job: str
+    sentence: str
+
+
+def add_death(deaths: list[Death], death: Death) -> None:
+    """Take one more death; of each generation, those are kept that explain most, earliest first."""
+    if deaths and deaths[0].exit.generation != death.exit.generation:
+        deaths.clear()
+    insort(deaths, death, key=_order)
+    del deaths[DEATHS_MAX:]
+
+
+def _order(death: Death) -> tuple[bool, int, int]:
+    return (not death.explains, death.at_ns, death.exit.rank)
 
 
 class IncidentKind(StrEnum):

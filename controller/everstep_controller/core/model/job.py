@@ -5,10 +5,15 @@ from enum import Enum, StrEnum
 
 from everstep_common.reports import DataRange, Phase, Storage, StoredStep
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.deaths import Death, Judgement
-from everstep_controller.core.model.incident import Incident
-from everstep_controller.core.model.lineage import BranchPoint, Predecessor, ShardSource, StepKey
-from everstep_controller.core.model.snapshot_costs import Cadence, SnapshotCosts
+from everstep_controller.core.model.incident import Death, Incident, Judgement
+from everstep_controller.core.model.snapshots import (
+    BranchPoint,
+    Cadence,
+    Predecessor,
+    ShardSource,
+    SnapshotCosts,
+    StepKey,
+)
 
 
 class JobState(Enum):

@@ -110,3 +110,20 @@ class State:
     def newest_jobs(self) -> Iterator[JobRecord]:
         """Yield the newest job that has begun under each name."""
         return (self.jobs[job_id] for job_id in self.names.values())
+
+
+def note_offer(state: State, node: str, job: JobRecord) -> None:
+    """Remember that a launcher offers a node to a job; what the node has left is forgotten."""
+    record = state.nodes[node]
+    record.jobs = [one.id for one in jobs_of_node(state, record) if one.id != job.id]
+    record.jobs.append(job.id)
+
+
+def jobs_of_node(state: State, node: NodeRecord) -> list[JobRecord]:
+    """Return the jobs that a node is a member of, or waits to be."""
+    known = [state.jobs[job_id] for job_id in node.jobs if job_id in state.jobs]
+    return [job for job in known if _there(job, node.name)]
+
+
+def _there(job: JobRecord, node: str) -> bool:
+    return node in job.launchers or node in job.generation.members

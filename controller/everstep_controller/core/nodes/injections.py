@@ -1,11 +1,12 @@
 """Injections: faults on purpose, ordered by operators, answered by nodes, and forgotten later."""
 
+from collections.abc import Iterator
+
 from everstep_common.reports import InjectionChanged, InjectionState
+from everstep_controller.core.actions import Action, ClearInjection, Inject
 from everstep_controller.core.events import InjectionCleared, InjectionOrdered, Reported
 from everstep_controller.core.model.node import Injection, NodeRecord
-from everstep_controller.core.nodes import orders
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 _SECOND_NS = 1_000_000_000
 
@@ -34,7 +35,7 @@ def injection_ordered(turn: Turn, event: InjectionOrdered) -> None:
     seconds = event.duration_ns / _SECOND_NS
     message = f"{event.operator} injects {event.spec} into {node.name} for {seconds:g} s{why}"
     turn.announce(node.name, "InjectionOrdered", message)
-    turn.actions.extend(orders.for_injection(node.name, injection))
+    turn.actions.extend(injection_orders(node.name, injection))
 
 
 def injection_cleared(turn: Turn, event: InjectionCleared) -> None:
@@ -45,7 +46,7 @@ def injection_cleared(turn: Turn, event: InjectionCleared) -> None:
             injection.clearing = True
             message = f"{event.operator} ends {injection.spec} on {node.name}"
             turn.announce(node.name, "InjectionClearOrdered", message)
-            turn.actions.extend(orders.for_injection(node.name, injection))
+            turn.actions.extend(injection_orders(node.name, injection))
 
 
 def injection_changed(turn: Turn, event: Reported[InjectionChanged]) -> None:
@@ -81,3 +82,22 @@ def _move(
     injection.state, injection.message = to, message
     said = f"{injection.spec} on {node.name} is {to.value}: {message}"
     turn.announce(node.name, f"Injection{to.value.title()}", said)
+
+
+def injection_orders(node: str, injection: Injection) -> Iterator[Action]:
+    """Yield what a node has not answered yet of an injection."""
+    if injection.clearing and not injection.over:
+        yield ClearInjection(
+            id=f"{injection.id}/clear",
+            node=node,
+            reason="its end was ordered",
+            injection=injection.id,
+        )
+    elif injection.state is InjectionState.ORDERED:
+        yield Inject(
+            id=injection.id,
+            node=node,
+            reason=f"injected by {injection.operator}: {injection.reason or 'no reason given'}",
+            spec=injection.spec,
+            duration_ns=injection.duration_ns,
+        )

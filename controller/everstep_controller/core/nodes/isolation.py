@@ -28,8 +28,7 @@ from everstep_controller.core.model.isolation import (
 from everstep_controller.core.model.node import SCHEDULER, NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import claims
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 # So many calls in a row that fail are a finding: a scheduler that restarts fails one or two.
 FAILURES_MAX = 3

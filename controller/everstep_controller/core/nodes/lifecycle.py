@@ -1,11 +1,14 @@
-"""Node lifecycle as a table with effects; a pair that is not in it changes nothing."""
+"""Node lifecycle as a table with effects, and the transition of a node through it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import MappingProxyType
 
-from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.actions import RunCheck
+from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState
+from everstep_controller.core.nodes import claims
+from everstep_controller.core.turn import Turn
 
 
 class NodeEvent(Enum):
@@ -102,3 +105,47 @@ TRANSITIONS: Mapping[tuple[NodeState, NodeEvent], Step] = MappingProxyType(
 def step(state: NodeState, event: NodeEvent) -> Step:
     """Return what the event does."""
     return TRANSITIONS.get((state, event), Step(state))
+
+
+def enter_state(
+    turn: Turn, node: NodeRecord, event: NodeEvent, reason: str
+) -> tuple[NodeEffect, ...]:
+    """Change a node's state, check it and claim it as the table says; return all effects."""
+    before, next_step = node.state, step(node.state, event)
+    if next_step.to is not before:
+        turn.mark_node(node.name)
+        node.state, node.since_ns, node.reason = next_step.to, turn.now_ns, reason
+        turn.announce(
+            node.name,
+            f"Node{next_step.to.value.title()}",
+            f"{node.name} is {next_step.to.value}: {reason}",
+        )
+    for effect in next_step.effects:
+        if effect is NodeEffect.CHECK:
+            node.checks += 1
+            turn.actions.append(check_order(node))
+        elif effect in (NodeEffect.CLAIM, NodeEffect.CLAIM_DEAD):
+            claims.claim(turn, node, AUTOMATION, reason, dead=effect is NodeEffect.CLAIM_DEAD)
+    return next_step.effects
+
+
+def unanswered_checks(node: NodeRecord) -> Iterator[RunCheck]:
+    """Yield the checks that a node has been asked for and has not answered."""
+    if node.state is NodeState.VALIDATING:
+        yield check_order(node)
+    if node.spare_check.asked:
+        yield spare_check_order(node)
+
+
+def check_order(node: NodeRecord) -> RunCheck:
+    """Return the order to check a node before it may take ranks."""
+    return RunCheck(id=f"{node.name}/check/{node.checks}", node=node.name, reason=node.reason)
+
+
+def spare_check_order(node: NodeRecord) -> RunCheck:
+    """Return the order to check a node while it waits."""
+    return RunCheck(
+        id=f"{node.name}/spare-check/{node.spare_check.number}",
+        node=node.name,
+        reason="it waits as a spare",
+    )

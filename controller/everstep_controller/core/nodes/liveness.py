@@ -1,14 +1,20 @@
-"""Liveness of nodes: judged by their peers and streams, unless the controller doubts itself."""
+"""Liveness of nodes: connections, and silences that peers and streams are asked about."""
 
 from collections.abc import Mapping, Sequence
 
-from everstep_controller.core.events import NodeDisconnected, PeerJudged, PeerReported
+from everstep_controller.core.actions import ConfirmSilence
+from everstep_controller.core.events import (
+    NodeConnected,
+    NodeDisconnected,
+    PeerJudged,
+    PeerReported,
+)
 from everstep_controller.core.model.node import Confirmation, NodeRecord, NodeState
 from everstep_controller.core.model.state import CONTROLLER
-from everstep_controller.core.nodes import health, orders
+from everstep_controller.core.nodes import health, injections
+from everstep_controller.core.nodes.health import judge_node, move_node, replace_agent_findings
 from everstep_controller.core.nodes.lifecycle import NodeEvent
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 # How many other peers must confirm a silence.
 CONFIRMERS = 2
@@ -58,7 +64,7 @@ def ask_peers(turn: Turn, node: NodeRecord, reporter: str) -> None:
         return
     number = f"{node.name}/silent/{turn.state.event_count}"
     node.confirmation = Confirmation(number, asked)
-    turn.actions.extend(orders.confirm(node, name) for name in asked)
+    turn.actions.extend(confirmation_order(node, name) for name in asked)
     turn.set_timer(f"{TimerKind.CONFIRM}/{node.name}", turn.state.settings.confirm_ns)
 
 
@@ -161,3 +167,41 @@ def watched_peers(
         node: tuple(ring[(at + offset) % len(ring)] for offset in reach)
         for at, node in enumerate(ring)
     }
+
+
+def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
+    """Take what an agent says of its node when its stream opens."""
+    turn.mark_node(node.name)
+    node.absent = False
+    rebooted = has_rebooted(node, event)
+    node.connected, node.silent_since_ns = True, 0
+    node.silent_to, node.confirmation = [], None
+    node.boot_id, node.agent_version = event.boot_id, event.agent_version
+    if node.outbox and node.outbox != event.outbox:
+        turn.state.outboxes.pop(node.outbox, None)
+    node.outbox = event.outbox
+    node.host, node.domain, node.inventory = event.host, event.domain, event.inventory
+    node.bulk_address, node.liveness_address = event.bulk_address, event.liveness_address
+    turn.drop_timer(f"{TimerKind.STREAM}/{node.name}")
+    turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
+    replace_agent_findings(node, event.open_findings, turn.now_ns)
+    reason = "its agent connected after a reboot" if rebooted else "its agent connected"
+    move_node(turn, node, NodeEvent.CONNECTED, reason)
+    judge_node(turn, node)
+    injections.expire_orders(turn, node)
+
+
+def has_rebooted(node: NodeRecord, event: NodeConnected) -> bool:
+    """Return whether a node has started anew since it was heard last."""
+    return bool(node.boot_id) and node.boot_id != event.boot_id
+
+
+def confirmation_order(silent: NodeRecord, node: str) -> ConfirmSilence:
+    """Return the question to a node about a silent peer."""
+    return ConfirmSilence(
+        id=silent.confirmation.id if silent.confirmation else "",
+        node=node,
+        reason=f"{silent.name} is silent",
+        peer=silent.name,
+        peer_address=silent.liveness_address,
+    )

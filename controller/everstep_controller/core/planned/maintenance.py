@@ -4,11 +4,10 @@ from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrd
 from everstep_controller.core.model.node import MAINTENANCE, NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import Span, Window, WindowState, holding, problem
-from everstep_controller.core.nodes import claims, health, transition
+from everstep_controller.core.nodes import claims, health, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.planned import forecast, restarts
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 
 def problem_with(state: State, span: Span, now_ns: int) -> str:
@@ -153,7 +152,7 @@ def _end(turn: Turn, window: Window, reason: str) -> None:
         away, node.absent = node.absent, False
         back = NodeEvent.NOT_BACK if away else NodeEvent.MAINTENANCE_OVER
         told = f"{reason}, and its agent is not back" if away else reason
-        transition.enter_state(turn, node, back, told)
+        lifecycle.enter_state(turn, node, back, told)
 
 
 def _give_back(turn: Turn, window: Window, reason: str) -> None:

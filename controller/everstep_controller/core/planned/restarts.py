@@ -4,21 +4,20 @@ What is wanted follows from the state alone and is looked at after every event t
 so that a word said twice, or a controller that was away, changes nothing.
 """
 
+import math
 from collections.abc import Set
+from statistics import median_high
 
-from everstep_controller.core.events import (
-    RestartCancelled,
-    RestartOrdered,
-)
+from everstep_controller.core.events import RestartCancelled, RestartOrdered
 from everstep_controller.core.jobs import incidents, restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER, STEPPING
 from everstep_controller.core.model.job import Cause, JobRecord, JobState, Planned, PlannedKind
+from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import State
-from everstep_controller.core.planned import boundaries, forecast, growth
+from everstep_controller.core.planned import forecast
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
 from everstep_controller.core.recovery import planning
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 
 def reconcile_jobs(turn: Turn, job_ids: Set[str]) -> None:
@@ -79,7 +78,7 @@ def hurry(job: JobRecord) -> None:
     wish = job.planned
     newest = -1 if job.lineage.last_step is None else job.lineage.last_step
     if wish is not None and wish.after_step is not None:
-        far = wish.after_step > newest + boundaries.margin(job)
+        far = wish.after_step > newest + margin(job)
         if far:
             wish.after_step, wish.named = None, False
 
@@ -161,7 +160,7 @@ def _look_for_drain(turn: Turn, job: JobRecord, draining: set[str]) -> None:
 
 def _look_for_growth(turn: Turn, job: JobRecord) -> None:
     timer = f"{TimerKind.GROWTH}/{job.id}"
-    if not growth.may_grow(turn, job):
+    if not may_grow(turn, job):
         if job.growable_since_ns:
             job.growable_since_ns = 0
             turn.drop_timer(timer)
@@ -172,7 +171,7 @@ def _look_for_growth(turn: Turn, job: JobRecord) -> None:
     if job.grown_ns:
         due_ns = max(due_ns, job.grown_ns + settings.growth_every_ns)
     if turn.now_ns >= due_ns:
-        size = growth.grown_size(turn.state, job)
+        size = grown_size(turn.state, job)
         reason = (
             f"nodes have come back: {job.name} grows from {len(job.generation.members)} to {size}"
         )
@@ -192,14 +191,14 @@ def _reach_boundary(turn: Turn, job: JobRecord) -> None:
             _stop(turn, job, "it makes no snapshots")
         return
     newest = -1 if job.lineage.last_step is None else job.lineage.last_step
-    if wish.after_step is None or boundaries.too_far(job, wish, newest):
-        wish.after_step = newest + boundaries.margin(job)
+    if wish.after_step is None or too_far(job, wish, newest):
+        wish.after_step = newest + margin(job)
         turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
         turn.announce(job.name, "StepPlanned", f"{job.name}: {describe(job, wish)}")
-    if boundaries.reached(job, wish.after_step):
+    if is_reached(job, wish.after_step):
         _stop(turn, job, f"step {job.lineage.recoverable_step} is recoverable")
     elif not _stands_still(turn, job, wish):
-        _await_boundary(turn, job, wish.after_step <= newest + boundaries.margin(job))
+        _await_boundary(turn, job, wish.after_step <= newest + margin(job))
 
 
 def _await_boundary(turn: Turn, job: JobRecord, near: bool) -> None:
@@ -210,7 +209,7 @@ def _await_boundary(turn: Turn, job: JobRecord, near: bool) -> None:
 
 def _stands_still(turn: Turn, job: JobRecord, wish: Planned) -> bool:
     """Stop a job that makes no steps, such as one with a rank that hangs; return whether it is."""
-    at_ns = boundaries.still_from_ns(job, wish)
+    at_ns = still_from_ns(job, wish)
     if at_ns is None:
         return False
     if turn.now_ns < at_ns:
@@ -227,7 +226,7 @@ def _stop(turn: Turn, job: JobRecord, why: str) -> None:
     if wish is None:
         return
     turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
-    if nothing := boundaries.in_vain(turn.state, job, wish):
+    if nothing := in_vain(turn.state, job, wish):
         job.planned = None
         turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: {nothing}")
         return
@@ -273,3 +272,103 @@ def restart_cancelled(turn: Turn, event: RestartCancelled) -> None:
         f"{event.operator} took back the restart of {job.name} that {wish.by} had ordered "
         f"({wish.reason}){why}",
     )
+
+
+# All agents hear of the chosen step within a second, and ranks that are not snapshotted at every
+# step ask them each two (the agent's vault/snapshots/cadence.py): before any has passed it.
+_LEAD_NS = 3_000_000_000
+
+_STEPS_LOOKED_AT = 9
+
+# A step is chosen anew, and all agents told, only when it is this many times as far as need be.
+_FAR_MARGINS = 2
+
+# Who makes no step for this long, and for so many of its steps, hangs, or does something else that
+# an operator who wants it restarted now does not wait for (an evaluation, a compilation).
+_STILL_NS = 10_000_000_000
+
+_STILL_STEPS = 10
+
+
+def margin(job: JobRecord) -> int:
+    """Return how many steps pass while all agents hear which one is the last."""
+    step_ns = _usual_ns(job)
+    return 2 + (math.ceil(_LEAD_NS / step_ns) if step_ns > 0 else 0)
+
+
+def too_far(job: JobRecord, wish: Planned, newest: int) -> bool:
+    """Return whether a nearer step would do.
+
+    The first steps of a generation are told late, at once, and look shorter than they were, so that
+    a step chosen by them is far away.
+    """
+    assert wish.after_step is not None
+    return not wish.named and wish.after_step - newest > _FAR_MARGINS * margin(job)
+
+
+def is_reached(job: JobRecord, step: int) -> bool:
+    """Return whether a step can be restored, and counts: its row may come after its copies."""
+    restorable = job.lineage.recoverable_step is not None and job.lineage.recoverable_step >= step
+    return restorable and (job.lineage.last_step is None or job.lineage.last_step >= step)
+
+
+def still_from_ns(job: JobRecord, wish: Planned) -> int | None:
+    """Return when a restart waits for no more steps, unless one is made before; None: it waits.
+
+    Only an operator's restart at any step, and only where all steps are safe: a rank that hangs
+    makes none, and there is none to lose.
+    """
+    safe = (
+        job.lineage.recoverable_step is not None
+        and job.lineage.recoverable_step == job.lineage.completed_step
+    )
+    if wish.kind is not PlannedKind.RESTART or wish.named or not safe or not job.ledger.steps:
+        return None
+    return job.ledger.steps[-1].end_ns + max(_STILL_NS, _STILL_STEPS * _usual_ns(job))
+
+
+def in_vain(state: State, job: JobRecord, wish: Planned) -> str:
+    """Return why a restart would change nothing now, in one sentence; empty where it would.
+
+    Whatever the job was to go to may be gone since it was planned.
+    """
+    if wish.kind is PlannedKind.GROWTH and grown_size(state, job) <= len(job.generation.members):
+        return f"no node waits for {job.name} any more"
+    leaving = forecast.drained(state, job) if wish.kind is PlannedKind.DRAIN else []
+    if not leaving or any(state.nodes[name].vacated for name in leaving):
+        return ""
+    if forecast.plan_without(state, job, set(state.draining))[0]:
+        return ""
+    return forecast.forecast(state, job, leaving[0])
+
+
+def _usual_ns(job: JobRecord) -> int:
+    # A single step says little: one that follows a long one is told late, and looks short.
+    recent = [step.end_ns - step.start_ns for step in job.ledger.steps[-_STEPS_LOOKED_AT:]]
+    return median_high(recent) if recent else 0
+
+
+def may_grow(turn: Turn, job: JobRecord) -> bool:
+    """Return whether nodes wait that a running job wants; without snapshots it would lose all."""
+    return (
+        job.state is JobState.RUNNING
+        and job.spec.reform
+        and len(job.generation.members) + job.spec.replica_nodes
+        <= min(job.spec.nodes_max, len(job.launchers))
+        and not (job.planned or job.ending.wanted)
+        and not turn.paused(job.name)
+        and restore_point.has_state(job)
+        and grown_size(turn.state, job) > len(job.generation.members)
+    )
+
+
+def grown_size(state: State, job: JobRecord) -> int:
+    """Return on how many nodes the job could run: whole replicas of its model."""
+    more = min(job.spec.nodes_max - len(job.generation.members), len(_waiting(state, job)))
+    return len(job.generation.members) + more - more % job.spec.replica_nodes
+
+
+def _waiting(state: State, job: JobRecord) -> list[NodeRecord]:
+    members = frozenset(job.generation.members)
+    able = planning.candidates(state, job)
+    return [node for node in able if node.name not in members and not node.deferred]

@@ -5,11 +5,17 @@ from itertools import groupby
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
-from everstep_controller.core.model import deaths, node_jobs
-from everstep_controller.core.model.deaths import Judgement, Remedy, Strike
+from everstep_controller.core.model.incident import (
+    JUDGEMENTS_MAX,
+    STRIKES_MAX,
+    Judgement,
+    Remedy,
+    Strike,
+)
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord
-from everstep_controller.core.nodes import claims, transition
+from everstep_controller.core.model.state import jobs_of_node
+from everstep_controller.core.nodes import claims, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.recovery import causes
 from everstep_controller.core.turn import Turn
@@ -47,7 +53,7 @@ def judge_end(turn: Turn, job: JobRecord) -> None:
     evidence = _evidence(turn, job, incident, job.generation.number)
     judgement = causes.judge(evidence)
     past.append(judgement)
-    del past[: -deaths.JUDGEMENTS_MAX]
+    del past[:-JUDGEMENTS_MAX]
     if causes.counts_against_node(evidence, judgement):
         _strike(turn, job, judgement)
     _act(turn, job, incident, judgement)
@@ -64,7 +70,7 @@ def _act(turn: Turn, job: JobRecord, incident: JobIncident, judgement: Judgement
 
 def reconcile_node(turn: Turn, node: NodeRecord) -> None:
     """Judge again where a node's word came after the decision, while training stands still."""
-    for job in node_jobs.jobs_of_node(turn.state, node):
+    for job in jobs_of_node(turn.state, node):
         incident = job.incident
         if (
             incident is None
@@ -149,7 +155,7 @@ def _strike(turn: Turn, job: JobRecord, judgement: Judgement) -> None:
     node = turn.state.nodes.get(judgement.node)
     if node is not None:
         node.strikes.append(Strike(turn.now_ns, job.name, judgement.sentence))
-        del node.strikes[: -deaths.STRIKES_MAX]
+        del node.strikes[:-STRIKES_MAX]
 
 
 def _blame(turn: Turn, node: NodeRecord, sentence: str) -> None:
@@ -165,7 +171,7 @@ def _blame(turn: Turn, node: NodeRecord, sentence: str) -> None:
         return
     node.strikes.clear()
     # Its jobs, this one too, leave it when they are reconciled.
-    transition.enter_state(turn, node, NodeEvent.BLAMED, sentence)
+    lifecycle.enter_state(turn, node, NodeEvent.BLAMED, sentence)
 
 
 def note_plan_tried(job: JobRecord, step: int | None) -> None:

@@ -9,14 +9,12 @@ from collections.abc import Set
 from everstep_common.reports import CheckFinished
 from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs.lifecycle import ACTIVE
-from everstep_controller.core.model import node_jobs
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState
-from everstep_controller.core.model.state import State
-from everstep_controller.core.nodes import checks, orders
-from everstep_controller.core.nodes.ineligibility import failed_check
-from everstep_controller.core.timers import TimerKind
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.model.state import State, jobs_of_node
+from everstep_controller.core.nodes import health, lifecycle
+from everstep_controller.core.nodes.claims import failed_check
+from everstep_controller.core.turn import TimerKind, Turn
 
 # Nodes are checked when they join; what passed so shortly before tells the same.
 _FRESH_NS = 60_000_000_000
@@ -42,7 +40,7 @@ def reconcile_spares(turn: Turn, names: Set[str]) -> None:
 def check_finished(turn: Turn, event: Reported[CheckFinished]) -> None:
     """Take the result of a check, of a spare or of a node in its own life."""
     if not _record_spare_check(turn, turn.state.nodes[event.origin.node], event):
-        checks.record_check(turn, event)
+        health.record_check(turn, event)
 
 
 def spare_check_due(turn: Turn, name: str) -> None:
@@ -64,7 +62,7 @@ def spare_check_due(turn: Turn, name: str) -> None:
 def _record_spare_check(turn: Turn, node: NodeRecord, event: Reported[CheckFinished]) -> bool:
     """Take the answer to the newest check of a spare; return whether it was that."""
     check = node.spare_check
-    if not check.number or event.report.order_id != orders.spare_check(node).id:
+    if not check.number or event.report.order_id != lifecycle.spare_check_order(node).id:
         return False
     check.asked = False
     if event.report.passed:
@@ -92,9 +90,7 @@ def _look_at(turn: Turn, node: NodeRecord) -> None:
 
 
 def _waits(state: State, node: NodeRecord) -> bool:
-    return node.usable and any(
-        _spares(job, node.name) for job in node_jobs.jobs_of_node(state, node)
-    )
+    return node.usable and any(_spares(job, node.name) for job in jobs_of_node(state, node))
 
 
 def _spares(job: JobRecord, node: str) -> bool:
@@ -104,7 +100,7 @@ def _spares(job: JobRecord, node: str) -> bool:
 def _ask(turn: Turn, node: NodeRecord) -> None:
     node.spare_check.number += 1
     node.spare_check.asked = True
-    turn.actions.append(orders.spare_check(node))
+    turn.actions.append(lifecycle.spare_check_order(node))
     turn.set_timer(f"{TimerKind.SPARE}/{node.name}", _ANSWER_NS)
 
 

@@ -8,11 +8,10 @@ import math
 from dataclasses import dataclass
 from statistics import median_low
 
-from everstep_controller.core.accounting.ettr import failure_count
-from everstep_controller.core.accounting.ledger import REFERENCE_STEPS
+from everstep_controller.core.accounting.ledger import REFERENCE_STEPS, failure_count
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.model.snapshot_costs import Cadence
+from everstep_controller.core.model.snapshots import Cadence
 
 _S = 1_000_000_000
 

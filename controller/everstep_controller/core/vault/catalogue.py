@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from everstep_common.reports import StoredStep
-from everstep_controller.core.model.lineage import StepKey
+from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.copies import Copy, GenerationCopies, Parts, StepCopies, Tier
 
 

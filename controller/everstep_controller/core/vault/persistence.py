@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from everstep_common.reports import DataRange, Storage, StoredStep
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord
-from everstep_controller.core.model.lineage import StepKey
+from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Parts, Tier
 from everstep_controller.core.vault.recovery_step import is_whole
@@ -97,7 +97,7 @@ class Persistence:
         if step is None:
             return "no step is held as a whole any more" if settled and all(settled) else ""
         key = (self.generation, step)
-        if key in stored_on_branch(inputs.job, inputs.catalogue):
+        if key <= max(stored_on_branch(inputs.job, inputs.catalogue), default=(0, 0)):
             return f"its last recoverable step, {step}, is in storage"
         if key in self.failures:
             return f"step {step} could not be brought to storage: {self.failures[key]}"
@@ -106,7 +106,7 @@ class Persistence:
     def last_step_missed(self, inputs: PersistenceInput) -> bool:
         """Return whether the wait for a job's last step is over without it, where it has one."""
         step, stored = inputs.recoverable, stored_on_branch(inputs.job, inputs.catalogue)
-        return step is not None and (self.generation, step) not in stored
+        return step is not None and (self.generation, step) > max(stored, default=(0, 0))
 
     # ---------------------------------------------------------------------------------------------
 
@@ -124,7 +124,8 @@ class Persistence:
         self.newest = newest
 
     def _settled(self, key: StepKey, stored: Mapping[StepKey, StoredStep]) -> bool:
-        return key in stored or key in self.failures
+        # One that a newer step has overtaken in storage is of no use, and is removed there.
+        return key in self.failures or key <= max(stored, default=(0, 0))
 
     def _name(
         self, inputs: PersistenceInput, storage: Storage, stored: Mapping[StepKey, StoredStep]
@@ -162,16 +163,19 @@ class Persistence:
     ) -> Publish:
         job = inputs.job
         written = {k: v for k, v in written_steps(inputs).items() if k not in self.failures}
-        newest = max([*stored, *written], default=None)
-        target = newest and (stored.get(newest) or _unnamed(job, written[newest], newest))
-        files = () if newest is None or newest in stored else _files(written[newest])
+        # In order, so that each step whose files are all there gets its manifest.
+        newest = max(stored, default=None)
+        ahead = [key for key in written if newest is None or key > newest]
+        chosen = min(ahead, default=newest)
+        target = chosen and (stored.get(chosen) or _unnamed(job, written[chosen], chosen))
+        files = () if chosen is None or chosen in stored else _files(written[chosen])
         newest_first = sorted(stored, reverse=True)
         kept = {key: stored[key] for key in newest_first[: max(KEEP_MIN, storage.keep)]}
         restored = job.lineage.restored
         if restored is not None and restored in stored:
             kept[restored] = stored[restored]
-        for key, copies in written.items():
-            kept.setdefault(key, _unnamed(job, copies, key))
+        for key in ahead:
+            kept.setdefault(key, _unnamed(job, written[key], key))
         for step in self.named:
             key = (self.generation, step)
             kept.setdefault(key, StoredStep(*key, inputs.world_size, "", 0))

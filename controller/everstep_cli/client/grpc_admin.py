@@ -1,0 +1,261 @@
+"""Admin over gRPC: a deadline for every call, and one sentence for every failure."""
+
+import difflib
+import getpass
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from everstep_cli.client.admin import AdminError, NameNotFoundError
+from everstep_cli.client.connection import Connection
+from everstep_cli.client.grpc_errors import sentence
+from everstep_common.config import ConfigError
+from everstep_common.printable import printable
+from everstep_proto.generated import admin_pb2, admin_pb2_grpc
+from everstep_proto.tls import ChannelOptions, channel_credentials, channel_options
+
+Reply = TypeVar("Reply", bound=Message)
+
+# An error message must not wait long for its hint.
+_HINT_S = 2.0
+# A follower must notice a controller that vanished without closing the connection.
+_OPTIONS: ChannelOptions = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+)
+
+
+@contextmanager
+def connect(connection: Connection) -> Iterator["GrpcAdmin"]:
+    """Open a connection for the time of a command. Raises AdminError when its keys are unusable."""
+    with _channel(connection) as channel:
+        yield GrpcAdmin(channel, connection)
+
+
+def _channel(connection: Connection) -> grpc.Channel:
+    tls = connection.tls
+    if not tls.enabled:
+        return grpc.insecure_channel(connection.address, options=_OPTIONS)
+    try:
+        credentials = channel_credentials(tls)
+    except ConfigError as error:
+        raise AdminError(
+            f"{error}; look at --tls-ca, --tls-certificate and --tls-key with 'ls -l'"
+        ) from error
+    options = channel_options(tls, _OPTIONS)
+    return grpc.secure_channel(connection.address, credentials, options=options)
+
+
+class GrpcAdmin:
+    """See Admin."""
+
+    def __init__(self, channel: grpc.Channel, connection: Connection) -> None:
+        self._stub = admin_pb2_grpc.AdminStub(channel)
+        self._connection = connection
+        self._timeout_s = connection.timeout_s
+
+    def nodes(self) -> admin_pb2.ListNodesReply:
+        """See Reader."""
+        request = admin_pb2.ListNodesRequest()
+        return self._ask("", lambda: self._stub.ListNodes(request, timeout=self._timeout_s))
+
+    def node(self, name: str) -> admin_pb2.NodeDetail:
+        """See Reader."""
+        request = admin_pb2.GetNodeRequest(node=name)
+        return self._ask(name, lambda: self._stub.GetNode(request, timeout=self._timeout_s))
+
+    def findings(self, node: str) -> admin_pb2.ListFindingsReply:
+        """See Reader."""
+        request = admin_pb2.ListFindingsRequest(node=node)
+        return self._ask(node, lambda: self._stub.ListFindings(request, timeout=self._timeout_s))
+
+    def incidents(self, *, open_only: bool) -> admin_pb2.ListIncidentsReply:
+        """See Reader."""
+        request = admin_pb2.ListIncidentsRequest(open=open_only)
+        return self._ask("", lambda: self._stub.ListIncidents(request, timeout=self._timeout_s))
+
+    def why(self, name: str) -> admin_pb2.WhyReply:
+        """See Reader."""
+        request = admin_pb2.WhyRequest(name=name)
+        return self._ask(name, lambda: self._stub.Why(request, timeout=self._timeout_s))
+
+    def events(self, subject: str, limit: int, follow: bool) -> Iterator[admin_pb2.Event]:
+        """See Reader. A following stream has no deadline; keepalive notices a dead controller."""
+        request = admin_pb2.WatchEventsRequest(subject=subject, limit=limit, follow=follow)
+        deadline_s = None if follow else self._timeout_s
+        yield from self._stream(self._stub.WatchEvents(request, timeout=deadline_s), subject)
+
+    def snapshots(self, job: str) -> admin_pb2.Snapshots:
+        """See Reader."""
+        request = admin_pb2.GetSnapshotsRequest(job=job)
+        return self._ask(job, lambda: self._stub.GetSnapshots(request, timeout=self._timeout_s))
+
+    def copies(self, job: str, step: int | None, node: str) -> Iterator[admin_pb2.CopyLine]:
+        """See Reader."""
+        request = admin_pb2.ListCopiesRequest(job=job, step=step, node=node)
+        yield from self._stream(self._stub.ListCopies(request, timeout=self._timeout_s), job)
+
+    def jobs(self) -> admin_pb2.ListJobsReply:
+        """See Reader."""
+        request = admin_pb2.ListJobsRequest()
+        return self._ask("", lambda: self._stub.ListJobs(request, timeout=self._timeout_s))
+
+    def job(self, name: str) -> admin_pb2.JobDetail:
+        """See Reader."""
+        request = admin_pb2.GetJobRequest(job=name)
+        return self._ask(name, lambda: self._stub.GetJob(request, timeout=self._timeout_s))
+
+    def ledger(self, job: str) -> admin_pb2.Ledger:
+        """See Reader."""
+        request = admin_pb2.GetLedgerRequest(job=job)
+        return self._ask(job, lambda: self._stub.GetLedger(request, timeout=self._timeout_s))
+
+    def controller(self) -> admin_pb2.ControllerDetail:
+        """See Reader."""
+        request = admin_pb2.GetControllerRequest()
+        return self._ask("", lambda: self._stub.GetController(request, timeout=self._timeout_s))
+
+    def injections(self, node: str) -> admin_pb2.InjectionsReply:
+        """See Reader."""
+        request = admin_pb2.ListInjectionsRequest(node=node)
+        return self._ask(node, lambda: self._stub.ListInjections(request, timeout=self._timeout_s))
+
+    def forget(self, job: str) -> admin_pb2.ForgetJobReply:
+        """See Operator."""
+        request = admin_pb2.ForgetJobRequest(job=job, operator=getpass.getuser())
+        return self._ask(job, lambda: self._stub.ForgetJob(request, timeout=self._timeout_s))
+
+    def inject(self, node: str, spec: str, seconds: float, reason: str) -> admin_pb2.InjectionLine:
+        """See Operator."""
+        request = admin_pb2.InjectRequest(
+            node=node,
+            spec=spec,
+            duration_ns=int(seconds * 1e9),
+            reason=reason,
+            operator=getpass.getuser(),
+        )
+        return self._ask(node, lambda: self._stub.Inject(request, timeout=self._timeout_s))
+
+    def clear_injections(self, node: str, injection: str) -> admin_pb2.InjectionsReply:
+        """See Operator."""
+        request = admin_pb2.ClearInjectionsRequest(
+            node=node, injection=injection, operator=getpass.getuser()
+        )
+        try:
+            return self._ask(
+                node, lambda: self._stub.ClearInjections(request, timeout=self._timeout_s)
+            )
+        except NameNotFoundError as error:
+            known = self.injections(node).injections  # says it of a node that is not known
+            ids = ", ".join(one.injection for one in known) or "none"
+            raise NameNotFoundError(
+                f"no injection {injection!r} on {node}; it has: {ids}"
+            ) from error
+
+    def isolate(self, node: str, reason: str) -> admin_pb2.NodeDetail:
+        """See Operator."""
+        request = admin_pb2.IsolateRequest(node=node, reason=reason, operator=getpass.getuser())
+        return self._ask(node, lambda: self._stub.Isolate(request, timeout=self._timeout_s))
+
+    def drain(self, node: str, reason: str) -> admin_pb2.DrainReply:
+        """See Operator."""
+        request = admin_pb2.DrainRequest(node=node, reason=reason, operator=getpass.getuser())
+        return self._ask(node, lambda: self._stub.Drain(request, timeout=self._timeout_s))
+
+    def restart(self, job: str, at_step: int | None, reason: str) -> admin_pb2.RestartJobReply:
+        """See Operator."""
+        request = admin_pb2.RestartJobRequest(
+            job=job, at_step=at_step, reason=reason, operator=getpass.getuser()
+        )
+        return self._ask(job, lambda: self._stub.RestartJob(request, timeout=self._timeout_s))
+
+    def cancel_restart(self, job: str, reason: str) -> admin_pb2.CancelRestartReply:
+        """See Operator."""
+        request = admin_pb2.CancelRestartRequest(job=job, operator=getpass.getuser(), reason=reason)
+        return self._ask(job, lambda: self._stub.CancelRestart(request, timeout=self._timeout_s))
+
+    def add_maintenance(
+        self, request: admin_pb2.AddMaintenanceRequest
+    ) -> admin_pb2.MaintenanceWindow:
+        """See Operator."""
+        request.operator = getpass.getuser()
+        name = request.nodes[0] if len(request.nodes) == 1 else ""
+        return self._ask(name, lambda: self._stub.AddMaintenance(request, timeout=self._timeout_s))
+
+    def cancel_maintenance(self, window: str) -> admin_pb2.MaintenanceWindow:
+        """See Operator."""
+        request = admin_pb2.CancelMaintenanceRequest(window=window, operator=getpass.getuser())
+        try:
+            return self._ask(
+                window, lambda: self._stub.CancelMaintenance(request, timeout=self._timeout_s)
+            )
+        except NameNotFoundError as error:
+            raise NameNotFoundError(
+                f"no maintenance window named {window!r}; 'everstep maintenance list' has them"
+            ) from error
+
+    def maintenance(self, every: bool) -> admin_pb2.ListMaintenanceReply:
+        """See Reader."""
+        request = admin_pb2.ListMaintenanceRequest(all=every)
+        return self._ask("", lambda: self._stub.ListMaintenance(request, timeout=self._timeout_s))
+
+    def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
+        """See Operator."""
+        request = admin_pb2.ReleaseRequest(node=node, reason=reason, operator=getpass.getuser())
+        return self._ask(node, lambda: self._stub.Release(request, timeout=self._timeout_s))
+
+    def pause(self, subject: str, reason: str) -> admin_pb2.AutomationReply:
+        """See Operator."""
+        request = admin_pb2.PauseRequest(subject=subject, reason=reason, operator=getpass.getuser())
+        return self._ask(subject, lambda: self._stub.Pause(request, timeout=self._timeout_s))
+
+    def resume(self, subject: str) -> admin_pb2.AutomationReply:
+        """See Operator."""
+        request = admin_pb2.ResumeRequest(subject=subject, operator=getpass.getuser())
+        return self._ask(subject, lambda: self._stub.Resume(request, timeout=self._timeout_s))
+
+    def _ask(self, name: str, call: Callable[[], Reply]) -> Reply:
+        try:
+            reply = call()
+        except grpc.RpcError as error:
+            raise self._sentence(error, name) from error
+        make_printable(reply)
+        return reply
+
+    def _stream(self, replies: Iterable[Reply], name: str) -> Iterator[Reply]:
+        try:
+            for reply in replies:
+                make_printable(reply)
+                yield reply
+        except grpc.RpcError as error:
+            raise self._sentence(error, name) from error
+
+    def _sentence(self, error: grpc.RpcError, name: str) -> AdminError:
+        return sentence(self._connection, error, name, self._nearest)
+
+    def _nearest(self, name: str) -> str:
+        try:
+            nodes = self._stub.ListNodes(admin_pb2.ListNodesRequest(), timeout=_HINT_S).nodes
+            jobs = self._stub.ListJobs(admin_pb2.ListJobsRequest(), timeout=_HINT_S).jobs
+        except grpc.RpcError:
+            return "'everstep nodes' lists nodes, 'everstep jobs' jobs"
+        known = [*(node.node for node in nodes), *(job.job for job in jobs)]
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        return f"{hint}'everstep nodes' lists nodes, 'everstep jobs' jobs"
+
+
+def make_printable(message: Message) -> None:
+    """Make every text in a message printable."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_STRING:
+            if isinstance(value, str):
+                setattr(message, field.name, printable(value))
+            else:
+                value[:] = [printable(item) for item in value]
+        elif field.type == field.TYPE_MESSAGE:
+            for part in [value] if isinstance(value, Message) else value:
+                make_printable(part)

@@ -1,0 +1,82 @@
+"""Failed gRPC calls as sentences that name the next command to type."""
+
+from collections.abc import Callable
+
+import grpc
+
+from everstep_cli.client.admin import AdminError, NameNotFoundError, UnusableError
+from everstep_cli.client.connection import Connection
+from everstep_proto.web_server import is_web_server
+
+# What gRPC says of a failed handshake; the last is a server with TLS to a client without.
+_DISTRUST = ("handshake", "ssl", "socket closed", "connection reset")
+
+
+def status(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
+    """Return code and details of a failed call."""
+    # Every error of a call is a grpc.Call too; the stubs do not know it.
+    code, details = getattr(error, "code", None), getattr(error, "details", None)
+    if code is None or details is None:
+        return grpc.StatusCode.UNKNOWN, str(error)
+    return code(), details() or ""
+
+
+def sentence(
+    connection: Connection, error: grpc.RpcError, name: str, nearest: Callable[[str], str]
+) -> AdminError:
+    """Return what to tell of a failed call about a name; ``nearest`` says which names there are."""
+    code, details = status(error)
+    if is_web_server(details):
+        return AdminError(
+            f"what answers at {connection.address} is no controller but a web server, or the port "
+            "of its /metrics; name its gRPC port with --controller HOST:PORT (7433 as shipped)"
+        )
+    if code is grpc.StatusCode.NOT_FOUND:
+        return NameNotFoundError(f"{details or f'no {name!r} here'}; {nearest(name)}")
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        return AdminError(unreachable(connection, code, details))
+    if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
+        return AdminError(
+            f"{details or 'not allowed'}; ask again with the certificate of an operator: "
+            "--tls-ca FILE --tls-certificate FILE --tls-key FILE"
+        )
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return AdminError(
+            f"the controller at {connection.address} does not know this command, for it is of "
+            "another version; compare with 'everstep version'"
+        )
+    if code is grpc.StatusCode.FAILED_PRECONDITION and details:
+        return AdminError(details)
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        return UnusableError(f"{details or 'not understood'}; --help of the command tells more")
+    return AdminError(f"{details or code.name}; try 'everstep version'")
+
+
+def unreachable(connection: Connection, code: grpc.StatusCode, details: str) -> str:
+    """Return why a controller could not be asked, and what to try, as one sentence."""
+    address = connection.address
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return (
+            f"the controller at {address} did not answer within {connection.timeout_s:g} s; "
+            "try again with --timeout, or look at 'systemctl status everstep-controller'"
+        )
+    if "hostname verification" in details.lower():
+        return (
+            f"the certificate of the controller at {address} is for another name; "
+            "give the name in it with --tls-server-name, or connect to that name"
+        )
+    distrust = any(word in details.lower() for word in _DISTRUST)
+    if distrust and not connection.tls.enabled:
+        return (
+            f"the controller at {address} closed the connection: it went away, or it wants "
+            "certificates; try again, or give --tls-ca, --tls-certificate and --tls-key"
+        )
+    if distrust:
+        return (
+            f"the controller at {address} and this command do not trust each other; "
+            "give --tls-ca, --tls-certificate and --tls-key of the controller's authority"
+        )
+    return (
+        f"no controller answers at {address}; start one with 'everstep-controller', "
+        "or name another with --controller HOST:PORT"
+    )

@@ -1,0 +1,73 @@
+"""Completion in the shell: the script to install, and the names that a controller knows."""
+
+from collections.abc import Callable, Iterable
+
+import click
+from click.shell_completion import get_completion_class
+
+from everstep_cli.client.admin import Admin, AdminError
+from everstep_cli.client.connection import DEFAULT_CONTROLLER, Connection
+from everstep_cli.commands.session import AdminSession
+
+PROGRAM = "everstep"
+VARIABLE = "_EVERSTEP_COMPLETE"
+
+# A shell that hangs at TAB is worse than one that completes nothing.
+_PATIENCE_S = 1.0
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    r"""Print the script that completes commands and names in your shell.
+
+    \b
+    Examples:
+      everstep completion bash > ~/.local/share/bash-completion/completions/everstep
+      everstep completion zsh > "${fpath[1]}/_everstep"
+      everstep completion fish > ~/.config/fish/completions/everstep.fish
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.ClickException(f"no completion for {shell}; try 'everstep completion bash'")
+    root = click.get_current_context().find_root().command
+    click.echo(kind(root, {}, PROGRAM, VARIABLE).source())
+
+
+def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the nodes whose names begin so."""
+    return _names(context, incomplete, lambda admin: [n.node for n in admin.nodes().nodes])
+
+
+def job_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the jobs whose names begin so."""
+    return _names(context, incomplete, lambda admin: [j.job for j in admin.jobs().jobs])
+
+
+def window_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the maintenance windows whose names begin so."""
+    return _names(
+        context, incomplete, lambda admin: [w.window for w in admin.maintenance(False).windows]
+    )
+
+
+def any_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the nodes and jobs whose names begin so."""
+    return [
+        *node_names(context, parameter, incomplete),
+        *job_names(context, parameter, incomplete),
+    ]
+
+
+def _names(
+    context: click.Context, incomplete: str, ask: Callable[[Admin], Iterable[str]]
+) -> list[str]:
+    session = context.find_object(AdminSession)
+    if session is None:
+        return []
+    address = str(context.params.get("controller") or DEFAULT_CONTROLLER)
+    try:
+        with session.connect(Connection(address=address, timeout_s=_PATIENCE_S)) as admin:
+            return [name for name in ask(admin) if name.startswith(incomplete)]
+    except AdminError:
+        return []

@@ -1,0 +1,144 @@
+"""Session of a command: the connection to the controller, the console it prints on, the time."""
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Concatenate, ParamSpec
+
+import click
+from google.protobuf.message import Message
+from rich.console import Console, RenderableType
+
+from everstep_cli.client.admin import Admin, AdminError, UnusableError
+from everstep_cli.client.connection import DEFAULT_CONTROLLER, Connection
+from everstep_cli.views import json_output
+from everstep_proto.tls import TlsSettings
+
+P = ParamSpec("P")
+
+
+class _UnusableError(click.ClickException):
+    """As wrong as an unknown option, but the usage would not help."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True, slots=True)
+class AdminSession:
+    """Factory of connections, console and clock of a command; handed in as click's ``obj``."""
+
+    connect: Callable[[Connection], AbstractContextManager[Admin]]
+    console: Console
+    now_ns: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """An open connection to the controller, and the form in which the user wants the answer."""
+
+    admin: Admin
+    console: Console
+    now_ns: int
+    as_json: bool
+
+    def answer(self, message: Message, *views: RenderableType) -> None:
+        """Print the message as JSON, or the views of it."""
+        if self.as_json:
+            click.echo(json_output.to_json(message))
+            return
+        for view in views:
+            self.console.print(view)
+
+
+_OPTIONS = (
+    click.option("--json", "as_json", is_flag=True, help="Print JSON; keys as in admin.proto."),
+    click.option(
+        "--controller",
+        metavar="HOST:PORT",
+        envvar="EVERSTEP_CONTROLLER",
+        default=DEFAULT_CONTROLLER,
+        show_default=True,
+        show_envvar=True,
+        help="The controller to ask.",
+    ),
+    click.option(
+        "--timeout", type=float, default=10.0, show_default=True, help="Seconds to wait for it."
+    ),
+    click.option(
+        "--tls-ca",
+        type=click.Path(path_type=Path),
+        envvar="EVERSTEP_TLS_CA",
+        show_envvar=True,
+        help="Authority that signed the controller's certificate.",
+    ),
+    click.option(
+        "--tls-certificate",
+        type=click.Path(path_type=Path),
+        envvar="EVERSTEP_TLS_CERTIFICATE",
+        show_envvar=True,
+        help="Your certificate.",
+    ),
+    click.option(
+        "--tls-key",
+        type=click.Path(path_type=Path),
+        envvar="EVERSTEP_TLS_KEY",
+        show_envvar=True,
+        help="Its private key.",
+    ),
+    click.option(
+        "--tls-server-name",
+        metavar="NAME",
+        default="",
+        envvar="EVERSTEP_TLS_SERVER_NAME",
+        show_envvar=True,
+        help="Name in the controller's certificate, where it is not the address.",
+    ),
+)
+
+
+def asks_controller(command: Callable[Concatenate[Ask, P], None]) -> Callable[..., None]:
+    """Give a command an open connection as first argument, and the options that choose it."""
+
+    @functools.wraps(command)
+    def with_connection(*args: P.args, **kwargs: P.kwargs) -> None:
+        session = click.get_current_context().find_object(AdminSession)
+        if session is None:
+            raise RuntimeError("a command needs a Session as click's obj")
+        as_json = bool(kwargs.pop("as_json"))
+        connection = connection_of(kwargs)
+        try:
+            with session.connect(connection) as admin:
+                ask = Ask(admin, session.console, session.now_ns(), as_json)
+                command(ask, *args, **kwargs)
+        except UnusableError as error:
+            raise _UnusableError(str(error)) from error
+        except AdminError as error:
+            raise click.ClickException(str(error)) from error
+
+    wrapped: Callable[..., None] = with_connection
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def connection_of(options: dict[str, object]) -> Connection:
+    """Take the connection's options out of a command's. Raises click.UsageError for bad ones."""
+    connection = Connection(
+        address=str(options.pop("controller")),
+        tls=TlsSettings(
+            ca=_path(options.pop("tls_ca")),
+            certificate=_path(options.pop("tls_certificate")),
+            key=_path(options.pop("tls_key")),
+            server_name=str(options.pop("tls_server_name")),
+        ),
+        timeout_s=float(str(options.pop("timeout"))),
+    )
+    if problem := connection.problem():
+        raise click.UsageError(problem)
+    return connection
+
+
+def _path(value: object) -> Path | None:
+    return value if isinstance(value, Path) else None

@@ -1,0 +1,209 @@
+"""Outward: carries out the core's actions as orders to nodes, timers and driver calls."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from everstep_common.lessons import Lesson
+from everstep_controller.api.fleet import to_agent
+from everstep_controller.api.fleet.sessions import Sessions
+from everstep_controller.core import actions
+from everstep_controller.core.actions import Action
+from everstep_controller.core.events import (
+    Event,
+    NodeConnected,
+    NodeDisconnected,
+    PeerJudged,
+    PeerReported,
+)
+from everstep_controller.core.model.snapshots import ShardSource
+from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.messages import Directive
+from everstep_controller.core.vault.recovery_step import RestoreSources, group_sources
+from everstep_controller.drivers.worker import DriverWorkers
+from everstep_controller.runtime.fold import TakenEvent
+from everstep_controller.runtime.runtime import Runtime
+from everstep_controller.runtime.timers import Timers
+from everstep_controller.runtime.vault_service import VaultService, transfer_key
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """Collaborators that carry actions out: streams, timers, drivers and the vault service."""
+
+    sessions: Sessions
+    timers: Timers
+    drivers: DriverWorkers
+    vault: VaultService
+
+
+class Outward:
+    """Carries out actions; each is harmless when it is done twice."""
+
+    def __init__(self, state: Callable[[], State], secret: bytes, hands: Hands) -> None:
+        self._state = state
+        self._secret = secret
+        self._hands = hands
+        # Copies that the job started last restores from: grouped once, used for every member's
+        # order.
+        self._sources: RestoreSources | None = None
+
+    def act(self, wanted: Sequence[Action]) -> None:
+        """Carry out actions in their order. One for a node that is away is due when it is back."""
+        for action in wanted:
+            self._act(action)
+
+    def _act(self, action: Action) -> None:
+        hands = self._hands
+        match action:
+            case actions.SetTimer():
+                hands.timers.set(action.timer, action.at_ns)
+            case actions.ApplyIsolation() | actions.ReadIsolation():
+                hands.drivers.call(action)
+            case actions.ChooseRecoveryStep():
+                hands.vault.choose(action)
+            case actions.ConfirmSilence():
+                hands.sessions.send(action.node, to_agent.confirm(action))
+            case actions.Announce():
+                pass  # The runtime has told it already.
+            case _:
+                self._order(action)
+
+    def _order(self, action: actions.Order) -> None:
+        job: str = getattr(action, "job", "")
+        key = transfer_key(self._secret, job)
+        term = self._state().term
+        message = to_agent.order(action, term, key, self._sources_for(action))
+        self._hands.sessions.send(action.node, message)
+
+    def _sources_for(self, action: actions.Order) -> tuple[ShardSource, ...]:
+        """Return what a member is told of the state that it restores; grouped once for all."""
+        if not isinstance(action, actions.StartGeneration):
+            return ()
+        job = self._state().jobs[action.job_id]
+        if self._sources is None or self._sources.all is not job.generation.sources:
+            self._sources = group_sources(job)
+        return self._sources.of(action.node)
+
+
+class VaultLink:
+    """VaultPort of the daemon: connects the vault service to nodes, core and time."""
+
+    def __init__(
+        self,
+        state: Callable[[], State],
+        secret: bytes,
+        sessions: Sessions,
+        runtime: Runtime,
+    ) -> None:
+        self._state = state
+        self._secret = secret
+        self._sessions = sessions
+        self._runtime = runtime
+
+    def direct(self, node: str, directive: Directive) -> bool:
+        """See VaultPort."""
+        state = self._state()
+        if state.halted:
+            return False
+        target = state.nodes.get(directive.replica_target)
+        key = transfer_key(self._secret, directive.job)
+        return self._sessions.send(node, to_agent.directive(directive, target, state.term, key))
+
+    def teach(self, node: str, job: str, lesson: Lesson) -> bool:
+        """See VaultPort."""
+        state = self._state()
+        message = to_agent.spare_lesson(job, lesson, state.term)
+        return not state.halted and self._sessions.send(node, message)
+
+    def post(self, event: Event) -> None:
+        """See VaultPort."""
+        self._runtime.post(event)
+
+    def tell(self, subject: str, reason: str, message: str) -> None:
+        """See VaultPort."""
+        self._runtime.tell(subject, reason, message)
+
+    def now_ns(self) -> int:
+        """See VaultPort."""
+        return self._runtime.now_ns()
+
+    def later(self, delay_s: float, callback: Callable[[], None]) -> None:
+        """See VaultPort."""
+        asyncio.get_running_loop().call_later(delay_s, callback)
+
+
+class SessionLink:
+    """Acknowledging of the daemon: connects the intake to the agents' streams."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    def acknowledged(self, node: str, outbox: str, sequence: int) -> None:
+        """See Acknowledging."""
+        session = self._sessions.of(node)
+        if session is not None and session.outbox == outbox:
+            session.acknowledge(sequence)
+
+    def refused(self, node: str, outbox: str, sentence: str) -> None:
+        """See Acknowledging."""
+        session = self._sessions.of(node)
+        if session is not None and session.outbox == outbox:
+            session.end(grpc.StatusCode.UNAVAILABLE, sentence)
+
+
+class Follower:
+    """Observer of every event: triggers what follows from it outside the core."""
+
+    def __init__(
+        self,
+        state: Callable[[], State],
+        hands: Hands,
+        resume: Callable[[], None],
+        peers_changed: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._hands = hands
+        self._resume = resume
+        self._peers_changed = peers_changed
+        self._halted = False
+
+    def turned(self, turn: TakenEvent) -> None:
+        """Take one event's turn."""
+        state = self._state()
+        if state.halted:
+            # A halted core acts on nothing; what it waits for all the same is in its timers.
+            self._hands.timers.keep_only(state.timers)
+        elif self._halted:
+            self._resume()
+        self._halted = bool(state.halted)
+        if isinstance(turn.event, NodeConnected | NodeDisconnected):
+            self._peers_changed()
+            self._hands.vault.look_at(turn.event.node)
+        elif isinstance(turn.event, PeerReported | PeerJudged):
+            self._hands.vault.look_at(turn.event.peer)
+        for subject in {_subject(action) for action in turn.actions}:
+            self._look_at(state, subject)
+
+    def _look_at(self, state: State, subject: str) -> None:
+        node = state.nodes.get(subject)
+        if node is not None and node.gone:
+            self._hands.vault.forget_node(subject)
+            # A node that was given up may come back with a new Hello.
+            self._hands.sessions.end_all(
+                grpc.StatusCode.UNAVAILABLE,
+                f"{subject} is {node.state.value}: {node.reason}",
+                lambda name: name == subject,
+            )
+            self._peers_changed()
+        if subject in state.names:
+            self._hands.vault.job_changed(subject)
+
+
+def _subject(action: Action) -> str:
+    """Return the node or job that an action shows to have changed."""
+    if isinstance(action, actions.Announce):
+        return action.subject
+    return getattr(action, "job", "") or getattr(action, "node", "")

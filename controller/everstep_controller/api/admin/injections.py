@@ -1,0 +1,119 @@
+"""Injection desk: operators order, end and list faults that are made on purpose."""
+
+import asyncio
+
+from everstep_common.reports import InjectionState
+from everstep_controller.core.actions import Inject
+from everstep_controller.core.events import InjectionCleared, InjectionOrdered
+from everstep_controller.core.model.node import Injection, NodeRecord
+from everstep_controller.runtime.runtime import Runtime
+from everstep_proto.generated import admin_pb2
+
+# An agent answers at once; whoever waits longer is told where to look.
+_ANSWER_S = 5.0
+_POLL_S = 0.02
+_SECOND_NS = 1_000_000_000
+DURATION_NS_MAX = 3600 * _SECOND_NS
+_SPEC_MAX = 500
+
+
+class UnknownInjectionError(LookupError):
+    """No node or injection of this name; the message is one sentence."""
+
+
+class CannotInjectError(Exception):
+    """Order that makes no sense now; one sentence that names the next command."""
+
+
+class InjectionDesk:
+    """Operators' calls about injections; UnknownInjectionError, and JournalFull on change."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def list(self, name: str) -> admin_pb2.InjectionsReply:
+        """Return what is and lately was injected into a node."""
+        injections = self._node(name).injections.values()
+        return admin_pb2.InjectionsReply(injections=[_line(one) for one in injections])
+
+    async def inject(self, request: admin_pb2.InjectRequest) -> admin_pb2.InjectionLine:
+        """Order a fault and return the agent's answer. Raises CannotInjectError."""
+        node = self._node(request.node)
+        if problem := _problem(node, request):
+            raise CannotInjectError(problem)
+        turn = await self._runtime.submit(
+            InjectionOrdered(
+                node=node.name,
+                spec=request.spec,
+                duration_ns=request.duration_ns,
+                operator=request.operator,
+                reason=request.reason,
+            )
+        )
+        ordered = next((one for one in turn.actions if isinstance(one, Inject)), None)
+        if ordered is None:
+            why = self._runtime.state.halted or turn.rejected
+            raise CannotInjectError(f"the controller did not take the order: {why}")
+        return _line(await self._settled(node.name, ordered.id, over=False))
+
+    async def clear(self, name: str, injection: str, operator: str) -> admin_pb2.InjectionsReply:
+        """Order the end of an injection, of all for an empty id."""
+        node = self._node(name)
+        if injection and injection not in node.injections:
+            raise UnknownInjectionError(f"no injection {injection!r} on {name}")
+        await self._runtime.submit(InjectionCleared(name, injection, operator))
+        node = self._node(name)
+        if node.connected:
+            # All at once: each waits for the same agent.
+            waits = [self._settled(name, one.id, over=True) for one in _clearing(node)]
+            await asyncio.gather(*waits)
+        return self.list(name)
+
+    async def _settled(self, node: str, injection: str, *, over: bool) -> Injection:
+        """Return an injection once its agent has answered, or as it is after a while.
+
+        Looked up each time: an event that is rejected gives the core a new state.
+        """
+        due = asyncio.get_running_loop().time() + _ANSWER_S
+        while True:
+            found = self._node(node).injections.get(injection)
+            if found is None:
+                raise UnknownInjectionError(f"no injection {injection!r} on {node} any more")
+            waiting = not found.over if over else found.state is InjectionState.ORDERED
+            if not waiting or asyncio.get_running_loop().time() > due:
+                return found
+            await asyncio.sleep(_POLL_S)
+
+    def _node(self, name: str) -> NodeRecord:
+        node = self._runtime.state.nodes.get(name)
+        if node is None:
+            raise UnknownInjectionError(f"no node named {name!r}")
+        return node
+
+
+def _problem(node: NodeRecord, request: admin_pb2.InjectRequest) -> str:
+    """Return why this cannot be ordered; empty when it can."""
+    if not node.connected:
+        return f"{node.name} is not connected; 'everstep why {node.name}' tells since when"
+    if not 0 < request.duration_ns <= DURATION_NS_MAX:
+        return "an injection lasts for more than nothing and at most an hour; give --for 60s"
+    if not request.spec or len(request.spec) > _SPEC_MAX:
+        return "say what to inject; 'everstep inject --help' lists what there is"
+    return ""
+
+
+def _clearing(node: NodeRecord) -> list[Injection]:
+    return [one for one in node.injections.values() if one.clearing]
+
+
+def _line(injection: Injection) -> admin_pb2.InjectionLine:
+    return admin_pb2.InjectionLine(
+        injection=injection.id,
+        spec=injection.spec,
+        state=injection.state.value,
+        message=injection.message,
+        operator=injection.operator,
+        reason=injection.reason,
+        ordered_ns=injection.ordered_ns,
+        duration_ns=injection.duration_ns,
+    )

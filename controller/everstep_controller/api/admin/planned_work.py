@@ -1,0 +1,83 @@
+"""Planned work desk: operators drain a node, or restart a job at a step boundary."""
+
+from everstep_controller.api.admin.errors import job_named, node_named
+from everstep_controller.core.events import OperatorDrained, RestartCancelled, RestartOrdered
+from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.state import FLEET
+from everstep_controller.core.planned import forecast, restarts
+from everstep_controller.runtime.runtime import Runtime
+from everstep_proto.generated import admin_pb2
+
+
+class CannotPlanError(Exception):
+    """Order that makes no sense now; one sentence that names the next command."""
+
+
+class PlannedDesk:
+    """Operators' calls about planned work; they raise UnknownNameError and JournalFull."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    async def drain(self, name: str, operator: str, reason: str) -> admin_pb2.DrainReply:
+        """Keep new ranks from a node, and return what becomes of the jobs that have some there."""
+        node = node_named(self._runtime.state, name)
+        await self._runtime.submit(OperatorDrained(name, operator, reason))
+        if not node.draining:
+            return admin_pb2.DrainReply(node=name, plans=[f"{name} is isolated already"])
+        state = self._runtime.state
+        plans = [
+            forecast.forecast(state, job, name)
+            for job in state.jobs.values()
+            if job.state is not JobState.ENDED and name in job.generation.members
+        ]
+        return admin_pb2.DrainReply(node=name, plans=plans)
+
+    async def restart(
+        self, request: admin_pb2.RestartJobRequest, operator: str, reason: str
+    ) -> admin_pb2.RestartJobReply:
+        """Restart a job, and return what will happen. Raises CannotPlanError."""
+        job = job_named(self._runtime.state, request.job)
+        step = request.at_step if request.HasField("at_step") else None
+        if problem := _problem(job, step):
+            raise CannotPlanError(problem)
+        await self._runtime.submit(RestartOrdered(job.id, operator, reason, step))
+        wish = job.planned
+        plan = forecast.describe(job, wish) if wish is not None else f"it is {job.state.value}"
+        paused = self._runtime.state.paused
+        if why := paused.get(job.name) or paused.get(FLEET):
+            plan += f"; it waits, for automation is paused: {why}"
+        return admin_pb2.RestartJobReply(job=job.name, plan=plan)
+
+    async def cancel(
+        self, request: admin_pb2.CancelRestartRequest, operator: str
+    ) -> admin_pb2.CancelRestartReply:
+        """Take a planned restart back, and return what is still planned. Raises CannotPlanError."""
+        state = self._runtime.state
+        job = job_named(state, request.job)
+        if problem := restarts.cancel_problem(state, job):
+            raise CannotPlanError(problem)
+        await self._runtime.submit(RestartCancelled(job.id, operator, request.reason))
+        left = forecast.pending(state, job)
+        if left is not None and left.kind == "restart":  # it has begun while this was on its way
+            raise CannotPlanError(restarts.cancel_problem(state, job) or state.halted)
+        plan = f"{job.name} goes on as it is"
+        if left is not None:
+            plan = (
+                f"{forecast.describe(job, left)}; to undo that: {forecast.undo(state, job, left)}"
+            )
+        return admin_pb2.CancelRestartReply(job=job.name, plan=plan)
+
+
+def _problem(job: JobRecord, step: int | None) -> str:
+    if job.state in OVER:
+        return f"{job.name} has ended; start it again with 'everstep run'"
+    if step is not None and job.state not in ACTIVE:
+        return f"{job.name} is {job.state.value} and starts anew as it is; ask without --at-step"
+    if step is not None and job.lineage.last_step is not None and step <= job.lineage.last_step:
+        return (
+            f"{job.name} is past step {step}, at {job.lineage.last_step}; "
+            f"name a later one, or ask without --at-step"
+        )
+    return ""

@@ -1,0 +1,282 @@
+"""Console: answers what operators and viewers ask, and journals what operators order."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+
+from everstep_common.version import VERSION
+from everstep_controller.api.admin import messages
+from everstep_controller.api.admin.errors import UnknownNameError, job_named, node_named
+from everstep_controller.api.admin.injections import InjectionDesk
+from everstep_controller.api.admin.maintenance import MaintenanceDesk
+from everstep_controller.api.admin.planned_work import PlannedDesk
+from everstep_controller.api.admin.snapshots import SnapshotAnswers, SnapshotSource
+from everstep_controller.api.fleet.sessions import Sessions
+from everstep_controller.core.events import (
+    AutomationPaused,
+    AutomationResumed,
+    Event,
+    OperatorIsolated,
+    OperatorReleased,
+)
+from everstep_controller.core.fleet.incidents import fleet_incidents
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.node import Claim, NodeRecord, OpenFinding
+from everstep_controller.core.model.state import CONTROLLER, FLEET
+from everstep_controller.core.nodes.claims import failed_check
+from everstep_controller.core.nodes.isolation import isolation_sentences
+from everstep_controller.core.planned.forecast import describe, windows_told
+from everstep_controller.journal.store import Announcement, JournalStore
+from everstep_controller.runtime.controller_findings import ShellTrouble, own_findings
+from everstep_controller.runtime.runtime import Runtime
+from everstep_controller.telemetry.kernel_messages import KernelMessages
+from everstep_proto.generated import admin_pb2
+
+_EVENTS_DEFAULT = 100
+_EVENTS_MAX = 10_000
+_INCIDENTS_MAX = 1000
+_DECISIONS = 10
+# Lines that the journal's thread may not have written yet when somebody asks.
+_RECENT = 1000
+# A follower that reads slower than this is cut off rather than kept in memory.
+_FOLLOWER_LAG = 10_000
+
+
+class FollowerTooSlowError(Exception):
+    """A follower of the event list does not keep up."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleParts:
+    """Collaborators of Console."""
+
+    runtime: Runtime
+    sessions: Sessions
+    kernel: KernelMessages
+    history: JournalStore
+    vault: SnapshotSource
+    trouble: Callable[[], ShellTrouble]
+
+
+class Console:
+    """Calls of the command line, a method each; UnknownNameError, and JournalFull on change."""
+
+    def __init__(self, parts: ConsoleParts) -> None:
+        self._runtime = parts.runtime
+        self._sessions = parts.sessions
+        self._kernel = parts.kernel
+        self._history = parts.history
+        self._trouble = parts.trouble
+        self._recent: deque[Announcement] = deque(maxlen=_RECENT)
+        self._followers: set[asyncio.Queue[Announcement]] = set()
+        self._started_ns = parts.runtime.now_ns()
+        self.injections = InjectionDesk(parts.runtime)
+        self.planned = PlannedDesk(parts.runtime)
+        self.maintenance = MaintenanceDesk(parts.runtime)
+        self.snapshots = SnapshotAnswers(parts.runtime, parts.vault)
+        parts.runtime.on_announcement(self._announced)
+
+    def nodes(self) -> admin_pb2.ListNodesReply:
+        """Return all nodes."""
+        state = self._runtime.state
+        jobs = list(state.jobs.values())
+        told = windows_told(state)
+        lines = [
+            messages.node_summary(node, jobs, told.get(name, ""))
+            for name, node in sorted(state.nodes.items())
+        ]
+        return admin_pb2.ListNodesReply(nodes=lines, halted=state.halted)
+
+    def node(self, name: str) -> admin_pb2.NodeDetail:
+        """Return one node."""
+        node = self._node(name)
+        clock = self._sessions.clock(name).estimate(self._runtime.now_ns())
+        return messages.node_detail(self._runtime.state, node, clock, self._kernel.of(name))
+
+    def findings(self, name: str) -> admin_pb2.ListFindingsReply:
+        """Return open findings, of one node if one is named; the controller has some of its own."""
+        nodes = [self._node(name)] if name and name != CONTROLLER else []
+        if not name:
+            nodes = list(self._runtime.state.nodes.values())
+        held = [(node.name, finding) for node in nodes for finding in node.findings.values()]
+        if name in ("", CONTROLLER):
+            held += [(CONTROLLER, finding) for finding in self.own_findings()]
+        order = {id(f): i for i, f in enumerate(messages.worst_first(f for _, f in held))}
+        held.sort(key=lambda pair: order[id(pair[1])])
+        state = self._runtime.state
+        lines = [messages.finding_line(state, node, finding) for node, finding in held]
+        return admin_pb2.ListFindingsReply(findings=lines)
+
+    def own_findings(self) -> list[OpenFinding]:
+        """Return what the controller has found about itself."""
+        return list(own_findings(self._runtime.state, self._trouble(), self._since))
+
+    def incidents(self, *, open_only: bool) -> admin_pb2.ListIncidentsReply:
+        """Return the incidents of the fleet, newest first; of all kinds."""
+        state, now_ns = self._runtime.state, self._runtime.now_ns()
+        listed = [
+            messages.fleet_incident(state, one, now_ns)
+            for one in fleet_incidents(state)
+            if not (open_only and one.over_ns)
+        ]
+        return admin_pb2.ListIncidentsReply(incidents=listed[:_INCIDENTS_MAX])
+
+    def why(self, name: str) -> admin_pb2.WhyReply:
+        """Return why a node or job is in its state."""
+        state = self._runtime.state
+        subject = state.nodes.get(name) or state.job(name)
+        if subject is None:
+            raise UnknownNameError(f"no node or job named {name!r}")
+        kind = "node" if isinstance(subject, NodeRecord) else "job"
+        paused = state.paused.get(subject.name) or state.paused.get(FLEET, "")
+        return admin_pb2.WhyReply(
+            kind=kind,
+            state=subject.state.value,
+            answer=explain(subject, paused, isolation_sentences(state, name)),
+            decisions=[messages.event(line) for line in self._lines(subject.name, _DECISIONS)],
+            incident=messages.newest_incident(subject, self._runtime.now_ns()),
+        )
+
+    def jobs(self) -> admin_pb2.ListJobsReply:
+        """Return the newest job of each name and those that wait to begin, running ones first."""
+        state, now_ns = self._runtime.state, self._runtime.now_ns()
+        jobs = [job for job in state.jobs.values() if job.after or state.is_current(job)]
+        jobs.sort(key=lambda job: (job.state.value == "ended", job.name, job.created_ns))
+        lines = [messages.job_summary(state, job, now_ns) for job in jobs]
+        return admin_pb2.ListJobsReply(jobs=lines)
+
+    def job(self, name: str) -> admin_pb2.JobDetail:
+        """Return one job."""
+        state, now_ns = self._runtime.state, self._runtime.now_ns()
+        job = self._job(name)
+        detail = messages.job_detail(state, job, now_ns)
+        if state.is_current(job):
+            self.snapshots.complete(detail)
+        return detail
+
+    def ledger(self, name: str) -> admin_pb2.Ledger:
+        """Return where a job's time went."""
+        return messages.ledger(self._job(name), self._runtime.now_ns())
+
+    def controller(self) -> admin_pb2.ControllerDetail:
+        """Return the state of the controller itself."""
+        state = self._runtime.state
+        return admin_pb2.ControllerDetail(
+            version=VERSION,
+            term=state.term,
+            mode=state.settings.mode.value,
+            halted=state.halted,
+            paused=sorted(state.paused),
+            journal_events=self._runtime.seq,
+            started_ns=self._started_ns,
+        )
+
+    async def watch(self, subject: str, limit: int, follow: bool) -> AsyncIterator[admin_pb2.Event]:
+        """Yield old lines of the event list, then new ones. Raises FollowerTooSlowError."""
+        if subject and subject not in (CONTROLLER, FLEET):
+            self.why(subject)
+        queue: asyncio.Queue[Announcement] = asyncio.Queue(_FOLLOWER_LAG)
+        self._followers.add(queue)
+        last = 0
+        try:
+            wanted = min(limit or _EVENTS_DEFAULT, _EVENTS_MAX)
+            for line in self._lines(subject, wanted):
+                last = line.id
+                yield messages.event(line)
+            while follow:
+                line = await queue.get()
+                if queue not in self._followers:
+                    raise FollowerTooSlowError("events came faster than they were read")
+                if line.id > last and subject in ("", line.subject):
+                    yield messages.event(line)
+        finally:
+            self._followers.discard(queue)
+
+    async def isolate(self, name: str, operator: str, reason: str) -> admin_pb2.NodeDetail:
+        """Put an operator's claim on a node."""
+        return await self._about_node(name, OperatorIsolated(name, operator, reason))
+
+    async def release(self, name: str, operator: str, reason: str) -> admin_pb2.NodeDetail:
+        """Remove an operator's claim."""
+        return await self._about_node(name, OperatorReleased(name, operator, reason))
+
+    async def pause(self, subject: str, operator: str, reason: str) -> admin_pb2.AutomationReply:
+        """Stop automation for a node, a job, or everything."""
+        return await self._automation(AutomationPaused(self._subject(subject), operator, reason))
+
+    async def resume(self, subject: str, operator: str) -> admin_pb2.AutomationReply:
+        """Let automation go on."""
+        return await self._automation(AutomationResumed(self._subject(subject), operator))
+
+    # ---------------------------------------------------------------------------------------------
+
+    async def _about_node(self, name: str, event: Event) -> admin_pb2.NodeDetail:
+        self._node(name)
+        await self._runtime.submit(event)
+        return self.node(name)
+
+    async def _automation(self, event: Event) -> admin_pb2.AutomationReply:
+        await self._runtime.submit(event)
+        return admin_pb2.AutomationReply(paused=sorted(self._runtime.state.paused))
+
+    def _subject(self, subject: str) -> str:
+        state = self._runtime.state
+        if not subject or subject == FLEET:
+            return FLEET
+        if subject in state.nodes or subject in state.paused:
+            return subject
+        job = state.job(subject)
+        if job is None:
+            raise UnknownNameError(f"no node or job named {subject!r}")
+        return job.name
+
+    def _node(self, name: str) -> NodeRecord:
+        return node_named(self._runtime.state, name)
+
+    def _job(self, name: str) -> JobRecord:
+        return job_named(self._runtime.state, name)
+
+    def _lines(self, subject: str, limit: int) -> list[Announcement]:
+        """Return lines of the event list, those that are still on their way to the journal too."""
+        lines = {line.id: line for line in self._history.announcements(subject, limit)}
+        lines |= {line.id: line for line in self._recent if subject in ("", line.subject)}
+        return [line for _, line in sorted(lines.items())][-limit:]
+
+    def _since(self, subject: str, reason: str) -> int:
+        """Return when the event list told this last; unknown is now."""
+        told = (line.at_ns for line in reversed(self._lines(subject, 100)) if line.reason == reason)
+        return next(told, self._runtime.now_ns())
+
+    def _announced(self, line: Announcement) -> None:
+        self._recent.append(line)
+        for queue in list(self._followers):
+            if queue.full():
+                self._followers.discard(queue)
+            else:
+                queue.put_nowait(line)
+
+
+def explain(subject: NodeRecord | JobRecord, paused: str, more: Iterable[str] = ()) -> str:
+    """Return the sentence; ``paused`` is why automation for it waits, or empty; ``more`` to say."""
+    parts = [f"{subject.name} is {subject.state.value}: {subject.reason}"]
+    if isinstance(subject, NodeRecord):
+        parts += [_claimed(claim, subject.reason) for claim in subject.claims]
+        if subject.deferred:
+            parts.append(f"should be isolated: {subject.deferred}")
+        if failed := failed_check(subject):
+            parts.append(failed)
+    elif subject.incident is not None and subject.incident.verdict not in ("", subject.reason):
+        parts.append(f"the fault was judged: {subject.incident.verdict}")
+    if isinstance(subject, JobRecord) and subject.planned is not None:
+        parts.append(describe(subject, subject.planned))
+    parts.extend(more)
+    if paused:
+        parts.append(f"automation is paused: {paused}")
+    return "; ".join(parts)
+
+
+def _claimed(claim: Claim, told: str) -> str:
+    ranks = "new ranks, and its own leave at a step boundary" if claim.draining else "ranks"
+    words = f"takes no {ranks} ({claim.owner})"
+    return words if claim.reason == told else f"{words}: {claim.reason}"

@@ -1,0 +1,273 @@
+"""Fleet: handles the messages of the agents' streams, from Hello to the end of the stream."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc
+
+from everstep_common.clock import Stamp
+from everstep_common.version import VERSION
+from everstep_controller.api.fleet import from_agent, to_agent, vault_reports
+from everstep_controller.api.fleet.sessions import Session, Sessions, StreamEnd
+from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged, PeerReported
+from everstep_controller.core.jobs.progress_rows import ReportedSteps
+from everstep_controller.core.model.node import Origin
+from everstep_controller.core.nodes.liveness import watched_peers
+from everstep_controller.core.vault.messages import VaultReport
+from everstep_controller.journal.group_commit import JournalFull
+from everstep_controller.records.intake import Intake
+from everstep_controller.runtime.runtime import Runtime
+from everstep_controller.runtime.vault_service import VaultService
+from everstep_controller.telemetry.kernel_messages import KernelMessages, kernel_messages
+from everstep_controller.telemetry.samples import PackedSamples, SampleError, SampleRing
+from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import WireError, from_wire
+from everstep_proto.tls import LOCAL, Identity, Role
+
+# Nodes come in crowds after a restart: one list for all of them, a little later.
+_PEERS_DELAY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class FleetParts:
+    """Collaborators of Fleet."""
+
+    runtime: Runtime
+    sessions: Sessions
+    intake: Intake
+    vault: VaultService
+    samples: SampleRing
+    kernel: KernelMessages
+
+
+class Fleet:
+    """Handler of all agents' streams; what follows from a message is decided in the core."""
+
+    def __init__(self, parts: FleetParts) -> None:
+        self._runtime = parts.runtime
+        self._sessions = parts.sessions
+        self._intake = parts.intake
+        self._vault = parts.vault
+        self._samples = parts.samples
+        self._kernel = parts.kernel
+        self._peers_wait = False
+        self._stopping = False
+        self._takers: dict[str, Callable[[Session, fleet_pb2.AgentMessage], None]] = {
+            "record": self._record,
+            "samples": self._sample,
+            "vault": self._vault_report,
+            "time_reply": self._time_reply,
+            "peer": self._peer_report,
+            "verdict": self._peer_verdict,
+            "kernel": self._kernel_messages,
+        }
+
+    async def open(self, hello: fleet_pb2.Hello, identity: Identity) -> Session:
+        """Take a Hello; welcome its agent once it is journaled. Raises StreamEnd, WireError."""
+        event = from_agent.node_connected(hello)
+        _check_identity(event.node, identity)
+        session = self._sessions.open(event.node, event.outbox)
+        session.opened_ns = self._runtime.now_ns()
+        session.clock.enter_hello(from_wire(Stamp, hello.stamp), session.opened_ns)
+        self._intake.flush_node(event.node)
+        # Jobs that the agent does not know must not be waited for by what the event leads to.
+        self._vault.connected(event.node, [job.job for job in event.jobs])
+        try:
+            await self._runtime.submit(event)
+        except JournalFull as error:
+            self._sessions.close(session)
+            raise StreamEnd(grpc.StatusCode.UNAVAILABLE, str(error)) from error
+        except asyncio.CancelledError:
+            self.close(session)
+            raise
+        session.welcome(
+            fleet_pb2.ControllerMessage(
+                welcome=fleet_pb2.Welcome(
+                    term=self._runtime.state.term,
+                    controller_version=VERSION,
+                    acknowledged=self._intake.journaled(event.outbox),
+                    takes_vault_changes=True,
+                )
+            )
+        )
+        self.peers_changed()
+        return session
+
+    def close(self, session: Session) -> None:
+        """A stream ended."""
+        if not self._sessions.close(session) or self._stopping:
+            return
+        self._intake.flush_node(session.node)
+        self._runtime.post(NodeDisconnected(session.node))
+        self.peers_changed()
+
+    def take(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        """Take a message; what cannot be used is left out and told, and the stream goes on.
+
+        Its agent would send it again on the next stream, before what others have to say. Raises
+        StreamEnd for one after which the stream cannot go on.
+        """
+        if session.ending:
+            # Otherwise the next record would overtake the one that could not be journaled.
+            return
+        taker = self._takers.get(message.WhichOneof("body") or "", _no_place)
+        try:
+            taker(session, message)
+        except WireError as error:
+            self._reject(session.node, message, error)
+
+    def busy(self, session: Session) -> bool:
+        """Return whether the stream should not be read on yet."""
+        return self._intake.busy(session.outbox)
+
+    def ask_time(self, session: Session) -> None:
+        """Ask a node for its clocks."""
+        sent_ns = self._runtime.now_ns()
+        session.asked_ns.add(sent_ns)
+        session.send(
+            fleet_pb2.ControllerMessage(time_request=fleet_pb2.TimeRequest(sent_ns=sent_ns))
+        )
+
+    def stop(self) -> None:
+        """End all streams: the controller goes away, the nodes do not."""
+        self._stopping = True
+        self._sessions.end_all(
+            grpc.StatusCode.UNAVAILABLE, "the controller is stopping", lambda _: True
+        )
+
+    def restart_streams(self, sentence: str) -> None:
+        """Have every agent connect anew."""
+        self._sessions.end_all(grpc.StatusCode.ABORTED, sentence, lambda _: True)
+
+    def peers_changed(self) -> None:
+        """Tell every node, a little later, which peers it watches."""
+        if not self._peers_wait:
+            self._peers_wait = True
+            asyncio.get_running_loop().call_later(_PEERS_DELAY_S, self._send_peers)
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _send_peers(self) -> None:
+        self._peers_wait = False
+        nodes = self._runtime.state.nodes
+        present = [name for name, node in nodes.items() if not node.gone and node.liveness_address]
+        peers = watched_peers(present, {name: nodes[name].domain for name in present})
+        for session in self._sessions:
+            mine = peers.get(session.node, ())
+            if mine != session.peers:
+                session.peers = mine
+                session.send(to_agent.peer_list(mine, nodes))
+
+    def _record(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        record = message.record
+        if not record.sequence:
+            raise WireError("a record without a sequence")
+        if self._runtime.state.halted:
+            # Nothing is taken, so nothing is acknowledged: the agent sends it again afterwards.
+            return
+        origin = Origin(session.node, session.outbox, record.sequence)
+        try:
+            self._use_record(session, record, origin)
+        except WireError as error:
+            if self._intake.is_new(origin):
+                self._reject(session.node, message, error, origin)
+
+    def _use_record(self, session: Session, record: fleet_pb2.Record, origin: Origin) -> None:
+        now_ns = self._runtime.now_ns()
+        context = from_agent.RecordContext(
+            origin, lambda boot, at_ns: session.clock.to_controller_ns(boot, at_ns, now_ns)
+        )
+        reported = from_agent.reported(record, context)
+        if not self._intake.is_new(origin):
+            return
+        if isinstance(reported, ReportedSteps):
+            self._intake.take_steps(reported, now_ns)
+        else:
+            self._intake.take_event(origin, reported)
+
+    def _reject(
+        self,
+        node: str,
+        message: fleet_pb2.AgentMessage,
+        error: WireError,
+        origin: Origin | None = None,
+    ) -> None:
+        rejection = from_agent.rejection(node, message, error)
+        self._intake.reject(origin, rejection, self._runtime.now_ns())
+
+    def _sample(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        batch, now_ns = message.samples, self._runtime.now_ns()
+        first = from_wire(Stamp, batch.first)
+        first_ns = session.clock.to_controller_ns(first.boot_id, first.boot_ns, now_ns)
+        packed = PackedSamples(batch.schema, batch.rows, first_ns, batch.interval_ns)
+        try:
+            self._samples.add_batch(session.node, packed, now_ns)
+        except SampleError as error:
+            raise WireError(str(error)) from error
+
+    def _kernel_messages(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        self._kernel.replace(session.node, kernel_messages(message.kernel))
+
+    def _vault_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        report, node = message.vault, session.node
+        if report.change and report.job in session.unusable_copies:
+            return
+        told = self._changed(session, report) if report.change else self._listed(session, report)
+        if not told.copies:
+            session.copies.pop(report.job, None)
+        self._vault.report(report.job, node, told)
+        for sentence in report.bad_copies[:16]:
+            self._runtime.tell(report.job, "BadCopy", f"{session.node}: {sentence[:500]}")
+
+    def _listed(self, session: Session, report: fleet_pb2.VaultReport) -> VaultReport:
+        session.unusable_copies.add(report.job)
+        held = self._vault.held(report.job, session.node)
+        told = vault_reports.vault_report(session.node, report, held)
+        session.unusable_copies.discard(report.job)
+        session.copies[report.job] = told.copies
+        return told
+
+    def _changed(self, session: Session, report: fleet_pb2.VaultReport) -> VaultReport:
+        try:
+            return vault_reports.changed(session.node, report, session.copies.get(report.job))
+        except WireError as error:
+            # On the next stream the whole list comes, and is left out if it cannot be used.
+            raise StreamEnd(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+
+    def _time_reply(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        reply, stamp = message.time_reply, from_wire(Stamp, message.time_reply.stamp)
+        if reply.sent_ns in session.asked_ns:
+            session.asked_ns.discard(reply.sent_ns)
+            now_ns = self._runtime.now_ns()
+            session.clock.enter_reply(stamp, reply.sent_ns, now_ns)
+
+    def _peer_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        peer = from_agent.name(message.peer.peer, "peer")
+        self._hint(PeerReported(session.node, peer, message.peer.silent))
+
+    def _peer_verdict(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        verdict = message.verdict
+        peer = from_agent.name(verdict.peer, "peer")
+        self._hint(PeerJudged(session.node, peer, verdict.confirm_id, verdict.alive))
+
+    def _hint(self, event: Event) -> None:
+        self._runtime.post(event, again=False)
+
+
+def _no_place(_: Session, message: fleet_pb2.AgentMessage) -> None:
+    if message.HasField("hello"):
+        raise StreamEnd(grpc.StatusCode.INVALID_ARGUMENT, "a second Hello on one stream")
+    raise WireError("it has no body that this version of the controller knows")
+
+
+def _check_identity(node: str, identity: Identity) -> None:
+    if identity == LOCAL:
+        return
+    if identity.role is not Role.AGENT or identity.name != node:
+        raise StreamEnd(
+            grpc.StatusCode.PERMISSION_DENIED,
+            f"the certificate is of {identity.name!r} ({identity.role.value}), Hello says "
+            f"{node!r}: an agent's certificate needs its node's name as common name and 'agent' "
+            "as organizational unit",
+        )

@@ -1,0 +1,169 @@
+"""Messages of agents as events of the core: Hello, and the records of an outbox.
+
+What a report may be is said by its record in `everstep_common.reports`; here it is told which job
+it is about, and when it happened on the controller's timeline.
+"""
+
+import re
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from everstep_common.judging.findings import Finding
+from everstep_common.reports import FindingRaised, Report, StepsCompleted
+from everstep_common.stamp import Stamp
+from everstep_controller.core import events
+from everstep_controller.core.jobs.progress_rows import ReportedSteps
+from everstep_controller.core.model.node import (
+    Accelerator,
+    Disk,
+    Interface,
+    Inventory,
+    JobOnNode,
+    Origin,
+)
+from everstep_controller.records.rejections import Rejection
+from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import WireError, from_wire
+from everstep_proto.reports import is_about_a_job, report_of
+
+# Names end up in file names, metric labels and command lines.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+
+
+def is_name(value: str) -> bool:
+    """Return whether a text can be used as a name everywhere."""
+    return bool(_NAME.fullmatch(value))
+
+
+def name(value: str, what: str) -> str:
+    """Return a name. Raises WireError for one that could not be used everywhere."""
+    if not is_name(value):
+        raise WireError(f"{what} {value!r:.80} is not a name of letters, digits, '.', '_' and '-'")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class RecordContext:
+    """Origin of a record, and the map from its node's boot clock to controller time."""
+
+    origin: Origin
+    # (boot id, boot_ns) to controller time
+    to_ns: Callable[[str, int], int]
+
+
+def node_connected(hello: fleet_pb2.Hello) -> events.NodeConnected:
+    """Return the event of a Hello. Raises WireError."""
+    stamp = from_wire(Stamp, hello.stamp)
+    if not hello.outbox:
+        raise WireError("Hello without the id of its outbox")
+    return events.NodeConnected(
+        node=name(hello.node, "node"),
+        boot_id=stamp.boot_id,
+        agent_version=hello.agent_version,
+        outbox=hello.outbox,
+        highest_term=hello.highest_term,
+        host=hello.host,
+        domain=hello.domain,
+        bulk_address=hello.bulk_address,
+        liveness_address=hello.liveness_address,
+        inventory=inventory(hello.inventory),
+        jobs=tuple(
+            JobOnNode(
+                name(job.job, "job"),
+                job.generation,
+                job.launcher,
+                job.planned_generation,
+                job.job_id,
+            )
+            for job in hello.jobs
+        ),
+        open_findings=tuple(from_wire(Finding, finding) for finding in hello.open_findings),
+    )
+
+
+def reported(record: fleet_pb2.Record, context: RecordContext) -> events.Event | ReportedSteps:
+    """Return the event of a record, or the steps that wait for others. Raises WireError."""
+    report = report_of(record)
+    job = name(record.job, "job") if is_about_a_job(report) else ""
+    stamp = from_wire(Stamp, record.stamp)
+    if isinstance(report, StepsCompleted):
+        return _steps(report, job, stamp, context)
+    at_ns = _happened_ns(report, stamp, context)
+    return typing.cast("events.Event", events.Reported(context.origin, at_ns, report, job))
+
+
+def _happened_ns(report: Report, stamp: Stamp, context: RecordContext) -> int:
+    """Return when it happened; the stamp stands in where a report has no time of its own."""
+    if isinstance(report, FindingRaised) and report.since is not None:
+        return context.to_ns(report.since.boot_id, report.since.boot_ns)
+    boot_ns: int = getattr(report, "at_boot_ns", 0)
+    return context.to_ns(stamp.boot_id, boot_ns or stamp.boot_ns)
+
+
+def _steps(report: StepsCompleted, job: str, stamp: Stamp, context: RecordContext) -> ReportedSteps:
+    return ReportedSteps(
+        job=job,
+        generation=report.generation,
+        first_step=report.first_step,
+        end_ns=tuple(context.to_ns(stamp.boot_id, end) for end in report.end_boot_ns),
+        stall_ns=report.stall_ns,
+        snapshots_skipped=report.snapshots_skipped,
+        origin=context.origin,
+        of_job=report.of_job,
+    )
+
+
+def rejection(node: str, message: fleet_pb2.AgentMessage, error: WireError) -> Rejection:
+    """Return what is kept of a message that cannot be used: its kind, its job, what is wrong."""
+    of: fleet_pb2.Record | fleet_pb2.AgentMessage = message
+    if message.HasField("record"):
+        of = message.record
+    kind: str = of.WhichOneof("body") or ("message" if of is message else "record")
+    job = (
+        of.job if isinstance(of, fleet_pb2.Record) else getattr(getattr(of, kind, None), "job", "")
+    )
+    return Rejection(node, kind, job if is_name(job) else "", str(error))
+
+
+def inventory(wire: fleet_pb2.Inventory) -> Inventory:
+    """Return what a node consists of."""
+    return Inventory(
+        kernel=wire.kernel,
+        cpu_model=wire.cpu_model,
+        cpu_count=wire.cpu_count,
+        memory_bytes=wire.memory_bytes,
+        disks=tuple(
+            Disk(d.device, d.mount, d.filesystem, d.size_bytes, d.free_bytes) for d in wire.disks
+        ),
+        interfaces=tuple(_interface(interface) for interface in wire.interfaces),
+        accelerators=tuple(_accelerator(accelerator) for accelerator in wire.accelerators),
+        notes=tuple(wire.notes),
+    )
+
+
+def _interface(wire: fleet_pb2.Interface) -> Interface:
+    return Interface(
+        name=wire.name,
+        kind=wire.kind,
+        up=wire.up,
+        speed_bits_per_s=wire.speed_bits_per_s,
+        address=wire.address,
+        pci_address=wire.pci_address,
+        numa_node=wire.numa_node if wire.HasField("numa_node") else None,
+        firmware=wire.firmware,
+    )
+
+
+def _accelerator(wire: fleet_pb2.Accelerator) -> Accelerator:
+    return Accelerator(
+        uuid=wire.uuid,
+        name=wire.name,
+        vendor=wire.vendor,
+        pci_address=wire.pci_address,
+        memory_bytes=wire.memory_bytes,
+        driver=wire.driver,
+        numa_node=wire.numa_node if wire.HasField("numa_node") else None,
+        nearest_interfaces=tuple(wire.nearest_interfaces),
+        nearest_distance=wire.nearest_distance,
+    )

@@ -1,0 +1,129 @@
+"""Fleet service over gRPC: the agents' streams, read and written; Fleet handles the messages."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import Protocol
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from everstep_controller.api.fleet.sessions import Session, StreamEnd
+from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import WireError
+from everstep_proto.tls import Identity, IdentityError, peer_identity
+
+_HELLO_S = 30.0
+_QUICK_QUESTIONS = 5
+_QUICK_S = 0.2
+_SLOW_S = 10.0
+_BUSY_S = 0.005
+
+Context = grpc.aio.ServicerContext[bytes, fleet_pb2.ControllerMessage]
+
+
+class Streams(Protocol):
+    """Handler of the agents' streams: what their messages mean is decided there."""
+
+    async def open(self, hello: fleet_pb2.Hello, identity: Identity) -> Session:
+        """Take a Hello. Raises StreamEnd, WireError."""
+        ...
+
+    def close(self, session: Session) -> None:
+        """A stream ended."""
+        ...
+
+    def take(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        """Take a message. Raises StreamEnd for one after which the stream cannot go on."""
+        ...
+
+    def busy(self, session: Session) -> bool:
+        """Return whether the stream should not be read on yet."""
+        ...
+
+    def ask_time(self, session: Session) -> None:
+        """Ask a node for its clocks."""
+        ...
+
+
+class FleetServicer:
+    """Parses each message itself: bytes that are no message end their stream with a sentence."""
+
+    def __init__(self, fleet: Streams) -> None:
+        self._fleet = fleet
+
+    async def connect(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Serve one agent's stream."""
+        try:
+            await self._serve(requests, context)
+        except WireError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except StreamEnd as end:
+            await context.abort(end.code, end.sentence)
+
+    async def _serve(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        try:
+            identity = peer_identity(context.auth_context())
+        except IdentityError as error:
+            raise StreamEnd(grpc.StatusCode.UNAUTHENTICATED, str(error)) from error
+        session = await self._fleet.open(await _hello(requests), identity)
+        try:
+            await _first_of(
+                self._read(requests, session), self._write(session, context), self._ask(session)
+            )
+        finally:
+            self._fleet.close(session)
+
+    async def _read(self, requests: AsyncIterator[bytes], session: Session) -> None:
+        async for request in requests:
+            self._fleet.take(session, _parse(request))
+            while self._fleet.busy(session):  # noqa: ASYNC110 - rare, and the journal is quick
+                # gRPC's flow control then holds the agent back.
+                await asyncio.sleep(_BUSY_S)
+
+    async def _write(self, session: Session, context: Context) -> None:
+        while True:
+            for message in await session.next_messages():
+                await context.write(message)
+
+    async def _ask(self, session: Session) -> None:
+        for _ in range(_QUICK_QUESTIONS):
+            self._fleet.ask_time(session)
+            await asyncio.sleep(_QUICK_S)
+        while True:
+            await asyncio.sleep(_SLOW_S)
+            session.asked_ns.clear()
+            self._fleet.ask_time(session)
+
+
+async def _hello(requests: AsyncIterator[bytes]) -> fleet_pb2.Hello:
+    try:
+        async with asyncio.timeout(_HELLO_S):
+            first = _parse(await anext(requests))
+    except TimeoutError as error:
+        raise WireError(f"no Hello within {_HELLO_S:.0f} s") from error
+    except StopAsyncIteration as error:
+        raise WireError("the stream ended before its Hello") from error
+    if first.WhichOneof("body") != "hello":
+        raise WireError("the first message of a stream must be Hello")
+    return first.hello
+
+
+def _parse(request: bytes) -> fleet_pb2.AgentMessage:
+    try:
+        return fleet_pb2.AgentMessage.FromString(request)
+    except DecodeError as error:
+        raise WireError(f"not a message: {error}") from error
+
+
+async def _first_of(*parts: Coroutine[None, None, None]) -> None:
+    """Run until one part ends, then end the others; raise what the first one raised."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if task in done:
+            task.result()

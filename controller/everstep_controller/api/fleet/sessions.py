@@ -1,0 +1,164 @@
+"""Sessions: the open stream of each node, its queue of outgoing messages, and its end."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import grpc
+
+from everstep_controller.core.vault.copies import Copy
+from everstep_controller.telemetry.clock_map import ClockMap
+from everstep_proto.generated import fleet_pb2
+
+logger = logging.getLogger(__name__)
+
+
+class StreamEnd(Exception):  # noqa: N818 - the end of a stream, whoever is to blame
+    """A stream has to end, and this is what its agent is told."""
+
+    def __init__(self, code: grpc.StatusCode, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+
+
+class Session:
+    """One node's stream. Messages are sent in order, after Welcome; acknowledgements are merged."""
+
+    def __init__(self, node: str, outbox: str, clock: ClockMap) -> None:
+        self.node = node
+        self.outbox = outbox
+        self.clock = clock
+        self.peers: tuple[str, ...] | None = None
+        # On the controller's timeline.
+        self.opened_ns = 0
+        self._messages: deque[fleet_pb2.ControllerMessage] = deque()
+        self._acknowledge = 0
+        self._acknowledged = 0
+        # Questions for the node's time that are not answered yet.
+        self.asked_ns: set[int] = set()
+        # Copies of each job that this stream has reported; later reports refer to them as changes.
+        self.copies: dict[str, dict[bytes, Copy]] = {}
+        # Jobs whose list of copies could not be used: changes to it cannot be used either.
+        self.unusable_copies: set[str] = set()
+        self._welcomed = False
+        self._wake = asyncio.Event()
+        self._end: StreamEnd | None = None
+
+    def welcome(self, message: fleet_pb2.ControllerMessage) -> None:
+        """Send Welcome, and after it everything that was sent before."""
+        self._messages.appendleft(message)
+        self._welcomed = True
+        self._wake.set()
+
+    def send(self, message: fleet_pb2.ControllerMessage) -> None:
+        """Send a message when its turn comes."""
+        self._messages.append(message)
+        self._wake.set()
+
+    def acknowledge(self, sequence: int) -> None:
+        """Acknowledge all records up to a sequence; the newest acknowledgement stands for all."""
+        if sequence > self._acknowledge:
+            self._acknowledge = sequence
+            self._wake.set()
+
+    def end(self, code: grpc.StatusCode, sentence: str) -> None:
+        """End the stream; the first reason is the one that the agent hears."""
+        if self._end is None:
+            self._end = StreamEnd(code, sentence)
+        self._wake.set()
+
+    @property
+    def ending(self) -> bool:
+        """Return whether nothing more may be taken from this stream."""
+        return self._end is not None
+
+    async def next_messages(self) -> list[fleet_pb2.ControllerMessage]:
+        """Wait for messages and return them. Raises StreamEnd when the stream has to end."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            if self._end is not None:
+                raise self._end
+            if not self._welcomed:
+                continue
+            messages = list(self._messages)
+            self._messages.clear()
+            if self._acknowledge > self._acknowledged:
+                self._acknowledged = self._acknowledge
+                ack = fleet_pb2.Ack(sequence=self._acknowledged)
+                messages.append(fleet_pb2.ControllerMessage(ack=ack))
+            if messages:
+                return messages
+
+
+class Sessions:
+    """The newest stream of every node."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, Session] = {}
+        self._clocks: dict[str, ClockMap] = {}
+        # By node, the outboxes of two agents that end each other's stream, as both use its name.
+        self._rivals: dict[str, frozenset[str]] = {}
+
+    def __iter__(self) -> Iterator[Session]:
+        """Yield the open sessions."""
+        return iter(list(self._by_node.values()))
+
+    def __len__(self) -> int:
+        """Return the number of open streams."""
+        return len(self._by_node)
+
+    def open(self, node: str, outbox: str) -> Session:
+        """Register a stream; one that the node had before ends."""
+        before = self._by_node.get(node)
+        if before is not None:
+            self._warn_of_rivals(node, before.outbox, outbox)
+            before.end(
+                grpc.StatusCode.ABORTED,
+                f"{node} opened a newer stream; if no agent was restarted there, two agents have "
+                "this name: give each its own 'node'",
+            )
+        session = Session(node, outbox, self.clock(node))
+        self._by_node[node] = session
+        return session
+
+    def _warn_of_rivals(self, node: str, before: str, now: str) -> None:
+        rivals = frozenset((before, now))
+        if len(rivals) == 1 or self._rivals.get(node) == rivals:
+            return
+        self._rivals[node] = rivals
+        logger.warning(
+            "an agent took the stream of another agent named %s, which was open; if both run, give "
+            "each its own 'node' in its configuration",
+            node,
+        )
+
+    def close(self, session: Session) -> bool:
+        """Forget a stream; return whether it was the newest of its node."""
+        if self._by_node.get(session.node) is not session:
+            return False
+        del self._by_node[session.node]
+        return True
+
+    def of(self, node: str) -> Session | None:
+        """Return a node's stream."""
+        return self._by_node.get(node)
+
+    def clock(self, node: str) -> ClockMap:
+        """Return what is known of a node's clock; it outlives its streams."""
+        return self._clocks.setdefault(node, ClockMap())
+
+    def send(self, node: str, message: fleet_pb2.ControllerMessage) -> bool:
+        """Send to a node; return whether it has a stream."""
+        session = self._by_node.get(node)
+        if session is not None:
+            session.send(message)
+        return session is not None
+
+    def end_all(self, code: grpc.StatusCode, sentence: str, only: Callable[[str], bool]) -> None:
+        """End the streams of some nodes."""
+        for session in self:
+            if only(session.node):
+                session.end(code, sentence)

@@ -1,0 +1,111 @@
+"""Events of agents: connections, silent peers, reports, and the steps that all nodes told of."""
+
+from dataclasses import dataclass, field
+
+from everstep_common.judging.findings import Finding
+from everstep_common.reports import (
+    CheckFinished,
+    FindingCleared,
+    FindingRaised,
+    GenerationFinished,
+    GenerationStopped,
+    InjectionChanged,
+    LauncherJoined,
+    LauncherLeft,
+    PhaseReached,
+    RankExited,
+    RestartedHere,
+    RollbackAsked,
+)
+from everstep_controller.core.model.node import Inventory, JobOnNode, Origin, Reported
+
+__all__ = [
+    "AgentEvent",
+    "JobProgressed",
+    "NodeConnected",
+    "NodeDisconnected",
+    "PeerJudged",
+    "PeerReported",
+    "Reported",
+    "ReportedEvent",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConnected:
+    """An agent opened its stream and said Hello."""
+
+    node: str
+    boot_id: str
+    agent_version: str
+    outbox: str
+    highest_term: int
+    host: str
+    domain: str = ""
+    bulk_address: str = ""
+    liveness_address: str = ""
+    inventory: Inventory = field(default_factory=Inventory)
+    jobs: tuple[JobOnNode, ...] = ()
+    open_findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDisconnected:
+    """An agent's stream ended."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerReported:
+    """A node says that a peer went silent, or is heard again."""
+
+    node: str
+    peer: str
+    silent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PeerJudged:
+    """A node answers whether a peer is alive."""
+
+    node: str
+    peer: str
+    confirm_id: str
+    alive: bool
+
+
+AgentEvent = NodeConnected | NodeDisconnected | PeerReported | PeerJudged
+
+
+# Steps are put together to rows before they are journaled: see JobProgressed.
+ReportedEvent = (
+    Reported[LauncherJoined]
+    | Reported[LauncherLeft]
+    | Reported[PhaseReached]
+    | Reported[RankExited]
+    | Reported[RollbackAsked]
+    | Reported[RestartedHere]
+    | Reported[GenerationStopped]
+    | Reported[GenerationFinished]
+    | Reported[FindingRaised]
+    | Reported[FindingCleared]
+    | Reported[CheckFinished]
+    | Reported[InjectionChanged]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobProgressed:
+    """Consecutive steps that all ranks completed: one row for about a second of steps."""
+
+    job: str
+    generation: int
+    first_step: int
+    # End of each step on the controller's timeline, and how long it stood still for its snapshot.
+    end_ns: tuple[int, ...]
+    stall_ns: tuple[int, ...]
+    # Newest step that is recoverable without any one node, when the row was made.
+    recoverable_step: int | None = None
+    snapshots_skipped: int = 0
+    origins: tuple[Origin, ...] = ()

@@ -1,0 +1,278 @@
+"""Metrics of the controller: fleet, node states and jobs; per-device series are the agents'."""
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from everstep_common.reports import Standbys
+from everstep_common.version import VERSION
+from everstep_controller.core.accounting.ledger import failure_count
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.model.windows import WindowState
+from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
+from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
+from everstep_proto.tls import TlsSettings, is_loopback, split_address
+
+# A scrape that the event loop cannot answer in this time fails, and that is the alarm.
+_ANSWER_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Counters of the shell itself, which the core's state has not."""
+
+    streams: int
+    events: int
+    rejected: int
+    journal_full: bool
+    now_ns: int
+
+
+class JobNumbers(Protocol):
+    """Source of a job's snapshot numbers and standbys."""
+
+    def numbers(self, job: str) -> SnapshotNumbers | None:
+        """Return what can be said of a job's snapshots in numbers; None for no job."""
+        ...
+
+    def standbys(self, job: str) -> Mapping[str, Standbys]:
+        """Return what waits on each node to become ranks of a job."""
+        ...
+
+
+class ControllerCollector(Collector):
+    """Collector of /metrics: reads the state on the event loop, whichever thread asks."""
+
+    def __init__(
+        self,
+        state: Callable[[], State],
+        counts: Callable[[], Counts],
+        kept: JobNumbers,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._state = state
+        self._counts = counts
+        self._kept = kept
+        self._loop = loop
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all series."""
+
+        async def read() -> list[Metric]:
+            state, counts = self._state(), self._counts()
+            return [
+                *_controller(state, counts),
+                *_nodes(state),
+                *_windows(state),
+                *job_metrics(state, counts.now_ns),
+                *self._kept_ready(state, counts.now_ns),
+            ]
+
+        yield from asyncio.run_coroutine_threadsafe(read(), self._loop).result(_ANSWER_S)
+
+    def _kept_ready(self, state: State, now_ns: int) -> Iterator[Metric]:
+        running = [job.name for job in state.newest_jobs() if job.state is not JobState.ENDED]
+        known = (numbers for name in running if (numbers := self._kept.numbers(name)) is not None)
+        yield from snapshot_metrics(known, now_ns)
+        yield from standby_metrics((name, self._kept.standbys(name)) for name in running)
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"everstep_controller_{name}", text, value=value)
+
+
+def _controller(state: State, counts: Counts) -> Iterator[Metric]:
+    yield InfoMetricFamily(
+        "everstep_controller_build", "Version of the controller.", value={"version": VERSION}
+    )
+    yield _gauge("term", "Term of this controller; grows with every start.", state.term)
+    yield _gauge("halted", "1 while the controller acts on nothing.", bool(state.halted))
+    yield _gauge("streams", "Open streams of agents.", counts.streams)
+    yield _gauge("journal_full", "1 while the journal cannot be written.", counts.journal_full)
+    yield _gauge("paused", "Nodes and jobs with paused automation.", len(state.paused))
+    findings = len(state.findings) + len(state.rejected_records)
+    yield _gauge("findings", "Open findings of the controller about itself.", findings)
+    yield CounterMetricFamily(
+        "everstep_controller_events", "Events taken since this start.", value=counts.events
+    )
+    yield CounterMetricFamily(
+        "everstep_controller_events_rejected",
+        "Events that the core could not take since this start.",
+        value=counts.rejected,
+    )
+
+
+def _nodes(state: State) -> Iterator[Metric]:
+    fleet = GaugeMetricFamily("everstep_nodes", "Nodes by state.", labels=["state"])
+    numbers = Counter(node.state for node in state.nodes.values())
+    for each in NodeState:
+        fleet.add_metric([each.value], numbers[each])
+    yield fleet
+    states = GaugeMetricFamily(
+        "everstep_node_state", "1 for the state that a node is in.", labels=["node", "state"]
+    )
+    isolated = GaugeMetricFamily(
+        "everstep_node_isolated", "1 for each claim on a node.", labels=["node", "owner"]
+    )
+    findings = GaugeMetricFamily(
+        "everstep_node_findings", "Open findings of a node.", labels=["node"]
+    )
+    for node in state.nodes.values():
+        states.add_metric([node.name, node.state.value], 1)
+        findings.add_metric([node.name], len(node.findings))
+        for claim in node.claims:
+            isolated.add_metric([node.name, claim.owner], 1)
+    yield from (states, isolated, findings)
+
+
+def _windows(state: State) -> Iterator[Metric]:
+    windows = GaugeMetricFamily(
+        "everstep_maintenance_windows", "Maintenance windows by state.", labels=["state"]
+    )
+    numbers = Counter(window.state for window in state.windows.values())
+    for each in (WindowState.PLANNED, WindowState.DRAINING, WindowState.BEGUN):
+        windows.add_metric([each.value], numbers[each])
+    yield windows
+
+
+def job_metrics(state: State, now_ns: int) -> Iterator[Metric]:
+    """Yield the series of all jobs that have not ended, by their names: a restart goes on in one.
+
+    The id of a job is in a series of its own, to be joined with the others.
+    """
+    running = [job for job in state.newest_jobs() if job.state is not JobState.ENDED]
+    infos = InfoMetricFamily("everstep_job", "Id of the job that has a name now.", labels=["job"])
+    for job in running:
+        infos.add_metric([job.name], {"id": job.id})
+    yield infos
+    states = GaugeMetricFamily(
+        "everstep_job_state", "1 for the state that a job is in.", labels=["job", "state"]
+    )
+    for job in running:
+        states.add_metric([job.name, job.state.value], 1)
+    yield states
+    for name, text, value in _JOB_GAUGES:
+        family = GaugeMetricFamily(f"everstep_job_{name}", text, labels=["job"])
+        for job in running:
+            family.add_metric([job.name], value(job))
+        yield family
+    incidents = CounterMetricFamily(
+        "everstep_job_incidents", "Incidents of a job, planned work among them.", labels=["job"]
+    )
+    failures = CounterMetricFamily(
+        "everstep_job_failures", "Incidents of a job that nobody planned.", labels=["job"]
+    )
+    skipped = CounterMetricFamily(
+        "everstep_job_snapshots_skipped",
+        "Snapshots that were skipped because no slot was free, since the generation began.",
+        labels=["job"],
+    )
+    time_s = GaugeMetricFamily(
+        "everstep_job_time_seconds", "Where a job's time went.", labels=["job", "category"]
+    )
+    for job in running:
+        incidents.add_metric([job.name], len(job.recovery.incidents))
+        failures.add_metric([job.name], failure_count(one.cause for one in job.recovery.incidents))
+        skipped.add_metric([job.name], job.snapshots_skipped)
+        for category, amount in job.ledger.totals(now_ns).items():
+            time_s.add_metric([job.name, category], amount / 1e9)
+    yield from (incidents, failures, skipped, time_s)
+
+
+def standby_metrics(jobs: Iterable[tuple[str, Mapping[str, Standbys]]]) -> Iterator[Metric]:
+    """Yield all series, of jobs and what waits on each of their nodes."""
+    count = GaugeMetricFamily(
+        "everstep_job_standbys",
+        "Warm standbys of a job on all nodes: ready, or being made.",
+        labels=["job", "state"],
+    )
+    memory = GaugeMetricFamily(
+        "everstep_job_standby_memory_bytes",
+        "Memory that the warm standbys of a job take on all nodes.",
+        labels=["job"],
+    )
+    without = GaugeMetricFamily(
+        "everstep_job_nodes_without_standbys",
+        "Nodes of a job whose warm standbys were given up: too large, or one died.",
+        labels=["job"],
+    )
+    for job, nodes in jobs:
+        each = nodes.values()
+        count.add_metric([job, "ready"], sum(one.ready for one in each))
+        count.add_metric([job, "making"], sum(one.making for one in each))
+        memory.add_metric([job], sum(one.memory_bytes for one in each))
+        without.add_metric([job], sum(bool(one.ended) for one in each))
+    yield from (count, memory, without)
+
+
+_JOB_GAUGES: tuple[tuple[str, str, Callable[[JobRecord], float]], ...] = (
+    ("generation", "Generation of a job.", lambda job: job.generation.number),
+    (
+        "step",
+        "Newest step that all ranks completed; -1 before the first.",
+        lambda job: _or(job.lineage.completed_step),
+    ),
+    (
+        "recoverable_step",
+        "Newest step that is recoverable without any one node; -1 without one.",
+        lambda job: _or(job.lineage.recoverable_step),
+    ),
+    ("members", "Nodes that have ranks.", lambda job: len(job.generation.members)),
+    ("restarts", "Restarts since the job began.", lambda job: job.recovery.restarts),
+)
+
+
+def _or(step: int | None) -> int:
+    return -1 if step is None else step
+
+
+class MetricsServer:
+    """Server of /metrics, in a thread of its own."""
+
+    def __init__(self, address: str, tls: TlsSettings, collector: ControllerCollector) -> None:
+        """Begin to listen. Raises OSError."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Lazy(collector))
+        host, port = split_address(address)
+        encrypted = tls.enabled and not is_loopback(address)
+        self._server: WSGIServer
+        self._thread: threading.Thread
+        self._server, self._thread = start_http_server(
+            int(port),
+            host,
+            registry,
+            certfile=str(tls.certificate) if encrypted else None,
+            keyfile=str(tls.key) if encrypted else None,
+            client_cafile=str(tls.ca) if encrypted else None,
+            client_auth_required=encrypted,
+        )
+        self.port = int(self._server.server_port)
+
+    def stop(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Lazy(Collector):
+    """Collector that is not asked at registration, before the loop can answer."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+
+    def describe(self) -> list[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._collector.collect()

@@ -1,0 +1,175 @@
+"""Intake of records: journals each record of an agent in order and once, then acknowledges it."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Protocol
+
+from everstep_controller.core.events import Event, JobProgressed, RecordRejected
+from everstep_controller.core.jobs.progress_rows import (
+    ProgressRow,
+    ProgressRows,
+    ReportedSteps,
+)
+from everstep_controller.core.model.node import Origin
+from everstep_controller.journal.store import Mark
+from everstep_controller.records.acknowledgements import OutboxAcks
+from everstep_controller.records.rejections import Rejection, Rejections
+from everstep_controller.runtime.fold import TakenEvent
+
+# What an agent may have in memory here; it sends faster than the journal writes after an outage.
+_IN_FLIGHT_MAX = 2000
+
+
+class Submitting(Protocol):
+    """Sink of events: journals each, then hands it to the core."""
+
+    def submit(self, event: Event, marks: tuple[Mark, ...] = ()) -> "asyncio.Future[TakenEvent]":
+        """Return a future that is done when the event is journaled and taken."""
+        ...
+
+    def submit_marks(self, marks: tuple[Mark, ...]) -> "asyncio.Future[None]":
+        """Return a future that is done when it is journaled how far outboxes were taken."""
+        ...
+
+
+class Acknowledging(Protocol):
+    """Sink of acknowledgements: tells agents how their records fare."""
+
+    def acknowledged(self, node: str, outbox: str, sequence: int) -> None:
+        """All records up to this sequence are journaled."""
+        ...
+
+    def refused(self, node: str, outbox: str, sentence: str) -> None:
+        """Some record could not be journaled; the agent shall send again later."""
+        ...
+
+
+class Intake:
+    """Intake of all nodes' records; progress waits to be merged, all else goes at once."""
+
+    def __init__(
+        self,
+        runtime: Submitting,
+        progress: ProgressRows,
+        agents: Acknowledging,
+        journaled: dict[str, int],
+    ) -> None:
+        self._runtime = runtime
+        self._progress = progress
+        self._agents = agents
+        self._acks = {outbox: OutboxAcks(sequence) for outbox, sequence in journaled.items()}
+        self._rejections = Rejections()
+        # Records that were rejected; their sequences are journaled at the next tick.
+        self._rejected: list[Origin] = []
+
+    def journaled(self, outbox: str) -> int:
+        """Return how far an outbox is journaled."""
+        return self._outbox(outbox).journaled
+
+    def busy(self, outbox: str) -> bool:
+        """Return whether so much of an outbox is on its way that its stream should wait."""
+        return self._outbox(outbox).in_flight > _IN_FLIGHT_MAX
+
+    def is_new(self, origin: Origin) -> bool:
+        """Return whether a record is new; if so it has to be taken."""
+        return self._outbox(origin.outbox).accept(origin.sequence)
+
+    def take_event(self, origin: Origin, event: Event) -> None:
+        """Journal a record's event, after the node's progress that came before it."""
+        self.flush_node(origin.node)
+        self._submit(event, [origin])
+
+    def take_steps(self, steps: ReportedSteps, now_ns: int) -> None:
+        """Merge a record's progress."""
+        self._write(self._progress.add(steps, now_ns))
+
+    def reject(self, origin: Origin | None, rejection: Rejection, now_ns: int) -> None:
+        """Leave out what cannot be used, and have it known; a record is acknowledged like others.
+
+        Without an origin it was no record, and nobody waits for an acknowledgement.
+        """
+        if origin is not None:
+            self._rejected.append(origin)
+        for event in self._rejections.add(rejection, now_ns):
+            self._submit(event, ())
+
+    def tick(self, now_ns: int) -> None:
+        """Journal the progress whose second is over, and what was rejected since the last tick."""
+        self._write(self._progress.tick(now_ns))
+        for event in self._rejections.tick(now_ns):
+            self._submit(event, ())
+        self._pass_rejected()
+
+    def flush_node(self, node: str) -> None:
+        """Journal what waits of a node."""
+        self._write(self._progress.flush_node(node))
+
+    def flush_all(self) -> None:
+        """Journal everything that waits."""
+        self._write(self._progress.flush_all())
+        for event in self._rejections.flush():
+            self._submit(event, ())
+        self._pass_rejected()
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _outbox(self, outbox: str) -> OutboxAcks:
+        return self._acks.setdefault(outbox, OutboxAcks())
+
+    def _write(self, rows: Sequence[ProgressRow]) -> None:
+        for row in rows:
+            if row.empty:
+                self._release(row.event.origins)
+            else:
+                self._submit(row.event, row.event.origins)
+
+    def _release(self, origins: Iterable[Origin]) -> None:
+        for (node, outbox), sequences in _by_outbox(origins).items():
+            mark = self._outbox(outbox).release(sequences)
+            self._agents.acknowledged(node, outbox, mark)
+
+    def _pass_rejected(self) -> None:
+        """Journal that records were taken of which no row of their own says so."""
+        rejected, self._rejected = self._rejected, []
+        if marks := self._marks(rejected):
+            self._runtime.submit_marks(marks).add_done_callback(partial(self._settle, marks))
+
+    def _submit(self, event: Event, origins: Iterable[Origin]) -> None:
+        marks = self._marks(origins)
+        future = self._runtime.submit(event, marks)
+        future.add_done_callback(partial(self._done, event, marks))
+
+    def _marks(self, origins: Iterable[Origin]) -> tuple[Mark, ...]:
+        return tuple(
+            Mark(node, outbox, self._outbox(outbox).submit(sequences))
+            for (node, outbox), sequences in _by_outbox(origins).items()
+        )
+
+    def _done(
+        self, event: Event, marks: tuple[Mark, ...], future: "asyncio.Future[TakenEvent]"
+    ) -> None:
+        if future.exception() is not None and isinstance(event, JobProgressed):
+            self._progress.not_written(event)
+        elif future.exception() is not None and isinstance(event, RecordRejected):
+            self._rejections.not_written(event)
+        self._settle(marks, future)
+
+    def _settle(
+        self, marks: tuple[Mark, ...], future: "asyncio.Future[TakenEvent] | asyncio.Future[None]"
+    ) -> None:
+        error = future.exception()
+        for mark in marks:
+            acks = self._outbox(mark.outbox)
+            if error is None:
+                self._agents.acknowledged(mark.node, mark.outbox, acks.done(mark.sequence))
+            else:
+                acks.failed()
+                self._agents.refused(mark.node, mark.outbox, str(error))
+
+
+def _by_outbox(origins: Iterable[Origin]) -> dict[tuple[str, str], list[int]]:
+    grouped: dict[tuple[str, str], list[int]] = {}
+    for origin in origins:
+        grouped.setdefault((origin.node, origin.outbox), []).append(origin.sequence)
+    return grouped

@@ -1,0 +1,1 @@
+"""Runtime: the shell around the core, which journals, keeps time, and acts."""

@@ -1,0 +1,250 @@
+"""Runtime: the shell around the core; each event is journaled, decided, acted on, then answered."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from everstep_controller.core.actions import Action, Announce
+from everstep_controller.core.events import Event, EventRejected
+from everstep_controller.core.model.state import CONTROLLER, State
+from everstep_controller.journal.codec import encode, encode_actions, kind_of
+from everstep_controller.journal.group_commit import JournalEntry, JournalFull, Write
+from everstep_controller.journal.store import Announcement, JournalStore, Mark
+from everstep_controller.runtime.clock import ControllerClock
+from everstep_controller.runtime.fold import Fold, TakenEvent
+
+logger = logging.getLogger(__name__)
+
+
+class _Pending(JournalEntry):
+    """An event that waits for the journal, and who waits for it."""
+
+    __slots__ = ("again", "event", "future")
+
+    event: Event
+    future: "asyncio.Future[TakenEvent] | None"
+    # Nobody tells it a second time, so the shell does when the journal can be written again.
+    again: bool
+
+
+class _PendingMarks(JournalEntry):
+    """Marks of outboxes that no event carries, and who waits for them to be journaled."""
+
+    __slots__ = ("future",)
+
+    future: "asyncio.Future[None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Journaling:
+    """Interface of the journal thread, as the runtime uses it."""
+
+    append: Callable[[JournalEntry], None]
+    write: Callable[[Write], None]
+
+
+Listener = Callable[[TakenEvent], None]
+
+
+class Runtime:
+    """Owner of the core: journals each event, handles it, acts. It runs on the event loop."""
+
+    def __init__(self, fold: Fold, clock: ControllerClock) -> None:
+        self._fold = fold
+        self._clock = clock
+        self._act: Callable[[Sequence[Action]], None] = lambda _: None
+        self._journal: Journaling | None = None
+        self._listeners: list[Listener] = []
+        self._tell: list[Callable[[Announcement], None]] = []
+        self._postponed: list[Event] = []
+        self._next_announcement = 1
+        self._full = False
+        self.events_taken = 0
+        self.events_rejected = 0
+
+    @property
+    def state(self) -> State:
+        """Return the core's state: read it, never change it."""
+        return self._fold.state
+
+    @property
+    def seq(self) -> int:
+        """Return the number of the newest event that was taken."""
+        return self._fold.seq
+
+    def now_ns(self) -> int:
+        """Return the controller's time."""
+        return self._clock.now_ns()
+
+    def listen(self, listener: Listener) -> None:
+        """Have ``listener`` called after every event, before its sender is answered."""
+        self._listeners.append(listener)
+
+    def on_announcement(self, tell: Callable[[Announcement], None]) -> None:
+        """Have ``tell`` called with every new line of the event list."""
+        self._tell.append(tell)
+
+    def begin(
+        self,
+        journal: Journaling,
+        act: Callable[[Sequence[Action]], None],
+        last_announcement: int,
+    ) -> None:
+        """Take events from now on, and have ``act`` carry out what they call for."""
+        self._journal = journal
+        self._act = act
+        self._next_announcement = last_announcement + 1
+
+    def submit(self, event: Event, marks: tuple[Mark, ...] = ()) -> "asyncio.Future[TakenEvent]":
+        """Journal an event and hand it to the core; the future is done after both.
+
+        It raises JournalFull when the event could not be journaled.
+        """
+        future: asyncio.Future[TakenEvent] = asyncio.get_running_loop().create_future()
+        self._append(event, marks, future, again=False)
+        return future
+
+    def submit_marks(self, marks: tuple[Mark, ...]) -> "asyncio.Future[None]":
+        """Journal how far outboxes were taken, in turn with the events; JournalFull as there."""
+        entry = _PendingMarks(self.now_ns(), "", b"", marks)
+        entry.future = asyncio.get_running_loop().create_future()
+        self._put(entry)
+        return entry.future
+
+    def post(self, event: Event, *, again: bool = True) -> None:
+        """Submit an event that nobody waits for; kept for later while the journal is full.
+
+        ``again=False`` is for what its sender tells again by itself.
+        """
+        self._append(event, (), None, again=again)
+
+    def tell(self, subject: str, reason: str, message: str) -> None:
+        """Add a line of the shell's own to the event list."""
+        logger.warning("%s %s: %s", subject, reason, message)
+        line = self._line(
+            self.seq,
+            self.now_ns(),
+            Announce(id="", subject=subject, reason=reason, message=message),
+        )
+        if self._journal is not None:
+            self._journal.write(lambda store: store.announce([line]))
+        self._publish([line])
+
+    def act_on_what_is_due(self) -> None:
+        """Carry out everything that the state still calls for, as after a restart."""
+        self._act(self._fold.core.due(self.now_ns()))
+
+    def adopt(self, turns: Sequence[TakenEvent]) -> None:
+        """Record what replay decided and a crash kept from being recorded."""
+        for turn in turns:
+            self._record(turn)
+
+    # --- JournalUser -----------------------------------------------------------------------------
+
+    def journaled(self, entries: Sequence[JournalEntry]) -> None:
+        """See JournalUser."""
+        for entry in entries:
+            if isinstance(entry, _Pending):
+                self._take(entry)
+            elif isinstance(entry, _PendingMarks) and not entry.future.done():
+                entry.future.set_result(None)
+
+    def not_journaled(self, entries: Sequence[JournalEntry], error: JournalFull) -> None:
+        """See JournalUser."""
+        if not self._full:
+            self._full = True
+            self.tell(CONTROLLER, "JournalFull", f"{error}; new work is refused")
+        logger.error("%s; %d events refused", error, len(entries))
+        for entry in entries:
+            self._refuse(entry, error)
+
+    def journal_writable(self) -> None:
+        """See JournalUser."""
+        self._full = False
+        self.tell(CONTROLLER, "JournalWritable", "the journal can be written again")
+        postponed, self._postponed = self._postponed, []
+        for event in postponed:
+            self.post(event)
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _append(
+        self,
+        event: Event,
+        marks: tuple[Mark, ...],
+        future: "asyncio.Future[TakenEvent] | None",
+        *,
+        again: bool,
+    ) -> None:
+        entry = _Pending(self.now_ns(), kind_of(event), encode(event), marks)
+        entry.event, entry.future, entry.again = event, future, again
+        self._put(entry)
+
+    def _put(self, entry: JournalEntry) -> None:
+        if self._journal is None:
+            raise RuntimeError("an event came before the journal was open")
+        try:
+            self._journal.append(entry)
+        except JournalFull as error:
+            self._refuse(entry, error)
+
+    def _refuse(self, entry: JournalEntry, error: JournalFull) -> None:
+        if isinstance(entry, _Pending) and entry.again:
+            self._postponed.append(entry.event)
+        future = entry.future if isinstance(entry, _Pending | _PendingMarks) else None
+        if future is not None and not future.done():
+            future.set_exception(error)
+
+    def _take(self, entry: _Pending) -> None:
+        turn = self._fold.take(entry.seq, entry.event, entry.now_ns)
+        self.events_taken += 1
+        self._record(turn)
+        if turn.rejected:
+            self.events_rejected += 1
+            self._report_rejection(turn)
+        for listener in self._listeners:
+            listener(turn)
+        self._act(turn.actions)
+        if entry.future is not None and not entry.future.done():
+            entry.future.set_result(turn)
+
+    def _record(self, turn: TakenEvent) -> None:
+        """Have the decision written down; lost in a crash, replay derives it again."""
+        if self._journal is None or not (turn.actions or turn.rejected):
+            return
+        seq, rejected, body = turn.seq, turn.rejected, encode_actions(turn.actions)
+        lines = [
+            self._line(seq, turn.now_ns, action)
+            for action in turn.actions
+            if isinstance(action, Announce)
+        ]
+
+        def write(store: JournalStore) -> None:
+            if rejected:
+                store.reject(seq, rejected)
+            store.record(seq, body)
+            store.announce(lines)
+
+        self._journal.write(write)
+        for line in lines:
+            logger.info("%s %s: %s", line.subject, line.reason, line.message)
+        self._publish(lines)
+
+    def _line(self, seq: int, at_ns: int, action: Announce) -> Announcement:
+        number, self._next_announcement = self._next_announcement, self._next_announcement + 1
+        return Announcement(number, seq, at_ns, action.subject, action.reason, action.message)
+
+    def _publish(self, lines: Sequence[Announcement]) -> None:
+        for line in lines:
+            for tell in self._tell:
+                tell(line)
+
+    def _report_rejection(self, turn: TakenEvent) -> None:
+        """Tell the core what it could not take; a rejection of that itself is only logged."""
+        if isinstance(turn.event, EventRejected):
+            return
+        origin = getattr(turn.event, "origin", None)
+        node = getattr(turn.event, "node", "") or (origin.node if origin is not None else "")
+        job = getattr(turn.event, "job", "")
+        self.post(EventRejected(turn.seq, kind_of(turn.event), turn.rejected, node, job))

@@ -1,0 +1,1 @@
+"""Telemetry: what nodes say again after a restart, kept in memory only."""
