@@ -114,7 +114,7 @@ def test_a_keeper_is_told_once_to_the_core_and_before_anything_else() -> None:
     snapshots = Snapshots(_job("a"))
     snapshots.report("a", (0, 5))
     news = snapshots.decide()
-    assert news[0] == KeeperChosen("train", "b")
+    assert news[0] == KeeperChosen("train-1", "b")
     assert not [one for one in snapshots.decide() if isinstance(one, KeeperChosen)]
 
 
