@@ -181,14 +181,14 @@ def until(owned: OwnedProcesses, what: str, patience_s: float, so: Callable[[], 
     """Return when it is so. Raises SystemExit after a while, with what was printed."""
     deadline = time.monotonic() + patience_s
     while not so():
-        look_around(owned)
+        record_descendants(owned)
         if time.monotonic() > deadline:
             ends = "\n".join(f"{c.name}: {c.last_lines(5)}" for c in owned.children)
             raise SystemExit(f"{what}: not within {patience_s:g} s\n{ends}")
         time.sleep(_LOOK_S)
 
 
-def look_around(owned: OwnedProcesses) -> None:
+def record_descendants(owned: OwnedProcesses) -> None:
     """Write down what runs, and give each session of it the priority of this process.
 
     Linux shares processors between sessions first (sched(7), autogroups): torchrun's ranks have one

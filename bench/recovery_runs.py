@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recovery_fleet import SCRIPT, STEPS, Fleet, Shape, look_around, plain_environment, until
+from recovery_fleet import SCRIPT, STEPS, Fleet, Shape, plain_environment, record_descendants, until
 from recovery_marks import RankLog, Recovery, common_step, read_logs, recovery
 from recovery_peers import Peer
 
@@ -77,7 +77,7 @@ class Watched:
         deadline = time.monotonic() + BOUND_S
         why_not = ""
         while not why_not:
-            look_around(self.owned)
+            record_descendants(self.owned)
             found = recovery(self.logs(), self.ranks, fault_ns)
             if found is not None:
                 return found, ""

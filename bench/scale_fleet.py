@@ -85,7 +85,7 @@ class Recorder:
         """See VaultPort."""
         self.waiting.append(callback)
 
-    def tell(self, subject: str, reason: str, message: str) -> None:
+    def announce(self, subject: str, reason: str, message: str) -> None:
         """See VaultPort."""
 
     def now_ns(self) -> int:

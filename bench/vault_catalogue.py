@@ -57,7 +57,7 @@ class Port:
     def post(self, event: Event) -> None:
         """See VaultPort."""
 
-    def tell(self, subject: str, reason: str, message: str) -> None:
+    def announce(self, subject: str, reason: str, message: str) -> None:
         """See VaultPort."""
 
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:

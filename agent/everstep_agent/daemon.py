@@ -30,6 +30,7 @@ from everstep_agent.ticks import tick
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import StampClock, stamp_clock
 from everstep_common.judging.book import FindingBook
+from everstep_common.reports import Hello
 from everstep_common.systemd import notify
 from everstep_common.version import VERSION
 from everstep_proto.generated import fleet_pb2
@@ -189,21 +190,22 @@ class Daemon:
 
     def _hello(self) -> fleet_pb2.Hello:
         config = self._config
-        return fleet_pb2.Hello(
+        hello = Hello(
             node=config.node_name,
             agent_version=VERSION,
             outbox=self._outbox.name,
             first_unacknowledged=self._outbox.first_unacknowledged,
             highest_term=self._terms.highest,
-            stamp=to_wire(self._stamp(), fleet_pb2.Stamp),
+            stamp=self._stamp(),
             inventory=self._node.view.inventory(config.proc),
             domain=config.domain,
             bulk_address=self._jobs.bulk_address,
             liveness_address=f"{config.reachable_host}:{self._liveness_port}",
-            jobs=self._jobs.jobs(),
+            jobs=tuple(self._jobs.jobs()),
             host=config.reachable_host,
-            open_findings=self._findings.wire(),
+            open_findings=self._findings.open_now(),
         )
+        return to_wire(hello, fleet_pb2.Hello)
 
     async def _check(self) -> CheckResult:
         return await run_check(

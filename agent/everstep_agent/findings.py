@@ -14,7 +14,6 @@ from everstep_common.judging.judgement import Judgement
 from everstep_common.judging.moment import Moment
 from everstep_common.reports import FindingCleared, FindingRaised
 from everstep_proto.generated import fleet_pb2
-from everstep_proto.record_codec import to_wire
 from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
@@ -92,6 +91,6 @@ class Findings:
         if changes or changes.again:
             self._keep(dump_findings(self.book.open_findings))
 
-    def wire(self) -> list[fleet_pb2.Finding]:
+    def open_now(self) -> tuple[Finding, ...]:
         """Return the open findings for Hello."""
-        return [to_wire(known.finding, fleet_pb2.Finding) for known in self.book.open_findings]
+        return tuple(known.finding for known in self.book.open_findings)

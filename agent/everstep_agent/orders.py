@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+from everstep_common.orders import ClearInjection, Inject, JobOrder, RunCheck
 from everstep_common.reports import CheckFinished
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.orders import order_from_wire
+from everstep_proto.record_codec import WireError
 from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
@@ -20,7 +23,7 @@ _CHECKS_REMEMBERED = 100
 class Jobs(Protocol):
     """Port to the part that keeps this node's jobs."""
 
-    def on_order(self, order: fleet_pb2.Order) -> None:
+    def on_order(self, order: JobOrder) -> None:
         """Do what an order about a job says; its term is checked."""
         ...
 
@@ -131,7 +134,13 @@ class Orders:
         self._to.peers.tell_again()
 
     def on_message(self, message: fleet_pb2.ControllerMessage) -> None:
-        """See Listener."""
+        """See Listener. What cannot be used is left out: it would be sent again as it is."""
+        try:
+            self._dispatch(message)
+        except WireError as error:
+            logger.warning("ignored: %s of the controller: %s", message.WhichOneof("body"), error)
+
+    def _dispatch(self, message: fleet_pb2.ControllerMessage) -> None:
         match message.WhichOneof("body"):
             case "order":
                 self._order(message.order)
@@ -162,20 +171,20 @@ class Orders:
     ) -> bool:
         return self._terms.admits(told.term, f"{what} of job {told.job}")
 
-    def _order(self, order: fleet_pb2.Order) -> None:
-        kind = order.WhichOneof("body")
-        if not self._terms.admits(order.term, f"order {order.order_id}"):
+    def _order(self, message: fleet_pb2.Order) -> None:
+        if not self._terms.admits(message.term, f"order {message.order_id}"):
             return
-        logger.info("order %s: %s: %s", order.order_id, kind, order.reason)
-        if kind == "run_check":
-            self._check(order.order_id)
-        elif kind == "inject":
-            wanted = order.inject
-            self._to.injections.order(order.order_id, wanted.spec, wanted.duration_ns / 1e9)
-        elif kind == "clear_injection":
-            self._to.injections.clear(order.clear_injection.injection)
-        else:
-            self._to.jobs.on_order(order)
+        order = order_from_wire(message)
+        logger.info("order %s: %s: %s", order.id, type(order).__name__, order.reason)
+        match order:
+            case RunCheck():
+                self._check(order.id)
+            case Inject():
+                self._to.injections.order(order.id, order.spec, order.duration_ns / 1e9)
+            case ClearInjection():
+                self._to.injections.clear(order.injection)
+            case _:
+                self._to.jobs.on_order(order)
 
     def _check(self, order_id: str) -> None:
         if order_id not in self._results:

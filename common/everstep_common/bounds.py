@@ -90,15 +90,17 @@ class Digest:
     """A hash of at most so many bytes, as hexadecimal text; protobuf carries the bytes."""
 
     most_bytes: int
+    least_bytes: int = 1
 
     def reader(self) -> Reader:
-        """Return what refuses a longer one, or none."""
-        most = 2 * self.most_bytes
+        """Return what refuses a longer or shorter one."""
+        least, most = 2 * self.least_bytes, 2 * self.most_bytes
 
         def read(value: str) -> str:
-            if 0 < len(value) <= most:
+            if least <= len(value) <= most:
                 return value
-            raise MisfitError(f"a hash of {len(value) // 2} bytes, not of 1 to {most // 2}")
+            told = f"not of {self.least_bytes} to {self.most_bytes}"
+            raise MisfitError(f"a hash of {len(value) // 2} bytes, {told}")
 
         return read
 

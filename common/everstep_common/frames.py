@@ -11,6 +11,7 @@ import socket
 import struct
 from array import array
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from everstep_common.codec import CodecError, from_json, to_json
 
@@ -30,6 +31,11 @@ class FrameError(ConnectionError):
 
 class MessageError(FrameError):
     """A known message whose fields cannot be worked with: its sender can be told which, and why."""
+
+    def __init__(self, problem: str, fields: Mapping[str, object] = MappingProxyType({})) -> None:
+        super().__init__(problem)
+        # As they came: one of another version is known by those that all versions have.
+        self.fields = fields
 
 
 def header(size_bytes: int) -> bytes:
@@ -70,7 +76,7 @@ def decode(payload: bytes, known: Mapping[str, type]) -> object:
     try:
         return from_json(kind, body)
     except CodecError as error:
-        raise MessageError(str(error)) from error
+        raise MessageError(str(error), body) from error
 
 
 class Channel:

@@ -1,4 +1,4 @@
-"""Outward: carries out the core's actions as orders to nodes, timers and driver calls."""
+"""Action executor: carries out the core's actions as orders to nodes, timers and driver calls."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import grpc
 
 from everstep_common.lessons import Lesson
+from everstep_common.orders import ShardSource
 from everstep_controller.api.fleet import to_agent
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core import actions
@@ -18,7 +19,6 @@ from everstep_controller.core.events import (
     PeerJudged,
     PeerReported,
 )
-from everstep_controller.core.model.snapshots import ShardSource
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.recovery_step import RestoreSources, group_sources
@@ -30,7 +30,7 @@ from everstep_controller.runtime.vault_service import VaultService, transfer_key
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class ActionTargets:
     """Collaborators that carry actions out: streams, timers, drivers and the vault service."""
 
     sessions: Sessions
@@ -39,13 +39,13 @@ class Hands:
     vault: VaultService
 
 
-class Outward:
+class ActionExecutor:
     """Carries out actions; each is harmless when it is done twice."""
 
-    def __init__(self, state: Callable[[], State], secret: bytes, hands: Hands) -> None:
+    def __init__(self, state: Callable[[], State], secret: bytes, targets: ActionTargets) -> None:
         self._state = state
         self._secret = secret
-        self._hands = hands
+        self._targets = targets
         # Copies that the job started last restores from: grouped once, used for every member's
         # order.
         self._sources: RestoreSources | None = None
@@ -56,16 +56,16 @@ class Outward:
             self._act(action)
 
     def _act(self, action: Action) -> None:
-        hands = self._hands
+        targets = self._targets
         match action:
             case actions.SetTimer():
-                hands.timers.set(action.timer, action.at_ns)
+                targets.timers.set(action.timer, action.at_ns)
             case actions.ApplyIsolation() | actions.ReadIsolation():
-                hands.drivers.call(action)
+                targets.drivers.call(action)
             case actions.ChooseRecoveryStep():
-                hands.vault.choose(action)
+                targets.vault.choose(action)
             case actions.ConfirmSilence():
-                hands.sessions.send(action.node, to_agent.confirm(action))
+                targets.sessions.send(action.node, to_agent.confirm(action))
             case actions.Announce():
                 pass  # The runtime has told it already.
             case _:
@@ -76,7 +76,7 @@ class Outward:
         key = transfer_key(self._secret, job)
         term = self._state().term
         message = to_agent.order(action, term, key, self._sources_for(action))
-        self._hands.sessions.send(action.node, message)
+        self._targets.sessions.send(action.node, message)
 
     def _sources_for(self, action: actions.Order) -> tuple[ShardSource, ...]:
         """Return what a member is told of the state that it restores; grouped once for all."""
@@ -88,7 +88,7 @@ class Outward:
         return self._sources.of(action.node)
 
 
-class VaultLink:
+class RuntimeVaultPort:
     """VaultPort of the daemon: connects the vault service to nodes, core and time."""
 
     def __init__(
@@ -122,9 +122,9 @@ class VaultLink:
         """See VaultPort."""
         self._runtime.post(event)
 
-    def tell(self, subject: str, reason: str, message: str) -> None:
+    def announce(self, subject: str, reason: str, message: str) -> None:
         """See VaultPort."""
-        self._runtime.tell(subject, reason, message)
+        self._runtime.announce(subject, reason, message)
 
     def now_ns(self) -> int:
         """See VaultPort."""
@@ -135,7 +135,7 @@ class VaultLink:
         asyncio.get_running_loop().call_later(delay_s, callback)
 
 
-class SessionLink:
+class SessionAcknowledger:
     """Acknowledging of the daemon: connects the intake to the agents' streams."""
 
     def __init__(self, sessions: Sessions) -> None:
@@ -154,52 +154,52 @@ class SessionLink:
             session.end(grpc.StatusCode.UNAVAILABLE, sentence)
 
 
-class Follower:
+class EventFollower:
     """Observer of every event: triggers what follows from it outside the core."""
 
     def __init__(
         self,
         state: Callable[[], State],
-        hands: Hands,
+        targets: ActionTargets,
         resume: Callable[[], None],
         peers_changed: Callable[[], None],
     ) -> None:
         self._state = state
-        self._hands = hands
+        self._targets = targets
         self._resume = resume
         self._peers_changed = peers_changed
         self._halted = False
 
-    def turned(self, turn: TakenEvent) -> None:
+    def follow(self, turn: TakenEvent) -> None:
         """Take one event's turn."""
         state = self._state()
         if state.halted:
             # A halted core acts on nothing; what it waits for all the same is in its timers.
-            self._hands.timers.keep_only(state.timers)
+            self._targets.timers.keep_only(state.timers)
         elif self._halted:
             self._resume()
         self._halted = bool(state.halted)
         if isinstance(turn.event, NodeConnected | NodeDisconnected):
             self._peers_changed()
-            self._hands.vault.look_at(turn.event.node)
+            self._targets.vault.refresh_spares_of(turn.event.node)
         elif isinstance(turn.event, PeerReported | PeerJudged):
-            self._hands.vault.look_at(turn.event.peer)
+            self._targets.vault.refresh_spares_of(turn.event.peer)
         for subject in {_subject(action) for action in turn.actions}:
-            self._look_at(state, subject)
+            self._follow_subject(state, subject)
 
-    def _look_at(self, state: State, subject: str) -> None:
+    def _follow_subject(self, state: State, subject: str) -> None:
         node = state.nodes.get(subject)
         if node is not None and node.gone:
-            self._hands.vault.forget_node(subject)
+            self._targets.vault.forget_node(subject)
             # A node that was given up may come back with a new Hello.
-            self._hands.sessions.end_all(
+            self._targets.sessions.end_all(
                 grpc.StatusCode.UNAVAILABLE,
                 f"{subject} is {node.state.value}: {node.reason}",
                 lambda name: name == subject,
             )
             self._peers_changed()
         if subject in state.names:
-            self._hands.vault.job_changed(subject)
+            self._targets.vault.job_changed(subject)
 
 
 def _subject(action: Action) -> str:

@@ -70,7 +70,7 @@ class JudgeRunner:
             if name not in self._failures:
                 logger.exception("%s failed", name)
                 sentence = f"{name} failed, and what it found is held: {error!r}"
-                self._runtime.tell(CONTROLLER, "JudgeFailed", sentence)
+                self._runtime.announce(CONTROLLER, "JudgeFailed", sentence)
             self._failures[name] = repr(error)
             return ()
         self._failures.pop(name, None)

@@ -1,4 +1,4 @@
-"""Entry point of everstep-controller: arguments, the journal's lock, a run until told to stop."""
+"""Entry point of everstep-controller: arguments, the journal's lock, and a run until a signal."""
 
 import argparse
 import asyncio

@@ -7,10 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_common.version import VERSION
-from everstep_controller.action_executor import Follower, Hands, Outward, SessionLink, VaultLink
-from everstep_controller.api.admin.queries import Console, ConsoleParts
+from everstep_controller.action_executor import (
+    ActionExecutor,
+    ActionTargets,
+    EventFollower,
+    RuntimeVaultPort,
+    SessionAcknowledger,
+)
+from everstep_controller.api.admin.admin_api import AdminApi
+from everstep_controller.api.admin.queries import AdminSources
 from everstep_controller.api.admin.servicer import AdminServicer
-from everstep_controller.api.fleet.agent_streams import Fleet, FleetParts
+from everstep_controller.api.fleet.agent_streams import AgentStreams, StreamCollaborators
 from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.api.server import make_server
@@ -36,7 +43,7 @@ from everstep_controller.records.intake import Intake
 from everstep_controller.runtime.clock import ControllerClock
 from everstep_controller.runtime.controller_findings import ShellTrouble
 from everstep_controller.runtime.fold import CoreFactory, Fold
-from everstep_controller.runtime.housekeeping import Chores, Retention, Upkeep, make_scheduler
+from everstep_controller.runtime.housekeeping import Housekeeping, Retention, make_scheduler
 from everstep_controller.runtime.runtime import Journaling, Runtime
 from everstep_controller.runtime.timers import Timers
 from everstep_controller.runtime.vault_service import VaultService
@@ -74,29 +81,35 @@ class Controller:
         runtime = self.runtime = Runtime(self._fold, clock)
         self._journal = GroupCommit(lambda: JournalStore(config.journal), runtime)
         sessions = self._sessions = Sessions()
-        link = VaultLink(self._state, secret, sessions, runtime)
-        vault = self._vault = VaultService(self._state, link)
+        port = RuntimeVaultPort(self._state, secret, sessions, runtime)
+        vault = self._vault = VaultService(self._state, port)
         self._timers = Timers(clock.now_ns, lambda name: runtime.post(TimerDue(name)))
         self._drivers = self._make_drivers()
-        hands = Hands(sessions, self._timers, self._drivers, vault)
-        self._outward = Outward(self._state, secret, hands)
+        targets = ActionTargets(sessions, self._timers, self._drivers, vault)
+        self._executor = ActionExecutor(self._state, secret, targets)
         progress = ProgressRows(
             lambda job: reporters(self._fold.state, job), vault.recoverable_step
         )
-        self._intake = Intake(runtime, progress, SessionLink(sessions), self._history.marks())
+        self._intake = Intake(
+            runtime, progress, SessionAcknowledger(sessions), self._history.marks()
+        )
         samples, kernel = SampleRing(config.samples_window), KernelMessages()
-        self._fleet = Fleet(FleetParts(runtime, sessions, self._intake, vault, samples, kernel))
-        follower = Follower(self._state, hands, self._resume, self._fleet.peers_changed)
-        runtime.listen(follower.turned)
+        self._streams = AgentStreams(
+            StreamCollaborators(runtime, sessions, self._intake, vault, samples, kernel)
+        )
+        follower = EventFollower(self._state, targets, self._resume, self._streams.peers_changed)
+        runtime.listen(follower.follow)
         self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
-        parts = ConsoleParts(runtime, sessions, kernel, self._history, vault, self._trouble)
+        sources = AdminSources(runtime, sessions, kernel, self._history, vault, self._trouble)
         self._server, self.port = make_server(
-            config.listen, config.tls, FleetServicer(self._fleet), AdminServicer(Console(parts))
+            config.listen,
+            config.tls,
+            FleetServicer(self._streams),
+            AdminServicer(AdminApi(sources)),
         )
         retention = Retention(config.events_retention_days, config.announcements_retention_days)
-        self._upkeep = Upkeep(runtime, self._journal, retention)
-        chores = Chores(self._upkeep.snapshot, self._upkeep.retention, self._upkeep.roll_up_ledgers)
-        self._scheduler = make_scheduler(chores, config.snapshot_interval_s)
+        self._housekeeping = Housekeeping(runtime, self._journal, retention)
+        self._scheduler = make_scheduler(self._housekeeping.chores(), config.snapshot_interval_s)
         self._metrics: MetricsServer | None = None
         self.metrics_port = 0
         self._tickers: list[asyncio.Task[None]] = []
@@ -106,7 +119,7 @@ class Controller:
         self._journal.start(self._history.last()[0])
         journaling = Journaling(self._journal.append, self._journal.write)
         last_line = self._history.last_announcement()
-        self.runtime.begin(journaling, self._outward.act, last_line)
+        self.runtime.begin(journaling, self._executor.act, last_line)
         self.runtime.adopt(self._unrecorded)
         await self.runtime.submit(ControllerStarted(VERSION))
         settings = replace(self._config.core.settings(), isolation_drivers=self._drivers.names)
@@ -134,12 +147,12 @@ class Controller:
         await self._drivers.stop()
         if self._metrics is not None:
             await asyncio.to_thread(self._metrics.stop)
-        self._fleet.stop()
+        self._streams.stop()
         await self._server.stop(_STOP_S)
         self._timers.stop()
         self._intake.flush_all()
-        await self._upkeep.roll_up_ledgers()
-        await self._upkeep.snapshot()
+        await self._housekeeping.roll_up_ledgers()
+        await self._housekeeping.snapshot()
         self._history.close()
         await self._journal.stop()
 
@@ -170,7 +183,7 @@ class Controller:
         """The core acts again: do what is due, and hear every agent anew."""
         self._timers.keep_only(self._state().timers)
         self.runtime.act_on_what_is_due()
-        self._fleet.restart_streams("the controller acts again; connect anew")
+        self._streams.restart_streams("the controller acts again; connect anew")
 
     def _start_metrics(self) -> None:
         if not self._config.metrics:
@@ -188,6 +201,7 @@ class Controller:
             events=runtime.events_taken,
             rejected=runtime.events_rejected,
             journal_full=self._journal.full is not None,
+            driver_failures=self._drivers.failed_calls,
             now_ns=runtime.now_ns(),
         )
 

@@ -85,7 +85,7 @@ class SimulatedCluster:
             self.time.soon(0.1, 1, partial(self._join, node))
         self.time.after(1, self.fleet.watch)
         if self.shape.scheduler:
-            self.time.after(1, self.scheduler.look)
+            self.time.after(1, self.scheduler.read_again)
         self.time.run(until_s, lambda: self.job is not None and self.job.state is JobState.ENDED)
 
     @property

@@ -4,8 +4,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from everstep_common import reports
+from everstep_common.reports import JobOnNode
 from everstep_controller.core import actions, events
-from everstep_controller.core.model.node import JobOnNode, Origin
+from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.persistence import Publish

@@ -34,12 +34,12 @@ class SimulatedScheduler:
         self._waiting: list[tuple[Core, Call]] = []
         self._busy = False
 
-    def look(self) -> None:
+    def read_again(self) -> None:
         """Have it read now and then, as the shell does."""
         if self._controller.up:
             look = actions.ReadIsolation(id="look", driver=DRIVER, reason="it may have changed")
             self.call(look)
-        self._time.after(_READ_EVERY_S, self.look)
+        self._time.after(_READ_EVERY_S, self.read_again)
 
     def call(self, action: Call) -> None:
         """Take a call of the driver. The core must never ask for a node that others hold."""

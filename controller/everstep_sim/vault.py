@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from everstep_common.lessons import Lesson
+from everstep_common.orders import ShardSource
 from everstep_common.reports import StoredStep
 from everstep_controller.core import actions, events
-from everstep_controller.core.model.snapshots import ShardSource, StepKey
+from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.messages import Directive, VaultReport
 from everstep_controller.core.vault.persistence import Publish
@@ -230,7 +231,7 @@ class _Port:
         """See VaultPort."""
         self._vaults.post(event)
 
-    def tell(self, subject: str, reason: str, message: str) -> None:
+    def announce(self, subject: str, reason: str, message: str) -> None:
         """See VaultPort."""
 
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:

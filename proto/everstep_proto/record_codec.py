@@ -8,7 +8,7 @@ the wire cannot exceed is not asked for. What a field is on the wire:
     ``X | None``               a field with presence
     Enum                       the value whose name ends with the member's: PHASE_STARTED
     a hash (`Digest`)          bytes
-    a record                   a message; one that must be there has no default
+    a record                   a message; where it is absent its default stands, if it has one
     ``tuple[X, ...]``          repeated
     ``dict[str, str]``         map
 """
@@ -63,23 +63,29 @@ def from_wire(kind: type[R], wire: Message) -> R:
 
 
 @cache
-def encoder_of(kind: type, message: type) -> Callable[[object], Any]:
-    """Return what makes a message of a record, or of one of a derived kind; raises WireError."""
-    given, known = _given(kind, message)
+def encoder_of(kind: type, message: type, beside: tuple[str, ...] = ()) -> Callable[[object], Any]:
+    """Return what makes a message of a record; what the fields ``beside`` hold is not in it.
+
+    It raises WireError.
+    """
+    given, known = _given(kind, message, beside)
     known["_message"] = message
     made = ", ".join(f"{name}={value}" for name, value in given.items())
     return _told_encoder(kind, f"_message({made})", known)
 
 
 @cache
-def body_encoder_of(kind: type, message: type) -> Callable[[object], Any]:
+def body_encoder_of(
+    kind: type, message: type, beside: tuple[str, ...] = ()
+) -> Callable[[object], Any]:
     """Return what makes of a record the value that the constructor of a message around it takes.
 
-    That is a dictionary, for a message that is put into another one is copied. Raises WireError.
+    That is a dictionary, for a message that is put into another one is copied. What the fields
+    ``beside`` hold is not in it. Raises WireError.
     """
-    if not _is_seen(kind):
-        return encoder_of(kind, message)
-    given, known = _given(kind, message)
+    if not _is_seen(kind, beside):
+        return encoder_of(kind, message, beside)
+    given, known = _given(kind, message, beside)
     return _told_encoder(kind, _dictionary(given), known)
 
 
@@ -94,13 +100,16 @@ def _told_encoder(kind: type, made: str, known: dict[str, object]) -> Callable[[
 
 
 @cache
-def decoder_of(kind: type, message: type) -> Callable[[Message], Any]:
-    """Return what makes a record of a message; it raises WireError."""
-    read = _decoder(kind, message)
+def decoder_of(kind: type, message: type, beside: tuple[str, ...] = ()) -> Callable[..., Any]:
+    """Return what makes a record of a message; it raises WireError.
 
-    def decode(wire: Message) -> object:
+    What the fields ``beside`` hold is not in the message: it is called with them after that.
+    """
+    read = _decoder(kind, message, beside)
+
+    def decode(wire: Message, *others: object) -> object:
         try:
-            return read(wire)
+            return read(wire, *others)
         except MisfitError as error:
             raise WireError(f"{kind.__name__}{error.where}: {error.problem}") from error
 
@@ -155,12 +164,15 @@ def hints_of(kind: type) -> dict[str, object]:
 # --- to the wire ---------------------------------------------------------------------------------
 
 
-def _given(kind: type, message: type) -> tuple[dict[str, str], dict[str, object]]:
+def _given(
+    kind: type, message: type, beside: tuple[str, ...] = ()
+) -> tuple[dict[str, str], dict[str, object]]:
     """Return what each field is given on the wire, as an expression, and what these call."""
     wire, known = _fields_of(message), dict[str, object](_bytes=bytes.fromhex)
     given = {
         name: _given_value(f"_record.{name}", name, shape_of(hint), wire[name], known)
         for name, hint in hints_of(kind).items()
+        if name not in beside
     }
     return given, known
 
@@ -203,9 +215,9 @@ def _nested_encoder(kind: type, message: type) -> Callable[[object], Any]:
     return encoder_of(kind, message)
 
 
-def _is_seen(kind: type) -> bool:
+def _is_seen(kind: type, beside: tuple[str, ...] = ()) -> bool:
     """Return whether a dictionary of a record always has a value, so that its message is there."""
-    shapes = [shape_of(hint) for hint in hints_of(kind).values()]
+    shapes = [shape_of(hint) for name, hint in hints_of(kind).items() if name not in beside]
     return any(not (one.optional or one.items or one.is_mapping) for one in shapes)
 
 
@@ -234,7 +246,7 @@ class _Part:
 
 
 @cache
-def _decoder(kind: type, message: type) -> Callable[[Message], Any]:
+def _decoder(kind: type, message: type, beside: tuple[str, ...] = ()) -> Callable[..., Any]:
     """Return what makes a record of a message. Raises MisfitError.
 
     It fills the record's slots itself: `__init__` of a frozen dataclass takes three times as long.
@@ -251,11 +263,13 @@ def _decoder(kind: type, message: type) -> Callable[[Message], Any]:
     lines = ["_record = _new(_kind)"]
     for field in fields(kind):
         known[f"_set_{field.name}"] = getattr(kind, field.name).__set__
-        lines += _read_field(_part(kind, field, message), known)
+        if field.name not in beside:
+            lines += _read_field(_part(kind, field, message), known)
         lines.append(f"_set_{field.name}(_record, {field.name})")
     if hasattr(kind, "problems"):
         lines += ["if _found := _record.problems():", "    _refuse('; '.join(_found))"]
-    return _compiled("decode(_wire)", [*lines, "return _record"], known)
+    head = f"decode({', '.join(['_wire', *beside])})"
+    return _compiled(head, [*lines, "return _record"], known)
 
 
 def _part(kind: type, field: "Field[object]", message: type) -> _Part:
@@ -272,7 +286,10 @@ def _read_field(part: _Part, known: dict[str, object]) -> list[str]:
     lines = _read_one(part, known)
     if not (shape.optional or is_dataclass(shape.kind)):
         return lines
-    absent = f"{name} = None" if shape.optional else f"_refuse('is missing', '.{name}')"
+    absent = f"_refuse('is missing', '.{name}')"
+    if shape.optional or part.default is not None:
+        known[f"_default_of_{name}"] = None if shape.optional else part.default
+        absent = f"{name} = _default_of_{name}"
     present = [f"if not _wire.HasField('{name}'): {absent}", "else:"]
     return [*present, *(f"    {line}" for line in lines)]
 
@@ -290,11 +307,9 @@ def _read_one(part: _Part, known: dict[str, object]) -> list[str]:
             return read + _held(name, " or ".join(beyond)) if beyond else read
         case Text(most=most):
             return [*read, f"if len({name}) > {most}: {name} = {name}[:{most}]"]
-        case Digest(most_bytes=most):
-            return [
-                f"{name} = _wire.{name}.hex()",
-                *_held(name, f"not 0 < len({name}) <= {2 * most}"),
-            ]
+        case Digest(least_bytes=least, most_bytes=most):
+            beyond = [f"not {2 * least} <= len({name}) <= {2 * most}"]
+            return [f"{name} = _wire.{name}.hex()", *_held(name, *beyond)]
         case Name(pattern=pattern):
             known[f"_fits_{name}"] = re.compile(pattern).fullmatch
             return [*read, *_held(name, f"not _fits_{name}({name})")]

@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from everstep_common.judging.findings import Mode
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.core import Core
@@ -121,3 +123,16 @@ def start_controller(
     process.wait()
     process.stderr.close()
     raise AssertionError("the controller did not start:\n" + "".join(said))
+
+
+async def scrape(running: Controller) -> dict[str, float]:
+    """Return every sample as Prometheus would name it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", running.metrics_port)
+    writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
+    text = (await reader.read()).decode().partition("\r\n\r\n")[2]
+    writer.close()
+    return {
+        sample.name + str(sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }

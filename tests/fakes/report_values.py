@@ -107,7 +107,8 @@ def _one(kind: object, bound: Bound | None) -> SearchStrategy[object]:
         return records(typing.cast("type", kind))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(list(kind))
-    return st.booleans() if kind is bool else st.integers(0, 2**40)
+    plain = {bool: st.booleans(), int: st.integers(0, 2**40), bytes: st.binary(max_size=40)}
+    return plain[typing.cast("type", kind)]
 
 
 def plain(kind: type) -> typing.Any:  # noqa: ANN401 - any record

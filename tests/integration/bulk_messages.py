@@ -2,18 +2,24 @@
 
 from dataclasses import dataclass
 
-_LET_IN = (("Hello", 1), ("Challenge", 1), ("Proof", 1))
-_MOVED = (("Hello", 3), ("JoinTransfer", 1), ("TransferJoined", 1), ("Stripe", 1), ("Stripe", 2))
+_LET_IN = (("TransferHello", 1), ("Challenge", 1), ("Proof", 1))
+_MOVED = (
+    ("TransferHello", 3),
+    ("JoinTransfer", 1),
+    ("TransferJoined", 1),
+    ("Stripe", 1),
+    ("Stripe", 2),
+)
 _ENDED = (("End", 1), ("End", 2), ("CopyStored", 1), ("HashMismatch", 1))
 # What a replica travels with, and what a restore on another node does, in their order. The second
-# (of a fetch the third) Hello is that of one more connection.
-PUT = (*_LET_IN, ("PutCopy", 1), ("SendStripes", 1), ("Hello", 2), *_MOVED[1:], *_ENDED)
+# (of a fetch the third) TransferHello is that of one more connection.
+PUT = (*_LET_IN, ("PutCopy", 1), ("SendStripes", 1), ("TransferHello", 2), *_MOVED[1:], *_ENDED)
 FETCH = (
     *(
         *_LET_IN,
         ("GetManifests", 1),
         ("ManifestReply", 1),
-        ("Hello", 2),
+        ("TransferHello", 2),
         ("Challenge", 2),
         ("Proof", 2),
     ),

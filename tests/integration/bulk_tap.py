@@ -15,7 +15,7 @@ _INDEX_BYTES = 4
 _PIECE_BYTES = 1 << 20
 _END = b"\xff" * _INDEX_BYTES
 # Before both ends have proven themselves, frames carry no code.
-_BARE = ("Hello", "Challenge", "Proof")
+_BARE = ("TransferHello", "Challenge", "Proof")
 # What is followed by stripes the same way: of a copy that is put, and of one that is fetched.
 _BEFORE_STRIPES = (("PutCopy", "JoinTransfer"), ("CopyOffer", "TransferJoined"))
 

@@ -7,7 +7,7 @@ from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, CopyRef
 from everstep_agent.vault.snapshots.file_tier import BadFileError, FileCopy
 from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_agent.vault.snapshots.manifest import layout_of
-from everstep_agent.vault.snapshots.restore_plan import StoredState
+from everstep_common.reports import StoredStep
 from everstep_common.trainer_messages import Entry
 
 
@@ -29,7 +29,7 @@ class Files:
         """Flip a bit of a file."""
         self._known[key][1][0] ^= 1
 
-    async def stored(self, step: StoredState) -> tuple[FileCopy, ...]:
+    async def stored(self, step: StoredStep) -> tuple[FileCopy, ...]:
         """See FileTier."""
         return tuple(
             FileCopy(facts.ref, layout_of(facts.entries))

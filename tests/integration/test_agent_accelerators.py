@@ -431,7 +431,7 @@ def test_a_node_without_such_devices_says_nothing_of_them(tmp_path: Path) -> Non
 
     _run(work)
     assert accelerators_by_vendor(node.view.accelerators.values()) == ()
-    assert node.view.inventory(Path("/proc")).accelerators == []
+    assert node.view.inventory(Path("/proc")).accelerators == ()
     assert list(accelerator_metrics(node.view)) == []
 
 

@@ -19,6 +19,7 @@ from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import stamp_clock
 from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import to_wire
 from everstep_proto.tls import TlsSettings
 from fakes.no_injections import NoInjections
 from fakes.one_loop import run
@@ -58,7 +59,11 @@ class _Agent:
         return CheckResult(True, "fine")
 
     def hello(self) -> fleet_pb2.Hello:
-        return fleet_pb2.Hello(node="node-1", outbox=self.outbox.name, jobs=self.jobs.jobs())
+        return fleet_pb2.Hello(
+            node="node-1",
+            outbox=self.outbox.name,
+            jobs=[to_wire(job, fleet_pb2.JobOnNode) for job in self.jobs.jobs()],
+        )
 
 
 @asynccontextmanager

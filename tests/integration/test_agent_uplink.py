@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import pytest
+
 from everstep_agent.backoff import Backoff
 from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
 from everstep_agent.persistence.agent_database import Remembered
@@ -14,6 +16,7 @@ from everstep_agent.persistence.disk_store import LostStore
 from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import stamp_clock
+from everstep_common.orders import JobOrder
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.tls import TlsSettings
 from fakes.no_injections import NoInjections
@@ -35,8 +38,8 @@ class Recorder:
     peers: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
-    def on_order(self, order: fleet_pb2.Order) -> None:
-        self.orders.append(order.order_id)
+    def on_order(self, order: JobOrder) -> None:
+        self.orders.append(order.id)
 
     def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
         self.directives.append(directive.job)
@@ -296,3 +299,19 @@ def test_a_controller_that_has_less_than_it_acknowledged_has_forgotten() -> None
             assert rig.done.forgotten == [False, True, False]
 
     run(scenario())
+
+
+def test_an_order_that_cannot_be_used_is_left_out_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rig = Rig(port=1)
+    stop = fleet_pb2.StopGeneration(job="a job", generation=1)
+    for order in (
+        fleet_pb2.Order(order_id="bad", term=1, stop_generation=stop),
+        fleet_pb2.Order(order_id="newer", term=1),
+    ):
+        rig.orders.on_message(fleet_pb2.ControllerMessage(order=order))
+    rig.orders.on_message(_order("good", 1))
+    assert rig.done.orders == ["good"]
+    assert "StopGeneration.job: --job 'a job': expected a name of" in caplog.text
+    assert "it has no body that this version of the agent knows" in caplog.text

@@ -9,7 +9,7 @@ from everstep_controller.journal.group_commit import GroupCommit
 from everstep_controller.journal.store import JournalStore, Mark
 from everstep_controller.runtime.clock import ControllerClock
 from everstep_controller.runtime.fold import Fold
-from everstep_controller.runtime.housekeeping import Retention, Upkeep
+from everstep_controller.runtime.housekeeping import Housekeeping, Retention
 from everstep_controller.runtime.runtime import Journaling, Runtime
 
 
@@ -24,7 +24,7 @@ class Kept:
         self.journal = GroupCommit(lambda: JournalStore(path), self.runtime)
         self.journal.start(history.last()[0])
         self.runtime.begin(Journaling(self.journal.append, self.journal.write), lambda _: None, 0)
-        self.upkeep = Upkeep(self.runtime, self.journal, Retention(7.0, 90.0))
+        self.upkeep = Housekeeping(self.runtime, self.journal, Retention(7.0, 90.0))
         self._history = history
 
     async def stop(self) -> JournalStore:

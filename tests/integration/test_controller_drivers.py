@@ -16,7 +16,7 @@ from everstep_controller.drivers.table import DriversConfig
 from everstep_controller.service import Controller, Options
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.agent_stream import agent_stream
-from fakes.controllers import config, controller_command, environment, start_controller
+from fakes.controllers import config, controller_command, environment, scrape, start_controller
 
 PROGRAM = Path(__file__).with_name("isolation_program.py")
 _PATIENCE_S = 40
@@ -121,6 +121,9 @@ def test_a_failing_driver_is_told_and_catches_up_when_it_works_again(tmp_path: P
             assert "slurmctld does not answer" in why.answer
             found = await admin.ListFindings(admin_pb2.ListFindingsRequest())
             assert "IsolationDriverFailed" in str(found)
+            series = await scrape(running)
+            assert series["everstep_driver_failures_total[('driver', 'command')]"] >= 3
+            assert series["everstep_driver_failures_total[('driver', 'built-in')]"] == 0
             site.broken.unlink()
             await until(lambda: "node-1" in site.holds())
             await until(lambda: record.failures == 0)

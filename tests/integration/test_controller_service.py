@@ -8,11 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
-from everstep_controller.service import Controller
 from fakes.agent_stream import agent_stream
-from fakes.controllers import controller, start_controller
+from fakes.controllers import controller, scrape, start_controller
 
 
 @pytest.fixture
@@ -48,19 +46,6 @@ def test_one_without_a_watchdog_is_not_asked_for_signs_of_life(folder: Path) -> 
         running = start_controller(folder, NOTIFY_SOCKET=str(folder / "notify"))
         assert running.terminate() == 0
         assert [manager.recv(4096) for _ in range(2)] == [b"READY=1", b"STOPPING=1"]
-
-
-async def scrape(running: Controller) -> dict[str, float]:
-    """Return every sample as Prometheus would name it."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", running.metrics_port)
-    writer.write(b"GET /metrics HTTP/1.0\r\n\r\n")
-    text = (await reader.read()).decode().partition("\r\n\r\n")[2]
-    writer.close()
-    return {
-        sample.name + str(sorted(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
 
 
 def test_the_metrics_tell_of_controller_nodes_and_findings(tmp_path: Path) -> None:

@@ -50,7 +50,8 @@ def test_a_node_that_passes_its_check_takes_the_ranks_of_a_job(tmp_path: Path) -
 
     order, running = asyncio.run(scenario())
     start = order.start_generation
-    assert (start.job, start.generation, start.world_size, start.restore) == ("train", 1, 1, False)
+    assert (start.job, start.generation, start.world_size) == ("train", 1, 1)
+    assert not start.HasField("restore_step")
     assert len(start.transfer_key) == 32
     assert order.term == running.runtime.state.term == 1
 
@@ -96,7 +97,7 @@ def test_a_job_goes_back_to_the_newest_step_that_its_vaults_hold(tmp_path: Path)
 
     directive, start = asyncio.run(scenario())
     assert (directive.recoverable_step, directive.generation) == (7, 1)
-    assert (start.generation, start.restore, start.restore_step) == (2, True, 7)
+    assert (start.generation, start.restore_step) == (2, 7)
     assert [(s.node, s.step, s.root_hash) for s in start.sources] == [("node-1", 7, b"hash")]
 
 

@@ -12,10 +12,16 @@ from pathlib import Path
 
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.jobs.state.settings import JobsSettings
+from everstep_common.orders import JobOrder
 from everstep_proto.generated import fleet_pb2
 from integration.trainer_job import EXAMPLE, STEPS, environment, read_losses, train
+from integration.vault_world import job_order
 
 KEY = secrets.token_bytes(32)
+
+
+def _order(**body: object) -> JobOrder:
+    return job_order(fleet_pb2.Order(order_id="o", reason="a test", **body))  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)
@@ -91,13 +97,12 @@ class Cluster:
                 world_size=len(self.nodes),
                 master_address="127.0.0.1",
                 master_port=self.nodes[0].port,
-                restore=step >= 0,
-                restore_step=max(step, 0),
+                restore_step=step if step >= 0 else None,
                 sources=self._sources(step),
                 transfer_key=KEY,
             )
             assert node.jobs
-            node.jobs.on_order(fleet_pb2.Order(reason="a test", start_generation=start))
+            node.jobs.on_order(_order(start_generation=start))
         self.recoverable = -1
         self._direct(first=True)
 
@@ -106,7 +111,7 @@ class Cluster:
         stop = fleet_pb2.StopGeneration(job="test", generation=self.generation)
         for node in self.nodes:
             assert node.jobs
-            node.jobs.on_order(fleet_pb2.Order(reason="a test", stop_generation=stop))
+            node.jobs.on_order(_order(stop_generation=stop))
         await until(lambda: all(node.settled >= self.generation for node in self.nodes))
         await until(lambda: all("generation_stopped" in node.records for node in self.nodes))
 
@@ -122,9 +127,7 @@ class Cluster:
 
     async def end(self) -> list[int]:
         """End the job; return the launchers' exit codes."""
-        order = fleet_pb2.Order(
-            reason="a test", end_job=fleet_pb2.EndJob(job="test", succeeded=True)
-        )
+        order = _order(end_job=fleet_pb2.EndJob(job="test", succeeded=True))
         for node in self.nodes:
             assert node.jobs
             node.jobs.on_order(order)

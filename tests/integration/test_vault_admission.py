@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,11 +14,13 @@ from everstep_common.trainer_messages import (
     TO_TRAINER,
     Begin,
     End,
+    Join,
     LauncherLeft,
     Refused,
     Reserve,
     Skip,
 )
+from everstep_common.version import TRAINER_PROTOCOL
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
     Client,
@@ -192,3 +196,34 @@ async def test_descriptors_that_nobody_knows_are_closed(tmp_path: Path) -> None:
     async with running(settings(tmp_path), world=world):
         assert inode not in _open_inodes()
     assert not kept.fds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NewerJoin(Join):
+    """The first message of a launcher of a later version, which says more."""
+
+    nice: int = 5
+
+
+_NewerJoin.__name__ = "Join"
+
+
+def _fields_of(join: Join) -> dict[str, Any]:
+    return {field.name: getattr(join, field.name) for field in fields(join)}
+
+
+@lived
+async def test_a_launcher_of_another_version_hears_that_and_not_of_its_fields(
+    tmp_path: Path,
+) -> None:
+    async with running(settings(tmp_path)) as node:
+        newer = _NewerJoin(**_fields_of(join_message()))
+        for protocol, heard in (
+            (TRAINER_PROTOCOL + 1, "install a matching everstep in the job's environment"),
+            (TRAINER_PROTOCOL, "unknown field 'nice'"),
+        ):
+            client = await Client.connect(node, TO_LAUNCHER)
+            answer = await client.ask(replace(newer, protocol=protocol))
+            client.close()
+            assert isinstance(answer, Refused)
+            assert heard in answer.reason

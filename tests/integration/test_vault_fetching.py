@@ -261,7 +261,7 @@ async def test_a_file_that_rotted_is_reported_and_shared_storage_is_used(tmp_pat
         files.add(stored_key, b"on disk")
         files.rot(CopyKey(1, 0, 3))
         ordered = plan(2, (source,), step=3)
-        ordered.stored.CopyFrom(fleet_pb2.StoredStep(generation=1, step=3))
+        ordered.stored.CopyFrom(fleet_pb2.StoredStep(generation=1, step=3, world_size=1))
         async with launcher(node) as control:
             node.order(start_generation=ordered)
             await control.hear()
@@ -281,7 +281,7 @@ async def test_a_job_begins_from_shared_storage_when_the_plan_names_nothing_else
         _vault(node).files = files = Files()
         files.add(CopyKey(1, 0, 3), b"from storage")
         ordered = plan(2, (), step=3)
-        ordered.stored.CopyFrom(fleet_pb2.StoredStep(generation=1, step=3))
+        ordered.stored.CopyFrom(fleet_pb2.StoredStep(generation=1, step=3, world_size=1))
         async with launcher(node) as control:
             node.order(start_generation=ordered)
             await control.hear()

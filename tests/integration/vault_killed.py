@@ -8,7 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from everstep_common.orders import JobOrder
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.orders import order_to_wire
 from integration.vault_clients import TIMEOUT_S
 from integration.vault_outlet import Outlet
 from integration.vault_world import Node, settings
@@ -32,8 +34,8 @@ class RemoteJobs:
         self._writer: asyncio.StreamWriter | None = None
         self._up = asyncio.Condition()
 
-    def on_order(self, order: fleet_pb2.Order) -> None:
-        self._say(b"O", order.SerializeToString())
+    def on_order(self, order: JobOrder) -> None:
+        self._say(b"O", order_to_wire(order, term=1).SerializeToString())
 
     def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
         self._say(b"D", directive.SerializeToString())

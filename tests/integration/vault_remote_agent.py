@@ -15,7 +15,7 @@ from pathlib import Path
 
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_proto.generated import fleet_pb2
-from integration.vault_world import settings
+from integration.vault_world import job_order, settings
 
 
 class _Told:
@@ -56,7 +56,7 @@ async def main(folder: Path, control: str, node: str) -> None:
             kind = await reader.readexactly(1)
             body = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
             if kind == b"O":
-                jobs.on_order(fleet_pb2.Order.FromString(body))
+                jobs.on_order(job_order(fleet_pb2.Order.FromString(body)))
             else:
                 jobs.on_directive(fleet_pb2.VaultDirective.FromString(body))
 

@@ -11,6 +11,7 @@ from typing import ParamSpec
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.jobs.state.settings import JobsSettings
+from everstep_common.orders import ClearInjection, Inject, JobOrder, RunCheck
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     TO_TRAINER,
@@ -20,6 +21,7 @@ from everstep_common.trainer_messages import (
     Start,
 )
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.orders import order_from_wire
 from integration.vault_clients import TIMEOUT_S, Client, attach_message, join_message
 from integration.vault_outlet import Kept, Outlet
 
@@ -70,7 +72,8 @@ class Node:
     settings: JobsSettings
 
     def order(self, **body: object) -> None:
-        self.jobs.on_order(fleet_pb2.Order(order_id="o", term=1, reason="test", **body))  # type: ignore[arg-type]
+        told = fleet_pb2.Order(order_id="o", term=1, reason="test", **body)  # type: ignore[arg-type]
+        self.jobs.on_order(job_order(told))
 
     def direct(
         self,
@@ -120,6 +123,13 @@ class Node:
         raise AssertionError(f"{of.name} has no copy of step {step}")
 
 
+def job_order(message: fleet_pb2.Order) -> JobOrder:
+    """Return the order about a job in a message of the controller."""
+    order = order_from_wire(message)
+    assert not isinstance(order, RunCheck | Inject | ClearInjection)
+    return order
+
+
 def plan(
     generation: int = 1,
     sources: tuple[fleet_pb2.ShardSource, ...] = (),
@@ -137,8 +147,7 @@ def plan(
         world_size=processes,
         master_address="127.0.0.1",
         master_port=1,
-        restore=step is not None,
-        restore_step=step or 0,
+        restore_step=step,
         sources=sources,
         transfer_key=KEY,
     )

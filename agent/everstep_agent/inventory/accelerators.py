@@ -1,10 +1,10 @@
-"""Accelerator inventory: devices of any vendor but NVIDIA, in the controller's message format."""
+"""Accelerator inventory: devices of any vendor but NVIDIA, as they are reported."""
 
 from collections import Counter
 from collections.abc import Iterable
 
 from everstep_agent.detectors.accelerators.reading import AcceleratorReading, AcceleratorsReading
-from everstep_proto.generated import fleet_pb2
+from everstep_common.reports import Accelerator
 
 # The devices by the tool that reads them; None for a tool that has not been asked yet.
 Readings = Iterable[AcceleratorsReading | None]
@@ -24,10 +24,10 @@ def accelerators_by_vendor(readings: Readings) -> tuple[tuple[str, int], ...] | 
     return tuple(sorted(counts.items()))
 
 
-def accelerators_to_wire(readings: Readings) -> list[fleet_pb2.Accelerator]:
+def accelerators_of(readings: Readings) -> list[Accelerator]:
     """Return the devices of all tools; one without a serial is named by its place."""
     return [
-        fleet_pb2.Accelerator(
+        Accelerator(
             uuid=device.serial or f"{device.vendor}-{device.id}",
             name=device.name,
             vendor=device.vendor,

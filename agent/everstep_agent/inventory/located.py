@@ -1,18 +1,19 @@
 """Device locations: links and accelerators with their NUMA node and the links nearest to them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from everstep_agent.detectors.links.reading import RDMA_KINDS, LinkReading
 from everstep_agent.inventory.topology import PciPlace, nearest
-from everstep_proto.generated import fleet_pb2
+from everstep_common.reports import Accelerator, Interface
 
 # "00000000:3B:00.0" of NVML and "0000:3b:00.0" of sysfs differ in the width of the domain.
 _ADDRESS_CHARACTERS = len("0000:3b:00.0")
 
 
-def interface(link: LinkReading) -> fleet_pb2.Interface:
+def interface(link: LinkReading) -> Interface:
     """Return a link as the controller wants to hear it."""
-    return fleet_pb2.Interface(
+    return Interface(
         name=link.name,
         kind=link.kind,
         up=bool(link.up),
@@ -25,20 +26,27 @@ def interface(link: LinkReading) -> fleet_pb2.Interface:
 
 
 def located(
-    accelerators: Sequence[fleet_pb2.Accelerator],
+    accelerators: Iterable[Accelerator],
     links: Sequence[LinkReading],
     places: Mapping[str, PciPlace],
-) -> Sequence[fleet_pb2.Accelerator]:
+) -> tuple[Accelerator, ...]:
     """Return the accelerators with their NUMA node and the links nearest to each."""
-    for accelerator in accelerators:
-        address = accelerator.pci_address.lower()[-_ADDRESS_CHARACTERS:]
-        place = places.get(address)
-        if place is not None and place.numa_node is not None:
-            accelerator.numa_node = place.numa_node
-        near = nearest(address, _cards(links), places)
-        accelerator.nearest_interfaces.extend(near.links)
-        accelerator.nearest_distance = near.distance
-    return accelerators
+    cards = _cards(links)
+    return tuple(_located(one, cards, places) for one in accelerators)
+
+
+def _located(
+    accelerator: Accelerator, cards: Mapping[str, str], places: Mapping[str, PciPlace]
+) -> Accelerator:
+    address = accelerator.pci_address.lower()[-_ADDRESS_CHARACTERS:]
+    place = places.get(address)
+    near = nearest(address, cards, places)
+    return replace(
+        accelerator,
+        numa_node=None if place is None else place.numa_node,
+        nearest_interfaces=tuple(near.links),
+        nearest_distance=near.distance,
+    )
 
 
 def _cards(links: Sequence[LinkReading]) -> dict[str, str]:

@@ -16,12 +16,12 @@ from everstep_agent.detectors.host.tasks import TasksReading
 from everstep_agent.detectors.host.usage import HostReading, KernelUsage
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.reading import LinkReading
-from everstep_agent.inventory.accelerators import accelerators_to_wire
+from everstep_agent.inventory.accelerators import accelerators_of
 from everstep_agent.inventory.gpu_notes import gpu_notes
 from everstep_agent.inventory.located import interface, located
 from everstep_agent.inventory.topology import PciPlace
 from everstep_agent.probes.own_cost import AgentCost
-from everstep_proto.generated import fleet_pb2
+from everstep_common.reports import Accelerator, Disk, Inventory
 
 
 @dataclass(slots=True)
@@ -51,21 +51,21 @@ class NodeView:
     # Why the kernel log cannot be read; empty when it can.
     kernel_log: str | None = None
 
-    def inventory(self, proc: Path) -> fleet_pb2.Inventory:
+    def inventory(self, proc: Path) -> Inventory:
         """Return the facts."""
-        return fleet_pb2.Inventory(
+        return Inventory(
             kernel=os.uname().release,
             cpu_model=cpu_model(proc),
             cpu_count=os.cpu_count() or 0,
             memory_bytes=self.host.memory_total_bytes if self.host else 0,
-            disks=[_disk(disk) for disk in self.disks or ()],
-            interfaces=[interface(link) for link in self.links or ()],
+            disks=tuple(_disk(disk) for disk in self.disks or ()),
+            interfaces=tuple(interface(link) for link in self.links or ()),
             accelerators=located(self._accelerators(), self.links or (), self.places),
-            notes=self._notes(),
+            notes=tuple(self._notes()),
         )
 
-    def _accelerators(self) -> list[fleet_pb2.Accelerator]:
-        others = accelerators_to_wire(self.accelerators.values())
+    def _accelerators(self) -> list[Accelerator]:
+        others = accelerators_of(self.accelerators.values())
         return [*_accelerators(self.gpus), *others]
 
     def _notes(self) -> Sequence[str]:
@@ -95,8 +95,8 @@ def cpu_model(proc: Path) -> str:
     return lines[0][2].strip() if lines else ""
 
 
-def _disk(disk: DiskReading) -> fleet_pb2.Disk:
-    return fleet_pb2.Disk(
+def _disk(disk: DiskReading) -> Disk:
+    return Disk(
         device=disk.device,
         mount=disk.mount,
         filesystem=disk.filesystem,
@@ -105,11 +105,11 @@ def _disk(disk: DiskReading) -> fleet_pb2.Disk:
     )
 
 
-def _accelerators(reading: GpusReading | None) -> list[fleet_pb2.Accelerator]:
+def _accelerators(reading: GpusReading | None) -> list[Accelerator]:
     if reading is None:
         return []
     return [
-        fleet_pb2.Accelerator(
+        Accelerator(
             uuid=gpu.uuid,
             name=gpu.name,
             vendor="nvidia",

@@ -23,7 +23,6 @@ from everstep_agent.jobs.sessions.admission import is_meant
 from everstep_agent.jobs.sessions.launcher import report_joining_again
 from everstep_agent.jobs.sessions.server import JobServer
 from everstep_agent.jobs.state.facts import JobFacts
-from everstep_agent.jobs.state.records import plan_from_wire
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_agent.jobs.state.store import RuntimeFolder, open_database
 from everstep_agent.vault.adoption import adopt_regions, recover_regions
@@ -33,7 +32,17 @@ from everstep_common import systemd
 from everstep_common import trainer_messages as messages
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Healthy, Judgement
-from everstep_common.reports import LauncherLeft
+from everstep_common.orders import (
+    EndJob,
+    ForgetJob,
+    HoldLauncher,
+    JobOrder,
+    KeepJob,
+    RefuseLauncher,
+    StartGeneration,
+    StopGeneration,
+)
+from everstep_common.reports import JobOnNode, LauncherLeft
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.reports import record_of
 
@@ -84,26 +93,26 @@ class NodeJobs:
 
     # --- what the controller says; only after ``ready`` ------------------------------------------
 
-    def on_order(self, order: fleet_pb2.Order) -> None:
+    def on_order(self, order: JobOrder) -> None:
         """Do what the controller orders; its term has been checked."""
-        body = order.WhichOneof("body")
-        if body == "start_generation":
-            plan = plan_from_wire(order.start_generation)
-            job = self.known_or_new(plan.job)
-            job.identify(plan.job_id)
-            job.start(plan, order.reason)
-        elif body == "stop_generation":
-            self._stop(order.stop_generation, order.reason)
-        elif body == "end_job":
-            self._end(order.end_job, order.reason)
-        elif body == "refuse_launcher":
-            self._refuse(order.refuse_launcher.job, order.reason)
-        elif body == "hold_launcher":
-            self._hold(order.hold_launcher, order.reason)
-        elif body == "forget_job":
-            self._ended.forget(order.forget_job.job)
-        elif body == "keep_job":
-            self._ended.keep(order.keep_job.job)
+        match order:
+            case StartGeneration():
+                job = self.known_or_new(order.job)
+                job.identify(order.job_id)
+                job.start(order, order.reason)
+            case StopGeneration():
+                stopper = self.known_or_new(order.job).stopper
+                stopper.order(order.generation, order.grace_ns / 1e9, order.reason)
+            case EndJob():
+                self._end(order)
+            case RefuseLauncher():
+                self._refuse(order.job, order.reason)
+            case HoldLauncher():
+                self._hold(order)
+            case ForgetJob():
+                self._ended.forget(order.job)
+            case KeepJob():
+                self._ended.keep(order.job)
 
     def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
         """Free and replicate as the controller says."""
@@ -135,7 +144,7 @@ class NodeJobs:
 
     # --- what the agent shows --------------------------------------------------------------------
 
-    def jobs(self) -> list[fleet_pb2.JobOnNode]:
+    def jobs(self) -> list[JobOnNode]:
         """Return what Hello tells of each job."""
         return [job.on_node() for job in self._jobs.values()]
 
@@ -227,17 +236,13 @@ class NodeJobs:
         known = self._jobs.get(job)
         return known.vault if known else None
 
-    def _end(self, end: fleet_pb2.EndJob, reason: str) -> None:
+    def _end(self, end: EndJob) -> None:
         job = self._jobs.get(end.job)
         if job is None or not is_meant(job.facts, end):
             return
-        job.end(end, reason)
+        job.end(end)
         self._ended.reap_later(job)
         self.forget_if_over(job)
-
-    def _stop(self, order: fleet_pb2.StopGeneration, reason: str) -> None:
-        job = self.known_or_new(order.job)
-        job.stopper.order(order.generation, order.grace_ns / 1e9, reason)
 
     async def _watch(self, job: NodeJob, *, told: bool) -> None:
         reason = await job.stopper.await_departure(self._settings.reconnect_grace_s)
@@ -250,10 +255,10 @@ class NodeJobs:
         if refused := self._jobs.get(job):
             refused.link.send(messages.Refused(reason))
 
-    def _hold(self, hold: fleet_pb2.HoldLauncher, reason: str) -> None:
+    def _hold(self, hold: HoldLauncher) -> None:
         if job := self._jobs.get(hold.job):
             job.identify(hold.job_id)
-            job.notify(reason)
+            job.notify(hold.reason)
 
 
 def judge_jobs(

@@ -18,7 +18,7 @@ from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, CopyRef
 from everstep_agent.vault.snapshots.file_tier import BadFileError, FileCopy
 from everstep_agent.vault.snapshots.manifest import check_in_parts
-from everstep_agent.vault.snapshots.restore_plan import StoredState
+from everstep_common.reports import StoredStep
 
 
 class StorageTier:
@@ -28,7 +28,7 @@ class StorageTier:
         self._target = target
         self._allocator = allocator
 
-    async def stored(self, step: StoredState) -> tuple[FileCopy, ...]:
+    async def stored(self, step: StoredStep) -> tuple[FileCopy, ...]:
         """See FileTier."""
         key = StepKey(step.generation, step.step)
         seen = await self._target.workers.ask(ListSteps(self._target.location, key), StepListing)
@@ -38,7 +38,7 @@ class StorageTier:
         # The manifest must still be the one that was reported. A file that is lost since then may
         # have an equal copy of its part of the state in another file.
         found = whole.get(key) or record_hash(encode_record(seen.manifest))
-        if step.manifest_hash and found != step.manifest_hash:
+        if step.manifest_hash and found.hex() != step.manifest_hash:
             raise BadFileError(f"the manifest of {key} is not the one that was written")
         return tuple(
             FileCopy(

@@ -1,33 +1,21 @@
 """Vault message conversion: from the controller's messages to the values of a vault. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import fields
 
 from everstep_agent.vault.snapshots.cadence import CadenceRule, StepHold
 from everstep_agent.vault.snapshots.copies import (
     Recoverable,
     ReplicaTarget,
 )
-from everstep_agent.vault.snapshots.restore_plan import PlannedSource, SpareRequest
+from everstep_agent.vault.snapshots.restore_plan import SpareRequest
+from everstep_common.orders import ShardSource
 from everstep_proto.generated import fleet_pb2
-
-# Fields of a source that are the same value on the wire.
-_SAME_OF_SOURCE = tuple(one.name for one in fields(PlannedSource))
+from everstep_proto.record_codec import from_wire
 
 
-def sources_from_wire(named: Iterable[fleet_pb2.ShardSource]) -> tuple[PlannedSource, ...]:
-    """Return copies that hold some of the state to restore."""
-    return tuple(
-        PlannedSource(**{name: getattr(one, name) for name in _SAME_OF_SOURCE}) for one in named
-    )
-
-
-def sources_to_wire(sources: Iterable[PlannedSource]) -> list[fleet_pb2.ShardSource]:
-    """Return copies that hold some of the state to restore, as the controller names them."""
-    return [
-        fleet_pb2.ShardSource(**{name: getattr(one, name) for name in _SAME_OF_SOURCE})
-        for one in sources
-    ]
+def sources_from_wire(named: Iterable[fleet_pb2.ShardSource]) -> tuple[ShardSource, ...]:
+    """Return copies that hold some of the state to restore. Raises WireError."""
+    return tuple(from_wire(ShardSource, one) for one in named)
 
 
 def spare_request_from_wire(wanted: fleet_pb2.SpareMemory) -> SpareRequest:

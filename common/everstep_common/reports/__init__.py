@@ -5,8 +5,17 @@ derived from these records (`everstep_common.codec`, `everstep_proto.reports`, t
 A fact that grows a field is two lines: one here, one in fleet.proto.
 """
 
+from everstep_common.reports.hello import (
+    Accelerator,
+    Disk,
+    Hello,
+    Interface,
+    Inventory,
+    JobOnNode,
+)
 from everstep_common.reports.jobs import (
     DataRange,
+    DataRanges,
     GenerationFinished,
     GenerationStopped,
     JobRequest,
@@ -31,14 +40,21 @@ from everstep_common.reports.nodes import (
 from everstep_common.reports.vault import Standbys
 
 __all__ = [
+    "Accelerator",
     "CheckFinished",
     "DataRange",
+    "DataRanges",
+    "Disk",
     "FindingCleared",
     "FindingRaised",
     "GenerationFinished",
     "GenerationStopped",
+    "Hello",
     "InjectionChanged",
     "InjectionState",
+    "Interface",
+    "Inventory",
+    "JobOnNode",
     "JobReport",
     "JobRequest",
     "LauncherJoined",

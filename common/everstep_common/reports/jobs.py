@@ -50,8 +50,8 @@ class StoredStep:
     generation: q.Generation
     step: q.Step
     world_size: Annotated[int, Integer(1, q.COUNT_MAX)]
-    # xxh3-128 of the manifest, which has the hash of every file.
-    manifest_hash: q.Hash
+    # xxh3-128 of the manifest, which has the hash of every file; "" in an order to write it.
+    manifest_hash: q.HashOrNone
     size_bytes: q.SizeBytes
     # Data that the job had left out by then, in order and apart.
     skipped: DataRanges = ()
@@ -113,6 +113,12 @@ class LauncherJoined(JobRequest):
     stored_generation: q.Generation = 0
     # Data that the running generation leaves out, for a controller that has forgotten it.
     skipped: DataRanges = ()
+
+    def problems(self) -> list[str]:
+        """Say what is wrong with the request, or with where the job is said to have got to."""
+        if self.latest is not None and not self.latest.manifest_hash:
+            return ["the latest step in storage without the hash of its manifest"]
+        return JobRequest.problems(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,5 +50,9 @@ Place = Annotated[str, Name(r"[^\0]{1,4096}", "a folder or s3://bucket/prefix", 
 Key = Annotated[str, Name(r"[^\0]{1,4096}", "an id of 1 to 4096 characters")]
 TokenHash = Annotated[str, Name(r"[0-9a-z]{1,64}", "the hash of a token")]
 Hash = Annotated[str, Digest(64)]
+# "" where there is none, or none yet.
+HashOrNone = Annotated[str, Digest(64, least_bytes=0)]
+NodeName = Annotated[str, Name(r"[^\0]{0,4096}", "the name of a node")]
+Address = Annotated[str, Name(r"[^\0]{0,4096}", "a host or host:port")]
 # Processes that a node holds in its kernel; more of them explain nothing more.
 Pids = Annotated[tuple[Pid, ...], Items(64)]

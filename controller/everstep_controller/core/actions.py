@@ -1,140 +1,47 @@
-"""Actions: what the core orders the shell to do; each has an id, so that none is done twice."""
+"""Actions: what the core orders the shell to do; each has an id, so that none is done twice.
+
+What a node is ordered to do is said in `everstep_common.orders`.
+"""
 
 from dataclasses import dataclass
 
-from everstep_common.reports import DataRange, StoredStep
+from everstep_common.orders import (
+    ClearInjection,
+    EndJob,
+    ForgetJob,
+    HoldLauncher,
+    Inject,
+    KeepJob,
+    Order,
+    RefuseLauncher,
+    RunCheck,
+    StartGeneration,
+    StopGeneration,
+)
+from everstep_common.reports import StoredStep
 from everstep_controller.core.model.isolation import WantedIsolation
 from everstep_controller.core.model.snapshots import BranchPoint, StepKey
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartGeneration:
-    """Order a node to start its ranks of a generation.
-
-    Where the state is that they restore is in the job's record: it is too much for every order.
-    """
-
-    id: str
-    node: str
-    reason: str
-    job: str
-    generation: int
-    node_rank: int
-    node_count: int
-    first_rank: int
-    processes: int
-    world_size: int
-    master_address: str
-    master_port: int
-    restore_step: int | None
-    stored: StoredStep | None = None
-    # Ranges of training data that the job skips.
-    skipped: tuple[DataRange, ...] = ()
-    # How often the node may restart the job on its own while the controller is away.
-    own_restarts: int = 0
-    # Id of the job; ``job`` is its name.
-    job_id: str = ""
-    # Warm standbys are not used: the script may have changed since they were made.
-    renew: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopGeneration:
-    """Order a node to stop the processes of a generation and of older ones."""
-
-    id: str
-    node: str
-    reason: str
-    job: str
-    generation: int
-    grace_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndJob:
-    """Order a node to end its launcher and to free (succeeded) or keep the job's memory."""
-
-    id: str
-    node: str
-    reason: str
-    job: str
-    succeeded: bool
-    # Only a launcher of the job with this id is meant; "": whichever is there.
-    job_id: str = ""
-    # The last step did not come to storage, so nodes keep the memory though the job succeeded.
-    unsaved: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetJob:
-    """Order a node to drop the memory that it keeps of a job that has ended."""
-
-    id: str
-    node: str
-    reason: str
-    job: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeepJob:
-    """Order a node to keep the memory of a job that has ended: the next one goes on from it."""
-
-    id: str
-    node: str
-    reason: str
-    job: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefuseLauncher:
-    """Tell a launcher that it cannot take part, and why."""
-
-    id: str
-    node: str
-    reason: str
-    job: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HoldLauncher:
-    """Tell a launcher that it waits, and for what."""
-
-    id: str
-    node: str
-    reason: str
-    job: str
-    # Id of the job in which it waits.
-    job_id: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunCheck:
-    """Order a node to check whether it may take ranks."""
-
-    id: str
-    node: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inject:
-    """Order a node to make a fault on purpose."""
-
-    id: str
-    node: str
-    reason: str
-    spec: str
-    duration_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClearInjection:
-    """Order a node to end a fault that was made on purpose."""
-
-    id: str
-    node: str
-    reason: str
-    injection: str
+__all__ = [
+    "Action",
+    "Announce",
+    "ApplyIsolation",
+    "ChooseRecoveryStep",
+    "ClearInjection",
+    "ConfirmSilence",
+    "EndJob",
+    "ForgetJob",
+    "HoldLauncher",
+    "Inject",
+    "KeepJob",
+    "Order",
+    "ReadIsolation",
+    "RefuseLauncher",
+    "RunCheck",
+    "SetTimer",
+    "StartGeneration",
+    "StopGeneration",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,18 +119,6 @@ class Announce:
     message: str
 
 
-Order = (
-    StartGeneration
-    | StopGeneration
-    | EndJob
-    | ForgetJob
-    | KeepJob
-    | RefuseLauncher
-    | HoldLauncher
-    | RunCheck
-    | Inject
-    | ClearInjection
-)
 Action = (
     Order
     | ConfirmSilence

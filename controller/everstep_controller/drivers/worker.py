@@ -65,6 +65,8 @@ class DriverWorker:
         self._is_reading = False
         self._wake = asyncio.Event()
         self._stuck: asyncio.Task[Any] | None = None
+        # Calls since the start that failed, as a whole or for some of their nodes.
+        self.failed_calls = 0
 
     def apply(self, wanted: Iterable[WantedIsolation]) -> None:
         """Have the next call apply this as well."""
@@ -93,6 +95,7 @@ class DriverWorker:
         self._read_due, self._is_reading = False, True
         answer = await self._call(self._driver.read())
         self._is_reading = False
+        self.failed_calls += isinstance(answer, _Failure)
         record = self._link.record(self._name)
         if record is None:
             return
@@ -108,6 +111,7 @@ class DriverWorker:
         wanted, self._wanted = tuple(self._wanted.values()), {}
         answer = await self._call(self._driver.apply(wanted))
         results = tuple(_result(one, answer) for one in wanted)
+        self.failed_calls += any(result.failure for result in results)
         await self._link.report(DriverReported(driver=self._name, results=results))
 
     async def _call(self, call: Coroutine[Any, Any, T]) -> T | _Failure:
@@ -146,6 +150,11 @@ class DriverWorkers:
     def names(self) -> tuple[str, ...]:
         """Return the names of the drivers, as the core is told them."""
         return tuple(self._workers)
+
+    @property
+    def failed_calls(self) -> dict[str, int]:
+        """Return how many calls of each driver failed since the start, in part or as a whole."""
+        return {name: worker.failed_calls for name, worker in self._workers.items()}
 
     def call(self, action: ApplyIsolation | ReadIsolation) -> None:
         """Have a driver do what the core wants, unless it is not configured any more."""

@@ -35,6 +35,8 @@ class Counts:
     events: int
     rejected: int
     journal_full: bool
+    # By the name of the driver.
+    driver_failures: Mapping[str, int]
     now_ns: int
 
 
@@ -72,6 +74,7 @@ class ControllerCollector(Collector):
             state, counts = self._state(), self._counts()
             return [
                 *_controller(state, counts),
+                *_drivers(counts),
                 *_nodes(state),
                 *_windows(state),
                 *job_metrics(state, counts.now_ns),
@@ -99,7 +102,11 @@ def _controller(state: State, counts: Counts) -> Iterator[Metric]:
     yield _gauge("halted", "1 while the controller acts on nothing.", bool(state.halted))
     yield _gauge("streams", "Open streams of agents.", counts.streams)
     yield _gauge("journal_full", "1 while the journal cannot be written.", counts.journal_full)
-    yield _gauge("paused", "Nodes and jobs with paused automation.", len(state.paused))
+    yield _gauge(
+        "automation_paused",
+        "Nodes and jobs for which automation is paused, and the fleet.",
+        len(state.paused),
+    )
     findings = len(state.findings) + len(state.rejected_records)
     yield _gauge("findings", "Open findings of the controller about itself.", findings)
     yield CounterMetricFamily(
@@ -112,6 +119,17 @@ def _controller(state: State, counts: Counts) -> Iterator[Metric]:
     )
 
 
+def _drivers(counts: Counts) -> Iterator[Metric]:
+    failures = CounterMetricFamily(
+        "everstep_driver_failures",
+        "Calls of an isolation driver since this start that failed, in part or as a whole.",
+        labels=["driver"],
+    )
+    for driver, count in counts.driver_failures.items():
+        failures.add_metric([driver], count)
+    yield failures
+
+
 def _nodes(state: State) -> Iterator[Metric]:
     fleet = GaugeMetricFamily("everstep_nodes", "Nodes by state.", labels=["state"])
     numbers = Counter(node.state for node in state.nodes.values())
@@ -121,8 +139,8 @@ def _nodes(state: State) -> Iterator[Metric]:
     states = GaugeMetricFamily(
         "everstep_node_state", "1 for the state that a node is in.", labels=["node", "state"]
     )
-    isolated = GaugeMetricFamily(
-        "everstep_node_isolated", "1 for each claim on a node.", labels=["node", "owner"]
+    claims = GaugeMetricFamily(
+        "everstep_node_claim", "1 for each claim on a node.", labels=["node", "owner"]
     )
     findings = GaugeMetricFamily(
         "everstep_node_findings", "Open findings of a node.", labels=["node"]
@@ -131,8 +149,8 @@ def _nodes(state: State) -> Iterator[Metric]:
         states.add_metric([node.name, node.state.value], 1)
         findings.add_metric([node.name], len(node.findings))
         for claim in node.claims:
-            isolated.add_metric([node.name, claim.owner], 1)
-    yield from (states, isolated, findings)
+            claims.add_metric([node.name, claim.owner], 1)
+    yield from (states, claims, findings)
 
 
 def _windows(state: State) -> Iterator[Metric]:
@@ -177,6 +195,9 @@ def job_metrics(state: State, now_ns: int) -> Iterator[Metric]:
         "Snapshots that were skipped because no slot was free, since the generation began.",
         labels=["job"],
     )
+    restarts = CounterMetricFamily(
+        "everstep_job_restarts", "Restarts since the job began.", labels=["job"]
+    )
     time_s = GaugeMetricFamily(
         "everstep_job_time_seconds", "Where a job's time went.", labels=["job", "category"]
     )
@@ -184,9 +205,10 @@ def job_metrics(state: State, now_ns: int) -> Iterator[Metric]:
         incidents.add_metric([job.name], len(job.recovery.incidents))
         failures.add_metric([job.name], failure_count(one.cause for one in job.recovery.incidents))
         skipped.add_metric([job.name], job.snapshots_skipped)
+        restarts.add_metric([job.name], job.recovery.restarts)
         for category, amount in job.ledger.totals(now_ns).items():
             time_s.add_metric([job.name, category], amount / 1e9)
-    yield from (incidents, failures, skipped, time_s)
+    yield from (incidents, failures, skipped, restarts, time_s)
 
 
 def standby_metrics(jobs: Iterable[tuple[str, Mapping[str, Standbys]]]) -> Iterator[Metric]:
@@ -218,7 +240,7 @@ def standby_metrics(jobs: Iterable[tuple[str, Mapping[str, Standbys]]]) -> Itera
 _JOB_GAUGES: tuple[tuple[str, str, Callable[[JobRecord], float]], ...] = (
     ("generation", "Generation of a job.", lambda job: job.generation.number),
     (
-        "step",
+        "completed_step",
         "Newest step that all ranks completed; -1 before the first.",
         lambda job: _or(job.lineage.completed_step),
     ),
@@ -227,8 +249,7 @@ _JOB_GAUGES: tuple[tuple[str, str, Callable[[JobRecord], float]], ...] = (
         "Newest step that is recoverable without any one node; -1 without one.",
         lambda job: _or(job.lineage.recoverable_step),
     ),
-    ("members", "Nodes that have ranks.", lambda job: len(job.generation.members)),
-    ("restarts", "Restarts since the job began.", lambda job: job.recovery.restarts),
+    ("nodes", "Nodes that have ranks.", lambda job: len(job.generation.members)),
 )
 
 

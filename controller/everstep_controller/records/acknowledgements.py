@@ -36,15 +36,11 @@ class OutboxAcks:
         self._in_flight += 1
         return self._mark()
 
-    def release(self, sequences: Iterable[int]) -> int:
-        """Drop records that say nothing new; return what may be acknowledged now."""
-        self._held.difference_update(sequences)
-        return self._settle(self.journaled)
-
     def done(self, mark: int) -> int:
         """Records up to ``mark`` are journaled; return what may be acknowledged now."""
         self._in_flight -= 1
-        return self._settle(mark)
+        self.journaled = max(self.journaled, mark)
+        return self.journaled
 
     def failed(self) -> None:
         """Some record could not be journaled: the agent has to send again from there on."""
@@ -54,9 +50,3 @@ class OutboxAcks:
 
     def _mark(self) -> int:
         return min(self._held) - 1 if self._held else self._accepted
-
-    def _settle(self, mark: int) -> int:
-        if self._in_flight == 0:
-            mark = max(mark, self._mark())
-        self.journaled = max(self.journaled, mark)
-        return self.journaled

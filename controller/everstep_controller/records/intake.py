@@ -60,8 +60,9 @@ class Intake:
         self._agents = agents
         self._acks = {outbox: OutboxAcks(sequence) for outbox, sequence in journaled.items()}
         self._rejections = Rejections()
-        # Records that were rejected; their sequences are journaled at the next tick.
-        self._rejected: list[Origin] = []
+        # Records of which no row of their own says that they were taken: rejected ones, and those
+        # that say nothing new. How far their outboxes were taken is journaled at the next tick.
+        self._rowless: list[Origin] = []
 
     def journaled(self, outbox: str) -> int:
         """Return how far an outbox is journaled."""
@@ -90,16 +91,16 @@ class Intake:
         Without an origin it was no record, and nobody waits for an acknowledgement.
         """
         if origin is not None:
-            self._rejected.append(origin)
+            self._rowless.append(origin)
         for event in self._rejections.add(rejection, now_ns):
             self._submit(event, ())
 
     def tick(self, now_ns: int) -> None:
-        """Journal the progress whose second is over, and what was rejected since the last tick."""
+        """Journal the progress whose second is over, and marks of the records that made no row."""
         self._write(self._progress.tick(now_ns))
         for event in self._rejections.tick(now_ns):
             self._submit(event, ())
-        self._pass_rejected()
+        self._journal_marks()
 
     def flush_node(self, node: str) -> None:
         """Journal what waits of a node."""
@@ -110,7 +111,7 @@ class Intake:
         self._write(self._progress.flush_all())
         for event in self._rejections.flush():
             self._submit(event, ())
-        self._pass_rejected()
+        self._journal_marks()
 
     # ---------------------------------------------------------------------------------------------
 
@@ -120,19 +121,15 @@ class Intake:
     def _write(self, rows: Sequence[ProgressRow]) -> None:
         for row in rows:
             if row.empty:
-                self._release(row.event.origins)
+                # What makes it nothing new may be in a row that is not journaled yet.
+                self._rowless += row.event.origins
             else:
                 self._submit(row.event, row.event.origins)
 
-    def _release(self, origins: Iterable[Origin]) -> None:
-        for (node, outbox), sequences in _by_outbox(origins).items():
-            mark = self._outbox(outbox).release(sequences)
-            self._agents.acknowledged(node, outbox, mark)
-
-    def _pass_rejected(self) -> None:
+    def _journal_marks(self) -> None:
         """Journal that records were taken of which no row of their own says so."""
-        rejected, self._rejected = self._rejected, []
-        if marks := self._marks(rejected):
+        rowless, self._rowless = self._rowless, []
+        if marks := self._marks(rowless):
             self._runtime.submit_marks(marks).add_done_callback(partial(self._settle, marks))
 
     def _submit(self, event: Event, origins: Iterable[Origin]) -> None:

@@ -60,7 +60,9 @@ class ShellTrouble:
     judge_failures: Mapping[str, str] = field(default_factory=dict)
 
 
-def own_findings(state: State, trouble: ShellTrouble, since: Since) -> Iterator[OpenFinding]:
+def open_controller_findings(
+    state: State, trouble: ShellTrouble, since: Since
+) -> Iterator[OpenFinding]:
     """Yield the controller's own open findings; those of the core are in its state."""
     yield from state.findings.values()
     yield from forecast.interruption_findings(state)

@@ -8,7 +8,7 @@ from typing import Protocol
 from everstep_controller.core.actions import Action
 from everstep_controller.core.events import Event
 from everstep_controller.core.model.state import State
-from everstep_controller.journal.codec import UnreadableError, decode_event, decode_state
+from everstep_controller.journal.codec import UnreadableError, decode_event, decode_state, kind_of
 from everstep_controller.journal.store import StoredEvent, StoredSnapshot
 
 logger = logging.getLogger(__name__)
@@ -79,20 +79,20 @@ class Fold:
         self._restore(None)
         for stored in list(self._history.events(self.seq)):
             if stored.seq not in self._rejected:
-                yield self._take_stored(stored)
+                yield self._handle_stored(stored)
 
-    def take(self, seq: int, event: Event, now_ns: int) -> TakenEvent:
+    def handle(self, seq: int, event: Event, now_ns: int) -> TakenEvent:
         """Hand a journaled event to the core. An event that makes it raise is left out for good."""
         try:
             actions = self.core.handle(event, now_ns)
         except Exception as error:  # A poisoned event must not stop the controller for ever.
-            logger.exception("event %d (%s) made the core raise", seq, type(event).__name__)
+            logger.exception("event %d (%s) made the core raise", seq, kind_of(event))
             return self._leave_out(seq, event, now_ns, f"{type(error).__name__}: {error}")
         self.seq = seq
         return TakenEvent(seq, now_ns, event, actions)
 
-    def _take_stored(self, stored: StoredEvent) -> TakenEvent:
-        return self.take(stored.seq, decode_event(stored.kind, stored.body), stored.now_ns)
+    def _handle_stored(self, stored: StoredEvent) -> TakenEvent:
+        return self.handle(stored.seq, decode_event(stored.kind, stored.body), stored.now_ns)
 
     def _leave_out(self, seq: int, event: Event, now_ns: int, error: str) -> TakenEvent:
         """Rebuild the state before the event: the core may have been half way through it."""

@@ -16,6 +16,8 @@ from everstep_controller.runtime.runtime import Runtime
 logger = logging.getLogger(__name__)
 
 _DAY_NS = 86_400_000_000_000
+_LEDGER_S = 600
+_RETENTION_S = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,16 @@ class Retention:
     announcements_days: float
 
 
-class Upkeep:
+@dataclass(frozen=True, slots=True)
+class Chores:
+    """The periodic work, each a coroutine function without arguments."""
+
+    snapshot: Callable[[], Awaitable[None]]
+    retention: Callable[[], Awaitable[None]]
+    roll_up_ledgers: Callable[[], Awaitable[None]]
+
+
+class Housekeeping:
     """Chores of the controller; a journal that cannot be written is reported elsewhere."""
 
     def __init__(self, runtime: Runtime, journal: GroupCommit, retention: Retention) -> None:
@@ -34,6 +45,10 @@ class Upkeep:
         self._journal = journal
         self._retention = retention
         self._snapshot_seq = 0
+
+    def chores(self) -> Chores:
+        """Return the chores for a scheduler."""
+        return Chores(self.snapshot, self.retention, self.roll_up_ledgers)
 
     async def snapshot(self) -> None:
         """Write the state down, unless nothing happened since the last time."""
@@ -95,19 +110,6 @@ class Upkeep:
             logger.error("%s: %s", chore, error)
             return False
         return True
-
-
-_LEDGER_S = 600
-_RETENTION_S = 3600
-
-
-@dataclass(frozen=True, slots=True)
-class Chores:
-    """The periodic work, each a coroutine function without arguments."""
-
-    snapshot: Callable[[], Awaitable[None]]
-    retention: Callable[[], Awaitable[None]]
-    roll_up_ledgers: Callable[[], Awaitable[None]]
 
 
 def make_scheduler(chores: Chores, snapshot_interval_s: float) -> AsyncIOScheduler:

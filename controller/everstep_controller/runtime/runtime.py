@@ -56,7 +56,7 @@ class Runtime:
         self._act: Callable[[Sequence[Action]], None] = lambda _: None
         self._journal: Journaling | None = None
         self._listeners: list[Listener] = []
-        self._tell: list[Callable[[Announcement], None]] = []
+        self._announcement_listeners: list[Callable[[Announcement], None]] = []
         self._postponed: list[Event] = []
         self._next_announcement = 1
         self._full = False
@@ -81,9 +81,9 @@ class Runtime:
         """Have ``listener`` called after every event, before its sender is answered."""
         self._listeners.append(listener)
 
-    def on_announcement(self, tell: Callable[[Announcement], None]) -> None:
-        """Have ``tell`` called with every new line of the event list."""
-        self._tell.append(tell)
+    def on_announcement(self, listener: Callable[[Announcement], None]) -> None:
+        """Have ``listener`` called with every new line of the event list."""
+        self._announcement_listeners.append(listener)
 
     def begin(
         self,
@@ -119,7 +119,7 @@ class Runtime:
         """
         self._append(event, (), None, again=again)
 
-    def tell(self, subject: str, reason: str, message: str) -> None:
+    def announce(self, subject: str, reason: str, message: str) -> None:
         """Add a line of the shell's own to the event list."""
         logger.warning("%s %s: %s", subject, reason, message)
         line = self._line(
@@ -146,7 +146,7 @@ class Runtime:
         """See JournalUser."""
         for entry in entries:
             if isinstance(entry, _Pending):
-                self._take(entry)
+                self._handle(entry)
             elif isinstance(entry, _PendingMarks) and not entry.future.done():
                 entry.future.set_result(None)
 
@@ -154,7 +154,7 @@ class Runtime:
         """See JournalUser."""
         if not self._full:
             self._full = True
-            self.tell(CONTROLLER, "JournalFull", f"{error}; new work is refused")
+            self.announce(CONTROLLER, "JournalFull", f"{error}; new work is refused")
         logger.error("%s; %d events refused", error, len(entries))
         for entry in entries:
             self._refuse(entry, error)
@@ -162,7 +162,7 @@ class Runtime:
     def journal_writable(self) -> None:
         """See JournalUser."""
         self._full = False
-        self.tell(CONTROLLER, "JournalWritable", "the journal can be written again")
+        self.announce(CONTROLLER, "JournalWritable", "the journal can be written again")
         postponed, self._postponed = self._postponed, []
         for event in postponed:
             self.post(event)
@@ -196,8 +196,8 @@ class Runtime:
         if future is not None and not future.done():
             future.set_exception(error)
 
-    def _take(self, entry: _Pending) -> None:
-        turn = self._fold.take(entry.seq, entry.event, entry.now_ns)
+    def _handle(self, entry: _Pending) -> None:
+        turn = self._fold.handle(entry.seq, entry.event, entry.now_ns)
         self.events_taken += 1
         self._record(turn)
         if turn.rejected:
@@ -237,8 +237,8 @@ class Runtime:
 
     def _publish(self, lines: Sequence[Announcement]) -> None:
         for line in lines:
-            for tell in self._tell:
-                tell(line)
+            for listener in self._announcement_listeners:
+                listener(line)
 
     def _report_rejection(self, turn: TakenEvent) -> None:
         """Tell the core what it could not take; a rejection of that itself is only logged."""

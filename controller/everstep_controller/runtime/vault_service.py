@@ -38,7 +38,7 @@ class _Known:
     told: set[str] = field(default_factory=set)
 
 
-class Lessons:
+class ImportLessons:
     """Imports of all jobs' ranks; each spare is told once, and again when they change."""
 
     def __init__(self, send: Callable[[str, str, Lesson], bool]) -> None:
@@ -52,7 +52,7 @@ class Lessons:
         if lesson is not None and (known is None or known.lesson != lesson):
             self._known[job] = _Known(lesson)
 
-    def tell(self, job: str, spares: Collection[str]) -> None:
+    def send_to_spares(self, job: str, spares: Collection[str]) -> None:
         """Have these nodes know it."""
         known = self._known.get(job)
         if known is None:
@@ -94,7 +94,7 @@ class VaultPort(Protocol):
         """Journal an event and hand it to the core."""
         ...
 
-    def tell(self, subject: str, reason: str, message: str) -> None:
+    def announce(self, subject: str, reason: str, message: str) -> None:
         """Tell people."""
         ...
 
@@ -127,7 +127,7 @@ class VaultService:
     def __init__(self, state: Callable[[], State], port: VaultPort) -> None:
         self._state = state
         self._port = port
-        self._lessons = Lessons(port.teach)
+        self._lessons = ImportLessons(port.teach)
         self._jobs: dict[str, _Job] = {}
 
     def held(self, job: str, node: str) -> Mapping[bytes, Copy]:
@@ -156,7 +156,7 @@ class VaultService:
                 known.snapshots.holdings.clear(node, record.generation.number if record else 0)
             self._follow(job)
 
-    def look_at(self, node: str) -> None:
+    def refresh_spares_of(self, node: str) -> None:
         """A node fell silent, or is heard again: a spare may have something to fetch."""
         for job, known in self._jobs.items():
             if node in known.snapshots.generation.members:
@@ -283,12 +283,12 @@ class VaultService:
         decision = snapshots.decide(record, state, self._port.now_ns())
         for news in known.news.since(decision, snapshots, record):
             if isinstance(news, Message):
-                self._port.tell(job, news.reason, news.sentence)
+                self._port.announce(job, news.reason, news.sentence)
             else:
                 self._port.post(news)
         self._direct(known)
         if record.state in ACTIVE:
-            self._lessons.tell(job, spares_of(record))
+            self._lessons.send_to_spares(job, spares_of(record))
         self._tell_recoverable(known)
 
     def _direct(self, known: _Job) -> None:

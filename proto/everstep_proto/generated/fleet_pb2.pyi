@@ -2090,7 +2090,6 @@ class StartGeneration(_message.Message):
     WORLD_SIZE_FIELD_NUMBER: _builtins.int
     MASTER_ADDRESS_FIELD_NUMBER: _builtins.int
     MASTER_PORT_FIELD_NUMBER: _builtins.int
-    RESTORE_FIELD_NUMBER: _builtins.int
     RESTORE_STEP_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
     TRANSFER_KEY_FIELD_NUMBER: _builtins.int
@@ -2117,10 +2116,8 @@ class StartGeneration(_message.Message):
     """Where rank 0 listens."""
     master_port: _builtins.int
     """Port that rank 0 listens on."""
-    restore: _builtins.bool
-    """There is a state to restore."""
     restore_step: _builtins.int
-    """Continue after this step; meaningful when restore is set."""
+    """Continue after this step; absent when there is no state to restore."""
     transfer_key: _builtins.bytes
     """Key for bulk transfers of this job between agents, never shown to the job."""
     own_restarts: _builtins.int
@@ -2155,8 +2152,7 @@ class StartGeneration(_message.Message):
         world_size: _builtins.int = ...,
         master_address: _builtins.str = ...,
         master_port: _builtins.int = ...,
-        restore: _builtins.bool = ...,
-        restore_step: _builtins.int = ...,
+        restore_step: _builtins.int | None = ...,
         sources: _abc.Iterable[Global___ShardSource] | None = ...,
         transfer_key: _builtins.bytes = ...,
         stored: Global___StoredStep | None = ...,
@@ -2165,11 +2161,13 @@ class StartGeneration(_message.Message):
         job_id: _builtins.str = ...,
         renew: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stored", b"stored"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_restore_step", b"_restore_step", "restore_step", b"restore_step", "stored", b"stored"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "generation", b"generation", "job", b"job", "job_id", b"job_id", "master_address", b"master_address", "master_port", b"master_port", "node_count", b"node_count", "node_rank", b"node_rank", "own_restarts", b"own_restarts", "processes", b"processes", "renew", b"renew", "restore", b"restore", "restore_step", b"restore_step", "skipped", b"skipped", "sources", b"sources", "stored", b"stored", "transfer_key", b"transfer_key", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_restore_step", b"_restore_step", "first_rank", b"first_rank", "generation", b"generation", "job", b"job", "job_id", b"job_id", "master_address", b"master_address", "master_port", b"master_port", "node_count", b"node_count", "node_rank", b"node_rank", "own_restarts", b"own_restarts", "processes", b"processes", "renew", b"renew", "restore_step", b"restore_step", "skipped", b"skipped", "sources", b"sources", "stored", b"stored", "transfer_key", b"transfer_key", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__restore_step: _TypeAlias = _typing.Literal["restore_step"]  # noqa: Y015
+    _WhichOneofArgType__restore_step: _TypeAlias = _typing.Literal["_restore_step", b"_restore_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__restore_step) -> _WhichOneofReturnType__restore_step | None: ...
 
 Global___StartGeneration: _TypeAlias = StartGeneration  # noqa: Y015
 

@@ -12,7 +12,7 @@ from everstep_agent.detectors.accelerators.reading import (
     AcceleratorsReading,
 )
 from everstep_agent.detectors.counters import Counters
-from everstep_agent.inventory.accelerators import accelerators_to_wire
+from everstep_agent.inventory.accelerators import accelerators_of
 from everstep_common.clock import Stamp
 from everstep_common.judging.findings import Mode, Severity
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
@@ -184,7 +184,7 @@ def test_wrong_limits_are_told_together() -> None:
 
 def test_the_controller_hears_of_them_by_serial_or_by_place() -> None:
     reading = _answer(replace(_NPU, serial="0102", memory_bytes=1 << 36), _OTHER)
-    wire = accelerators_to_wire([reading])
+    wire = accelerators_of([reading])
     assert [(one.uuid, one.vendor, one.pci_address) for one in wire] == [
         ("0102", "ascend", "0000:c1:00.0"),
         ("ascend-0000:c2:00.0", "ascend", "0000:c2:00.0"),

@@ -23,6 +23,9 @@ from everstep_agent.probes.infiniband import InfinibandProbe, rate
 from everstep_agent.probes.network import NetworkProbe
 from everstep_agent.probes.sysfs_file import Descriptors, SysfsFile
 from everstep_agent.probes.topology import read_places
+from everstep_common.reports import Interface
+from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import from_wire, to_wire
 from fakes.sysfs import FakeNode
 from unit.agent.link_time import Timeline
 
@@ -73,8 +76,8 @@ class Whole:
         places = read_places(str(self.node.root))
         nearest(self.node.gpu_pci(0), {link.name: link.pci for link in links}, places)
         for link in links:
-            # What is read must be fit for the wire.
-            interface(link).SerializeToString()
+            # What is read must be fit for the wire, and within the bounds of the other side.
+            from_wire(Interface, to_wire(interface(link), fleet_pb2.Interface))
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from everstep_agent.detectors.links.reading import LinkReading
 from everstep_agent.inventory.located import located
 from everstep_agent.inventory.topology import Nearest, PciPlace, beside_the_rails, distance, nearest
 from everstep_agent.probes.topology import read_places
-from everstep_proto.generated import fleet_pb2
+from everstep_common.reports import Accelerator
 from fakes.sysfs import FakeNode
 
 # A root complex, a root port, a switch of two levels, and what hangs on them.
@@ -57,7 +57,14 @@ def test_the_inventory_says_what_is_near_to_an_accelerator(tmp_path: Path) -> No
     port = LinkReading(name="mlx5_5/1", kind="infiniband", up=True, pci=node.hca_pci(5))
     eth = LinkReading(name="eth0", kind="ethernet", up=True, pci=node.hca_pci(4))
     # As NVML writes addresses.
-    gpu = fleet_pb2.Accelerator(pci_address=f"0000{node.gpu_pci(4).upper()}")
+    gpu = Accelerator(
+        uuid="GPU-1",
+        name="H100",
+        vendor="nvidia",
+        pci_address=f"0000{node.gpu_pci(4).upper()}",
+        memory_bytes=1,
+        driver="1",
+    )
     (found,) = located([gpu], [port, eth], places)
     assert found.numa_node == 1
     # Ethernet counts only where there is no RDMA.

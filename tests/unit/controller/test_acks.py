@@ -20,15 +20,6 @@ def test_nothing_is_acknowledged_past_a_record_that_waits() -> None:
     assert acks.done(3) == 3
 
 
-def test_records_that_say_nothing_new_are_acknowledged_when_all_before_them_are() -> None:
-    acks = OutboxAcks()
-    acks.accept(1)
-    acks.accept(2)
-    mark = acks.submit([1])
-    assert acks.release([2]) == 0
-    assert acks.done(mark) == 2
-
-
 def test_after_a_failure_the_agent_sends_again_what_is_not_journaled() -> None:
     acks = OutboxAcks()
     acks.accept(1)

@@ -125,6 +125,7 @@ def test_whatever_a_driver_raises_or_refuses_is_a_result(how: str, sentence: str
     bench.run(10, (0, wanted("n0")))
     (report,) = bench.reports
     assert [one.failure for one in report.results] == [sentence]
+    assert bench.worker.failed_calls == 1
 
 
 def test_a_node_that_an_answer_leaves_out_has_failed() -> None:
@@ -150,12 +151,14 @@ def test_a_reading_that_was_asked_for_is_reported_though_it_shows_nothing_new() 
     bench.worker.read()
     bench.run(10)
     assert bench.reports == [DriverReported(driver="slow", read=True)]
+    assert bench.worker.failed_calls == 0
 
 
 def test_a_reading_that_fails_is_reported() -> None:
     bench = Bench(SlowDriver(how="raises"))
     bench.run(70)
     assert bench.reports == [DriverReported(driver="slow", failure="the scheduler said no")]
+    assert bench.worker.failed_calls == 1
 
 
 def test_words_of_others_are_cut_to_a_sentence_that_steers_no_terminal() -> None:

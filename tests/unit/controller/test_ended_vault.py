@@ -65,7 +65,7 @@ class World:
     def post(self, event: object) -> None:
         del event
 
-    def tell(self, subject: str, reason: str, message: str) -> None:
+    def announce(self, subject: str, reason: str, message: str) -> None:
         del subject, reason, message
 
     def later(self, delay_s: float, callback: object) -> None:

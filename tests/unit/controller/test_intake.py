@@ -106,8 +106,31 @@ def test_a_step_that_not_all_have_made_is_acknowledged_and_not_journaled() -> No
         assert taking.is_new(origin(4))
         taking.take_event(origin(4), check(4))
         assert [kind_of(event) for event, _ in desk.submitted] == [CheckFinished]
+        taking.tick(1)
         await desk.journal()
         assert desk.acknowledgements[-1] == 4
+
+    asyncio.run(scenario())
+
+
+def test_a_record_that_says_nothing_new_is_acknowledged_once_that_is_in_the_journal() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        progress = ProgressRows(lambda _: Reporters(1, ("a",), running=True))
+        taking = Intake(desk, progress, desk, {})
+        assert taking.is_new(origin(1))
+        taking.take_steps(ReportedSteps("job", 1, 0, (5,), (0,), 0, origin(1)), 0)
+        taking.tick(ROW_NS)
+        assert [kind_of(event) for event, _ in desk.submitted] == [JobProgressed]
+        late = Origin("b", "other", 1)
+        assert taking.is_new(late)
+        taking.take_steps(ReportedSteps("job", 1, 0, (6,), (0,), 0, late), ROW_NS)
+        taking.tick(2 * ROW_NS)
+        # A crash now loses the row: "b" has to tell of the step again, so it must still have it.
+        assert desk.acknowledgements == []
+        assert [marks for marks, _ in desk.marked] == [(Mark("b", "other", 1),)]
+        await desk.journal()
+        assert desk.acknowledgements == [1, 1]
 
     asyncio.run(scenario())
 

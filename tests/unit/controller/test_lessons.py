@@ -8,7 +8,7 @@ from everstep_controller.api.fleet.vault_reports import changed, vault_report
 from everstep_controller.core.model.job import JobRecord, JobState, Launcher
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.vault.messages import VaultReport
-from everstep_controller.runtime.vault_service import Lessons
+from everstep_controller.runtime.vault_service import ImportLessons
 from everstep_proto.generated import fleet_pb2
 from unit.controller.test_vault_service import World
 
@@ -24,7 +24,7 @@ class Nodes:
     told: list[tuple[str, str, Lesson]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.lessons = Lessons(self._send)
+        self.lessons = ImportLessons(self._send)
 
     def _send(self, node: str, job: str, lesson: Lesson) -> bool:
         if node not in self.away:
@@ -38,32 +38,32 @@ class Nodes:
 
 def test_each_spare_is_told_once_and_again_when_there_is_another() -> None:
     nodes = Nodes()
-    nodes.lessons.tell("j", ["c"])
+    nodes.lessons.send_to_spares("j", ["c"])
     nodes.lessons.heard("j", _LESSON)
-    nodes.lessons.tell("j", ["c", "d"])
+    nodes.lessons.send_to_spares("j", ["c", "d"])
     assert nodes.news() == [("c", "j", _LESSON), ("d", "j", _LESSON)]
     nodes.lessons.heard("j", _LESSON)
     nodes.lessons.heard("j", None)
-    nodes.lessons.tell("j", ["c", "d"])
+    nodes.lessons.send_to_spares("j", ["c", "d"])
     assert nodes.news() == []
     nodes.lessons.heard("j", _OTHER)
-    nodes.lessons.tell("j", ["c"])
+    nodes.lessons.send_to_spares("j", ["c"])
     assert nodes.news() == [("c", "j", _OTHER)]
 
 
 def test_who_was_away_or_comes_back_is_told() -> None:
     nodes = Nodes(away={"c"})
     nodes.lessons.heard("j", _LESSON)
-    nodes.lessons.tell("j", ["c", "d"])
+    nodes.lessons.send_to_spares("j", ["c", "d"])
     nodes.away.clear()
     nodes.news()
-    nodes.lessons.tell("j", ["c", "d"])
+    nodes.lessons.send_to_spares("j", ["c", "d"])
     assert nodes.news() == [("c", "j", _LESSON)]
     nodes.lessons.connected("d")
-    nodes.lessons.tell("j", ["c", "d"])
+    nodes.lessons.send_to_spares("j", ["c", "d"])
     assert nodes.news() == [("d", "j", _LESSON)]
-    nodes.lessons.tell("j", ["d"])
-    nodes.lessons.tell("j", ["c", "d"])
+    nodes.lessons.send_to_spares("j", ["d"])
+    nodes.lessons.send_to_spares("j", ["c", "d"])
     assert nodes.news() == [("c", "j", _LESSON)]
 
 
@@ -71,7 +71,7 @@ def test_a_job_that_is_over_teaches_nobody() -> None:
     nodes = Nodes()
     nodes.lessons.heard("j", _LESSON)
     nodes.lessons.forget("j")
-    nodes.lessons.tell("j", ["c"])
+    nodes.lessons.send_to_spares("j", ["c"])
     assert nodes.news() == []
 
 

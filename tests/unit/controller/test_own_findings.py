@@ -3,7 +3,7 @@ from everstep_controller.core.core import Core
 from everstep_controller.core.events import AutomationPaused, EventRejected, RecoveryBegun
 from everstep_controller.core.model.state import State
 from everstep_controller.journal.group_commit import JournalFull
-from everstep_controller.runtime.controller_findings import ShellTrouble, own_findings
+from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
 
 BEGAN = {
     ("controller", "JournalFull"): 1,
@@ -21,7 +21,7 @@ def since(subject: str, reason: str) -> int:
 
 def told(state: State, full: JournalFull | None = None) -> dict[str, int]:
     """Return condition, from when; all are of the controller and say how they are cleared."""
-    found = list(own_findings(state, ShellTrouble(full), since))
+    found = list(open_controller_findings(state, ShellTrouble(full), since))
     assert all(held.finding.component.startswith("controller/") for held in found)
     assert all(held.finding.rule for held in found)
     return {held.finding.condition: held.since_ns for held in found}
@@ -59,7 +59,7 @@ def test_a_poisoned_event_is_one_beside_the_pause_of_its_node() -> None:
 
 def test_a_judge_that_fails_is_one() -> None:
     trouble = ShellTrouble(judge_failures={"ClockSkewJudge": "ValueError(7)"})
-    (held,) = own_findings(State(), trouble, since)
+    (held,) = open_controller_findings(State(), trouble, since)
     assert (held.finding.condition, held.since_ns) == ("JudgeFailed", 6)
     assert held.finding.component == "controller/judge/ClockSkewJudge"
     assert "ValueError(7)" in held.finding.evidence
@@ -68,7 +68,7 @@ def test_a_judge_that_fails_is_one() -> None:
 def test_how_bad_it_is_and_the_way_out_are_said() -> None:
     paused = {"fleet": "ann: upgrade", "n": "ann: fans"}
     state = State(halted="this journal is old", paused=paused)
-    told = own_findings(state, ShellTrouble(JournalFull("no space")), lambda *_: 1)
+    told = open_controller_findings(state, ShellTrouble(JournalFull("no space")), lambda *_: 1)
     found = {(one.finding.condition, one.finding.rule): one for one in told}
     severities = {condition: one.finding.severity for (condition, _), one in found.items()}
     assert severities == {
@@ -83,5 +83,5 @@ def test_how_bad_it_is_and_the_way_out_are_said() -> None:
 def test_a_recovery_is_less_bad_than_a_halt() -> None:
     core = Core()
     core.handle(RecoveryBegun("ann"), 7)
-    (found,) = own_findings(core.state, ShellTrouble(), since)
+    (found,) = open_controller_findings(core.state, ShellTrouble(), since)
     assert found.finding.severity is Severity.DEGRADED

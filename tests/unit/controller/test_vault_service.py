@@ -66,7 +66,7 @@ class World:
     def post(self, event: Event) -> None:
         self.events.append(event)
 
-    def tell(self, subject: str, reason: str, message: str) -> None:
+    def announce(self, subject: str, reason: str, message: str) -> None:
         self.told.append((reason, message))
 
     def now_ns(self) -> int:

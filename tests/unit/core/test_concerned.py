@@ -6,12 +6,11 @@ from typing import NoReturn
 import pytest
 
 from everstep_common import reports
-from everstep_common.reports import Phase
+from everstep_common.reports import JobOnNode, Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.jobs import membership
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.node import JobOnNode
 from everstep_controller.core.model.state import jobs_of_node
 from everstep_controller.core.reconcile import reconcile
 from everstep_controller.core.recovery import blame

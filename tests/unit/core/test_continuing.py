@@ -6,12 +6,13 @@ from typing import TypeVar
 import pytest
 
 from everstep_common import reports
-from everstep_common.reports import StoredStep
+from everstep_common.orders import ShardSource
+from everstep_common.reports import JobOnNode, StoredStep
 from everstep_controller.core import actions, events
 from everstep_controller.core.jobs.identity import ago
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.node import JobOnNode, Origin
-from everstep_controller.core.model.snapshots import BranchPoint, ShardSource
+from everstep_controller.core.model.node import Origin
+from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.recovery_step import Question, choose_step
 from everstep_controller.journal.codec import decode_state, encode

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from everstep_common import reports
 from everstep_common.judging.findings import Finding, Mode, Severity
-from everstep_common.reports import Phase
+from everstep_common.reports import JobOnNode, Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.node import JobOnNode, NodeState, Origin
+from everstep_controller.core.model.node import NodeState, Origin
 from everstep_controller.core.model.settings import Settings
 
 S = 1_000_000_000

@@ -3,10 +3,10 @@
 import copy
 
 from everstep_common import reports
+from everstep_common.reports import JobOnNode
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.node import JobOnNode
 from unit.core.test_job_endings import LongStory
 
 _Journal = list[tuple[events.Event, int]]

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from everstep_common import reports
+from everstep_common.orders import ShardSource
 from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import Origin
-from everstep_controller.core.model.snapshots import BranchPoint, ShardSource
+from everstep_controller.core.model.snapshots import BranchPoint
 from unit.core.test_decisions import Story
 
 STORAGE = Storage("/ckpt", every_steps=10)

@@ -4,9 +4,9 @@ import pytest
 
 from everstep_common import reports
 from everstep_common.job_ids import number_of_job
+from everstep_common.reports import JobOnNode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.node import JobOnNode
 from unit.core.test_continuing import NextStory
 
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from everstep_common.orders import ShardSource
 from everstep_controller.api.fleet import to_agent
 from everstep_controller.core.model.job import JobState, Launcher
 from everstep_controller.core.model.node import Claim, NodeRecord, NodeState
-from everstep_controller.core.model.snapshots import ShardSource
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.spares import Prefetch, SpareMemory, suspects
 from unit.controller.test_vault_service import World
@@ -28,7 +28,7 @@ def _world() -> World:
 def _silent(world: World, name: str, *, connected: bool = False) -> None:
     node = world.state.nodes[name]
     node.connected, node.silent_to = connected, ["d"]
-    world.service.look_at(name)
+    world.service.refresh_spares_of(name)
     world.settle()
 
 
@@ -72,7 +72,7 @@ def test_it_is_left_off_when_the_member_is_heard_again() -> None:
     _silent(world, "b")
     node = world.state.nodes["b"]
     node.connected, node.silent_to = True, []
-    world.service.look_at("b")
+    world.service.refresh_spares_of("b")
     world.settle()
     told = world.directives["c"]
     assert told.spare is not None

@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from everstep_common.orders import ShardSource
 from everstep_controller.core.model.job import JobRecord
-from everstep_controller.core.model.snapshots import BranchPoint, ShardSource
+from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.recovery_step import group_sources
 from unit.core.vault_story import job
 

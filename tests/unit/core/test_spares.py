@@ -1,3 +1,4 @@
+from everstep_common.orders import ShardSource
 from everstep_controller.api.fleet.to_agent import directive
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import KeeperChosen
@@ -10,7 +11,7 @@ from everstep_controller.core.model.job import (
     Lineage,
 )
 from everstep_controller.core.model.node import NodeRecord, NodeState
-from everstep_controller.core.model.snapshots import BranchPoint, ShardSource
+from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.directives import JobSnapshots
@@ -143,7 +144,7 @@ def test_a_job_on_one_node_has_its_replicas_kept_by_a_spare() -> None:
     world = _of_one_node("b", "c")
     assert world.directives["a"].replica_target == "b"
     assert world.directives["b"].spare is None
-    assert KeeperChosen("train", "b") in world.events
+    assert KeeperChosen("train-1", "b") in world.events
 
 
 def test_the_spare_hears_from_what_the_generation_began_and_members_from_their_plan() -> None:

@@ -13,9 +13,8 @@ from everstep_agent.jobs.state.autonomous_restart_policy import (
     newest_whole_step,
     plan_restart,
 )
-from everstep_agent.jobs.state.plan import Plan
-from everstep_agent.vault.snapshots.restore_plan import StoredState
-from everstep_common.reports import RankExited
+from everstep_agent.jobs.state.plan import NO_PLAN
+from everstep_common.reports import RankExited, StoredStep
 
 KILLED = RankExited(
     generation=4,
@@ -33,7 +32,16 @@ BOOM = replace(
 )
 
 
-_PLAN = Plan(job="demo", generation=4, node_count=1, processes=2, world_size=2, own_restarts=2)
+_PLAN = replace(
+    NO_PLAN,
+    job="demo",
+    generation=4,
+    node_count=1,
+    processes=2,
+    world_size=2,
+    own_restarts=2,
+)
+_STORED = StoredStep(1, 2, world_size=2, manifest_hash="89", size_bytes=8)
 
 
 def _decided(*failures: RankExited, restorable: bool = True, spoiled: int = 0) -> RestartDecision:
@@ -126,17 +134,17 @@ def test_the_newest_step_that_all_ranks_have_in_memory_is_taken() -> None:
 
 
 def test_the_next_plan_restores_what_is_here_under_the_next_number() -> None:
-    plan = replace(_PLAN, stored=StoredState(generation=1, step=2), master_port=1)
+    plan = replace(_PLAN, stored=_STORED, master_port=1)
     own = plan_restart(plan, [_copy(4, 0, 6), _copy(4, 1, 6)], "n0", 29500)
     assert (own.generation, own.own_restarts, own.master_port) == (5, 1, 29500)
-    assert (own.restore, own.restore_step, own.stored) == (True, 6, None)
+    assert (own.restore_step, own.stored) == (6, None)
     assert [(one.node, one.rank, one.step) for one in own.sources] == [("n0", 0, 6), ("n0", 1, 6)]
     assert own.restored_generation == 4
 
 
 def test_without_a_step_of_its_own_the_next_plan_restores_what_the_last_one_did() -> None:
-    stored = StoredState(generation=2, step=3)
-    own = plan_restart(replace(_PLAN, restore=True, restore_step=3, stored=stored), [], "n0", 0)
+    stored = replace(_STORED, generation=2, step=3)
+    own = plan_restart(replace(_PLAN, restore_step=3, stored=stored), [], "n0", 0)
     assert (own.generation, own.restore_step, own.stored) == (5, 3, stored)
     assert own.restored_generation == 2
     assert plan_restart(_PLAN, [], "n0", 0).restored_generation == 0

@@ -17,7 +17,8 @@ from everstep_agent.jobs.state.facts import (
 from everstep_agent.jobs.state.lifecycle import JobState
 from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.jobs.state.store import JobStore, open_database
-from everstep_agent.vault.snapshots.restore_plan import PlannedSource, StoredState
+from everstep_common.orders import ShardSource
+from everstep_common.reports import StoredStep
 from everstep_common.trainer_messages import Attach, DataRange, Join
 from everstep_common.version import TRAINER_PROTOCOL
 
@@ -40,6 +41,9 @@ _ATTACH = Attach(
 
 # Every field has a value of its own, so that none can be lost.
 _PLAN = Plan(
+    id="demo/g4/start/node-0",
+    node="",
+    reason="test",
     job="demo",
     generation=4,
     job_id="demo-21",
@@ -50,26 +54,25 @@ _PLAN = Plan(
     world_size=7,
     master_address="node-0",
     master_port=29500,
-    restore=True,
     restore_step=9,
     sources=(
-        PlannedSource(
+        ShardSource(
             node="node-1",
             generation=3,
             rank=6,
             step=9,
-            root_hash=b"root",
+            root_hash="0123",
             size_bytes=4096,
-            layout=b"layout",
+            layout="4567",
             bulk_address="node-1:7436",
             on_disk=True,
         ),
     ),
-    stored=StoredState(
+    stored=StoredStep(
         generation=3,
         step=9,
         world_size=8,
-        manifest_hash=b"manifest",
+        manifest_hash="89ab",
         size_bytes=8192,
         skipped=(DataRange(1, 2),),
     ),
@@ -81,7 +84,7 @@ _PLAN = Plan(
 _FACTS = JobFacts(
     "demo",
     state=JobState.RUNNING,
-    plan=Plan(job="demo", generation=4, first_rank=2, processes=2),
+    plan=replace(_PLAN, first_rank=2, processes=2),
     place=LauncherPlace(uid=7, token_sha256=token_hash("secret")),
     owner=SnapshotOwner(uid=7),
     stops=StopMarks(3, 3),
@@ -165,5 +168,5 @@ def test_an_agent_that_cannot_write_goes_on() -> None:
     store = JobStore(database)
     (pages,) = database.execute("PRAGMA page_count").fetchone()
     database.execute(f"PRAGMA max_page_count = {pages}")
-    store.save(replace(_FACTS, plan=Plan(generation=4, transfer_key=bytes(1 << 20))))
+    store.save(replace(_FACTS, plan=replace(_PLAN, transfer_key=bytes(1 << 20))))
     assert store.load() == []

@@ -8,9 +8,9 @@ from everstep_agent.ipc.peer import Peer
 from everstep_agent.ipc.processes import ProcessIdentity
 from everstep_agent.jobs.sessions.admission import comes_back, is_meant, late_refusal
 from everstep_agent.jobs.state.facts import JobFacts, LauncherPlace
+from everstep_common.orders import EndJob
 from everstep_common.trainer_messages import Join
 from everstep_common.version import TRAINER_PROTOCOL
-from everstep_proto.generated import fleet_pb2
 
 JOIN = Join(
     protocol=TRAINER_PROTOCOL,
@@ -49,6 +49,7 @@ def test_a_launcher_comes_back_by_its_id_or_as_the_same_process() -> None:
 
 
 def test_the_end_of_a_job_is_not_that_of_the_next_one() -> None:
-    assert is_meant(FACTS, fleet_pb2.EndJob(job="demo"))
-    assert is_meant(FACTS, fleet_pb2.EndJob(job="demo", job_id="demo-20"))
-    assert not is_meant(FACTS, fleet_pb2.EndJob(job="demo", job_id="demo-19"))
+    end = EndJob(id="demo/end/n0", node="n0", reason="test", job="demo", succeeded=True)
+    assert is_meant(FACTS, end)
+    assert is_meant(FACTS, replace(end, job_id="demo-20"))
+    assert not is_meant(FACTS, replace(end, job_id="demo-19"))

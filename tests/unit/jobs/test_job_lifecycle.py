@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -20,7 +21,7 @@ from everstep_agent.jobs.state.lifecycle import (
     JobState,
     step,
 )
-from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.plan import NO_PLAN
 from everstep_agent.jobs.state.store import JobStore, open_database
 from everstep_common.reports import Phase
 
@@ -65,7 +66,7 @@ def store() -> Iterator[JobStore]:
 
 def _record(store: JobStore, generation: int = 4) -> JobRecord:
     record = JobRecord(JobFacts("demo"), store)
-    record.begin(Plan(job="demo", generation=generation), Autonomy(planned=generation))
+    record.begin(replace(NO_PLAN, job="demo", generation=generation), Autonomy(planned=generation))
     return record
 
 
@@ -82,7 +83,7 @@ def test_nothing_is_left_over_from_the_generation_before(store: JobStore) -> Non
     record.reach_phase(Phase.ATTACHED)
     record.abandon_processes((7,), ())
     record.end(Ending(succeeded=True, reason="done"), 4)
-    record.begin(Plan(job="demo", generation=5), Autonomy(planned=5))
+    record.begin(replace(NO_PLAN, job="demo", generation=5), Autonomy(planned=5))
     again = _record(store, 5)
     assert record.facts.processes == again.facts.processes
     assert record.facts.ending == again.facts.ending
@@ -110,7 +111,7 @@ def test_a_generation_whose_stop_is_still_to_come_keeps_the_job_stopping(store: 
 def test_a_plan_whose_stop_came_before_it_is_stopped_at_once(store: JobStore) -> None:
     record = JobRecord(JobFacts("demo"), store)
     record.order_stop(5)
-    effects = record.begin(Plan(job="demo", generation=4), Autonomy(planned=4))
+    effects = record.begin(replace(NO_PLAN, job="demo", generation=4), Autonomy(planned=4))
     assert effects == (Effect.BEGIN_GENERATION, Effect.STOP_PROCESSES)
     assert (record.facts.state, record.facts.stop_due) == (JobState.STOPPING, 5)
 
@@ -150,7 +151,7 @@ def test_the_next_job_of_a_name_counts_from_the_start_and_frees_what_is_left(
     record.expect_next_job(2)
     record.forget_previous()
     assert record.facts.idle
-    effects = record.begin(Plan(job="demo", generation=1), Autonomy(planned=1))
+    effects = record.begin(replace(NO_PLAN, job="demo", generation=1), Autonomy(planned=1))
     assert effects == (Effect.FREE_OLD_SNAPSHOTS, Effect.BEGIN_GENERATION)
 
 
@@ -166,7 +167,7 @@ _CALLS = st.lists(
 def _do(record: JobRecord, call: str, generation: int) -> None:
     facts = record.facts
     if call == "begin" and generation > max(facts.plan.generation, facts.stops.completed):
-        record.begin(Plan(job="demo", generation=generation), Autonomy())
+        record.begin(replace(NO_PLAN, job="demo", generation=generation), Autonomy())
     elif call == "order" and generation > facts.stops.completed:
         record.order_stop(generation)
     elif call == "restart":

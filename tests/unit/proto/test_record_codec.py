@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from everstep_common import frames
 from everstep_common.bounds import Integer, Items, Text
+from everstep_common.orders import Order
 from everstep_common.reports import (
     DataRange,
     FindingRaised,
@@ -26,6 +27,7 @@ from everstep_common.reports import (
     StepsCompleted,
 )
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.orders import order_from_wire, order_to_wire
 from everstep_proto.record_codec import WireError, from_wire, hints_of, shape_of, to_wire
 from everstep_proto.reports import record_of, report_of
 from fakes.report_values import plain, plain_one, records, samples_at_bounds
@@ -69,6 +71,17 @@ def test_a_report_survives_protobuf_frame_and_journal(kind: type, data: st.DataO
     body = frames.encode(report)[frames.HEADER_BYTES :]
     assert frames.decode(body, {kind.__name__: kind}) == report
     assert msgspec.json.decode(msgspec.json.encode(report), type=kind) == report
+
+
+@pytest.mark.parametrize("kind", typing.get_args(Order), ids=lambda kind: kind.__name__)
+@given(data=st.data())
+@_FEW
+def test_an_order_survives_protobuf_and_journal(kind: type, data: st.DataObject) -> None:
+    order: Any = data.draw(records(kind))
+    wire = fleet_pb2.Order.FromString(order_to_wire(order, term=3).SerializeToString())
+    assert (wire.term, wire.order_id) == (3, order.id)
+    assert order_from_wire(wire, order.node) == order
+    assert msgspec.json.decode(msgspec.json.encode(order), type=kind) == order
 
 
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.__name__)

@@ -1,4 +1,4 @@
-"""Each report and its message in fleet.proto are the same fact, field by field."""
+"""Each report or order and its message in fleet.proto are the same fact, field by field."""
 
 import typing
 from dataclasses import fields, is_dataclass
@@ -11,12 +11,16 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from everstep_common.bounds import Digest, Integer, Items
-from everstep_common.reports import JobReport, Report, Standbys
+from everstep_common.orders import NodeOrder, Order
+from everstep_common.reports import Hello, JobReport, Report, Standbys
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import hints_of, shape_of
 from everstep_proto.reports import BODIES
 
 _KINDS: tuple[type, ...] = typing.get_args(Report)
+_ORDERS: tuple[type, ...] = typing.get_args(Order)
+# Fields that stand beside the message of a record, for all of its family.
+_BESIDE = {kind: {field.name for field in fields(NodeOrder)} for kind in _ORDERS}
 _INTEGERS = {
     FieldDescriptor.TYPE_INT32: (-(2**31), 2**31 - 1),
     FieldDescriptor.TYPE_UINT32: (0, 2**32 - 1),
@@ -30,18 +34,24 @@ _OTHERS = {
 }
 
 
+def _hints(kind: type) -> dict[str, object]:
+    """Return the hints of the fields that are in a record's message."""
+    beside = _BESIDE.get(kind, set())
+    return {name: hint for name, hint in hints_of(kind).items() if name not in beside}
+
+
 def _pairs() -> dict[type, type[Message]]:
     """Return each record, nested ones among them, with its message."""
     found: dict[type, type[Message]] = {}
     waiting: list[tuple[Any, type[Message]]] = [
-        (kind, getattr(fleet_pb2, kind.__name__)) for kind in (*_KINDS, Standbys)
+        (kind, getattr(fleet_pb2, kind.__name__)) for kind in (*_KINDS, *_ORDERS, Hello, Standbys)
     ]
     while waiting:
         kind, message = waiting.pop()
         if kind in found:
             continue
         found[kind] = message
-        for name, hint in hints_of(kind).items():
+        for name, hint in _hints(kind).items():
             inner: Any = shape_of(hint).kind
             nested: Any = message.DESCRIPTOR.fields_by_name[name].message_type
             if is_dataclass(inner) and nested is not None:
@@ -53,7 +63,7 @@ _PAIRS = _pairs()
 _FIELDS = [
     pytest.param(kind, message, name, id=f"{kind.__name__}.{name}")
     for kind, message in _PAIRS.items()
-    for name in hints_of(kind)
+    for name in _hints(kind)
 ]
 
 
@@ -63,12 +73,19 @@ def test_each_body_of_a_record_is_a_report_and_each_report_a_body() -> None:
     assert set(BODIES.values()) == set(_KINDS)
 
 
+def test_each_body_of_an_order_is_an_order_and_each_order_a_body() -> None:
+    bodies = fleet_pb2.Order.DESCRIPTOR.oneofs_by_name["body"].fields
+    assert {field.message_type.name for field in bodies if field.message_type} == {
+        kind.__name__ for kind in _ORDERS
+    }
+
+
 @pytest.mark.parametrize(("kind", "message"), _PAIRS.items(), ids=lambda one: one.__name__)
 def test_a_record_has_the_name_and_the_fields_of_its_message(
     kind: type, message: type[Message]
 ) -> None:
     assert kind.__name__ == message.DESCRIPTOR.name
-    assert {field.name for field in fields(kind)} == set(message.DESCRIPTOR.fields_by_name)
+    assert set(_hints(kind)) == set(message.DESCRIPTOR.fields_by_name)
 
 
 @pytest.mark.parametrize(("kind", "message", "name"), _FIELDS)

@@ -4,16 +4,23 @@ from itertools import count
 
 from everstep_agent.vault.slot_preallocation import slot_sizes_of_plan
 from everstep_agent.vault.snapshots.holdings import RankMemory
-from everstep_agent.vault.snapshots.restore_plan import PlannedSource, RestorePlan
+from everstep_agent.vault.snapshots.restore_plan import RestorePlan
 from everstep_agent.vault.snapshots.slots import SlotTable
+from everstep_common.orders import ShardSource
 
 _GIB = 1024**3
 
 
 def _plan() -> RestorePlan:
     sources = tuple(
-        PlannedSource(
-            node="b", generation=2, rank=rank, step=1, root_hash=b"", size_bytes=_GIB, layout=b""
+        ShardSource(
+            node="b",
+            bulk_address="",
+            generation=2,
+            rank=rank,
+            step=1,
+            root_hash="00",
+            size_bytes=_GIB,
         )
         for rank in (0, 1, 1, 5)
     )

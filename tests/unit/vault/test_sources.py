@@ -14,8 +14,8 @@ from everstep_agent.vault.restore.sources import (
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, CopyRef, LayoutCache
 from everstep_agent.vault.snapshots.file_tier import FileCopy
 from everstep_agent.vault.snapshots.manifest import Layout, layout_of
-from everstep_agent.vault.snapshots.restore_plan import PlannedSource
 from everstep_common.long_frames import finish
+from everstep_common.orders import ShardSource
 from everstep_common.trainer_messages import Entry
 
 
@@ -23,16 +23,15 @@ def _wanted(rank: int, size: int = 10, root: bytes = b"r") -> CopyRef:
     return CopyRef(CopyKey(1, rank, 5), size, root)
 
 
-def _named(rank: int, node: str, *, on_disk: bool = False) -> PlannedSource:
-    return PlannedSource(
+def _named(rank: int, node: str, *, on_disk: bool = False) -> ShardSource:
+    return ShardSource(
         node=node,
         bulk_address=f"{node}:1",
         generation=1,
         rank=rank,
         step=5,
-        root_hash=b"r",
+        root_hash=b"r".hex(),
         size_bytes=10,
-        layout=b"",
         on_disk=on_disk,
     )
 

@@ -126,7 +126,7 @@ class AutonomousRestart:
         following = plan_restart(
             plan, copies, self._context.vault_context.node, facts.place.free_port
         )
-        after = f"after step {following.restore_step}" if following.restore else "from the start"
+        after = f"after step {following.restore_step}" if following.restores else "from the start"
         reason = f"generation {following.generation} (in place) {after}: {decision.sentence}"
         # Recorded before anything else of the new generation: the controller learns of it first.
         times_ns = facts.autonomy.decided_boot_ns, self._context.boot_ns()
@@ -140,7 +140,7 @@ class AutonomousRestart:
         if newest_whole_step(self._held_copies(), plan):
             return True
         had = recoverable.generation == plan.generation and recoverable.step is not None
-        return not had and (plan.restore or self._record.facts.storage.storage is None)
+        return not had and (plan.restores or self._record.facts.storage.storage is None)
 
     def _held_copies(self) -> list[HeldCopy]:
         return [

@@ -18,13 +18,13 @@ from everstep_agent.jobs.state.autonomous_restart_policy import Autonomy
 from everstep_agent.jobs.state.facts import Ending, JobFacts
 from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.jobs.state.lifecycle import Effect
-from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.plan import Plan, restore_plan_of
 from everstep_agent.jobs.state.records import start_messages
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.replicator import Replicator
 from everstep_agent.vault.restore.restorer import Restorer
 from everstep_agent.vault.snapshots.copies import InitialCopies, initial_copies
-from everstep_agent.vault.snapshots.restore_plan import PlannedSource
+from everstep_agent.vault.snapshots.restore_plan import copy_named_by
 from everstep_agent.vault.wire import (
     cadence_from_wire,
     hold_from_wire,
@@ -33,6 +33,8 @@ from everstep_agent.vault.wire import (
     target_from_wire,
 )
 from everstep_common import trainer_messages as messages
+from everstep_common.orders import EndJob, ShardSource
+from everstep_common.reports import JobOnNode
 from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
@@ -85,8 +87,8 @@ class NodeJob:
         if facts.directive:
             self._direct(fleet_pb2.VaultDirective.FromString(facts.directive))
 
-    def _initial_copies(self, sources: Iterable[PlannedSource]) -> InitialCopies:
-        holders = ((one.copy.key, one.node) for one in sources)
+    def _initial_copies(self, sources: Iterable[ShardSource]) -> InitialCopies:
+        holders = ((copy_named_by(one).key, one.node) for one in sources)
         return initial_copies(holders, self.context.vault_context.node)
 
     def _expect(self, plan: Plan) -> None:
@@ -112,7 +114,7 @@ class NodeJob:
     def _begin(self, plan: Plan, reason: str, autonomy: Autonomy) -> None:
         continues = self.facts.continues
         effects = self.record.begin(plan, autonomy)
-        if Effect.FREE_OLD_SNAPSHOTS in effects and not plan.restore:
+        if Effect.FREE_OLD_SNAPSHOTS in effects and not plan.restores:
             self.vault.close()
         if Effect.BEGIN_GENERATION not in effects:
             return
@@ -122,16 +124,16 @@ class NodeJob:
         self._expect(plan)
         self.vault.begin_generation(plan.generation, self._initial_copies(plan.sources))
         self.spare.end()
-        self.restorer.prefetch(plan.restore_plan)
+        self.restorer.prefetch(restore_plan_of(plan))
         logger.info("job %s: generation %d: %s", facts.job, plan.generation, reason)
         for message in start_messages(plan, reason, self.link.request):
             self.link.send(message)
         if Effect.STOP_PROCESSES in effects:
             self._stop_processes(facts.stop_due, "its stop was ordered before it came")
 
-    def end(self, order: fleet_pb2.EndJob, reason: str) -> None:
+    def end(self, order: EndJob) -> None:
         """The job is over here: free its memory, or keep it for a while when it failed."""
-        ending = Ending(succeeded=order.succeeded, unsaved=order.unsaved, reason=reason)
+        ending = Ending(succeeded=order.succeeded, unsaved=order.unsaved, reason=order.reason)
         effects = self.record.end(ending, self.vault.fence)
         self.vault.stopped = self.facts.stops.completed
         if Effect.CONCLUDE in effects:
@@ -228,10 +230,10 @@ class NodeJob:
         """Report all copies now."""
         self.reporter.report()
 
-    def on_node(self) -> fleet_pb2.JobOnNode:
+    def on_node(self) -> JobOnNode:
         """Return what Hello tells: how far the job is here, and whether its launcher is."""
         facts, here = self.facts, self.link.connected
-        return fleet_pb2.JobOnNode(
+        return JobOnNode(
             job=facts.job,
             generation=max(self.vault.fence, facts.stops.completed),
             launcher=here,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from everstep_agent.jobs.job.context import Outlet
 from everstep_agent.jobs.job.progress import ProgressCombiner
-from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.plan import NO_PLAN, Plan
 from everstep_common.reports import StepsCompleted
 from everstep_common.trainer_messages import Progress
 from everstep_proto.reports import record_of
@@ -21,7 +21,7 @@ class ProgressFlow:
         self._outlet = outlet
         self._on_first_step = on_first_step
         self._timer: asyncio.TimerHandle | None = None
-        self._expect(Plan())
+        self._expect(NO_PLAN)
 
     def begin(self, plan: Plan) -> None:
         """Another generation begins; what is complete of the one before is sent."""

@@ -9,14 +9,14 @@ from everstep_agent.jobs.state.facts import NOBODY, JobFacts, token_hash
 from everstep_agent.vault.memory.allocator import Requester
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_common.job_ids import number_of_job
+from everstep_common.orders import EndJob
 from everstep_common.trainer_messages import Attach, Join
 from everstep_common.version import TRAINER_PROTOCOL
-from everstep_proto.generated import fleet_pb2
 
 
 def join_refusal(facts: JobFacts | None, request: Join, uid: int) -> str | None:
     """Return why a launcher may not join, or None; without facts the job is not known here."""
-    problem = _protocol_problem(request.protocol, request.version)
+    problem = protocol_problem(request.protocol, request.version)
     if problem:
         return problem
     if not request.token:
@@ -51,7 +51,7 @@ def goes_on(facts: JobFacts, request: Join, uid: int) -> bool:
 
 def attach_refusal(facts: JobFacts | None, request: Attach, uid: int) -> str | None:
     """Return why a process may not attach, or None."""
-    problem = _protocol_problem(request.protocol, request.version)
+    problem = protocol_problem(request.protocol, request.version)
     if problem:
         return problem
     if facts is None or facts.ended or not facts.place.token_sha256:
@@ -80,11 +80,12 @@ def _plan_refusal(facts: JobFacts, request: Attach) -> str | None:
     return None
 
 
-def _protocol_problem(protocol: int, version: str) -> str | None:
+def protocol_problem(protocol: object, version: object) -> str | None:
+    """Return why a process of another version cannot be served; None for one of this version."""
     if protocol == TRAINER_PROTOCOL:
         return None
     return (
-        f"everstep {version:.40} speaks protocol {protocol}, this agent "
+        f"everstep {version!s:.40} speaks protocol {protocol!s:.20}, this agent "
         f"{TRAINER_PROTOCOL}; install a matching everstep in the job's environment"
     )
 
@@ -144,6 +145,6 @@ def comes_back(facts: JobFacts, request: Join, peer: Peer) -> bool:
     return same or (before is not None and before.pid == peer.pid)
 
 
-def is_meant(facts: JobFacts, end: fleet_pb2.EndJob) -> bool:
+def is_meant(facts: JobFacts, end: EndJob) -> bool:
     """Return whether an end is that of the job that is here, not of one of its name before."""
     return not end.job_id or end.job_id == facts.job_id

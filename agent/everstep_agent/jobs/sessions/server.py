@@ -19,12 +19,14 @@ from everstep_agent.jobs.sessions.admission import (
     join_refusal,
     late_refusal,
     memory_refusal,
+    protocol_problem,
 )
 from everstep_agent.jobs.sessions.launcher import LauncherSession, admit_launcher
 from everstep_agent.jobs.sessions.trainer import TrainerSession
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError, MessageError
 from everstep_common.reports import LauncherLeft
+from everstep_common.version import TRAINER_PROTOCOL
 from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
@@ -179,7 +181,10 @@ async def _first_message(connection: Connection) -> object:
         try:
             return await connection.receive((messages.Join, messages.Attach), SMALL_BYTES_MAX)
         except MessageError as error:
-            await connection.send(messages.Refused(str(error)))
+            # Fields that another version has would be called unknown ones, which explains nothing.
+            protocol = error.fields.get("protocol", TRAINER_PROTOCOL)
+            other = protocol_problem(protocol, error.fields.get("version"))
+            await connection.send(messages.Refused(other or str(error)))
             raise
 
 

@@ -12,7 +12,7 @@ from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.processes import identify
 from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.sessions.slots import SlotSession
-from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.plan import Plan, restore_plan_of
 from everstep_agent.jobs.state.records import skipped_message
 from everstep_agent.vault.restore.restorer import RestoredPart
 from everstep_agent.vault.restore.source_search import RestoreError
@@ -50,7 +50,7 @@ class TrainerSession:
         if process is not None:
             job.processes.watch(process)
         plan = job.facts.plan
-        step = plan.restore_step if plan.restore else None
+        step = plan.restore_step
         await self._connection.send(messages.Attached(job.context.vault_context.node, step))
         job.processes.reach_phase(Phase.ATTACHED, rank, job.context.boot_ns())
         try:
@@ -110,28 +110,28 @@ class TrainerSession:
             self._transfer.end()
             await self._connection.send(messages.RestoreFailed(over))
             return
-        if not plan.restore:
+        if plan.restore_step is None:
             await self._connection.send(messages.NothingToRestore())
             return
         try:
             if isinstance(message, messages.Restore):
-                await self._restore(plan, message)
+                await self._restore(plan, plan.restore_step, message)
             else:
-                await self._describe(plan, message)
+                await self._describe(plan, plan.restore_step, message)
         except RestoreError as error:
             await self._connection.send(messages.RestoreFailed(str(error)))
 
-    async def _describe(self, plan: Plan, message: messages.Describe) -> None:
+    async def _describe(self, plan: Plan, step: int, message: messages.Describe) -> None:
         rank = None if message.everyone else self._owner.rank
-        restorer, step, begin = self._job.restorer, plan.restore_step, message.begin
+        restorer, begin = self._job.restorer, message.begin
         if begin is None:
             await self._send(
-                messages.Described(step, await restorer.describe(plan.restore_plan, rank))
+                messages.Described(step, await restorer.describe(restore_plan_of(plan), rank))
             )
             return
         if not begin or not self._described:
             # Sorted: the rank may reconnect and ask for the next part, which must follow this one.
-            shards = await restorer.describe(plan.restore_plan, rank)
+            shards = await restorer.describe(restore_plan_of(plan), rank)
             self._described = await run_in_slices(by_name_in_parts(shards))
         page = self._described[begin : begin + _PAGE_SHARDS]
         left = max(0, len(self._described) - begin - len(page))
@@ -146,18 +146,18 @@ class TrainerSession:
             reason = f"the list of {len(described.entries)} shards does not fit one message"
             raise RestoreError(f"{reason}: upgrade everstep in the training image") from error
 
-    async def _restore(self, plan: Plan, message: messages.Restore) -> None:
+    async def _restore(self, plan: Plan, step: int, message: messages.Restore) -> None:
         if not self._transfer.goes_on(message):
             parts = await self._job.restorer.restore(
-                plan.restore_plan, message.names, self._owner.rank
+                restore_plan_of(plan), message.names, self._owner.rank
             )
-            self._transfer.take_over(message, plan.restore_step, parts)
+            self._transfer.take_over(message, step, parts)
             logger.info(
                 "job %s: generation %d: rank %d restored step %d from %s",
                 self._job.facts.job,
                 self._owner.generation,
                 self._owner.rank,
-                plan.restore_step,
+                step,
                 ", ".join(sorted({part.origin for part in parts})),
             )
         await self._transfer.give()

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from everstep_agent.jobs.state.plan import Plan
-from everstep_agent.vault.snapshots.restore_plan import PlannedSource
 from everstep_common.failures import Side, side
+from everstep_common.orders import ShardSource
 from everstep_common.rank_exits import ended_before_any_step, explains, sentence_of, signature_of
 from everstep_common.reports import RankExited
 
@@ -149,20 +149,20 @@ def plan_restart(plan: Plan, copies: Sequence[HeldCopy], node: str, port: int) -
         return following
     return replace(
         following,
-        restore=True,
         restore_step=copies[0].step,
         sources=tuple(_source(copy, node) for copy in copies),
         stored=None,
     )
 
 
-def _source(copy: HeldCopy, node: str) -> PlannedSource:
-    return PlannedSource(
+def _source(copy: HeldCopy, node: str) -> ShardSource:
+    return ShardSource(
         node=node,
         generation=copy.generation,
         rank=copy.rank,
         step=copy.step,
-        root_hash=copy.root_hash,
+        root_hash=copy.root_hash.hex(),
         size_bytes=copy.size_bytes,
-        layout=copy.layout,
+        layout=copy.layout.hex(),
+        bulk_address="",
     )

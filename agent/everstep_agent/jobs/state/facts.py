@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from everstep_agent.ipc.processes import ProcessIdentity
 from everstep_agent.jobs.state.autonomous_restart_policy import Autonomy
 from everstep_agent.jobs.state.lifecycle import JobState
-from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.plan import NO_PLAN, Plan
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_agent.vault.snapshots.cadence import Cadence
 from everstep_common.reports import Phase
@@ -96,7 +96,7 @@ class JobFacts:
     # Id of the job that the launcher takes part in, by the controller's word; "" before that.
     job_id: str = ""
     state: JobState = JobState.NEW
-    plan: Plan = field(default_factory=Plan)
+    plan: Plan = NO_PLAN
     # The controller's newest directive on the job's snapshots, encoded; empty before the first.
     directive: bytes = b""
     place: LauncherPlace = field(default_factory=LauncherPlace)

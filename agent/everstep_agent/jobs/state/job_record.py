@@ -16,7 +16,7 @@ from everstep_agent.jobs.state.facts import (
     token_hash,
 )
 from everstep_agent.jobs.state.lifecycle import Effect, JobEvent, step
-from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.plan import NO_PLAN, Plan
 from everstep_agent.jobs.state.store import JobStore
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_agent.vault.snapshots.cadence import Cadence, CadenceRule
@@ -112,7 +112,7 @@ class JobRecord:
             JobEvent.PREVIOUS_FORGOTTEN,
             replace(
                 self._facts,
-                plan=Plan(),
+                plan=NO_PLAN,
                 directive=b"",
                 stops=StopMarks(),
                 cadence=Cadence(),

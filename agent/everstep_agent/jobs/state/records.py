@@ -1,66 +1,40 @@
 """Conversion of plans and reports: between the controller's, the launcher's and stored forms."""
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from google.protobuf.message import DecodeError
 
 from everstep_agent.jobs.state.facts import JobFacts
-from everstep_agent.jobs.state.plan import Plan
+from everstep_agent.jobs.state.plan import NO_PLAN, Plan
 from everstep_agent.storage.formats.records import LatestPointer
-from everstep_agent.storage.wire import ranges_from_wire, ranges_to_wire
 from everstep_agent.storage.worker.messages import StepListing
-from everstep_agent.vault.snapshots.restore_plan import StoredState
-from everstep_agent.vault.wire import sources_from_wire, sources_to_wire
 from everstep_common import reports
 from everstep_common import trainer_messages as messages
+from everstep_common.orders import StartGeneration
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.orders import order_from_wire, order_to_wire
 from everstep_proto.reports import record_of
 
 _ABANDONED_MAX = 64
-# Fields of a plan that are the same value on the wire.
-_SAME = tuple(one.name for one in fields(Plan) if one.name not in ("sources", "stored", "skipped"))
-_SAME_OF_STORED = tuple(one.name for one in fields(StoredState) if one.name != "skipped")
 
 
 def plan_from_bytes(encoded: bytes) -> Plan:
     """Return a plan as it was kept. Raises ValueError."""
+    if not encoded:
+        return NO_PLAN
     try:
-        return plan_from_wire(fleet_pb2.StartGeneration.FromString(encoded))
+        plan = order_from_wire(fleet_pb2.Order.FromString(encoded))
     except DecodeError as error:
         raise ValueError(f"the plan is not one: {error}") from error
+    if not isinstance(plan, StartGeneration):
+        raise ValueError(f"the plan is not one: a {type(plan).__name__}")
+    return plan
 
 
-def plan_from_wire(plan: fleet_pb2.StartGeneration) -> Plan:
-    """Return a plan as the controller sent it."""
-    stored = plan.stored
-    return Plan(
-        **{name: getattr(plan, name) for name in _SAME},
-        sources=sources_from_wire(plan.sources),
-        stored=StoredState(
-            **{name: getattr(stored, name) for name in _SAME_OF_STORED},
-            skipped=ranges_from_wire(stored.skipped),
-        )
-        if plan.HasField("stored")
-        else None,
-        skipped=ranges_from_wire(plan.skipped),
-    )
-
-
-def plan_to_wire(plan: Plan) -> fleet_pb2.StartGeneration:
+def plan_to_bytes(plan: Plan) -> bytes:
     """Return a plan as it is kept."""
-    stored = plan.stored
-    return fleet_pb2.StartGeneration(
-        **{name: getattr(plan, name) for name in _SAME},
-        sources=sources_to_wire(plan.sources),
-        stored=fleet_pb2.StoredStep(
-            **{name: getattr(stored, name) for name in _SAME_OF_STORED},
-            skipped=ranges_to_wire(stored.skipped),
-        )
-        if stored is not None
-        else None,
-        skipped=ranges_to_wire(plan.skipped),
-    )
+    return order_to_wire(plan, term=0).SerializeToString() if plan.generation else b""
 
 
 def start_message(plan: Plan, reason: str) -> messages.Start:
@@ -74,7 +48,7 @@ def start_message(plan: Plan, reason: str) -> messages.Start:
         world_size=plan.world_size,
         master_address=plan.master_address,
         master_port=plan.master_port,
-        restore_step=plan.restore_step if plan.restore else None,
+        restore_step=plan.restore_step,
         reason=reason,
     )
 
@@ -163,7 +137,7 @@ def restarted_record(
     report = reports.RestartedHere(
         after_generation=after,
         generation=plan.generation,
-        restore_step=plan.restore_step if plan.restore else None,
+        restore_step=plan.restore_step,
         restore_generation=plan.restored_generation,
         decided_boot_ns=at_boot_ns[0],
         at_boot_ns=at_boot_ns[1],

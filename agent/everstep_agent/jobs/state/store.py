@@ -7,10 +7,11 @@ import os
 import sqlite3
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 from everstep_agent.jobs.state.facts import JobFacts
-from everstep_agent.jobs.state.plan import Plan
-from everstep_agent.jobs.state.records import plan_from_bytes, plan_to_wire
+from everstep_agent.jobs.state.plan import NO_PLAN, Plan
+from everstep_agent.jobs.state.records import plan_from_bytes, plan_to_bytes
 from everstep_agent.vault.snapshots.database import write_row
 from everstep_common.codec import CodecError, from_json, to_json
 
@@ -45,7 +46,9 @@ class JobStore:
 
     def save(self, facts: JobFacts) -> None:
         """Keep the facts of a job."""
-        body = json.dumps(to_json(replace(facts, plan=Plan())), separators=(",", ":"))
+        known = cast("dict[str, object]", to_json(replace(facts, plan=NO_PLAN)))
+        del known["plan"]
+        body = json.dumps(known, separators=(",", ":"))
         row = (facts.job, body, self._encoded(facts))
         write_row(self._db, "INSERT OR REPLACE INTO job VALUES (?, ?, ?)", row)
 
@@ -69,7 +72,7 @@ class JobStore:
     def _encoded(self, facts: JobFacts) -> bytes:
         plan, encoded = self._plans.get(facts.job, (None, b""))
         if plan is not facts.plan:
-            encoded = plan_to_wire(facts.plan).SerializeToString()
+            encoded = plan_to_bytes(facts.plan)
             self._plans[facts.job] = (facts.plan, encoded)
         return encoded
 

@@ -7,8 +7,9 @@ from itertools import islice
 
 from everstep_agent.vault.snapshots.copies import CopyRef
 from everstep_agent.vault.snapshots.file_tier import FileCopy
-from everstep_agent.vault.snapshots.restore_plan import PlannedSource
+from everstep_agent.vault.snapshots.restore_plan import copy_named_by
 from everstep_common.long_frames import Parts
+from everstep_common.orders import ShardSource
 
 # Names of shards that are looked up at once, which takes half a millisecond.
 _NAMES = 4096
@@ -46,26 +47,26 @@ class CopySource:
 
 
 def sources_of_plan(
-    named: Iterable[PlannedSource], held: Iterable[CopyRef], here: str
+    named: Iterable[ShardSource], held: Iterable[CopyRef], here: str
 ) -> list[CopySource]:
     """Return the sources of a plan as this node sees them; what it holds itself is one, too."""
     known = set(held)
     sources: dict[CopySource, None] = {}
     for one in named:
-        wanted = one.copy
+        wanted, layout = copy_named_by(one), bytes.fromhex(one.layout)
         if wanted in known:
-            sources[CopySource(SourceTier.OWN_MEMORY, wanted, one.layout)] = None
-        source = _named(one, wanted, here)
+            sources[CopySource(SourceTier.OWN_MEMORY, wanted, layout)] = None
+        source = _named(one, wanted, layout, here)
         if source is not None:
             sources[source] = None
     return sorted(sources, key=lambda source: _ORDER[source.tier])
 
 
-def _named(one: PlannedSource, wanted: CopyRef, here: str) -> CopySource | None:
+def _named(one: ShardSource, wanted: CopyRef, layout: bytes, here: str) -> CopySource | None:
     tier = SourceTier.LOCAL_DISK if one.on_disk else SourceTier.PEER_MEMORY
     if one.node != here:
-        return CopySource(tier, wanted, one.layout, one.node, one.bulk_address)
-    return CopySource(tier, wanted, one.layout) if one.on_disk else None
+        return CopySource(tier, wanted, layout, one.node, one.bulk_address)
+    return CopySource(tier, wanted, layout) if one.on_disk else None
 
 
 def sources_in_storage(files: Iterable[FileCopy]) -> list[CopySource]:

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.snapshots.copies import CopyManifest, CopyRef
-from everstep_agent.vault.snapshots.restore_plan import StoredState
+from everstep_common.reports import StoredStep
 
 
 class BadFileError(OSError):
@@ -27,7 +27,7 @@ class FileTier(Protocol):
     the tier's own deadline: TimeoutError, an OSError. A method may be cancelled at any await.
     """
 
-    async def stored(self, step: StoredState) -> tuple[FileCopy, ...]:
+    async def stored(self, step: StoredStep) -> tuple[FileCopy, ...]:
         """Return every rank's file of a whole step in shared storage.
 
         The manifest of the step has been read and has ``step.manifest_hash``.

@@ -3,40 +3,14 @@
 from dataclasses import dataclass
 
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
-from everstep_common.trainer_messages import DataRange
+from everstep_common.orders import ShardSource
+from everstep_common.reports import StoredStep
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedSource:
-    """One rank's copy that holds some of the state to restore, and where it is."""
-
-    node: str
-    generation: int
-    rank: int
-    step: int
-    root_hash: bytes
-    size_bytes: int
-    layout: bytes
-    bulk_address: str = ""
-    on_disk: bool = False
-
-    @property
-    def copy(self) -> CopyRef:
-        """Return the copy, wherever it is."""
-        key = CopyKey(self.generation, self.rank, self.step)
-        return CopyRef(key, self.size_bytes, self.root_hash)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredState:
-    """A step that is also whole in the job's storage."""
-
-    generation: int
-    step: int
-    world_size: int = 0
-    manifest_hash: bytes = b""
-    size_bytes: int = 0
-    skipped: tuple[DataRange, ...] = ()
+def copy_named_by(source: ShardSource) -> CopyRef:
+    """Return the copy that a plan names, wherever it is."""
+    key = CopyKey(source.generation, source.rank, source.step)
+    return CopyRef(key, source.size_bytes, bytes.fromhex(source.root_hash))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +21,8 @@ class RestorePlan:
     ranks: range = range(0)
     restores: bool = False
     # Sources of one shard come best first.
-    sources: tuple[PlannedSource, ...] = ()
-    stored: StoredState | None = None
+    sources: tuple[ShardSource, ...] = ()
+    stored: StoredStep | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +31,4 @@ class SpareRequest:
 
     ranks: range
     copy_bytes: int
-    ahead: tuple[PlannedSource, ...] = ()
+    ahead: tuple[ShardSource, ...] = ()

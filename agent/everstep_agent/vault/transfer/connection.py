@@ -1,6 +1,7 @@
 """Bulk connections between agents: authenticated control frames.
 
-Client: Hello → Challenge → Proof; both ends then know that the other has the job's transfer key.
+Client: TransferHello → Challenge → Proof; both ends then know that the other has the job's
+transfer key.
 Every later frame carries a code over a key of this connection, its direction and its number.
 The stripes of a copy travel between frames; the root hash of the copy is in a frame.
 """
@@ -44,7 +45,7 @@ class BulkError(ConnectionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class TransferHello:
     """The client names the job."""
 
     job: str
@@ -132,7 +133,7 @@ class BulkConnection:
         """Authenticate as the client. Raises OSError."""
         await self.transport.handshake()
         nonce = secrets.token_bytes(32)
-        await self.send(Hello(job, nonce))
+        await self.send(TransferHello(job, nonce))
         answer = await self.receive(Challenge, TlsMismatch)
         if isinstance(answer, TlsMismatch):
             raise TlsError(_SPEAKS_TLS)
@@ -146,8 +147,8 @@ class BulkConnection:
     async def accept(self, key_of: Callable[[str], bytes | None]) -> str:
         """Authenticate as the server; return the job. Raises OSError."""
         await self.transport.handshake()
-        hello = await self.receive(Hello)
-        assert isinstance(hello, Hello)
+        hello = await self.receive(TransferHello)
+        assert isinstance(hello, TransferHello)
         nonce = secrets.token_bytes(32)
         # An unknown job answers like a wrong key: nobody can list the jobs of a node.
         key = key_of(hello.job) or secrets.token_bytes(32)

@@ -6,10 +6,7 @@ from typing import NoReturn, TypeVar
 
 import grpc
 
-from everstep_controller.api.admin.errors import UnknownNameError
-from everstep_controller.api.admin.injections import CannotInjectError, UnknownInjectionError
-from everstep_controller.api.admin.planned_work import CannotPlanError
-from everstep_controller.api.admin.snapshots import CannotForgetError
+from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_proto.tls import LOCAL, Identity, IdentityError, Role, peer_identity
 
@@ -56,7 +53,7 @@ async def read(context: Context, ask: Callable[[], Reply]) -> Reply:
     await allow(context, VIEWERS)
     try:
         return ask()
-    except (UnknownNameError, UnknownInjectionError) as error:
+    except UnknownNameError as error:
         await _not_found(context, error)
 
 
@@ -64,9 +61,9 @@ async def change(context: Context, ask: Callable[[], Awaitable[Reply]]) -> Reply
     """Answer what was allowed already."""
     try:
         return await ask()
-    except (UnknownNameError, UnknownInjectionError) as error:
+    except UnknownNameError as error:
         await _not_found(context, error)
-    except (CannotInjectError, CannotForgetError, CannotPlanError) as error:
+    except OrderRefusedError as error:
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
     except JournalFull as error:
         await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))

@@ -1,4 +1,4 @@
-"""Lookup of nodes and jobs by what an operator typed: a name, or the id of a job."""
+"""Errors of the admin API, and the look-ups by name or id that raise them; each is one sentence."""
 
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import NodeRecord
@@ -6,7 +6,11 @@ from everstep_controller.core.model.state import State
 
 
 class UnknownNameError(LookupError):
-    """No node or job of this name; the message is one sentence."""
+    """No node, job, window or injection of this name; the message is one sentence."""
+
+
+class OrderRefusedError(Exception):
+    """Order that makes no sense now; one sentence that names the next command."""
 
 
 def node_named(state: State, name: str) -> NodeRecord:

@@ -1,8 +1,9 @@
-"""Injection desk: operators order, end and list faults that are made on purpose."""
+"""Injection operations: operators order, end and list faults that are made on purpose."""
 
 import asyncio
 
 from everstep_common.reports import InjectionState
+from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError, node_named
 from everstep_controller.core.actions import Inject
 from everstep_controller.core.events import InjectionCleared, InjectionOrdered
 from everstep_controller.core.model.node import Injection, NodeRecord
@@ -17,16 +18,8 @@ DURATION_NS_MAX = 3600 * _SECOND_NS
 _SPEC_MAX = 500
 
 
-class UnknownInjectionError(LookupError):
-    """No node or injection of this name; the message is one sentence."""
-
-
-class CannotInjectError(Exception):
-    """Order that makes no sense now; one sentence that names the next command."""
-
-
-class InjectionDesk:
-    """Operators' calls about injections; UnknownInjectionError, and JournalFull on change."""
+class InjectionOperations:
+    """Operators' calls about injections; UnknownNameError, and JournalFull on change."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -37,10 +30,10 @@ class InjectionDesk:
         return admin_pb2.InjectionsReply(injections=[_line(one) for one in injections])
 
     async def inject(self, request: admin_pb2.InjectRequest) -> admin_pb2.InjectionLine:
-        """Order a fault and return the agent's answer. Raises CannotInjectError."""
+        """Order a fault and return the agent's answer. Raises OrderRefusedError."""
         node = self._node(request.node)
         if problem := _problem(node, request):
-            raise CannotInjectError(problem)
+            raise OrderRefusedError(problem)
         turn = await self._runtime.submit(
             InjectionOrdered(
                 node=node.name,
@@ -53,14 +46,14 @@ class InjectionDesk:
         ordered = next((one for one in turn.actions if isinstance(one, Inject)), None)
         if ordered is None:
             why = self._runtime.state.halted or turn.rejected
-            raise CannotInjectError(f"the controller did not take the order: {why}")
+            raise OrderRefusedError(f"the controller did not take the order: {why}")
         return _line(await self._settled(node.name, ordered.id, over=False))
 
     async def clear(self, name: str, injection: str, operator: str) -> admin_pb2.InjectionsReply:
         """Order the end of an injection, of all for an empty id."""
         node = self._node(name)
         if injection and injection not in node.injections:
-            raise UnknownInjectionError(f"no injection {injection!r} on {name}")
+            raise UnknownNameError(f"no injection {injection!r} on {name}")
         await self._runtime.submit(InjectionCleared(name, injection, operator))
         node = self._node(name)
         if node.connected:
@@ -78,17 +71,14 @@ class InjectionDesk:
         while True:
             found = self._node(node).injections.get(injection)
             if found is None:
-                raise UnknownInjectionError(f"no injection {injection!r} on {node} any more")
+                raise UnknownNameError(f"no injection {injection!r} on {node} any more")
             waiting = not found.over if over else found.state is InjectionState.ORDERED
             if not waiting or asyncio.get_running_loop().time() > due:
                 return found
             await asyncio.sleep(_POLL_S)
 
     def _node(self, name: str) -> NodeRecord:
-        node = self._runtime.state.nodes.get(name)
-        if node is None:
-            raise UnknownInjectionError(f"no node named {name!r}")
-        return node
+        return node_named(self._runtime.state, name)
 
 
 def _problem(node: NodeRecord, request: admin_pb2.InjectRequest) -> str:

@@ -1,7 +1,6 @@
-"""Maintenance desk: operators plan windows, see what these will do to jobs, and cancel them."""
+"""Maintenance operations: windows are planned, shown with what they do to jobs, and cancelled."""
 
-from everstep_controller.api.admin.errors import UnknownNameError, node_named
-from everstep_controller.api.admin.planned_work import CannotPlanError
+from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError, node_named
 from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
 from everstep_controller.core.model.windows import Span, Window
 from everstep_controller.core.planned import forecast, maintenance
@@ -9,8 +8,8 @@ from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
 
 
-class MaintenanceDesk:
-    """Operators' calls about windows; UnknownNameError, CannotPlanError and JournalFull."""
+class MaintenanceOperations:
+    """Operators' calls about windows; UnknownNameError, OrderRefusedError and JournalFull."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -25,7 +24,7 @@ class MaintenanceDesk:
         begin_ns = request.begin_ns if request.HasField("begin_ns") else now_ns + request.in_ns
         span = Span(tuple(sorted(set(request.nodes))), begin_ns, begin_ns + request.duration_ns)
         if problem := maintenance.problem_with(state, span, now_ns):
-            raise CannotPlanError(problem)
+            raise OrderRefusedError(problem)
         order = MaintenanceOrdered(
             nodes=span.nodes,
             begin_ns=span.begin_ns,
@@ -48,19 +47,19 @@ class MaintenanceDesk:
         window = self._named(name)
         if not window.open:
             how = window.state.value
-            raise CannotPlanError(f"{name} is {how}; 'everstep maintenance list' has open ones")
+            raise OrderRefusedError(f"{name} is {how}; 'everstep maintenance list' has open ones")
         await self._runtime.submit(MaintenanceCancelled(name, operator))
         return self._line(self._named(name))
 
     def _newest(self, span: Span) -> Window:
-        """Return the window that was made of an order. Raises CannotPlanError when none was."""
+        """Return the window that was made of an order. Raises OrderRefusedError when none was."""
         state = self._runtime.state
         for window in reversed(list(state.windows.values())):
             if window.open and window.span == span:
                 return window
         now_ns = self._runtime.now_ns()
         why = state.halted or maintenance.problem_with(state, span, now_ns) or "see its log"
-        raise CannotPlanError(f"the controller did not take the order: {why}")
+        raise OrderRefusedError(f"the controller did not take the order: {why}")
 
     def _named(self, name: str) -> Window:
         window = self._runtime.state.windows.get(name)

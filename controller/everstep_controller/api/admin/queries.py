@@ -1,25 +1,14 @@
-"""Console: answers what operators and viewers ask, and journals what operators order."""
+"""Queries of the admin API: nodes, findings, incidents, jobs, ledgers, and reasons for states."""
 
-import asyncio
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from everstep_common.version import VERSION
 from everstep_controller.api.admin import messages
 from everstep_controller.api.admin.errors import UnknownNameError, job_named, node_named
-from everstep_controller.api.admin.injections import InjectionDesk
-from everstep_controller.api.admin.maintenance import MaintenanceDesk
-from everstep_controller.api.admin.planned_work import PlannedDesk
-from everstep_controller.api.admin.snapshots import SnapshotAnswers, SnapshotSource
+from everstep_controller.api.admin.event_log import EventLog
+from everstep_controller.api.admin.snapshots import SnapshotOperations, SnapshotSource
 from everstep_controller.api.fleet.sessions import Sessions
-from everstep_controller.core.events import (
-    AutomationPaused,
-    AutomationResumed,
-    Event,
-    OperatorIsolated,
-    OperatorReleased,
-)
 from everstep_controller.core.fleet.incidents import fleet_incidents
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import Claim, NodeRecord, OpenFinding
@@ -27,29 +16,19 @@ from everstep_controller.core.model.state import CONTROLLER, FLEET
 from everstep_controller.core.nodes.claims import failed_check
 from everstep_controller.core.nodes.isolation import isolation_sentences
 from everstep_controller.core.planned.forecast import describe, windows_told
-from everstep_controller.journal.store import Announcement, JournalStore
-from everstep_controller.runtime.controller_findings import ShellTrouble, own_findings
+from everstep_controller.journal.store import JournalStore
+from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.telemetry.kernel_messages import KernelMessages
 from everstep_proto.generated import admin_pb2
 
-_EVENTS_DEFAULT = 100
-_EVENTS_MAX = 10_000
 _INCIDENTS_MAX = 1000
 _DECISIONS = 10
-# Lines that the journal's thread may not have written yet when somebody asks.
-_RECENT = 1000
-# A follower that reads slower than this is cut off rather than kept in memory.
-_FOLLOWER_LAG = 10_000
-
-
-class FollowerTooSlowError(Exception):
-    """A follower of the event list does not keep up."""
 
 
 @dataclass(frozen=True, slots=True)
-class ConsoleParts:
-    """Collaborators of Console."""
+class AdminSources:
+    """Sources of what the admin API answers."""
 
     runtime: Runtime
     sessions: Sessions
@@ -59,23 +38,17 @@ class ConsoleParts:
     trouble: Callable[[], ShellTrouble]
 
 
-class Console:
-    """Calls of the command line, a method each; UnknownNameError, and JournalFull on change."""
+class Queries:
+    """Questions about fleet, jobs and controller, a method each; they raise UnknownNameError."""
 
-    def __init__(self, parts: ConsoleParts) -> None:
-        self._runtime = parts.runtime
-        self._sessions = parts.sessions
-        self._kernel = parts.kernel
-        self._history = parts.history
-        self._trouble = parts.trouble
-        self._recent: deque[Announcement] = deque(maxlen=_RECENT)
-        self._followers: set[asyncio.Queue[Announcement]] = set()
-        self._started_ns = parts.runtime.now_ns()
-        self.injections = InjectionDesk(parts.runtime)
-        self.planned = PlannedDesk(parts.runtime)
-        self.maintenance = MaintenanceDesk(parts.runtime)
-        self.snapshots = SnapshotAnswers(parts.runtime, parts.vault)
-        parts.runtime.on_announcement(self._announced)
+    def __init__(self, sources: AdminSources, log: EventLog, snapshots: SnapshotOperations) -> None:
+        self._runtime = sources.runtime
+        self._sessions = sources.sessions
+        self._kernel = sources.kernel
+        self._trouble = sources.trouble
+        self._log = log
+        self._snapshots = snapshots
+        self._started_ns = sources.runtime.now_ns()
 
     def nodes(self) -> admin_pb2.ListNodesReply:
         """Return all nodes."""
@@ -101,16 +74,18 @@ class Console:
             nodes = list(self._runtime.state.nodes.values())
         held = [(node.name, finding) for node in nodes for finding in node.findings.values()]
         if name in ("", CONTROLLER):
-            held += [(CONTROLLER, finding) for finding in self.own_findings()]
+            held += [(CONTROLLER, finding) for finding in self.controller_findings()]
         order = {id(f): i for i, f in enumerate(messages.worst_first(f for _, f in held))}
         held.sort(key=lambda pair: order[id(pair[1])])
         state = self._runtime.state
         lines = [messages.finding_line(state, node, finding) for node, finding in held]
         return admin_pb2.ListFindingsReply(findings=lines)
 
-    def own_findings(self) -> list[OpenFinding]:
+    def controller_findings(self) -> list[OpenFinding]:
         """Return what the controller has found about itself."""
-        return list(own_findings(self._runtime.state, self._trouble(), self._since))
+        return list(
+            open_controller_findings(self._runtime.state, self._trouble(), self._log.last_ns)
+        )
 
     def incidents(self, *, open_only: bool) -> admin_pb2.ListIncidentsReply:
         """Return the incidents of the fleet, newest first; of all kinds."""
@@ -134,7 +109,7 @@ class Console:
             kind=kind,
             state=subject.state.value,
             answer=explain(subject, paused, isolation_sentences(state, name)),
-            decisions=[messages.event(line) for line in self._lines(subject.name, _DECISIONS)],
+            decisions=[messages.event(line) for line in self._log.lines(subject.name, _DECISIONS)],
             incident=messages.newest_incident(subject, self._runtime.now_ns()),
         )
 
@@ -152,7 +127,7 @@ class Console:
         job = self._job(name)
         detail = messages.job_detail(state, job, now_ns)
         if state.is_current(job):
-            self.snapshots.complete(detail)
+            self._snapshots.complete(detail)
         return detail
 
     def ledger(self, name: str) -> admin_pb2.Ledger:
@@ -172,89 +147,11 @@ class Console:
             started_ns=self._started_ns,
         )
 
-    async def watch(self, subject: str, limit: int, follow: bool) -> AsyncIterator[admin_pb2.Event]:
-        """Yield old lines of the event list, then new ones. Raises FollowerTooSlowError."""
-        if subject and subject not in (CONTROLLER, FLEET):
-            self.why(subject)
-        queue: asyncio.Queue[Announcement] = asyncio.Queue(_FOLLOWER_LAG)
-        self._followers.add(queue)
-        last = 0
-        try:
-            wanted = min(limit or _EVENTS_DEFAULT, _EVENTS_MAX)
-            for line in self._lines(subject, wanted):
-                last = line.id
-                yield messages.event(line)
-            while follow:
-                line = await queue.get()
-                if queue not in self._followers:
-                    raise FollowerTooSlowError("events came faster than they were read")
-                if line.id > last and subject in ("", line.subject):
-                    yield messages.event(line)
-        finally:
-            self._followers.discard(queue)
-
-    async def isolate(self, name: str, operator: str, reason: str) -> admin_pb2.NodeDetail:
-        """Put an operator's claim on a node."""
-        return await self._about_node(name, OperatorIsolated(name, operator, reason))
-
-    async def release(self, name: str, operator: str, reason: str) -> admin_pb2.NodeDetail:
-        """Remove an operator's claim."""
-        return await self._about_node(name, OperatorReleased(name, operator, reason))
-
-    async def pause(self, subject: str, operator: str, reason: str) -> admin_pb2.AutomationReply:
-        """Stop automation for a node, a job, or everything."""
-        return await self._automation(AutomationPaused(self._subject(subject), operator, reason))
-
-    async def resume(self, subject: str, operator: str) -> admin_pb2.AutomationReply:
-        """Let automation go on."""
-        return await self._automation(AutomationResumed(self._subject(subject), operator))
-
-    # ---------------------------------------------------------------------------------------------
-
-    async def _about_node(self, name: str, event: Event) -> admin_pb2.NodeDetail:
-        self._node(name)
-        await self._runtime.submit(event)
-        return self.node(name)
-
-    async def _automation(self, event: Event) -> admin_pb2.AutomationReply:
-        await self._runtime.submit(event)
-        return admin_pb2.AutomationReply(paused=sorted(self._runtime.state.paused))
-
-    def _subject(self, subject: str) -> str:
-        state = self._runtime.state
-        if not subject or subject == FLEET:
-            return FLEET
-        if subject in state.nodes or subject in state.paused:
-            return subject
-        job = state.job(subject)
-        if job is None:
-            raise UnknownNameError(f"no node or job named {subject!r}")
-        return job.name
-
     def _node(self, name: str) -> NodeRecord:
         return node_named(self._runtime.state, name)
 
     def _job(self, name: str) -> JobRecord:
         return job_named(self._runtime.state, name)
-
-    def _lines(self, subject: str, limit: int) -> list[Announcement]:
-        """Return lines of the event list, those that are still on their way to the journal too."""
-        lines = {line.id: line for line in self._history.announcements(subject, limit)}
-        lines |= {line.id: line for line in self._recent if subject in ("", line.subject)}
-        return [line for _, line in sorted(lines.items())][-limit:]
-
-    def _since(self, subject: str, reason: str) -> int:
-        """Return when the event list told this last; unknown is now."""
-        told = (line.at_ns for line in reversed(self._lines(subject, 100)) if line.reason == reason)
-        return next(told, self._runtime.now_ns())
-
-    def _announced(self, line: Announcement) -> None:
-        self._recent.append(line)
-        for queue in list(self._followers):
-            if queue.full():
-                self._followers.discard(queue)
-            else:
-                queue.put_nowait(line)
 
 
 def explain(subject: NodeRecord | JobRecord, paused: str, more: Iterable[str] = ()) -> str:

@@ -1,4 +1,4 @@
-"""Admin service over gRPC: the command line's calls, each answered by a method of Console."""
+"""Admin service over gRPC: the command line's calls, each answered by a method of AdminApi."""
 
 # ruff: noqa: N802 - the names are those of admin.proto
 
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 
+from everstep_controller.api.admin.admin_api import AdminApi
 from everstep_controller.api.admin.callers import (
     OPERATORS,
     REASON_MAX,
@@ -18,37 +19,39 @@ from everstep_controller.api.admin.callers import (
     reason_of,
 )
 from everstep_controller.api.admin.errors import UnknownNameError
-from everstep_controller.api.admin.queries import Console, FollowerTooSlowError
+from everstep_controller.api.admin.event_log import FollowerTooSlowError
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 
 
 class AdminServicer(admin_pb2_grpc.AdminServicer):
-    """Admin service: each call checks who asks, calls one method of Console, and answers."""
+    """Admin service: each call checks who asks, calls one method of AdminApi, and answers."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, admin: AdminApi) -> None:
+        self._admin = admin
+        self._queries = admin.queries
+        self._operations = admin.operations
 
     async def ListNodes(
         self, request: admin_pb2.ListNodesRequest, context: Context
     ) -> admin_pb2.ListNodesReply:
         """See admin.proto."""
-        return await read(context, self._console.nodes)
+        return await read(context, self._queries.nodes)
 
     async def GetNode(
         self, request: admin_pb2.GetNodeRequest, context: Context
     ) -> admin_pb2.NodeDetail:
         """See admin.proto."""
-        return await read(context, lambda: self._console.node(request.node))
+        return await read(context, lambda: self._queries.node(request.node))
 
     async def ListFindings(
         self, request: admin_pb2.ListFindingsRequest, context: Context
     ) -> admin_pb2.ListFindingsReply:
         """See admin.proto."""
-        return await read(context, lambda: self._console.findings(request.node))
+        return await read(context, lambda: self._queries.findings(request.node))
 
     async def Why(self, request: admin_pb2.WhyRequest, context: Context) -> admin_pb2.WhyReply:
         """See admin.proto."""
-        return await read(context, lambda: self._console.why(request.name))
+        return await read(context, lambda: self._queries.why(request.name))
 
     async def WatchEvents(
         self, request: admin_pb2.WatchEventsRequest, context: Context
@@ -56,7 +59,9 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         await allow(context, VIEWERS)
         try:
-            async for event in self._console.watch(request.subject, request.limit, request.follow):
+            async for event in self._admin.events(
+                request.subject, request.limit, follow=request.follow
+            ):
                 yield event
         except UnknownNameError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
@@ -67,38 +72,38 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.ListIncidentsRequest, context: Context
     ) -> admin_pb2.ListIncidentsReply:
         """See admin.proto."""
-        return await read(context, lambda: self._console.incidents(open_only=request.open))
+        return await read(context, lambda: self._queries.incidents(open_only=request.open))
 
     async def ListJobs(
         self, request: admin_pb2.ListJobsRequest, context: Context
     ) -> admin_pb2.ListJobsReply:
         """See admin.proto."""
-        return await read(context, self._console.jobs)
+        return await read(context, self._queries.jobs)
 
     async def GetJob(
         self, request: admin_pb2.GetJobRequest, context: Context
     ) -> admin_pb2.JobDetail:
         """See admin.proto."""
-        return await read(context, lambda: self._console.job(request.job))
+        return await read(context, lambda: self._queries.job(request.job))
 
     async def GetLedger(
         self, request: admin_pb2.GetLedgerRequest, context: Context
     ) -> admin_pb2.Ledger:
         """See admin.proto."""
-        return await read(context, lambda: self._console.ledger(request.job))
+        return await read(context, lambda: self._queries.ledger(request.job))
 
     async def GetSnapshots(
         self, request: admin_pb2.GetSnapshotsRequest, context: Context
     ) -> admin_pb2.Snapshots:
         """See admin.proto."""
         await allow(context, VIEWERS)
-        return await change(context, lambda: self._console.snapshots.table(request.job))
+        return await change(context, lambda: self._admin.snapshots.table(request.job))
 
     async def ListCopies(
         self, request: admin_pb2.ListCopiesRequest, context: Context
     ) -> AsyncIterator[admin_pb2.CopyLine]:
         """See admin.proto."""
-        for line in await read(context, lambda: self._console.snapshots.copies(request)):
+        for line in await read(context, lambda: self._admin.snapshots.copies(request)):
             yield line
 
     async def ForgetJob(
@@ -107,7 +112,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         who = await allow(context, OPERATORS)
         operator = operator_of(who, request.operator)
-        return await change(context, lambda: self._console.snapshots.forget(request.job, operator))
+        return await change(context, lambda: self._admin.snapshots.forget(request.job, operator))
 
     async def Isolate(
         self, request: admin_pb2.IsolateRequest, context: Context
@@ -116,7 +121,9 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         who = await allow(context, OPERATORS)
         reason = await reason_of(context, request.reason)
         operator = operator_of(who, request.operator)
-        return await change(context, lambda: self._console.isolate(request.node, operator, reason))
+        return await change(
+            context, lambda: self._operations.isolate(request.node, operator, reason)
+        )
 
     async def Drain(
         self, request: admin_pb2.DrainRequest, context: Context
@@ -125,8 +132,8 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         who = await allow(context, OPERATORS)
         reason = await reason_of(context, request.reason)
         operator = operator_of(who, request.operator)
-        desk = self._console.planned
-        return await change(context, lambda: desk.drain(request.node, operator, reason))
+        planned_work = self._admin.planned_work
+        return await change(context, lambda: planned_work.drain(request.node, operator, reason))
 
     async def RestartJob(
         self, request: admin_pb2.RestartJobRequest, context: Context
@@ -135,8 +142,8 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         who = await allow(context, OPERATORS)
         reason = await reason_of(context, request.reason)
         operator = operator_of(who, request.operator)
-        desk = self._console.planned
-        return await change(context, lambda: desk.restart(request, operator, reason))
+        planned_work = self._admin.planned_work
+        return await change(context, lambda: planned_work.restart(request, operator, reason))
 
     async def CancelRestart(
         self, request: admin_pb2.CancelRestartRequest, context: Context
@@ -145,7 +152,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         who = await allow(context, OPERATORS)
         request.reason = request.reason[:REASON_MAX]
         operator = operator_of(who, request.operator)
-        return await change(context, lambda: self._console.planned.cancel(request, operator))
+        return await change(context, lambda: self._admin.planned_work.cancel(request, operator))
 
     async def Release(
         self, request: admin_pb2.ReleaseRequest, context: Context
@@ -153,7 +160,9 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         who = await allow(context, OPERATORS)
         operator, reason = operator_of(who, request.operator), request.reason[:REASON_MAX]
-        return await change(context, lambda: self._console.release(request.node, operator, reason))
+        return await change(
+            context, lambda: self._operations.release(request.node, operator, reason)
+        )
 
     async def Pause(
         self, request: admin_pb2.PauseRequest, context: Context
@@ -161,7 +170,9 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         who = await allow(context, OPERATORS)
         operator, reason = operator_of(who, request.operator), request.reason[:REASON_MAX]
-        return await change(context, lambda: self._console.pause(request.subject, operator, reason))
+        return await change(
+            context, lambda: self._operations.pause(request.subject, operator, reason)
+        )
 
     async def Resume(
         self, request: admin_pb2.ResumeRequest, context: Context
@@ -169,7 +180,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         who = await allow(context, OPERATORS)
         operator = operator_of(who, request.operator)
-        return await change(context, lambda: self._console.resume(request.subject, operator))
+        return await change(context, lambda: self._operations.resume(request.subject, operator))
 
     async def Inject(
         self, request: admin_pb2.InjectRequest, context: Context
@@ -178,7 +189,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         who = await allow(context, OPERATORS)
         request.operator = operator_of(who, request.operator)
         request.reason = request.reason[:REASON_MAX]
-        return await change(context, lambda: self._console.injections.inject(request))
+        return await change(context, lambda: self._admin.injections.inject(request))
 
     async def ClearInjections(
         self, request: admin_pb2.ClearInjectionsRequest, context: Context
@@ -186,20 +197,22 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         who = await allow(context, OPERATORS)
         operator = operator_of(who, request.operator)
-        desk = self._console.injections
-        return await change(context, lambda: desk.clear(request.node, request.injection, operator))
+        operations = self._admin.injections
+        return await change(
+            context, lambda: operations.clear(request.node, request.injection, operator)
+        )
 
     async def ListInjections(
         self, request: admin_pb2.ListInjectionsRequest, context: Context
     ) -> admin_pb2.InjectionsReply:
         """See admin.proto."""
-        return await read(context, lambda: self._console.injections.list(request.node))
+        return await read(context, lambda: self._admin.injections.list(request.node))
 
     async def GetController(
         self, request: admin_pb2.GetControllerRequest, context: Context
     ) -> admin_pb2.ControllerDetail:
         """See admin.proto."""
-        return await read(context, self._console.controller)
+        return await read(context, self._queries.controller)
 
     async def AddMaintenance(
         self, request: admin_pb2.AddMaintenanceRequest, context: Context
@@ -208,13 +221,13 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         who = await allow(context, OPERATORS)
         operator = operator_of(who, request.operator)
         request.reason = request.reason[:REASON_MAX]
-        return await change(context, lambda: self._console.maintenance.add(request, operator))
+        return await change(context, lambda: self._admin.maintenance.add(request, operator))
 
     async def ListMaintenance(
         self, request: admin_pb2.ListMaintenanceRequest, context: Context
     ) -> admin_pb2.ListMaintenanceReply:
         """See admin.proto."""
-        return await read(context, lambda: self._console.maintenance.list(request))
+        return await read(context, lambda: self._admin.maintenance.list(request))
 
     async def CancelMaintenance(
         self, request: admin_pb2.CancelMaintenanceRequest, context: Context
@@ -223,5 +236,5 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         who = await allow(context, OPERATORS)
         operator = operator_of(who, request.operator)
         return await change(
-            context, lambda: self._console.maintenance.cancel(request.window, operator)
+            context, lambda: self._admin.maintenance.cancel(request.window, operator)
         )

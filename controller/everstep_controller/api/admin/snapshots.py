@@ -8,6 +8,7 @@ from typing import Protocol
 from everstep_common.reports import Standbys
 from everstep_controller.api.admin import snapshot_messages
 from everstep_controller.api.admin.errors import (
+    OrderRefusedError,
     UnknownNameError,
     current_job_named,
     job_named,
@@ -30,10 +31,6 @@ _ANSWER_S = 5.0
 _POLL_S, _POLL_S_MAX = 0.02, 1.0
 
 
-class CannotForgetError(Exception):
-    """Order that makes no sense now; one sentence that names the next command."""
-
-
 class SnapshotSource(Protocol):
     """Source of the catalogues, also of jobs that have ended and keep copies."""
 
@@ -54,7 +51,7 @@ class SnapshotSource(Protocol):
         ...
 
 
-class SnapshotAnswers:
+class SnapshotOperations:
     """Operators' calls about snapshots; UnknownNameError, and ``forget`` JournalFull."""
 
     def __init__(self, runtime: Runtime, vault: SnapshotSource) -> None:
@@ -107,17 +104,17 @@ class SnapshotAnswers:
         )
 
     async def forget(self, name: str, operator: str) -> admin_pb2.ForgetJobReply:
-        """Have the memory of an ended job dropped. Raises CannotForgetError."""
+        """Have the memory of an ended job dropped. Raises OrderRefusedError."""
         job = current_job_named(self._runtime.state, name)
         if problem := _problem(job):
-            raise CannotForgetError(problem)
+            raise OrderRefusedError(problem)
         before = self._vault.memory_bytes(job.name)
         turn = await self._runtime.submit(OperatorForgotJob(job.id, operator))
         refused = self._runtime.state.halted or turn.rejected
         job = job_named(self._runtime.state, job.id)
         if refused or not job.ending.forgotten_by:
             why = refused or f"{job.name} has just begun again"
-            raise CannotForgetError(f"the controller did not take the order: {why}")
+            raise OrderRefusedError(f"the controller did not take the order: {why}")
         involved = {*before, *job.launchers, *job.lineage.holders}
         await self._dropped(job.name, [node for node in involved if self._connected(node)])
         return self._outcome(job, before, involved)

@@ -1,4 +1,4 @@
-"""Fleet: handles the messages of the agents' streams, from Hello to the end of the stream."""
+"""Agent streams: the messages of agents are handled, from Hello to the end of the stream."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,8 +30,8 @@ _PEERS_DELAY_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class FleetParts:
-    """Collaborators of Fleet."""
+class StreamCollaborators:
+    """Collaborators of AgentStreams."""
 
     runtime: Runtime
     sessions: Sessions
@@ -41,10 +41,10 @@ class FleetParts:
     kernel: KernelMessages
 
 
-class Fleet:
+class AgentStreams:
     """Handler of all agents' streams; what follows from a message is decided in the core."""
 
-    def __init__(self, parts: FleetParts) -> None:
+    def __init__(self, parts: StreamCollaborators) -> None:
         self._runtime = parts.runtime
         self._sessions = parts.sessions
         self._intake = parts.intake
@@ -102,7 +102,7 @@ class Fleet:
         self._runtime.post(NodeDisconnected(session.node))
         self.peers_changed()
 
-    def take(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+    def handle_message(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         """Take a message; what cannot be used is left out and told, and the stream goes on.
 
         Its agent would send it again on the next stream, before what others have to say. Raises
@@ -218,7 +218,7 @@ class Fleet:
             session.copies.pop(report.job, None)
         self._vault.report(report.job, node, told)
         for sentence in report.bad_copies[:16]:
-            self._runtime.tell(report.job, "BadCopy", f"{session.node}: {sentence[:500]}")
+            self._runtime.announce(report.job, "BadCopy", f"{session.node}: {sentence[:500]}")
 
     def _listed(self, session: Session, report: fleet_pb2.VaultReport) -> VaultReport:
         session.unusable_copies.add(report.job)

@@ -7,28 +7,25 @@ it is about, and when it happened on the controller's timeline.
 import re
 import typing
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
-from everstep_common.judging.findings import Finding
-from everstep_common.reports import FindingRaised, Report, StepsCompleted
+from everstep_common.reports import FindingRaised, Hello, Report, StepsCompleted
 from everstep_common.stamp import Stamp
 from everstep_controller.core import events
 from everstep_controller.core.jobs.progress_rows import ReportedSteps
-from everstep_controller.core.model.node import (
-    Accelerator,
-    Disk,
-    Interface,
-    Inventory,
-    JobOnNode,
-    Origin,
-)
+from everstep_controller.core.model.node import Origin
 from everstep_controller.records.rejections import Rejection
 from everstep_proto.generated import fleet_pb2
-from everstep_proto.record_codec import WireError, from_wire
+from everstep_proto.record_codec import WireError, from_wire, hints_of
 from everstep_proto.reports import is_about_a_job, report_of
 
 # Names end up in file names, metric labels and command lines.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
+
+
+# What the event of a Hello says just as the agent did.
+_SAME = tuple(one.name for one in fields(events.NodeConnected) if one.name in hints_of(Hello))
 
 
 def is_name(value: str) -> bool:
@@ -52,34 +49,11 @@ class RecordContext:
     to_ns: Callable[[str, int], int]
 
 
-def node_connected(hello: fleet_pb2.Hello) -> events.NodeConnected:
+def node_connected(wire: fleet_pb2.Hello) -> events.NodeConnected:
     """Return the event of a Hello. Raises WireError."""
-    stamp = from_wire(Stamp, hello.stamp)
-    if not hello.outbox:
-        raise WireError("Hello without the id of its outbox")
-    return events.NodeConnected(
-        node=name(hello.node, "node"),
-        boot_id=stamp.boot_id,
-        agent_version=hello.agent_version,
-        outbox=hello.outbox,
-        highest_term=hello.highest_term,
-        host=hello.host,
-        domain=hello.domain,
-        bulk_address=hello.bulk_address,
-        liveness_address=hello.liveness_address,
-        inventory=inventory(hello.inventory),
-        jobs=tuple(
-            JobOnNode(
-                name(job.job, "job"),
-                job.generation,
-                job.launcher,
-                job.planned_generation,
-                job.job_id,
-            )
-            for job in hello.jobs
-        ),
-        open_findings=tuple(from_wire(Finding, finding) for finding in hello.open_findings),
-    )
+    hello = from_wire(Hello, wire)
+    same: dict[str, Any] = {name: getattr(hello, name) for name in _SAME}
+    return events.NodeConnected(boot_id=hello.stamp.boot_id, **same)
 
 
 def reported(record: fleet_pb2.Record, context: RecordContext) -> events.Event | ReportedSteps:
@@ -124,46 +98,3 @@ def rejection(node: str, message: fleet_pb2.AgentMessage, error: WireError) -> R
         of.job if isinstance(of, fleet_pb2.Record) else getattr(getattr(of, kind, None), "job", "")
     )
     return Rejection(node, kind, job if is_name(job) else "", str(error))
-
-
-def inventory(wire: fleet_pb2.Inventory) -> Inventory:
-    """Return what a node consists of."""
-    return Inventory(
-        kernel=wire.kernel,
-        cpu_model=wire.cpu_model,
-        cpu_count=wire.cpu_count,
-        memory_bytes=wire.memory_bytes,
-        disks=tuple(
-            Disk(d.device, d.mount, d.filesystem, d.size_bytes, d.free_bytes) for d in wire.disks
-        ),
-        interfaces=tuple(_interface(interface) for interface in wire.interfaces),
-        accelerators=tuple(_accelerator(accelerator) for accelerator in wire.accelerators),
-        notes=tuple(wire.notes),
-    )
-
-
-def _interface(wire: fleet_pb2.Interface) -> Interface:
-    return Interface(
-        name=wire.name,
-        kind=wire.kind,
-        up=wire.up,
-        speed_bits_per_s=wire.speed_bits_per_s,
-        address=wire.address,
-        pci_address=wire.pci_address,
-        numa_node=wire.numa_node if wire.HasField("numa_node") else None,
-        firmware=wire.firmware,
-    )
-
-
-def _accelerator(wire: fleet_pb2.Accelerator) -> Accelerator:
-    return Accelerator(
-        uuid=wire.uuid,
-        name=wire.name,
-        vendor=wire.vendor,
-        pci_address=wire.pci_address,
-        memory_bytes=wire.memory_bytes,
-        driver=wire.driver,
-        numa_node=wire.numa_node if wire.HasField("numa_node") else None,
-        nearest_interfaces=tuple(wire.nearest_interfaces),
-        nearest_distance=wire.nearest_distance,
-    )

@@ -1,4 +1,4 @@
-"""Fleet service over gRPC: the agents' streams, read and written; Fleet handles the messages."""
+"""Fleet service over gRPC: the agents' streams, read and written for a StreamHandler."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -21,7 +21,7 @@ _BUSY_S = 0.005
 Context = grpc.aio.ServicerContext[bytes, fleet_pb2.ControllerMessage]
 
 
-class Streams(Protocol):
+class StreamHandler(Protocol):
     """Handler of the agents' streams: what their messages mean is decided there."""
 
     async def open(self, hello: fleet_pb2.Hello, identity: Identity) -> Session:
@@ -32,7 +32,7 @@ class Streams(Protocol):
         """A stream ended."""
         ...
 
-    def take(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+    def handle_message(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         """Take a message. Raises StreamEnd for one after which the stream cannot go on."""
         ...
 
@@ -48,8 +48,8 @@ class Streams(Protocol):
 class FleetServicer:
     """Parses each message itself: bytes that are no message end their stream with a sentence."""
 
-    def __init__(self, fleet: Streams) -> None:
-        self._fleet = fleet
+    def __init__(self, handler: StreamHandler) -> None:
+        self._handler = handler
 
     async def connect(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Serve one agent's stream."""
@@ -65,18 +65,18 @@ class FleetServicer:
             identity = peer_identity(context.auth_context())
         except IdentityError as error:
             raise StreamEnd(grpc.StatusCode.UNAUTHENTICATED, str(error)) from error
-        session = await self._fleet.open(await _hello(requests), identity)
+        session = await self._handler.open(await _hello(requests), identity)
         try:
             await _first_of(
                 self._read(requests, session), self._write(session, context), self._ask(session)
             )
         finally:
-            self._fleet.close(session)
+            self._handler.close(session)
 
     async def _read(self, requests: AsyncIterator[bytes], session: Session) -> None:
         async for request in requests:
-            self._fleet.take(session, _parse(request))
-            while self._fleet.busy(session):  # noqa: ASYNC110 - rare, and the journal is quick
+            self._handler.handle_message(session, _parse(request))
+            while self._handler.busy(session):  # noqa: ASYNC110 - rare, and the journal is quick
                 # gRPC's flow control then holds the agent back.
                 await asyncio.sleep(_BUSY_S)
 
@@ -87,12 +87,12 @@ class FleetServicer:
 
     async def _ask(self, session: Session) -> None:
         for _ in range(_QUICK_QUESTIONS):
-            self._fleet.ask_time(session)
+            self._handler.ask_time(session)
             await asyncio.sleep(_QUICK_S)
         while True:
             await asyncio.sleep(_SLOW_S)
             session.asked_ns.clear()
-            self._fleet.ask_time(session)
+            self._handler.ask_time(session)
 
 
 async def _hello(requests: AsyncIterator[bytes]) -> fleet_pb2.Hello:

@@ -1,15 +1,17 @@
 """Actions of the core as messages to agents: orders, peer lists and vault directives."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from everstep_common.lessons import Lesson
+from everstep_common.orders import ShardSource
 from everstep_common.reports import DataRange
 from everstep_controller.core import actions
 from everstep_controller.core.model.node import NodeRecord
-from everstep_controller.core.model.snapshots import ShardSource
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.persistence import Publish, StoredFile
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.orders import order_to_wire
 from everstep_proto.record_codec import to_wire
 
 
@@ -17,81 +19,9 @@ def order(
     action: actions.Order, term: int, transfer_key: bytes, sources: Iterable[ShardSource] = ()
 ) -> fleet_pb2.ControllerMessage:
     """Return the message that orders a node; ``sources`` are for a generation that restores."""
-    wire = fleet_pb2.Order(order_id=action.id, term=term, reason=action.reason)
-    match action:
-        case actions.StartGeneration():
-            wire.start_generation.CopyFrom(_start(action, transfer_key, sources))
-        case actions.StopGeneration():
-            wire.stop_generation.CopyFrom(
-                fleet_pb2.StopGeneration(
-                    job=action.job, generation=action.generation, grace_ns=action.grace_ns
-                )
-            )
-        case actions.EndJob() | actions.ForgetJob() | actions.KeepJob():
-            _about_end(wire, action)
-        case actions.RefuseLauncher():
-            wire.refuse_launcher.CopyFrom(fleet_pb2.RefuseLauncher(job=action.job))
-        case actions.HoldLauncher():
-            wire.hold_launcher.CopyFrom(
-                fleet_pb2.HoldLauncher(job=action.job, job_id=action.job_id)
-            )
-        case actions.RunCheck():
-            wire.run_check.CopyFrom(fleet_pb2.RunCheck())
-        case actions.Inject() | actions.ClearInjection():
-            _about_injection(wire, action)
-    return fleet_pb2.ControllerMessage(order=wire)
-
-
-def _about_end(
-    wire: fleet_pb2.Order, action: actions.EndJob | actions.ForgetJob | actions.KeepJob
-) -> None:
-    if isinstance(action, actions.EndJob):
-        wire.end_job.CopyFrom(
-            fleet_pb2.EndJob(
-                job=action.job,
-                succeeded=action.succeeded,
-                job_id=action.job_id,
-                unsaved=action.unsaved,
-            )
-        )
-    elif isinstance(action, actions.KeepJob):
-        wire.keep_job.CopyFrom(fleet_pb2.KeepJob(job=action.job))
-    else:
-        wire.forget_job.CopyFrom(fleet_pb2.ForgetJob(job=action.job))
-
-
-def _about_injection(
-    wire: fleet_pb2.Order, action: actions.Inject | actions.ClearInjection
-) -> None:
-    if isinstance(action, actions.Inject):
-        wire.inject.CopyFrom(fleet_pb2.Inject(spec=action.spec, duration_ns=action.duration_ns))
-    else:
-        wire.clear_injection.CopyFrom(fleet_pb2.ClearInjection(injection=action.injection))
-
-
-def _start(
-    action: actions.StartGeneration, transfer_key: bytes, sources: Iterable[ShardSource]
-) -> fleet_pb2.StartGeneration:
-    return fleet_pb2.StartGeneration(
-        job=action.job,
-        generation=action.generation,
-        node_rank=action.node_rank,
-        node_count=action.node_count,
-        first_rank=action.first_rank,
-        processes=action.processes,
-        world_size=action.world_size,
-        master_address=action.master_address,
-        master_port=action.master_port,
-        restore=action.restore_step is not None,
-        restore_step=action.restore_step or 0,
-        sources=[_source(source) for source in sources],
-        transfer_key=transfer_key,
-        stored=None if action.stored is None else to_wire(action.stored, fleet_pb2.StoredStep),
-        skipped=_ranges(action.skipped),
-        own_restarts=action.own_restarts,
-        job_id=action.job_id,
-        renew=action.renew,
-    )
+    if isinstance(action, actions.StartGeneration):
+        action = replace(action, transfer_key=transfer_key, sources=tuple(sources))
+    return fleet_pb2.ControllerMessage(order=order_to_wire(action, term))
 
 
 def _ranges(ranges: Iterable[DataRange]) -> list[fleet_pb2.DataRange]:
@@ -99,17 +29,7 @@ def _ranges(ranges: Iterable[DataRange]) -> list[fleet_pb2.DataRange]:
 
 
 def _source(source: ShardSource) -> fleet_pb2.ShardSource:
-    return fleet_pb2.ShardSource(
-        node=source.node,
-        bulk_address=source.bulk_address,
-        generation=source.generation,
-        rank=source.rank,
-        step=source.step,
-        root_hash=bytes.fromhex(source.root_hash),
-        size_bytes=source.size_bytes,
-        layout=bytes.fromhex(source.layout),
-        on_disk=source.on_disk,
-    )
+    return to_wire(source, fleet_pb2.ShardSource)
 
 
 def confirm(action: actions.ConfirmSilence) -> fleet_pb2.ControllerMessage:

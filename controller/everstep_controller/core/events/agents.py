@@ -10,6 +10,8 @@ from everstep_common.reports import (
     GenerationFinished,
     GenerationStopped,
     InjectionChanged,
+    Inventory,
+    JobOnNode,
     LauncherJoined,
     LauncherLeft,
     PhaseReached,
@@ -17,7 +19,7 @@ from everstep_common.reports import (
     RestartedHere,
     RollbackAsked,
 )
-from everstep_controller.core.model.node import Inventory, JobOnNode, Origin, Reported
+from everstep_controller.core.model.node import Origin, Reported
 
 __all__ = [
     "AgentEvent",

@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 from everstep_common.judging.findings import Finding, FindingKey, Measurement
+from everstep_common.orders import ShardSource
 from everstep_common.reports import StoredStep
 from everstep_controller.core.model.isolation import IsolationResult, SeenHold
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.model.snapshots import Cadence, ShardSource
+from everstep_controller.core.model.snapshots import Cadence
 
 
 @dataclass(frozen=True, slots=True)

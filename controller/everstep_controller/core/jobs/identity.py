@@ -9,11 +9,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from everstep_common.job_ids import job_id_of, number_of_job
-from everstep_common.reports import LauncherJoined, StoredStep
+from everstep_common.reports import JobOnNode, LauncherJoined, StoredStep
 from everstep_controller.core.events import RecoveryStepChosen, Reported
 from everstep_controller.core.jobs import orders, restore_point
 from everstep_controller.core.model.job import JobRecord, JobState, Lineage
-from everstep_controller.core.model.node import JobOnNode
 from everstep_controller.core.model.snapshots import BranchPoint, Predecessor
 from everstep_controller.core.model.state import State
 from everstep_controller.core.turn import TimerKind, Turn

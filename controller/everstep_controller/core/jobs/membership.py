@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from everstep_common.endings import by_user_on
-from everstep_common.reports import GenerationStopped, LauncherLeft, RankExited
+from everstep_common.reports import GenerationStopped, JobOnNode, LauncherLeft, RankExited
 from everstep_controller.core.events import NodeConnected, Reported
 from everstep_controller.core.jobs import identity, incidents, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.incident import Death, add_death
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
-from everstep_controller.core.model.node import OPERATOR, JobOnNode, NodeRecord, NodeState
+from everstep_controller.core.model.node import OPERATOR, NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import CONTROLLER, State, jobs_of_node
 from everstep_controller.core.nodes import liveness

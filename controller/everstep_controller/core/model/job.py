@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
+from everstep_common.orders import ShardSource
 from everstep_common.reports import DataRange, Phase, Storage, StoredStep
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.incident import Death, Incident, Judgement
@@ -10,7 +11,6 @@ from everstep_controller.core.model.snapshots import (
     BranchPoint,
     Cadence,
     Predecessor,
-    ShardSource,
     SnapshotCosts,
     StepKey,
 )

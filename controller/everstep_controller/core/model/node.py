@@ -5,63 +5,8 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from everstep_common.judging.findings import Finding
-from everstep_common.reports import InjectionState, Report
+from everstep_common.reports import InjectionState, Inventory, Report
 from everstep_controller.core.model.incident import Strike
-
-
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """A mounted disk; sizes in bytes."""
-
-    device: str
-    mount: str
-    filesystem: str
-    size_bytes: int
-    free_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Interface:
-    """A network interface or an InfiniBand port."""
-
-    name: str
-    kind: str
-    up: bool
-    speed_bits_per_s: int
-    address: str
-    pci_address: str = ""
-    numa_node: int | None = None
-    firmware: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Accelerator:
-    """One accelerator."""
-
-    uuid: str
-    name: str
-    vendor: str
-    pci_address: str
-    memory_bytes: int
-    driver: str
-    numa_node: int | None = None
-    # The interfaces nearest to it, and how near: "PIX", "PXB", "PHB", "NODE" or "SYS".
-    nearest_interfaces: tuple[str, ...] = ()
-    nearest_distance: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inventory:
-    """Hardware of a node."""
-
-    kernel: str = ""
-    cpu_model: str = ""
-    cpu_count: int = 0
-    memory_bytes: int = 0
-    disks: tuple[Disk, ...] = ()
-    interfaces: tuple[Interface, ...] = ()
-    accelerators: tuple[Accelerator, ...] = ()
-    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +16,6 @@ class Origin:
     node: str
     outbox: str
     sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class JobOnNode:
-    """State of one job on a node, as its agent told it when it connected."""
-
-    # Name of the job.
-    job: str
-    generation: int
-    launcher: bool
-    # The plan that the job's newest generation comes from; 0 when the agent did not say.
-    planned_generation: int = 0
-    # Id of the job that its launcher belongs to; "" where there is no launcher, or it is not known.
-    job_id: str = ""
 
 
 R_co = TypeVar("R_co", bound=Report, covariant=True)

@@ -4,22 +4,6 @@ from dataclasses import dataclass, field
 from statistics import median_low
 
 
-# Not frozen, only hashed as if: one plan makes 33,000, each in a third of the time.
-@dataclass(slots=True, unsafe_hash=True)
-class ShardSource:
-    """One verified copy that holds some part of the state to restore. Never changed."""
-
-    node: str
-    bulk_address: str
-    generation: int
-    rank: int
-    step: int
-    root_hash: str
-    size_bytes: int
-    layout: str = ""
-    on_disk: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class BranchPoint:
     """Steps up to ``through_step`` of a generation belong to the job's current branch.

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 
 from everstep_common.lessons import Lesson
+from everstep_common.orders import ShardSource
 from everstep_common.reports import Standbys, StoredStep
-from everstep_controller.core.model.snapshots import ShardSource, StepKey
+from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.persistence import Publish

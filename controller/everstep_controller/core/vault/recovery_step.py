@@ -4,10 +4,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
+from everstep_common.orders import ShardSource
 from everstep_common.reports import StoredStep
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.model.job import JobRecord
-from everstep_controller.core.model.snapshots import BranchPoint, ShardSource, StepKey
+from everstep_controller.core.model.snapshots import BranchPoint, StepKey
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Parts, StepCopies, Tier

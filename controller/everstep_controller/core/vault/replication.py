@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
+from everstep_common.orders import ShardSource
 from everstep_controller.core.model.job import JobRecord
-from everstep_controller.core.model.snapshots import ShardSource
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.spares import spares_of
 

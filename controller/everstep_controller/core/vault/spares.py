@@ -7,11 +7,11 @@ its ranks.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from everstep_common.orders import ShardSource
 from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState
-from everstep_controller.core.model.snapshots import ShardSource
 from everstep_controller.core.model.state import State
 from everstep_controller.core.recovery import placement, planning
 from everstep_controller.core.vault.catalogue import Catalogue

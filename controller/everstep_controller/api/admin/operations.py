@@ -1,7 +1,22 @@
-"""Planned work desk: operators drain a node, or restart a job at a step boundary."""
+"""Operations of the admin API: claims on nodes, drains, restarts of jobs, paused automation."""
 
-from everstep_controller.api.admin.errors import job_named, node_named
-from everstep_controller.core.events import OperatorDrained, RestartCancelled, RestartOrdered
+from everstep_controller.api.admin.errors import (
+    OrderRefusedError,
+    UnknownNameError,
+    job_named,
+    node_named,
+)
+from everstep_controller.api.admin.queries import Queries
+from everstep_controller.core.events import (
+    AutomationPaused,
+    AutomationResumed,
+    Event,
+    OperatorDrained,
+    OperatorIsolated,
+    OperatorReleased,
+    RestartCancelled,
+    RestartOrdered,
+)
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.state import FLEET
@@ -10,11 +25,53 @@ from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
 
 
-class CannotPlanError(Exception):
-    """Order that makes no sense now; one sentence that names the next command."""
+class NodeOperations:
+    """Operators' calls about nodes and automation; UnknownNameError and JournalFull."""
+
+    def __init__(self, runtime: Runtime, queries: Queries) -> None:
+        self._runtime = runtime
+        self._queries = queries
+
+    async def isolate(self, name: str, operator: str, reason: str) -> admin_pb2.NodeDetail:
+        """Put an operator's claim on a node."""
+        return await self._change_node(name, OperatorIsolated(name, operator, reason))
+
+    async def release(self, name: str, operator: str, reason: str) -> admin_pb2.NodeDetail:
+        """Remove an operator's claim."""
+        return await self._change_node(name, OperatorReleased(name, operator, reason))
+
+    async def pause(self, subject: str, operator: str, reason: str) -> admin_pb2.AutomationReply:
+        """Stop automation for a node, a job, or everything."""
+        subject = self._known_subject(subject)
+        return await self._change_automation(AutomationPaused(subject, operator, reason))
+
+    async def resume(self, subject: str, operator: str) -> admin_pb2.AutomationReply:
+        """Let automation go on."""
+        subject = self._known_subject(subject)
+        return await self._change_automation(AutomationResumed(subject, operator))
+
+    async def _change_node(self, name: str, event: Event) -> admin_pb2.NodeDetail:
+        node_named(self._runtime.state, name)
+        await self._runtime.submit(event)
+        return self._queries.node(name)
+
+    async def _change_automation(self, event: Event) -> admin_pb2.AutomationReply:
+        await self._runtime.submit(event)
+        return admin_pb2.AutomationReply(paused=sorted(self._runtime.state.paused))
+
+    def _known_subject(self, subject: str) -> str:
+        state = self._runtime.state
+        if not subject or subject == FLEET:
+            return FLEET
+        if subject in state.nodes or subject in state.paused:
+            return subject
+        job = state.job(subject)
+        if job is None:
+            raise UnknownNameError(f"no node or job named {subject!r}")
+        return job.name
 
 
-class PlannedDesk:
+class PlannedWorkOperations:
     """Operators' calls about planned work; they raise UnknownNameError and JournalFull."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -37,11 +94,11 @@ class PlannedDesk:
     async def restart(
         self, request: admin_pb2.RestartJobRequest, operator: str, reason: str
     ) -> admin_pb2.RestartJobReply:
-        """Restart a job, and return what will happen. Raises CannotPlanError."""
+        """Restart a job, and return what will happen. Raises OrderRefusedError."""
         job = job_named(self._runtime.state, request.job)
         step = request.at_step if request.HasField("at_step") else None
         if problem := _problem(job, step):
-            raise CannotPlanError(problem)
+            raise OrderRefusedError(problem)
         await self._runtime.submit(RestartOrdered(job.id, operator, reason, step))
         wish = job.planned
         plan = forecast.describe(job, wish) if wish is not None else f"it is {job.state.value}"
@@ -53,15 +110,15 @@ class PlannedDesk:
     async def cancel(
         self, request: admin_pb2.CancelRestartRequest, operator: str
     ) -> admin_pb2.CancelRestartReply:
-        """Take a planned restart back, and return what is still planned. Raises CannotPlanError."""
+        """Take a planned restart back; return what is still planned. Raises OrderRefusedError."""
         state = self._runtime.state
         job = job_named(state, request.job)
         if problem := restarts.cancel_problem(state, job):
-            raise CannotPlanError(problem)
+            raise OrderRefusedError(problem)
         await self._runtime.submit(RestartCancelled(job.id, operator, request.reason))
         left = forecast.pending(state, job)
         if left is not None and left.kind == "restart":  # it has begun while this was on its way
-            raise CannotPlanError(restarts.cancel_problem(state, job) or state.halted)
+            raise OrderRefusedError(restarts.cancel_problem(state, job) or state.halted)
         plan = f"{job.name} goes on as it is"
         if left is not None:
             plan = (

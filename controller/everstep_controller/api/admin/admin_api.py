@@ -1,0 +1,38 @@
+"""Admin API: all calls that operators and viewers make, by subject."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from everstep_controller.api.admin import messages
+from everstep_controller.api.admin.event_log import EventLog
+from everstep_controller.api.admin.injections import InjectionOperations
+from everstep_controller.api.admin.maintenance import MaintenanceOperations
+from everstep_controller.api.admin.operations import NodeOperations, PlannedWorkOperations
+from everstep_controller.api.admin.queries import AdminSources, Queries
+from everstep_controller.api.admin.snapshots import SnapshotOperations
+from everstep_controller.core.model.state import CONTROLLER, FLEET
+from everstep_proto.generated import admin_pb2
+
+
+class AdminApi:
+    """Calls of the admin service; what they raise is in errors.py, besides JournalFull."""
+
+    def __init__(self, sources: AdminSources) -> None:
+        runtime = sources.runtime
+        self._log = EventLog(runtime, sources.history)
+        self.snapshots = SnapshotOperations(runtime, sources.vault)
+        self.queries = Queries(sources, self._log, self.snapshots)
+        self.operations = NodeOperations(runtime, self.queries)
+        self.injections = InjectionOperations(runtime)
+        self.planned_work = PlannedWorkOperations(runtime)
+        self.maintenance = MaintenanceOperations(runtime)
+
+    async def events(
+        self, subject: str, limit: int, *, follow: bool
+    ) -> AsyncIterator[admin_pb2.Event]:
+        """Yield old lines of the event list, then new ones. Raises FollowerTooSlowError."""
+        if subject and subject not in (CONTROLLER, FLEET):
+            self.queries.why(subject)  # raises for a name that nobody has
+        async with aclosing(self._log.follow(subject, limit, endlessly=follow)) as lines:
+            async for line in lines:
+                yield messages.event(line)
