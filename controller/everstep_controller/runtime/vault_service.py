@@ -319,6 +319,6 @@ class VaultService:
         self._tell_recoverable(known, late=True)
 
 
-def transfer_key(secret: bytes, job: str) -> bytes:
-    """Return the key for bulk transfers of a job between agents, the same after a restart."""
-    return hmac.new(secret, f"bulk transfer {job}".encode(), hashlib.sha256).digest()
+def transfer_key(secret: bytes, lineage_id: str) -> bytes:
+    """Return the key for bulk transfers between agents of the jobs of a lineage, ever the same."""
+    return hmac.new(secret, f"bulk transfer {lineage_id}".encode(), hashlib.sha256).digest()

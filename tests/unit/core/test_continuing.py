@@ -180,6 +180,38 @@ def test_what_a_job_never_ran_had_goes_on_to_the_next() -> None:
 
 
 @pytest.mark.parametrize(("uid", "token"), [(2, "t"), (1, "other")])
+def test_whoever_gets_nothing_of_a_job_has_a_lineage_of_its_own(uid: int, token: str) -> None:
+    story = NextStory(nodes=4)
+    story.cancelled()
+    before = story.job
+    story.join("n2", nodes=1, uid=uid, token=token)
+    assert before.lineage_id == before.id
+    assert story.job.lineage_id == story.job.id != before.id
+
+
+def test_jobs_that_go_on_from_each_other_have_the_lineage_of_the_first() -> None:
+    story = NextStory(nodes=4)
+    story.cancelled()
+    first = story.job
+    story.join("n2", nodes=1)
+    second = story.chosen(2)
+    story.leave("n2")
+    story.sequence += 1
+    story.stop_all()
+    story.join("n3", nodes=1)
+    third = story.job
+    assert len({first.id, second.id, third.id}) == 3
+    assert {one.lineage_id for one in (first, second, third)} == {first.id}
+
+
+def test_a_job_that_begins_anew_has_a_lineage_of_its_own() -> None:
+    story = NextStory(nodes=4)
+    story.cancelled()
+    story.join("n2", nodes=1, fresh=True)
+    assert story.job.lineage_id == story.job.id
+
+
+@pytest.mark.parametrize(("uid", "token"), [(2, "t"), (1, "other")])
 def test_another_user_and_another_token_get_nothing_of_it(uid: int, token: str) -> None:
     story = NextStory(nodes=4)
     story.cancelled()

@@ -207,6 +207,7 @@ def take_over_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
         recoverable_step=known.recoverable_step,
         skipped=list(known.skipped),
         foreign_generation=known.foreign_generation,
+        root=ended.lineage_id,
     )
     failed = "was cancelled" if ended.ending.wanted else "failed"
     how = "ended without its last step in storage" if ended.ending.unsaved else failed

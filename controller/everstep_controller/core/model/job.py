@@ -197,6 +197,8 @@ class Lineage:
     latest: StoredStep | None = None
     # The job whose state this one continues, and a sentence about what it begins with.
     continues: Predecessor | None = None
+    # Id of the job with which this lineage began; "" where that is the job itself.
+    root: str = ""
     begun: str = ""
     # Its user wants it to begin anew.
     fresh: bool = False
@@ -292,6 +294,11 @@ class JobRecord:
     def incident(self) -> JobIncident | None:
         """Return the incident that is not over yet."""
         return self.recovery.incident
+
+    @property
+    def lineage_id(self) -> str:
+        """Return the id of the job with which its lineage began, perhaps its own."""
+        return self.lineage.root or self.id
 
     @property
     def world_size(self) -> int:
