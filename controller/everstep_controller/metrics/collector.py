@@ -169,10 +169,12 @@ def job_metrics(state: State, now_ns: int) -> Iterator[Metric]:
     The id of a job is in a series of its own, to be joined with the others.
     """
     running = [job for job in state.newest_jobs() if job.state is not JobState.ENDED]
-    infos = InfoMetricFamily("everstep_job", "Id of the job that has a name now.", labels=["job"])
+    ids = GaugeMetricFamily(
+        "everstep_job_info", "1 for the id of the job that has a name now.", labels=["job", "id"]
+    )
     for job in running:
-        infos.add_metric([job.name], {"id": job.id})
-    yield infos
+        ids.add_metric([job.name, job.id], 1)
+    yield ids
     states = GaugeMetricFamily(
         "everstep_job_state", "1 for the state that a job is in.", labels=["job", "state"]
     )
