@@ -14,11 +14,12 @@ from pathlib import Path
 
 from processes import children_cpu_s
 
-from everstep_agent.config import AgentConfig
+from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.findings import Findings
-from everstep_agent.node_watch import NodeWatch, no_memory
-from everstep_agent.source import Source
+from everstep_agent.monitoring.findings import Findings
+from everstep_agent.monitoring.memory import no_memory
+from everstep_agent.monitoring.node_watch import NodeWatch
+from everstep_agent.sources.source import Source
 from everstep_common.clock import Stamp
 from everstep_common.config import load
 from everstep_common.judging.book import FindingBook

@@ -17,8 +17,10 @@ sys.path.append(str(Path(__file__).parent.parent / "tests"))
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.vault.snapshots.copies import CopyKey
 from everstep_agent.vault.verification import hash_in_parallel
+from everstep_common.orders import SpareMemory, VaultDirective
 from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import from_wire
 from everstep_proto.tls import TlsSettings
 from integration.vault_world import KEY, Client, Kept, Node, launcher, plan, running, settings
 
@@ -78,7 +80,7 @@ class Commands:
     async def _wait_as_spare(self, copy_bytes: int) -> bool:
         """Wait until the memory is there that a spare makes."""
         wanted = fleet_pb2.SpareMemory(job="demo", copy_bytes=copy_bytes, processes=1, term=1)
-        self._node.jobs.on_spare_memory(wanted)
+        self._node.jobs.on_spare_memory(from_wire(SpareMemory, wanted))
         slots = self._node.settings.slots_per_rank
         return await self._until(
             lambda: self._node.jobs.metrics().vault_memory_bytes >= (1 + slots) * copy_bytes
@@ -120,14 +122,13 @@ class Commands:
         directive = fleet_pb2.VaultDirective(
             job="demo",
             generation=self._generation,
-            has_recoverable=True,
             recoverable_step=step,
             transfer_key=KEY,
             term=1,
         )
         if target:
-            directive.replica_target.node, directive.replica_bulk_address = target
-        self._node.jobs.on_directive(directive)
+            directive.replica_target, directive.replica_bulk_address = target
+        self._node.jobs.on_directive(from_wire(VaultDirective, directive))
 
     async def _replicate(self, step: int, target: list[str]) -> float:
         """Return the seconds from the order until the other node has acknowledged the hash."""

@@ -5,28 +5,29 @@ import contextlib
 import logging
 import random
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from everstep_agent.backoff import Backoff
-from everstep_agent.checks import run_check
+from everstep_agent.concurrency.common_tick import tick
 from everstep_agent.concurrency.cycle_collector import collect_all_periodically
-from everstep_agent.config import AgentConfig
+from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.agent import judge_backlog, judge_store
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.findings import Findings, load_findings
-from everstep_agent.health.serving import HealthSockets
-from everstep_agent.injections.wiring import make_injector
+from everstep_agent.health.service import HealthSockets
+from everstep_agent.injections.injector import Injector, Reach
+from everstep_agent.injections.memory import InjectionMemory
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.kernel_messages import RecentKernelMessages
 from everstep_agent.liveness import Liveness
-from everstep_agent.node_watch import Memory, NodeWatch
-from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
+from everstep_agent.monitoring.findings import Findings, load_findings
+from everstep_agent.monitoring.memory import Memory
+from everstep_agent.monitoring.node_watch import NodeWatch
+from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate, run_check
 from everstep_agent.persistence.data_folder import only_agent_of, open_store
 from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.sampling import ROWS_PER_BATCH, SAMPLE_INTERVAL_S, SampleSender
 from everstep_agent.supervise import feed_watchdog, first_error, keep_running
-from everstep_agent.ticks import tick
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import StampClock, stamp_clock
 from everstep_common.judging.book import FindingBook
@@ -253,3 +254,26 @@ class Daemon:
             self._node.view, counts, lambda: self._findings.book.open_findings, self._jobs.metrics
         )
         await serve(self._config.metrics_address, self._config.tls, sources)
+
+
+def make_injector(
+    config: AgentConfig,
+    node: NodeWatch,
+    memory: Memory,
+    training_pids: Callable[[], Iterable[int]],
+    record: Callable[[fleet_pb2.Record], None],
+) -> Injector:
+    """Return the injector of a node; it refuses everything unless the operator allows it."""
+    reach = Reach(
+        view=node.view,
+        kernel_log=node.injected_log,
+        counters=node.counters,
+        boot_ns=node.boot_ns,
+        driver_pids=lambda: [pid] if (pid := node.nvml.pid) else [],
+        training_pids=training_pids,
+        look_soon=node.look_soon,
+    )
+    kept = InjectionMemory(
+        memory.notes.get("injections", "{}"), lambda text: memory.keep("injections", text)
+    )
+    return Injector(node.injections, reach, kept, record, allowed=config.fault_injection)

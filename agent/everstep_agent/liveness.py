@@ -10,9 +10,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import cast
 
+from everstep_agent.concurrency.common_tick import tick
 from everstep_agent.ipc.listeners import cannot_listen
 from everstep_agent.suspicion import Change, Suspicion
-from everstep_agent.ticks import tick
 from everstep_common.clock import boot_ns
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.tls import split_address

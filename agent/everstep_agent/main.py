@@ -12,7 +12,7 @@ from everstep_common.logs import configure_logging
 from everstep_common.version import VERSION
 
 if TYPE_CHECKING:
-    from everstep_agent.config import AgentConfig
+    from everstep_agent.config.agent_config import AgentConfig
 
 _DEFAULT_CONFIG = Path("/etc/everstep/agent.toml")
 
@@ -43,12 +43,12 @@ def _main(words: list[str]) -> int:
 
         return read_log(words[1:])
     if words[:1] == ["inventory"]:
-        from everstep_agent.expected.command import main as inventory
+        from everstep_agent.commands.inventory import main as inventory
 
         return inventory(words[1:])
     options = _parser().parse_args(words)
     # Imported only here: the command `hold` needs none of this, and its process stays small.
-    from everstep_agent.config import AgentConfig
+    from everstep_agent.config.agent_config import AgentConfig
     from everstep_agent.daemon import DaemonError
     from everstep_agent.persistence.data_folder import FolderInUseError
 

@@ -1,17 +1,28 @@
-"""Controller orders: checks the term of each message and hands it to the part that executes it."""
+"""Controller orders: the term of each is checked, and it is handed on or done here."""
 
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from everstep_common.orders import ClearInjection, Inject, JobOrder, RunCheck
+from everstep_agent.sources.source import ProbeResult
+from everstep_common.judging.findings import Finding
+from everstep_common.judging.judgement import Faulty
+from everstep_common.orders import (
+    ClearInjection,
+    Inject,
+    JobOrder,
+    RunCheck,
+    SpareLesson,
+    SpareMemory,
+    VaultDirective,
+)
 from everstep_common.reports import CheckFinished
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire
-from everstep_proto.record_codec import WireError
+from everstep_proto.record_codec import WireError, from_wire
 from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
@@ -27,15 +38,15 @@ class Jobs(Protocol):
         """Do what an order about a job says; its term is checked."""
         ...
 
-    def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
+    def on_directive(self, directive: VaultDirective) -> None:
         """Keep, free and replicate snapshots as the controller says."""
         ...
 
-    def on_spare_memory(self, wanted: fleet_pb2.SpareMemory) -> None:
+    def on_spare_memory(self, wanted: SpareMemory) -> None:
         """Have memory ready for a job whose spare this node is."""
         ...
 
-    def on_spare_lesson(self, told: fleet_pb2.SpareLesson) -> None:
+    def on_spare_lesson(self, told: SpareLesson) -> None:
         """Have standbys of a job whose spare this node is import what its ranks do."""
         ...
 
@@ -158,11 +169,11 @@ class Orders:
     def _about_job(self, kind: str, message: fleet_pb2.ControllerMessage) -> None:
         jobs = self._to.jobs
         if kind == "vault" and self._admits(message.vault, "vault"):
-            jobs.on_directive(message.vault)
+            jobs.on_directive(from_wire(VaultDirective, message.vault))
         elif kind == "spare_memory" and self._admits(message.spare_memory, "spare memory"):
-            jobs.on_spare_memory(message.spare_memory)
+            jobs.on_spare_memory(from_wire(SpareMemory, message.spare_memory))
         elif kind == "spare_lesson" and self._admits(message.spare_lesson, "lesson"):
-            jobs.on_spare_lesson(message.spare_lesson)
+            jobs.on_spare_lesson(from_wire(SpareLesson, message.spare_lesson))
 
     def _admits(
         self,
@@ -205,3 +216,42 @@ class Orders:
     def _answer(self, order_id: str, result: CheckResult) -> None:
         logger.info("check %s: %s", order_id, result.message)
         self._to.record(record_of(CheckFinished(order_id, result.passed, result.message)))
+
+
+_TOLD = 5
+
+
+async def run_check(
+    look: Callable[[], Awaitable[Sequence[ProbeResult]]],
+    open_fatal: Callable[[], Sequence[Finding]],
+    deadline_s: float,
+) -> CheckResult:
+    """Read every probe once within the deadline, and judge what was read.
+
+    ``open_fatal`` returns the fatal findings that are open. One of them fails the check only when
+    this look has seen it again: a latched one is the controller's to judge, and one reading that is
+    not raised yet may be a link that bounces.
+    """
+    try:
+        async with asyncio.timeout(deadline_s):
+            looks = await look()
+    except TimeoutError:
+        return CheckResult(False, f"the probes did not finish within {deadline_s:g} s")
+    return judge_check(looks, open_fatal())
+
+
+def judge_check(looks: Sequence[ProbeResult], open_fatal: Sequence[Finding]) -> CheckResult:
+    """Judge one look at everything."""
+    unread = [f"probe {one.probe}: {one.trouble}" for one in looks if one.trouble]
+    denied = [f"probe {one.probe}: {one.denied}" for one in looks if one.denied]
+    seen = {said.key for one in looks for said in one.judgements if isinstance(said, Faulty)}
+    fatal = [
+        f"{one.condition} on {one.component}: {one.message}"
+        for one in open_fatal
+        if one.key in seen
+    ]
+    if problems := fatal + unread:
+        return CheckResult(False, "; ".join(problems[:_TOLD]))
+    if denied:
+        return CheckResult(True, f"nothing fatal was read; {'; '.join(denied)}")
+    return CheckResult(True, "every probe was read, and nothing fatal")

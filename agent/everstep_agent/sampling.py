@@ -5,10 +5,10 @@ import math
 import struct
 from collections.abc import Callable, Sequence
 
+from everstep_agent.concurrency.common_tick import tick
 from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading
 from everstep_agent.detectors.host.usage import HostReading
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.ticks import tick
 from everstep_common.clock import StampClock
 from everstep_common.samples import COLUMNS, SCHEMA
 from everstep_proto.generated import fleet_pb2

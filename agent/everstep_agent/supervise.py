@@ -4,8 +4,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 
+from everstep_agent.concurrency.common_tick import tick
 from everstep_agent.detectors.agent import judge_task
-from everstep_agent.ticks import tick
 from everstep_common.judging.judgement import Judgement
 from everstep_common.systemd import notify, watchdog_interval_s
 

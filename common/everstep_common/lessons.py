@@ -9,6 +9,9 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
+
+from everstep_common.bounds import Items, Name
 
 # All names and values together; a job of torch's DistributedDataParallel has 48 KiB of names.
 TEXT_BYTES_MAX = 64 * 1024
@@ -47,12 +50,14 @@ _OF_LIBRARIES = frozenset(
     {"TORCHINDUCTOR_CACHE_DIR", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK", "TF2_BEHAVIOR"}
 )
 
+_Module = Annotated[str, Name(r"[^\0]{0,4096}", "the name of a module")]
+
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """Modules in their order of import, and variables that are to be set before."""
 
-    modules: tuple[str, ...]
+    modules: Annotated[tuple[_Module, ...], Items(100_000)]
     variables: dict[str, str] = field(default_factory=dict)
 
 

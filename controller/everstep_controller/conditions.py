@@ -8,7 +8,6 @@ from everstep_controller.core import controller
 from everstep_controller.core.fleet import rejected_records
 from everstep_controller.core.nodes import health, isolation
 from everstep_controller.core.planned import forecast
-from everstep_controller.core.recovery import blame
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.runtime import controller_findings
 
@@ -18,7 +17,7 @@ GROUPS: Mapping[str, tuple[Condition, ...]] = MappingProxyType(
         "Nodes, compared with their peers": tuple(
             condition for judge in JUDGES for condition in judge.conditions
         ),
-        "Nodes, by what happened on them": (health.CHECK_FAILED, blame.RANKS_DIE),
+        "Nodes, by what happened on them": (health.CHECK_FAILED, health.RANKS_DIE),
         "The controller itself": (
             *controller_findings.CONDITIONS,
             controller.EVENT_REJECTED,

@@ -4,12 +4,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from everstep_common import reports
+from everstep_common.orders import Publish
 from everstep_common.reports import JobOnNode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.persistence import Publish
 
 # A rank keeps this many own snapshots, as the vault does.
 SLOTS = 3

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from everstep_common.lessons import Lesson
-from everstep_common.orders import ShardSource
+from everstep_common.orders import Publish, ShardSource
 from everstep_common.reports import StoredStep
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.messages import Directive, VaultReport
-from everstep_controller.core.vault.persistence import Publish
 from everstep_controller.runtime.vault_service import VaultService
 from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import JOB, SimulatedFleet

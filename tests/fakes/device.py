@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from everstep.saving.device_copies import DeviceCopy
+from everstep.copy_engine.device_copies import DeviceCopy
 
 
 @dataclass(slots=True)

@@ -4,8 +4,8 @@ import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from everstep.saving.memory import Copier
-from everstep.state.views import Capture, MissingError, Restoration, entry_of
+from everstep.copy_engine.memory import Copier
+from everstep.copy_engine.views import Capture, MissingError, Restoration, entry_of
 from everstep_common.trainer_messages import Described, Entry
 
 

@@ -14,8 +14,10 @@ from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.transfer.client import get_copy
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent
 from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
+from everstep_common.orders import VaultDirective
 from everstep_common.trainer_messages import Restore, Restored, RestoreFailed, Start
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import from_wire
 from integration.bulk_messages import Blow
 from integration.bulk_tap import Tap, tapping
 from integration.vault_blows import Job
@@ -154,13 +156,12 @@ def _directive(pair: Pair, step: int | None) -> None:
         generation=1,
         transfer_key=KEY,
         term=1,
-        has_recoverable=step is not None,
-        recoverable_step=step or 0,
+        recoverable_step=step,
     )
-    pair.other.node.jobs.on_directive(directive)
-    directive.replica_target.node = pair.other.node.name
+    pair.other.node.jobs.on_directive(from_wire(VaultDirective, directive))
+    directive.replica_target = pair.other.node.name
     directive.replica_bulk_address = pair.tap.address
-    pair.writer.node.jobs.on_directive(directive)
+    pair.writer.node.jobs.on_directive(from_wire(VaultDirective, directive))
 
 
 async def replicas_arrive(folder: Path, blows: list[Blow]) -> None:

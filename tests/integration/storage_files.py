@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable
 
 from everstep_agent.storage.backends.backend import ProgressCallback
-from everstep_agent.storage.formats.records import StepKey, StoredFile, WholeStep
+from everstep_agent.storage.formats.records import StepKey
 from everstep_agent.storage.worker.messages import MoveLatest, StorageLocation, WriteCopy
 from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_agent.vault.snapshots.manifest import extent_bytes, layout_of
+from everstep_common.orders import StoredFile
+from everstep_common.reports import StoredStep
 from everstep_common.trainer_messages import Entry
 
 # Two tensors with a byte between them that is not zero, and one that safetensors has no type for.
@@ -47,11 +49,11 @@ def publication(
     files: tuple[StoredFile, ...] = ()
     if key is not None:
         memory = content(key.step)
-        files = (StoredFile(0, hash_bytes(memoryview(memory)), len(memory)),)
+        files = (StoredFile(0, hash_bytes(memoryview(memory)).hex(), len(memory)),)
     return MoveLatest(
         location=StorageLocation(path, "demo"),
         generation=generation,
-        target=WholeStep(key, 1, b"", 0) if key else None,
+        target=StoredStep(key.generation, key.step, 1, "", 0) if key else None,
         files=files,
         keep=keep,
     )

@@ -66,7 +66,7 @@ def published(
             )
             for copy in copies
         ],
-        keep=[fleet_pb2.StoredStep(generation=of, step=step) for of, step in keep],
+        keep=[fleet_pb2.StoredStep(generation=of, step=step, world_size=1) for of, step in keep],
         skipped=[fleet_pb2.DataRange(first=first, last=last) for first, last in skipped],
     )
 

@@ -12,23 +12,22 @@ from prometheus_client import CollectorRegistry, Metric, generate_latest
 
 from everstep_agent.detectors.accelerators.reading import AcceleratorLimits
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.counters import Counters
-from everstep_agent.findings import Findings
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.accelerators import accelerators_by_vendor, devices_of
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.metrics.accelerators import accelerator_metrics
+from everstep_agent.monitoring.findings import Findings
+from everstep_agent.monitoring.watch_loop import Watch
 from everstep_agent.probes.accelerators import amd_smi_child
 from everstep_agent.probes.accelerators.amd_smi import AmdProbe
 from everstep_agent.probes.accelerators.amd_sysfs import AmdSysfsProbe
 from everstep_agent.probes.accelerators.ascend import AscendProbe
-from everstep_agent.probes.accelerators.choice import accelerator_probes
 from everstep_agent.probes.accelerators.hygon import HygonProbe
 from everstep_agent.probes.accelerators.probe import AcceleratorProbe
 from everstep_agent.probes.accelerators.text import UnreadableOutputError
 from everstep_agent.probes.accelerators.tool import Tool, ToolError, ToolHangError
 from everstep_agent.probes.accelerators.xpu_smi import XpuSmiProbe
-from everstep_agent.sources.accelerators import AcceleratorSources
-from everstep_agent.watch import Watch
+from everstep_agent.sources.accelerators import AcceleratorSources, accelerator_probes
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from fakes.accelerator_tools import FakeTool, amdgpu

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from everstep_common.judging.findings import Finding, Mode, Severity
-from fakes.health_desk import no_look, served
+from fakes.health_service import no_look, served
 from fakes.nvml import FakeDriver
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.limits import GpuLimits
 from everstep_agent.detectors.kernel import KernelLine, XidSettings, judge_kernel
-from everstep_agent.fault_tables import load_tables
-from everstep_agent.findings import Findings
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.probes.line_process import PidfdExits
+from everstep_agent.ipc.line_process import PidfdExits
+from everstep_agent.monitoring.findings import Findings
+from everstep_agent.monitoring.watch_loop import Watch
 from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
 from everstep_agent.sources.gpus import GpuSource
-from everstep_agent.watch import Watch
+from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from everstep_common.judging.findings import Finding

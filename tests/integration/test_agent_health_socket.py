@@ -13,7 +13,7 @@ import pytest
 from everstep_agent.health.report import HealthReport, Status
 from everstep_agent.health.socket import SOCKET_NAME, ask_agent
 from everstep_common.judging.judgement import Judgement
-from fakes.health_desk import no_look, served
+from fakes.health_service import no_look, served
 
 
 @pytest.fixture

@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading
-from everstep_agent.findings import Findings
 from everstep_agent.inventory.node_view import NodeView
+from everstep_agent.monitoring.findings import Findings
+from everstep_agent.monitoring.watch_loop import Watch
 from everstep_agent.probes.file_changes import FileChanges
 from everstep_agent.probes.kernel_device import DeviceLog
 from everstep_agent.probes.kernel_file import FileLog
 from everstep_agent.probes.kernel_log import KernelBatch, Position
-from everstep_agent.probes.kernel_source import kernel_log
-from everstep_agent.sources.fresh_gpus import FreshGpus
-from everstep_agent.sources.kernel_log import KernelLogSource
-from everstep_agent.watch import Watch
+from everstep_agent.sources.gpus import FreshGpus
+from everstep_agent.sources.kernel_log import KernelLogSource, kernel_log
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from everstep_common.judging.findings import Finding

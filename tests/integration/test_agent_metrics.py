@@ -13,9 +13,13 @@ import pytest
 from everstep_agent.detectors.gpus.reading import GpuReading, GpusReading, NvlinkReading
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.jobs.metrics import JobsMetrics
-from everstep_agent.metrics.collector import AgentCounts, MetricSources, NodeCollector
+from everstep_agent.metrics.collector import (
+    AgentCounts,
+    MetricSources,
+    NodeCollector,
+    prometheus_text,
+)
 from everstep_agent.metrics.server import MetricsServer
-from everstep_agent.metrics.text import prometheus_text
 from everstep_agent.persistence.outbox import OutboxCounts
 from everstep_agent.probes.host import HostProbe
 from everstep_agent.probes.infiniband import InfinibandProbe

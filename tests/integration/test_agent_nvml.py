@@ -16,7 +16,7 @@ from everstep_agent.detectors.gpus.reading import (
     GpuReading,
     GpusReading,
 )
-from everstep_agent.probes.line_process import PidfdExits
+from everstep_agent.ipc.line_process import PidfdExits
 from everstep_agent.probes.nvml import (
     COMPLETE_EVERY,
     DriverHangError,

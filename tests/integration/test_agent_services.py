@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.host.service_limits import ServiceLimits
 from everstep_agent.detectors.host.services import UnitReading
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.services import ServicesProbe
 from everstep_agent.probes.system_bus import BusError, SystemBus

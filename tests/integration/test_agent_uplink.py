@@ -16,7 +16,7 @@ from everstep_agent.persistence.disk_store import LostStore
 from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import stamp_clock
-from everstep_common.orders import JobOrder
+from everstep_common.orders import JobOrder, SpareLesson, SpareMemory, VaultDirective
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.tls import TlsSettings
 from fakes.no_injections import NoInjections
@@ -41,13 +41,13 @@ class Recorder:
     def on_order(self, order: JobOrder) -> None:
         self.orders.append(order.id)
 
-    def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
+    def on_directive(self, directive: VaultDirective) -> None:
         self.directives.append(directive.job)
 
-    def on_spare_memory(self, wanted: fleet_pb2.SpareMemory) -> None:
+    def on_spare_memory(self, wanted: SpareMemory) -> None:
         self.directives.append(wanted.job)
 
-    def on_spare_lesson(self, told: fleet_pb2.SpareLesson) -> None:
+    def on_spare_lesson(self, told: SpareLesson) -> None:
         self.directives.append(told.job)
 
     def on_connected(self, forgotten: bool) -> None:

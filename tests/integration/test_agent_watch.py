@@ -8,25 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.checks import run_check
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.limits import GpuLimits
-from everstep_agent.findings import Findings
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.orders import CheckResult
+from everstep_agent.monitoring.findings import Findings
+from everstep_agent.monitoring.node_watch import link_sources
+from everstep_agent.monitoring.watch_loop import Watch
+from everstep_agent.orders import CheckResult, run_check
 from everstep_agent.probes.host import HostProbe
 from everstep_agent.probes.kernel_log import Position
-from everstep_agent.probes.kernel_source import kernel_log
 from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
-from everstep_agent.sources.disks import disk_sources
 from everstep_agent.sources.gpus import GpuSource
-from everstep_agent.sources.host import HostSettings, host_sources
-from everstep_agent.sources.kernel_log import KernelLogSource
-from everstep_agent.sources.links import link_sources
+from everstep_agent.sources.host import HostSettings, disk_sources, host_sources
+from everstep_agent.sources.kernel_log import KernelLogSource, kernel_log
 from everstep_agent.sources.network import NetworkSettings
-from everstep_agent.watch import Watch
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from everstep_proto.generated import fleet_pb2

@@ -73,7 +73,7 @@ async def run_to_step(agent: AgentStream, step: int) -> fleet_pb2.VaultDirective
         generation=1, rank=0, step=step, root_hash=b"hash", size_bytes=8, layout=b"w"
     )
     await agent.send(vault=fleet_pb2.VaultReport(job="train", copies=[copy]))
-    while not (directive := (await agent.wait_for("vault")).vault).has_recoverable:
+    while not (directive := (await agent.wait_for("vault")).vault).HasField("recoverable_step"):
         pass
     return directive
 

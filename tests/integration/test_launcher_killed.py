@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.sweeper import VARIABLE
+from everstep.launch.processes.sweeper import VARIABLE
 from integration.test_trainer_launcher import alive, until
 from integration.trainer_job import Job, environment, joined_job
 
@@ -47,9 +47,9 @@ def descendants(job: Job, pids: Path, ranks: int) -> list[int]:
 # A launcher that was delegated no control group: all that it has is its sweeper.
 _LAUNCHER = """
 import os, sys, time
-from everstep.launch.children import adopt_orphans
-from everstep.launch.spawning import spawn
-from everstep.launch.sweeping import Sweeping
+from everstep.launch.processes.children import adopt_orphans
+from everstep.launch.processes.children import spawn
+from everstep.launch.processes.children import Sweeping
 adopt_orphans()
 sweeping = Sweeping()
 os.environ["RANK"] = "0"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.spawning import spawn
+from everstep.launch.processes.children import spawn
 from everstep.launch.standby.candidate import Candidate, WarmUp
 from everstep.launch.standby.python_command import PythonCommand, python_command
 

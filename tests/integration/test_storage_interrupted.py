@@ -6,7 +6,7 @@ import signal
 from pathlib import Path
 
 from everstep_agent.storage.backends.folder import FolderBackend
-from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.formats.records import StepKey, key_of
 from everstep_agent.storage.worker.messages import FillCopy
 from everstep_agent.storage.worker.rank_files import describe_file, fill_copy, write_copy
 from everstep_agent.storage.worker.step_publication import find_whole_step, list_steps, move_latest
@@ -148,7 +148,10 @@ def test_a_publisher_that_is_cut_off_stopped_and_wakes_up_at_any_point_changes_n
             os.kill(pid, signal.SIGCONT)
             ended(pid)
         assert _latest(folder) == (2, later)
-        assert {stored.key for stored in list_steps(_depot(folder), None).steps} == {common, later}
+        assert {key_of(stored) for stored in list_steps(_depot(folder), None).steps} == {
+            common,
+            later,
+        }
         if not stopped:
             break
     assert at > 20

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.storage.backends.folder import FolderBackend
-from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.formats.records import StepKey, key_of
 from everstep_agent.storage.worker import rank_files
 from everstep_agent.storage.worker.step_publication import list_steps, move_latest
 from everstep_common.trainer_messages import DataRange, Storage
@@ -44,7 +44,7 @@ def test_a_step_without_any_is_as_older_agents_write_and_read_it(tmp_path: Path)
     for path in (_manifest(tmp_path), tmp_path / "demo/latest"):
         assert "skipped" not in json.loads(path.read_text())
     seen = list_steps(backend, None)
-    assert [(stored.key, stored.skipped) for stored in seen.steps] == [(_KEY, ())]
+    assert [(key_of(stored), stored.skipped) for stored in seen.steps] == [(_KEY, ())]
     assert seen.latest
     assert seen.latest.target == _KEY
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from everstep.agent_link import AgentLink
-from everstep.environment import membership
-from everstep.saving.memory import Copier
+from everstep.copy_engine.memory import Copier
+from everstep.copy_engine.views import Restoration, ShardView
+from everstep.rank.agent_link import AgentLink
+from everstep.rank.environment import membership
 from everstep.saving.policy import Policy
 from everstep.saving.snapshotter import Snapshots
 from everstep.saving.step_saving import Tools
-from everstep.state.views import Restoration, ShardView
 from everstep_common.trainer_messages import Entry
 from fakes.device import FakeDevice, Tensor
 from integration.trainer_node import Node

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.generation_group import GenerationGroup, own_group
+from everstep.launch.processes.generation_group import GenerationGroup, own_group
 from everstep_common.trainer_messages import GenerationStopped, Stop
 from integration.test_trainer_launcher import alive, until
 from integration.trainer_job import joined_job

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import everstep
-from everstep.agent_link import AgentLink
-from everstep.environment import membership
-from everstep.saving.memory import Copier
+from everstep.copy_engine.memory import Copier
+from everstep.rank.agent_link import AgentLink
+from everstep.rank.environment import membership
 from everstep.saving.policy import Deadlines
 from everstep.saving.snapshotter import Snapshots
 from everstep.saving.step_saving import Tools

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.jobs.state.settings import JobsSettings
-from everstep_common.orders import JobOrder
+from everstep_common.orders import JobOrder, VaultDirective
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import from_wire
 from integration.trainer_job import EXAMPLE, STEPS, environment, read_losses, train
 from integration.vault_world import job_order
 
@@ -193,17 +194,15 @@ class Cluster:
         for node, target in zip(self.nodes, [*self.nodes[1:], self.nodes[0]], strict=True):
             assert node.jobs
             assert target.jobs
-            node.jobs.on_directive(
-                fleet_pb2.VaultDirective(
-                    job="test",
-                    generation=self.generation,
-                    has_recoverable=self.recoverable >= 0,
-                    recoverable_step=max(self.recoverable, 0),
-                    replica_target=fleet_pb2.Peer(node=target.name),
-                    replica_bulk_address=target.jobs.bulk_address,
-                    transfer_key=KEY,
-                )
+            directive = fleet_pb2.VaultDirective(
+                job="test",
+                generation=self.generation,
+                recoverable_step=self.recoverable if self.recoverable >= 0 else None,
+                replica_target=target.name,
+                replica_bulk_address=target.jobs.bulk_address,
+                transfer_key=KEY,
             )
+            node.jobs.on_directive(from_wire(VaultDirective, directive))
 
 
 async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from everstep_common.orders import SpareLesson
 from everstep_common.trainer_messages import End, Lesson, Notice, Renew, Standbys, Start, Stop
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import from_wire
 from integration.vault_world import Node, launcher, lived, plan, running, settings
 
 _LESSON = Lesson(("torch", "torch.nn.parallel"), {"OMP_NUM_THREADS": "1"})
@@ -45,8 +47,9 @@ async def test_other_nodes_of_a_generation_do_not_tell(tmp_path: Path) -> None:
         assert _told(node) is None
 
 
-def _teach(node: Node, wire: fleet_pb2.Lesson = _WIRE) -> None:
-    node.jobs.on_spare_lesson(fleet_pb2.SpareLesson(job="demo", term=1, lesson=wire))
+def _teach(node: Node, wire: fleet_pb2.Lesson = _WIRE, job: str = "demo") -> None:
+    lesson = from_wire(Lesson, wire)
+    node.jobs.on_spare_lesson(SpareLesson(job=job, term=1, lesson=lesson))
 
 
 @lived
@@ -66,7 +69,7 @@ async def test_what_is_no_lesson_and_of_no_job_here_is_not_passed_on(tmp_path: P
     async with running(settings(tmp_path)) as node, launcher(node, learns=True) as one:
         _teach(node, fleet_pb2.Lesson(modules=["os; rm"]))
         _teach(node, fleet_pb2.Lesson(modules=["a"], variables={"LD_PRELOAD": "x.so"}))
-        node.jobs.on_spare_lesson(fleet_pb2.SpareLesson(job="other", term=1, lesson=_WIRE))
+        _teach(node, _WIRE, "other")
         node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo"))
         assert isinstance(await one.hear(), Notice)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from everstep.agent_link import AgentLink
-from everstep.environment import Membership
-from everstep.saving.memory import Copier
+from everstep.copy_engine.memory import Copier
+from everstep.rank.agent_link import AgentLink
+from everstep.rank.environment import Membership
 from everstep.saving.restoring import Restorer
 from everstep.state.arrays import array_view
 from everstep.state.plain import PlainCapture

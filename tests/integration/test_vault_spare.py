@@ -5,8 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from everstep_common.orders import SpareMemory
 from everstep_common.trainer_messages import GenerationStopped
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import from_wire
 from integration.vault_world import (
     KEY,
     TIMEOUT_S,
@@ -56,7 +58,7 @@ def _wait_as_spare(
         ahead=ahead,
         transfer_key=KEY if ahead else b"",
     )
-    node.jobs.on_spare_memory(wanted)
+    node.jobs.on_spare_memory(from_wire(SpareMemory, wanted))
 
 
 @asynccontextmanager

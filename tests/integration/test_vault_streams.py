@@ -25,8 +25,10 @@ from everstep_agent.vault.transfer.messages import (
 )
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent, connect
 from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
+from everstep_common.orders import VaultDirective
 from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import from_wire
 from integration.bulk_relay import cut_after, flip_once, relay
 from integration.vault_world import (
     KEY,
@@ -251,9 +253,9 @@ async def test_a_rank_whose_replica_was_cut_on_its_way_is_replicated_nevertheles
         await rank.reserve(SIZE)
         content = os.urandom(SIZE)
         directive = fleet_pb2.VaultDirective(job="demo", generation=1, transfer_key=KEY, term=1)
-        directive.replica_target.node = second.name
+        directive.replica_target = second.name
         directive.replica_bulk_address = network.address
-        first.jobs.on_directive(directive)
+        first.jobs.on_directive(from_wire(VaultDirective, directive))
         await rank.save(5, content)
         await second.outlet.until(lambda: second.outlet.copies())
         (replica,) = _vault(second).holdings.replicas.values()

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
+from everstep_common.orders import VaultDirective
 from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import from_wire
 from integration.bulk_relay import Relay, cut_after, flip_once, relay
 from integration.tls_world import (
     SIZE,
@@ -179,6 +181,6 @@ async def test_a_transfer_that_is_stopped_in_the_middle_ends_and_can_be_repeated
 def _replicate(first: Node, second: Node, network: Relay) -> None:
     """Have the first node replicate to the second, by way of the network of the test."""
     directive = fleet_pb2.VaultDirective(job="demo", generation=1, transfer_key=KEY, term=1)
-    directive.replica_target.node = second.name
+    directive.replica_target = second.name
     directive.replica_bulk_address = network.address
-    first.jobs.on_directive(directive)
+    first.jobs.on_directive(from_wire(VaultDirective, directive))

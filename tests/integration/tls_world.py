@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_agent.detectors.transfers import REFUSED
+from everstep_agent.detectors.transfer_refusals import REFUSED
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.memory.region import Region, allocate_region

@@ -11,9 +11,9 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from everstep.agent_link import AgentLink
-from everstep.environment import membership
-from everstep.saving.memory import Copier, Copy, Work
+from everstep.copy_engine.memory import Copier, Copy, Work
+from everstep.rank.agent_link import AgentLink
+from everstep.rank.environment import membership
 from everstep.saving.policy import Policy
 from everstep.saving.snapshotter import Snapshots
 from everstep.saving.step_saving import Tools

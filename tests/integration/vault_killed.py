@@ -8,9 +8,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_common.orders import JobOrder
+from everstep_common.orders import JobOrder, VaultDirective
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_to_wire
+from everstep_proto.record_codec import to_wire
 from integration.vault_clients import TIMEOUT_S
 from integration.vault_outlet import Outlet
 from integration.vault_world import Node, settings
@@ -37,8 +38,8 @@ class RemoteJobs:
     def on_order(self, order: JobOrder) -> None:
         self._say(b"O", order_to_wire(order, term=1).SerializeToString())
 
-    def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
-        self._say(b"D", directive.SerializeToString())
+    def on_directive(self, directive: VaultDirective) -> None:
+        self._say(b"D", to_wire(directive, fleet_pb2.VaultDirective).SerializeToString())
 
     async def kill(self) -> None:
         """Kill the agent and wait for the next one."""

@@ -14,7 +14,9 @@ import sys
 from pathlib import Path
 
 from everstep_agent.jobs.node_jobs import NodeJobs
+from everstep_common.orders import VaultDirective
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import from_wire
 from integration.vault_world import job_order, settings
 
 
@@ -58,7 +60,8 @@ async def main(folder: Path, control: str, node: str) -> None:
             if kind == b"O":
                 jobs.on_order(job_order(fleet_pb2.Order.FromString(body)))
             else:
-                jobs.on_directive(fleet_pb2.VaultDirective.FromString(body))
+                wire = fleet_pb2.VaultDirective.FromString(body)
+                jobs.on_directive(from_wire(VaultDirective, wire))
 
 
 if __name__ == "__main__":

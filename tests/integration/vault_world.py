@@ -11,7 +11,7 @@ from typing import ParamSpec
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.jobs.state.settings import JobsSettings
-from everstep_common.orders import ClearInjection, Inject, JobOrder, RunCheck
+from everstep_common.orders import ClearInjection, Inject, JobOrder, RunCheck, VaultDirective
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     TO_TRAINER,
@@ -22,6 +22,7 @@ from everstep_common.trainer_messages import (
 )
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire
+from everstep_proto.record_codec import from_wire
 from integration.vault_clients import TIMEOUT_S, Client, attach_message, join_message
 from integration.vault_outlet import Kept, Outlet
 
@@ -86,17 +87,16 @@ class Node:
         directive = fleet_pb2.VaultDirective(
             job="demo",
             generation=generation,
-            has_recoverable=step is not None,
-            recoverable_step=step or 0,
+            recoverable_step=step,
             dead_steps=dead,
             transfer_key=KEY,
             term=1,
             **more,  # type: ignore[arg-type]
         )
         if target is not None:
-            directive.replica_target.node = target.name
+            directive.replica_target = target.name
             directive.replica_bulk_address = target.jobs.bulk_address
-        self.jobs.on_directive(directive)
+        self.jobs.on_directive(from_wire(VaultDirective, directive))
 
     async def until_memory_is(self, size_bytes: int) -> None:
         """Wait for so much in use: what is made or freed beside a report is so a moment later."""

@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.counters import Counters
-from everstep_agent.findings import Findings
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.sources.links import link_sources
+from everstep_agent.monitoring.findings import Findings
+from everstep_agent.monitoring.node_watch import link_sources
+from everstep_agent.monitoring.watch_loop import Watch
 from everstep_agent.sources.network import NetworkSettings
-from everstep_agent.watch import Watch
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from everstep_proto.generated import fleet_pb2

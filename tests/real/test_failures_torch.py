@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from everstep_common.failures import Failure, classify
+from everstep_common.failures.classification import Failure, classify
 from fakes.ports import reserved_port
 
 pytestmark = pytest.mark.real

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.limits import GpuLimits
 from everstep_agent.detectors.gpus.reading import GpusReading
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.probes.nvml import COMPLETE_EVERY, NvmlDeadlines, NvmlProbe
 from everstep_common.clock import Stamp
 from everstep_common.judging.findings import Severity

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import everstep
-from everstep.saving.device_copies import DeviceCopies, DeviceCopy
+from everstep.copy_engine.device_copies import DeviceCopies, DeviceCopy
+from everstep.copy_engine.views import ShardView
 from everstep.saving.mapping import Mapping
-from everstep.state.views import ShardView
 from integration.trainer_node import Node
 
 try:
@@ -57,7 +57,7 @@ def arrived(slot: Mapping, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def test_memory_of_the_agent_can_be_pinned_and_given_back(slot: Mapping) -> None:
-    from everstep.saving.cuda import TorchCuda, bytes_of
+    from everstep.copy_engine.cuda import TorchCuda, bytes_of
 
     cuda = TorchCuda()
     for _ in range(3):
@@ -68,7 +68,7 @@ def test_memory_of_the_agent_can_be_pinned_and_given_back(slot: Mapping) -> None
 
 
 def test_memory_that_cannot_be_pinned_leaves_no_error_for_training(slot: Mapping) -> None:
-    from everstep.saving.cuda import TorchCuda
+    from everstep.copy_engine.cuda import TorchCuda
 
     cuda = TorchCuda()
     cuda.pin(slot.address, slot.size_bytes)
@@ -81,7 +81,7 @@ def test_memory_that_cannot_be_pinned_leaves_no_error_for_training(slot: Mapping
 def test_a_copy_is_of_the_step_though_the_next_one_is_queued_already(
     slot: Mapping, pinned: bool
 ) -> None:
-    from everstep.saving.cuda import TorchCuda
+    from everstep.copy_engine.cuda import TorchCuda
 
     cuda = TorchCuda()
     if pinned:
@@ -102,7 +102,7 @@ def test_a_copy_is_of_the_step_though_the_next_one_is_queued_already(
     "dtype", ["bfloat16", "float16", "float64", "int64", "bool", "complex64", "float8_e4m3fn"]
 )
 def test_every_format_arrives_bit_by_bit(slot: Mapping, dtype: str) -> None:
-    from everstep.saving.cuda import TorchCuda, flat
+    from everstep.copy_engine.cuda import TorchCuda, flat
 
     raw = torch.randint(0, 2, (4096,), dtype=torch.uint8, device="cuda")
     tensor = raw.view(getattr(torch, dtype)) if dtype != "bool" else raw.bool()
@@ -147,7 +147,7 @@ def test_training_goes_on_from_a_snapshot_bit_by_bit(node: Node, overlap: bool) 
 
 
 def test_the_copy_is_as_fast_as_pinned_memory_allows(slot: Mapping) -> None:
-    from everstep.saving.cuda import TorchCuda, flat
+    from everstep.copy_engine.cuda import TorchCuda, flat
 
     cuda = TorchCuda()
     cuda.pin(slot.address, slot.size_bytes)

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.history import LinkHistory
 from everstep_agent.detectors.links.infiniband import InfinibandDetector
 from everstep_agent.detectors.links.infiniband_rules import REGISTERS
 from everstep_agent.detectors.links.reading import LinkReading
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.probes.infiniband import InfinibandProbe
 from real.daemons import eventually
 from real.ibsim import Fabric, missing

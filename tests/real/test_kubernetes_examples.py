@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from everstep.launch.command_line.options import parse_options
-from everstep_agent.config import AgentConfig
+from everstep_agent.config.agent_config import AgentConfig
 from everstep_common.config import document
 
 pytestmark = [

@@ -14,7 +14,7 @@ import pytest
 from everstep_agent.storage.backends import bucket
 from everstep_agent.storage.backends.backend import BackendError, DecideLatest
 from everstep_agent.storage.backends.bucket import BucketBackend
-from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.formats.records import StepKey, key_of
 from everstep_agent.storage.worker.messages import (
     CopyFilled,
     CopyWritten,
@@ -123,7 +123,7 @@ async def test_a_step_goes_to_a_bucket_and_back(environment: dict[str, str]) -> 
         )
         assert seen.latest is not None
         assert seen.latest.target == StepKey(1, 3)
-        assert [stored.key for stored in seen.steps] == [StepKey(1, 3)]
+        assert [key_of(stored) for stored in seen.steps] == [StepKey(1, 3)]
         wanted = order(_PLACE, 1, 3)
         region = allocate_region(wanted.size_bytes, "everstep-test")
         await workers.ask(
@@ -147,7 +147,7 @@ async def test_steps_that_are_not_kept_go_and_an_older_generation_is_refused(
         with pytest.raises(StorageRefusedError, match="generation 2 has taken over from 1"):
             await _publish(workers, 1, StepKey(1, 2))
         seen = await workers.ask(ListSteps(StorageLocation(_PLACE, "demo")), StepListing)
-        assert [stored.key for stored in seen.steps] == [StepKey(1, 1), StepKey(1, 2)]
+        assert [key_of(stored) for stored in seen.steps] == [StepKey(1, 1), StepKey(1, 2)]
         assert seen.newest_generation == 2
 
 

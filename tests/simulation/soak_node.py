@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.limits import GpuLimits
 from everstep_agent.detectors.gpus.reading import (
@@ -31,7 +30,8 @@ from everstep_agent.detectors.links.detector import LinkDetector
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.infiniband import InfinibandDetector
 from everstep_agent.detectors.links.reading import LinkReading
-from everstep_agent.fault_tables import load_tables
+from everstep_agent.detectors.readings.counters import Counters
+from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from everstep_common.judging.findings import Severity

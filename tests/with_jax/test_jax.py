@@ -6,10 +6,10 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from everstep.copy_engine.views import RestoreError, StateError
 from everstep.integrations.jax import Pytree
 from everstep.state.capture import capture_of
 from everstep.state.parts import Place
-from everstep.state.views import RestoreError, StateError
 from fakes.shard_store import ShardStore
 
 jax = importlib.import_module("jax")

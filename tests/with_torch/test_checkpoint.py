@@ -6,7 +6,7 @@ import pytest
 import torch.distributed as dist
 
 from everstep.checkpoint import VaultReader, VaultWriter
-from everstep.state.views import RestoreError, StateError
+from everstep.copy_engine.views import RestoreError, StateError
 from fakes.shard_store import ShardStore, StoreRun
 from with_torch.few_tensors import load_few, save_few
 from with_torch.training import checkpoint, load_checkpoint, train

@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 
 import everstep
 from everstep.checkpoint import VaultWriter
-from everstep.state.views import StateError
+from everstep.copy_engine.views import StateError
 from everstep_common.trainer_messages import Start
 from fakes.shard_store import ShardStore, StoreRun
 from integration.trainer_rank import environ

@@ -5,7 +5,7 @@ import ctypes
 import pytest
 import torch
 
-from everstep.saving.cuda import bytes_of, flat, upload
+from everstep.copy_engine.cuda import bytes_of, flat, upload
 
 
 @pytest.mark.parametrize(

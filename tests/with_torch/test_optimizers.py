@@ -5,7 +5,7 @@ import gc
 import torch
 from torch.optim.optimizer import _global_optimizer_pre_hooks as hooks
 
-from everstep.saving.optimizers import settle_before_updates
+from everstep.saving.snapshotter import settle_before_updates
 
 
 class Counted:

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import everstep
+from everstep.copy_engine.views import offsets
 from everstep.state.capture import capture_of
 from everstep.state.parts import Place
 from everstep.state.stateful import StatefulCapture
-from everstep.state.views import offsets
 from everstep_common.trainer_messages import Reserve
 from integration.trainer_node import Node, until
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
+from everstep.copy_engine.views import RestoreError, StateError
 from everstep.state.capture import capture_of
 from everstep.state.parts import Place
-from everstep.state.views import RestoreError, StateError
 from fakes.shard_store import ShardStore
 
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from everstep.integrations.torchrun.again import Again, Kept
+from everstep.integrations.torchrun.process_restart import Again, Kept
 from everstep.launch.free_port import FreePort
 from everstep_common.frames import encode
 from everstep_common.trainer_messages import End, Joined, Notice

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from everstep.integrations.torchrun.generation import WatchedGeneration
-from everstep.launch.rank_failure import RankEnd
+from everstep.launch.processes.rank_failure import RankEnd
 from everstep_common.trainer_messages import GenerationFinished, RankExited, Start, Started
 
 _START = Start(

@@ -25,9 +25,9 @@ from torch.distributed.tensor.parallel import (
 from torch.nn.parallel import DistributedDataParallel
 
 from everstep.checkpoint import VaultReader, VaultWriter
+from everstep.copy_engine.views import Capture
 from everstep.state.capture import capture_of
 from everstep.state.parts import Place
-from everstep.state.views import Capture
 from fakes.shard_store import ShardStore, StoreRun
 from with_torch.world import saved
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
-from everstep.state.views import Capture
+from everstep.copy_engine.views import Capture
 from fakes.shard_store import ShardStore
 
 T = TypeVar("T")

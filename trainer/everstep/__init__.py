@@ -10,15 +10,15 @@
 Outside a job (without ``everstep run``) the same lines work and do nothing.
 """
 
-from everstep.agent_link import RefusedError
+from everstep.copy_engine.views import RestoreError, State, StateError
 from everstep.loss import BadStepError
 from everstep.process import report, snapshots, step
+from everstep.rank.agent_link import RefusedError
 from everstep.run import Run, init
 from everstep.saving.digest import DigestError
 from everstep.saving.snapshotter import SnapshotError, Snapshots
 from everstep.shares import MicroBatch, Share
 from everstep.state.random_state import RandomState
-from everstep.state.views import RestoreError, State, StateError
 from everstep_common.version import VERSION
 
 __version__ = VERSION

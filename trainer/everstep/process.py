@@ -4,11 +4,11 @@ import os
 from collections.abc import Collection
 from typing import SupportsFloat
 
+from everstep.copy_engine.views import State
 from everstep.loss import LossPolicy, OnBad
 from everstep.run import Run, init
 from everstep.saving.policy import Hasher, OnFull
 from everstep.saving.snapshotter import Snapshots
-from everstep.state.views import State
 
 
 class _Process:

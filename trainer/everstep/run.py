@@ -7,16 +7,8 @@ import time
 from collections.abc import Collection, Mapping
 from typing import SupportsFloat
 
-from everstep.agent_link import AgentLink
-from everstep.environment import (
-    Membership,
-    local_world_size,
-    membership,
-    rank,
-    world_size,
-    world_size_wanted,
-)
-from everstep.lesson import Lesson
+from everstep.copy_engine.memory import Copier
+from everstep.copy_engine.views import Capture, State
 from everstep.loss import (
     BadStepError,
     LossPolicy,
@@ -25,20 +17,27 @@ from everstep.loss import (
     batch_index,
     range_to_skip,
 )
+from everstep.rank.agent_link import AgentLink
+from everstep.rank.environment import (
+    Membership,
+    local_world_size,
+    membership,
+    rank,
+    world_size,
+    world_size_wanted,
+)
+from everstep.rank.import_profile import Lesson
+from everstep.rank.log_rate_limit import Sparing
 from everstep.saving.digest import xxh3_128
 from everstep.saving.early import Early
-from everstep.saving.memory import Copier
-from everstep.saving.optimizers import settle_before_updates
 from everstep.saving.policy import Deadlines, Hasher, OnFull, Policy
 from everstep.saving.restoring import Restorer
-from everstep.saving.snapshotter import Snapshots
+from everstep.saving.snapshotter import Snapshots, settle_before_updates
 from everstep.saving.step_saving import Tools
 from everstep.saving.steps import StepError, step_number
 from everstep.shares import Share, share_of
-from everstep.sparing import Sparing
 from everstep.state.capture import capture_of
 from everstep.state.parts import Place
-from everstep.state.views import Capture, State
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import AskSkipped, DataRange, Progress, RollbackAsked, Skipped
 

@@ -18,10 +18,10 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from everstep.state.nothing import is_nothing
+from everstep.copy_engine.views import Copies, Found, Restoration, RestoreError
+from everstep.state.empty_shard import is_nothing
 from everstep.state.regions import Region, whole
 from everstep.state.tensors import as_memory, dtype_of
-from everstep.state.views import Copies, Found, Restoration, RestoreError
 from everstep.vault_writer import BYTES
 from everstep_common.trainer_messages import Described, Entry
 

@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from everstep_agent.detectors import agent, held, jobs, kernel, storing, transfers
+from everstep_agent.detectors import (
+    agent,
+    kernel,
+    persistence,
+    snapshot_skips,
+    transfer_refusals,
+    unkillable_ranks,
+)
 from everstep_agent.detectors.accelerators import reading as accelerators
 from everstep_agent.detectors.gpus import clocks as gpu_clocks
 from everstep_agent.detectors.gpus import fabric as gpu_fabric
@@ -53,7 +60,15 @@ _GROUPS: tuple[tuple[str, tuple[Condition, ...]], ...] = (
     ("Disks and file systems", (*host_disks.CONDITIONS, *host_mounts.CONDITIONS)),
     ("Services", services.CONDITIONS),
     ("Expected inventory", inventory.CONDITIONS),
-    ("Jobs", (*jobs.CONDITIONS, *held.CONDITIONS, *storing.CONDITIONS, *transfers.CONDITIONS)),
+    (
+        "Jobs",
+        (
+            *snapshot_skips.CONDITIONS,
+            *unkillable_ranks.CONDITIONS,
+            *persistence.CONDITIONS,
+            *transfer_refusals.CONDITIONS,
+        ),
+    ),
     ("The agent itself", agent.CONDITIONS),
 )
 

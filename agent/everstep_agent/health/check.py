@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from everstep_agent.config import AgentConfig
+from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.health.groups import GROUPS, problems_of
 from everstep_agent.health.rendering import as_json, as_nagios, as_text, unknown
 from everstep_agent.health.report import HealthReport, Status
@@ -103,11 +103,11 @@ async def _report(config: AgentConfig, options: _Options, notes: tuple[str, ...]
     if "inventory" in options.groups and config.inventory_file is None:
         notes += ("no inventory is expected; 'everstep-agent inventory --help' tells how to",)
     # Imported only here: no probes are needed when a running agent has answered.
-    from everstep_agent.health.own_look import own_look
+    from everstep_agent.health.one_shot_check import check_without_agent
 
     spent_s = asyncio.get_running_loop().time() - began
     left_s = options.deadline_s - spent_s - min(_RESERVE_S, options.deadline_s / 4)
-    return await own_look(config, options.groups, left_s, notes)
+    return await check_without_agent(config, options.groups, left_s, notes)
 
 
 def _end(report: HealthReport, options: _Options) -> NoReturn:

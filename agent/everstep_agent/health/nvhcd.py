@@ -13,7 +13,7 @@ import grpc
 from everstep_agent.health.groups import GROUPS
 from everstep_agent.health.rendering import as_json
 from everstep_agent.health.report import HealthReport, Status
-from everstep_agent.health.socket import Desk
+from everstep_agent.health.socket import HealthReporter
 from everstep_agent.ipc.listeners import removed_after
 from everstep_proto.generated import nvhcd_pb2, nvhcd_pb2_grpc
 
@@ -95,8 +95,8 @@ def answer(report: HealthReport, ignored: Sequence[str]) -> nvhcd_pb2.HealthChec
 class HealthCheckServicer(nvhcd_pb2_grpc.HealthCheckServiceServicer):
     """Servicer of the health check: asks the health service and answers."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, service: HealthReporter) -> None:
+        self._service = service
 
     async def RunHealthCheck(
         self, request: nvhcd_pb2.HealthCheckRequest, context: Context
@@ -105,16 +105,16 @@ class HealthCheckServicer(nvhcd_pb2_grpc.HealthCheckServiceServicer):
         groups, ignored = asked_for(request.args)
         left_s = context.time_remaining()
         patience_s = _PATIENCE_S if left_s is None else min(_PATIENCE_S, left_s / 2)
-        return answer(await self._desk.report(groups, patience_s), ignored)
+        return answer(await self._service.report(groups, patience_s), ignored)
 
 
 class HealthCheckServer:
     """Serves on a Unix socket until cancelled; ``ready`` once it can be asked."""
 
-    def __init__(self, path: Path, desk: Desk) -> None:
+    def __init__(self, path: Path, service: HealthReporter) -> None:
         self.ready = asyncio.Event()
         self._path = path
-        self._servicer = HealthCheckServicer(desk)
+        self._servicer = HealthCheckServicer(service)
 
     async def run(self) -> None:
         """Serve. Raises OSError when the socket cannot be made."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from everstep_agent.health.groups import groups_of
-from everstep_agent.source import ProbeResult
+from everstep_agent.sources.source import ProbeResult
 from everstep_common.codec import from_json, to_json
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity

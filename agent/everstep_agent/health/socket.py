@@ -30,7 +30,7 @@ _ANSWER_BYTES_MAX = 4 << 20
 _PIECE_BYTES = 64 << 10
 
 
-class Desk(Protocol):
+class HealthReporter(Protocol):
     """Service that knows the node's health."""
 
     async def report(self, groups: Iterable[str], patience_s: float) -> HealthReport:
@@ -47,10 +47,10 @@ class _Question:
 class HealthServer:
     """Answers on the socket until cancelled; ``ready`` once it can be asked."""
 
-    def __init__(self, path: Path, desk: Desk) -> None:
+    def __init__(self, path: Path, service: HealthReporter) -> None:
         self.ready = asyncio.Event()
         self._path = path
-        self._desk = desk
+        self._service = service
         self._asking: Counter[int] = Counter()
 
     async def run(self) -> None:
@@ -73,7 +73,7 @@ class HealthServer:
             async with asyncio.timeout(_QUESTION_S + _PATIENCE_S_MAX):
                 async with asyncio.timeout(_QUESTION_S):
                     question = _question(await reader.readline())
-                report = await self._desk.report(question.groups, question.patience_s)
+                report = await self._service.report(question.groups, question.patience_s)
                 writer.write(encode(report).encode() + b"\n")
                 await writer.drain()
         except (OSError, ValueError) as error:  # TimeoutError and CodecError are among them

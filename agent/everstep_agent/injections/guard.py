@@ -9,8 +9,8 @@ import sys
 from contextlib import suppress
 
 from everstep_agent.injections.stopping import go_on
+from everstep_agent.ipc.line_process import PidfdExits
 from everstep_agent.ipc.processes import ProcessIdentity
-from everstep_agent.probes.line_process import PidfdExits
 
 _EXIT_S = 5.0
 

@@ -5,13 +5,12 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from everstep_agent.detectors.counters import Counters
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.injections.effects import counters_of
 from everstep_agent.injections.grammar import SpecError, parse
 from everstep_agent.injections.guard import Guard
-from everstep_agent.injections.kernel_lines import InjectedLog
-from everstep_agent.injections.kernel_words import kernel_text
-from everstep_agent.injections.memory import Answer, InjectionMemory, Unended
+from everstep_agent.injections.kernel_lines import InjectedLog, kernel_text
+from everstep_agent.injections.memory import InjectionMemory, InjectionStatus, Unended
 from everstep_agent.injections.running import Running, RunningInjections
 from everstep_agent.injections.specs import (
     GpuSpec,
@@ -83,7 +82,7 @@ class Injector:
             self._running.lingering(unended.caused)
         self._memory.lingering = self._running.over
         for name in list(self._memory.unended):
-            self._answer(name, Answer(InjectionState.ENDED, "the agent was restarted"))
+            self._answer(name, InjectionStatus(InjectionState.ENDED, "the agent was restarted"))
 
     def order(self, name: str, text: str, duration_s: float) -> None:
         """Inject, or say why not."""
@@ -94,13 +93,15 @@ class Injector:
             spec = self._aimed(parse(text))
             message = self._start(name, spec)
         except SpecError as error:
-            self._answer(name, Answer(InjectionState.REFUSED, str(error)))
+            self._answer(name, InjectionStatus(InjectionState.REFUSED, str(error)))
             return
         duration_s = min(duration_s, _DURATION_S_MAX)
         loop = asyncio.get_running_loop()
         self._alarms[name] = loop.call_later(duration_s, self.clear, name, "its time was over")
         logger.warning("injection %s: %s for %g s", name, text, duration_s)
-        self._answer(name, Answer(InjectionState.ACTIVE, f"{message}, for {duration_s:g} s"))
+        self._answer(
+            name, InjectionStatus(InjectionState.ACTIVE, f"{message}, for {duration_s:g} s")
+        )
         self.remember()
         self._reach.look_soon()
 
@@ -109,7 +110,7 @@ class Injector:
         ended = self._running.end(name)
         self._memory.lingering = self._running.over
         if ended is None:
-            answer = self._memory.answers.get(name) or Answer(
+            answer = self._memory.answers.get(name) or InjectionStatus(
                 InjectionState.ENDED, "it was not known here"
             )
             self._tell(name, answer)
@@ -123,7 +124,7 @@ class Injector:
             # The next reading lacks what the injection had added, which must not look like a reset
             # of the counter.
             self._reach.counters.forget(prefix)
-        self._answer(name, Answer(InjectionState.ENDED, why))
+        self._answer(name, InjectionStatus(InjectionState.ENDED, why))
         self._reach.look_soon()
 
     def close(self) -> None:
@@ -204,12 +205,12 @@ class Injector:
         work = stopper.slow(spec.ratio) if isinstance(spec, SlowSpec) else stopper.hold()
         self._tasks[name] = asyncio.create_task(work, name=f"injection-{name}")
 
-    def _answer(self, name: str, answer: Answer) -> None:
+    def _answer(self, name: str, answer: InjectionStatus) -> None:
         self._memory.note_answer(name, answer)
         logger.warning("injection %s: %s", name, answer.message)
         self._tell(name, answer)
 
-    def _tell(self, name: str, answer: Answer) -> None:
+    def _tell(self, name: str, answer: InjectionStatus) -> None:
         self._record(record_of(InjectionChanged(name, answer.state, answer.message)))
 
 

@@ -1,4 +1,4 @@
-"""Injected kernel lines: written to the kernel's own log where that is allowed, else beside it."""
+"""Injected kernel lines: their text, written to the kernel's own log or beside it."""
 
 import os
 import stat
@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from everstep_agent.detectors.kernel import KernelLine
+from everstep_agent.injections.specs import KernelSpec, XidSpec
 from everstep_agent.probes.kernel_log import KernelBatch, KernelLog, Position
 
 # Facility 1 (user) and level 3 (error): the kernel lets no process write as facility 0, so that
@@ -73,3 +74,20 @@ def _written(path: Path, text: str) -> bool:
     finally:
         os.close(fd)
     return True
+
+
+# The driver's text after the number of an Xid, as quoted in NVIDIA's catalogue.
+_XID_TEXTS = {
+    79: "GPU has fallen off the bus.",
+    154: "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+}
+
+
+def kernel_text(spec: XidSpec | KernelSpec) -> str:
+    """Return the line for the kernel log."""
+    if isinstance(spec, KernelSpec):
+        return spec.text
+    # The driver writes PCI addresses without the function (".0").
+    pci = spec.pci.rpartition(".")[0]
+    text = _XID_TEXTS.get(spec.code, "injected")
+    return f"NVRM: Xid (PCI:{pci}): {spec.code}, pid='<unknown>', name=<unknown>, {text}"

@@ -17,7 +17,7 @@ _ANSWERS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class InjectionStatus:
     """The newest word about an injection: where it is, and a sentence."""
 
     state: InjectionState
@@ -35,7 +35,7 @@ class Unended:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    answers: dict[str, Answer] = field(default_factory=dict)
+    answers: dict[str, InjectionStatus] = field(default_factory=dict)
     unended: dict[str, Unended] = field(default_factory=dict)
     lingering: tuple[FindingKey, ...] = ()
 
@@ -51,7 +51,7 @@ class InjectionMemory:
         self.lingering = stored.lingering
         self._keep = keep
 
-    def note_answer(self, name: str, answer: Answer) -> None:
+    def note_answer(self, name: str, answer: InjectionStatus) -> None:
         """Remember an answer; one that ends an injection leaves nothing of it."""
         self.answers.pop(name, None)
         self.answers[name] = answer

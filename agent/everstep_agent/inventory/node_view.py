@@ -1,12 +1,12 @@
 """Node view: the latest reading of each probe, and the node's inventory made of them."""
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from everstep_agent.detectors.accelerators.reading import AcceleratorsReading
-from everstep_agent.detectors.gpus.presence import GpusReading
+from everstep_agent.detectors.gpus.reading import GpusReading
 from everstep_agent.detectors.host.clock import ClockReading
 from everstep_agent.detectors.host.disks import DiskReading
 from everstep_agent.detectors.host.edac import DimmReading
@@ -15,13 +15,11 @@ from everstep_agent.detectors.host.services import ServicesReading
 from everstep_agent.detectors.host.tasks import TasksReading
 from everstep_agent.detectors.host.usage import HostReading, KernelUsage
 from everstep_agent.detectors.links.errors import CountersReading
-from everstep_agent.detectors.links.reading import LinkReading
+from everstep_agent.detectors.links.reading import RDMA_KINDS, LinkReading
+from everstep_agent.detectors.readings.topology import PciPlace, nearest
 from everstep_agent.inventory.accelerators import accelerators_of
-from everstep_agent.inventory.gpu_notes import gpu_notes
-from everstep_agent.inventory.located import interface, located
-from everstep_agent.inventory.topology import PciPlace
 from everstep_agent.probes.own_cost import AgentCost
-from everstep_common.reports import Accelerator, Disk, Inventory
+from everstep_common.reports import Accelerator, Disk, Interface, Inventory
 
 
 @dataclass(slots=True)
@@ -119,3 +117,63 @@ def _accelerators(reading: GpusReading | None) -> list[Accelerator]:
         )
         for gpu in reading.gpus
     ]
+
+
+def gpu_notes(reading: GpusReading) -> list[str]:
+    """Return the notes."""
+    notes = [
+        f"GPU {gpu.pci}: {len(gpu.mig_devices)} MIG devices"
+        for gpu in reading.gpus
+        if gpu.mig_enabled
+    ]
+    if reading.gpus and reading.no_events:
+        notes.append(f"NVIDIA GPUs: the driver tells of no events: {reading.no_events}")
+    return notes
+
+
+# "00000000:3B:00.0" of NVML and "0000:3b:00.0" of sysfs differ in the width of the domain.
+_ADDRESS_CHARACTERS = len("0000:3b:00.0")
+
+
+def interface(link: LinkReading) -> Interface:
+    """Return a link as the controller wants to hear it."""
+    return Interface(
+        name=link.name,
+        kind=link.kind,
+        up=bool(link.up),
+        speed_bits_per_s=link.speed_bits_per_s,
+        address=link.address,
+        pci_address=link.pci,
+        numa_node=link.numa_node,
+        firmware=link.firmware,
+    )
+
+
+def located(
+    accelerators: Iterable[Accelerator],
+    links: Sequence[LinkReading],
+    places: Mapping[str, PciPlace],
+) -> tuple[Accelerator, ...]:
+    """Return the accelerators with their NUMA node and the links nearest to each."""
+    cards = _cards(links)
+    return tuple(_located(one, cards, places) for one in accelerators)
+
+
+def _located(
+    accelerator: Accelerator, cards: Mapping[str, str], places: Mapping[str, PciPlace]
+) -> Accelerator:
+    address = accelerator.pci_address.lower()[-_ADDRESS_CHARACTERS:]
+    place = places.get(address)
+    near = nearest(address, cards, places)
+    return replace(
+        accelerator,
+        numa_node=None if place is None else place.numa_node,
+        nearest_interfaces=tuple(near.links),
+        nearest_distance=near.distance,
+    )
+
+
+def _cards(links: Sequence[LinkReading]) -> dict[str, str]:
+    """Return the addresses of the ports that carry RDMA; of Ethernet where there are none."""
+    ports = {link.name: link.pci for link in links if link.kind in RDMA_KINDS and link.pci}
+    return ports or {link.name: link.pci for link in links if link.kind == "ethernet" and link.pci}

@@ -5,9 +5,9 @@ from collections.abc import Collection, Coroutine, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from everstep_agent.detectors.held import HELD, judge_held
-from everstep_agent.detectors.jobs import SKIPPED
-from everstep_agent.detectors.storing import FAILING, judge_storage
+from everstep_agent.detectors.persistence import FAILING, judge_storage
+from everstep_agent.detectors.snapshot_skips import SKIPPED
+from everstep_agent.detectors.unkillable_ranks import HELD, judge_held
 from everstep_agent.ipc.listeners import listen_tcp, listening_unix
 from everstep_agent.jobs.job.context import (
     ContextParts,
@@ -39,11 +39,13 @@ from everstep_common.orders import (
     JobOrder,
     KeepJob,
     RefuseLauncher,
+    SpareLesson,
+    SpareMemory,
     StartGeneration,
     StopGeneration,
+    VaultDirective,
 )
 from everstep_common.reports import JobOnNode, LauncherLeft
-from everstep_proto.generated import fleet_pb2
 from everstep_proto.reports import record_of
 
 
@@ -114,17 +116,17 @@ class NodeJobs:
             case KeepJob():
                 self._ended.keep(order.job)
 
-    def on_directive(self, directive: fleet_pb2.VaultDirective) -> None:
+    def on_directive(self, directive: VaultDirective) -> None:
         """Free and replicate as the controller says."""
         self.known_or_new(directive.job).direct(directive)
 
-    def on_spare_memory(self, wanted: fleet_pb2.SpareMemory) -> None:
+    def on_spare_memory(self, wanted: SpareMemory) -> None:
         """Have memory ready for a job whose launcher waits here."""
         job = self._jobs.get(wanted.job)
         if job is not None:
             job.spare.order(wanted)
 
-    def on_spare_lesson(self, told: fleet_pb2.SpareLesson) -> None:
+    def on_spare_lesson(self, told: SpareLesson) -> None:
         """Have the launcher that waits here know what ranks of its job load."""
         job = self._jobs.get(told.job)
         if job is not None:

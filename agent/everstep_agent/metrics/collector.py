@@ -1,26 +1,59 @@
-"""Metrics collector: builds all of the agent's metric families when Prometheus asks."""
+"""Metrics collector: all of the agent's metric families, as text for Prometheus."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.samples import Sample
 
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.ipc.listeners import cannot_listen
 from everstep_agent.jobs.metrics import JobsMetrics
 from everstep_agent.metrics.accelerators import accelerator_metrics
 from everstep_agent.metrics.gpus import gpu_metrics
-from everstep_agent.metrics.host import host_metrics
-from everstep_agent.metrics.links import link_metrics
+from everstep_agent.metrics.host import host_metrics, link_metrics
 from everstep_agent.metrics.server import MetricsServer
-from everstep_agent.metrics.text import prometheus_text
 from everstep_agent.persistence.outbox import OutboxCounts
 from everstep_common.judging.book import BookEntry
 from everstep_common.version import VERSION
 from everstep_proto.tls import TlsSettings, is_loopback, server_context, split_address
+
+# How the text format calls what a family's name does not say itself.
+_SUFFIXES = {"counter": "_total"}
+
+
+def prometheus_text(families: Iterable[Metric]) -> bytes:
+    """Return gauges and counters in the text format, version 0.0.4."""
+    return "".join(line for family in families for line in _lines(family)).encode()
+
+
+def _lines(family: Metric) -> Iterator[str]:
+    name = family.name + _SUFFIXES.get(family.type, "")
+    documentation = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
+    yield f"# HELP {name} {documentation}\n# TYPE {name} {family.type}\n"
+    for sample in family.samples:
+        yield _line(sample)
+
+
+def _line(sample: Sample) -> str:
+    # Every number that Python writes is one for Prometheus too, "nan" and "inf" included.
+    if not sample.labels:
+        return f"{sample.name} {float(sample.value)!r}\n"
+    return f"{sample.name}{{{_labels(sample.labels)}}} {float(sample.value)!r}\n"
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return ",".join([f'{name}="{_escaped(value)}"' for name, value in sorted(labels.items())])
+
+
+def _escaped(value: str) -> str:
+    if "\\" in value or '"' in value or "\n" in value:
+        return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return value
+
 
 logger = logging.getLogger(__name__)
 

@@ -2,17 +2,17 @@
 
 import contextlib
 import itertools
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_agent.detectors.gpus.reading import GpuEvent, GpusReading
+from everstep_agent.ipc.line_process import Exits, LineProcess, PidfdExits, where_it_waits
 from everstep_agent.probes import nvml_child
-from everstep_agent.probes.gpu_owners import dead_processes
-from everstep_agent.probes.line_process import Exits, LineProcess, PidfdExits, where_it_waits
 from everstep_agent.probes.nvml_conversation import Conversation
 from everstep_agent.probes.nvml_conversation import ProbeError as ProbeError
 
@@ -172,3 +172,17 @@ class NvmlProbe:
         if self._talk is not None:
             self._talk.child.kill()
             self._leaving, self._talk = self._talk.child, None
+
+
+# PROC_PID_INIT_INO, include/linux/proc_ns.h: the namespace in which the driver counts processes.
+_FIRST_NAMESPACE = "pid:[4026531836]"
+
+
+def dead_processes(proc: Path, pids: Iterable[int]) -> tuple[int, ...] | None:
+    """Return which of them do not exist; None where this agent sees other pids than the driver."""
+    try:
+        if os.readlink(proc / "self/ns/pid") != _FIRST_NAMESPACE:
+            return None
+    except OSError:
+        return None
+    return tuple(sorted({pid for pid in pids if not (proc / str(pid)).exists()}))

@@ -39,7 +39,7 @@ class _Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class NvmlAnswer:
     """Meaning of one line: the answer to request ``id``, or an event, or neither."""
 
     id: int
@@ -56,14 +56,14 @@ class Answers:
         self._library = ""
         self._no_events = ""
 
-    def take(self, line: bytes) -> Answer:
+    def take(self, line: bytes) -> NvmlAnswer:
         """Take one line. Raises NonsenseError."""
         try:
             return self._take(json.loads(line, parse_constant=_refuse))
         except (ValueError, CodecError, RecursionError) as error:
             raise NonsenseError(f"{error!s:.200}") from error
 
-    def _take(self, said: object) -> Answer:
+    def _take(self, said: object) -> NvmlAnswer:
         if not isinstance(said, dict):
             raise NonsenseError("a line that is no object")
         changes = said.pop("gpus", None)
@@ -72,13 +72,13 @@ class Answers:
             self._no_events = head.no_events
         if head.absent:
             absent = GpusReading(absent=head.absent, absent_code=head.absent_code)
-            return Answer(head.id, reading=absent)
+            return NvmlAnswer(head.id, reading=absent)
         if changes is None:
-            return Answer(0, event=head.event)
+            return NvmlAnswer(0, event=head.event)
         self._driver = head.driver or self._driver
         self._library = head.library or self._library
         self._gpus = _changed(self._gpus, changes)
-        return Answer(head.id, reading=self._reading(head))
+        return NvmlAnswer(head.id, reading=self._reading(head))
 
     def _reading(self, head: _Head) -> GpusReading:
         return GpusReading(

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 
 from everstep_agent.detectors.gpus.reading import GpuEvent, GpusReading
-from everstep_agent.probes.line_process import LineProcess
+from everstep_agent.ipc.line_process import LineProcess
 from everstep_agent.probes.nvml_answers import Answers, NonsenseError
 
 

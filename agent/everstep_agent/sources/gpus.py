@@ -1,6 +1,7 @@
-"""GPU sources: the readings and the events of the NVIDIA driver, and whether it answers."""
+"""GPU sources: readings and events of the NVIDIA driver, in a rhythm and out of turn."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from everstep_agent.detectors.gpus.detector import GpuDetector
@@ -11,7 +12,7 @@ from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.network import nvidia_gpus_on_bus
 from everstep_agent.probes.nvml import DriverHangError, NvmlProbe
 from everstep_agent.probes.worker import ProbeWorker
-from everstep_agent.source import Source
+from everstep_agent.sources.source import Source
 from everstep_common.clock import StampClock
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.judgement import Judgement
@@ -129,3 +130,37 @@ def _as_line(event: GpuEvent) -> KernelLine:
 
 def _uuids(reading: GpusReading) -> set[str]:
     return {gpu.uuid for gpu in reading.gpus}
+
+
+# A healthy driver answers within milliseconds; an Xid has to be a finding within 200 ms.
+DEADLINE_S = 0.1
+
+
+class FreshGpus:
+    """Reader of the GPUs out of turn; a look that takes longer is used later."""
+
+    def __init__(
+        self,
+        look: Callable[[], Awaitable[object]],
+        view: NodeView,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self._look = look
+        self._view = view
+        self._deadline_s = deadline_s
+        self._running: asyncio.Task[None] | None = None
+
+    async def read(self) -> GpusReading | None:
+        """Return a reading that began after the call; None when none came in time."""
+        if self._running is not None and not self._running.done():
+            return None
+        before = self._view.gpus
+        self._running = asyncio.create_task(self._look_once(), name="fresh-gpus")
+        done, _ = await asyncio.wait({self._running}, timeout=self._deadline_s)
+        if not done:
+            return None
+        self._running.result()
+        return self._view.gpus if self._view.gpus is not before else None
+
+    async def _look_once(self) -> None:
+        await self._look()

@@ -1,14 +1,15 @@
-"""Host sources: load and memory every second; clock, limits, hardware and processes more rarely."""
+"""Host sources: load and memory every second; the rest of the machine more rarely."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.host.clock import ClockReading, judge_clock
 from everstep_agent.detectors.host.cpu import CpuDetector
+from everstep_agent.detectors.host.disks import DiskDetector, StorageReading, judge_gone
 from everstep_agent.detectors.host.edac import EdacDetector
 from everstep_agent.detectors.host.limits import HostLimits
+from everstep_agent.detectors.host.mounts import judge_mounts
 from everstep_agent.detectors.host.tasks import TaskDetector, TasksReading
 from everstep_agent.detectors.host.usage import (
     HostReading,
@@ -16,15 +17,18 @@ from everstep_agent.detectors.host.usage import (
     UsageDetector,
     judge_memory,
 )
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.clock import read_clock
-from everstep_agent.probes.host import HostProbe
+from everstep_agent.probes.host import HostProbe, UsageProbe
 from everstep_agent.probes.host_hardware import HardwareReading, read_hardware
-from everstep_agent.probes.host_usage import UsageProbe
+from everstep_agent.probes.network_mounts import NetworkMounts
+from everstep_agent.probes.own_cost import AgentCost, OwnCost
+from everstep_agent.probes.storage import StorageProbe
 from everstep_agent.probes.tasks import TaskScan
-from everstep_agent.source import Source
-from everstep_agent.sources.threaded import threaded
+from everstep_agent.sources.source import Source, threaded
 from everstep_common.clock import StampClock
+from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Judgement
 
 HOST_INTERVAL_S = 1.0
@@ -138,3 +142,57 @@ class HostJudge:
             return ()
         self._view.tasks = reading
         return self._tasks.judge(reading, self._stamp())
+
+
+# How often to ask every disk for its free space: a disk does not fill up in seconds.
+DISK_INTERVAL_S = 10.0
+# Each look asks a server: 12,500 nodes with three mounts each are 1,250 questions a second.
+MOUNT_INTERVAL_S = 30.0
+
+
+def disk_sources(
+    settings: HostSettings,
+    view: NodeView,
+    open_keys: Callable[[], Collection[FindingKey]] = tuple,
+    mounts: NetworkMounts | None = None,
+) -> tuple[Source, ...]:
+    """Return the sources that tell of the disks; ``open_keys``: what may have to end."""
+    storage = StorageProbe(settings.proc, settings.sysfs, settings.fstab)
+    remote = mounts or NetworkMounts(settings.proc, settings.limits.mount_deadline_s)
+    detector, required = DiskDetector(settings.limits), settings.limits.mounts
+
+    def judge_disks(reading: StorageReading) -> Sequence[Judgement]:
+        view.disks = reading.disks
+        gone = judge_gone(open_keys(), reading.mounts, required)
+        return [*detector.judge(reading), *gone]
+
+    async def look_at_mounts() -> Sequence[Judgement]:
+        view.mounts = await remote.read()
+        left_out = f"{remote.left_out} of them are not asked" if remote.left_out else ""
+        view.blind["network file systems"] = left_out
+        return judge_mounts(view.mounts)
+
+    return (
+        Source(
+            name="disks",
+            group="disk",
+            interval_s=DISK_INTERVAL_S,
+            look=threaded("disks", settings.deadline_s, storage.read, judge_disks),
+        ),
+        Source(name="mounts", group="disk", interval_s=MOUNT_INTERVAL_S, look=look_at_mounts),
+    )
+
+
+# To find its children psutil reads every process of the node: milliseconds.
+INTERVAL_S = 60.0
+
+
+def own_cost_source(view: NodeView, deadline_s: float) -> Source:
+    """Return the source that tells what the agent costs; nothing is judged of it."""
+
+    def take(cost: AgentCost) -> Sequence[Judgement]:
+        view.own_cost = cost
+        return ()
+
+    look = threaded("own_cost", deadline_s, OwnCost().read, take)
+    return Source(name="own_cost", group="host", interval_s=INTERVAL_S, look=look)

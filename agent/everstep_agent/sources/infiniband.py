@@ -3,19 +3,19 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.links.detector import LinkDetector
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.hca import HcaReading, judge_hcas
 from everstep_agent.detectors.links.infiniband import DeviceFile, InfinibandDetector
 from everstep_agent.detectors.links.reading import LinkReading
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.probes.hca import read_hcas
 from everstep_agent.probes.infiniband import InfinibandProbe
 from everstep_agent.probes.netlink import LinkEvents
 from everstep_agent.probes.worker import ProbeWorker
-from everstep_agent.source import Source
-from everstep_agent.sources.link_board import LinkBoard
+from everstep_agent.sources.link_readings import LinkReadings
 from everstep_agent.sources.network import COUNTERS_INTERVAL_NS, LINK_INTERVAL_S, NetworkSettings
+from everstep_agent.sources.source import Source
 from everstep_common.clock import StampClock
 from everstep_common.judging.judgement import Judgement
 
@@ -35,10 +35,14 @@ class InfinibandSource:
     """Source of port states, every second, and of their counters every few seconds."""
 
     def __init__(
-        self, settings: NetworkSettings, board: LinkBoard, counters: Counters, stamp: StampClock
+        self,
+        settings: NetworkSettings,
+        readings: LinkReadings,
+        counters: Counters,
+        stamp: StampClock,
     ) -> None:
         self._settings = settings
-        self._board = board
+        self._readings = readings
         self._stamp = stamp
         self._probe = InfinibandProbe(str(settings.sysfs), str(settings.dev))
         self._worker = ProbeWorker("infiniband")
@@ -65,13 +69,13 @@ class InfinibandSource:
         )
         overlay = self._settings.overlay
         ports = overlay.links(reading.ports)
-        self._board.take_ports(ports)
-        self._ports.beside = self._board.beside_the_rails()
+        self._readings.take_ports(ports)
+        self._ports.beside = self._readings.beside_the_rails()
         judgements = list(self._ports.judge(ports, now))
         if reading.counters is not None:
             self._due_ns = now.boot_ns + COUNTERS_INTERVAL_NS
             counters = overlay.counters(reading.counters)
-            self._board.take_port_counters(counters)
+            self._readings.take_port_counters(counters)
             judgements += self._errors.judge(counters, now)
             judgements += self._errors.judge_files(reading.files)
         if reading.hcas is not None:

@@ -1,33 +1,83 @@
-"""Kernel log source: reads every message once, judges it, and remembers the position."""
+"""Kernel log sources: every message, judged once, and what the last boot left behind."""
 
+import asyncio
+import stat
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 
 from everstep_agent.detectors.agent import judge_kernel_log
 from everstep_agent.detectors.gpus.presence import GpusReading
 from everstep_agent.detectors.kernel import KernelDetector, KernelLine, XidSettings
-from everstep_agent.detectors.kernel.detector import Interesting
-from everstep_agent.detectors.kernel.over import (
+from everstep_agent.detectors.kernel.clearance import (
     field_230,
     judge_by_driver,
     judge_ended_by_boot,
 )
+from everstep_agent.detectors.kernel.detector import Interesting
+from everstep_agent.detectors.kernel.pstore import PstoreReading, judge_pstore
 from everstep_agent.detectors.kernel.xid import xid_event
 from everstep_agent.detectors.kernel.xid_detector import DriverTruth
 from everstep_agent.detectors.kernel.xid_history import XidSighting
 from everstep_agent.detectors.kernel.xid_table import driver_branch
-from everstep_agent.fault_tables import load_tables
 from everstep_agent.inventory.node_view import NodeView
+from everstep_agent.probes.kernel_device import DeviceLog
+from everstep_agent.probes.kernel_file import FileLog
 from everstep_agent.probes.kernel_log import KernelBatch, KernelLog, Position
+from everstep_agent.probes.pstore import read_pstore
 from everstep_agent.probes.worker import ProbeWorker
-from everstep_agent.source import Source
-from everstep_agent.sources.readiness import Readiness
-from everstep_common.clock import stamp_clock
+from everstep_agent.sources.source import Source, threaded
+from everstep_agent.tables.fault_tables import load_tables
+from everstep_common.clock import StampClock, stamp_clock
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.condition import SECOND_NS
 from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.judging.judgement import Judgement
 from everstep_common.judging.moment import Moment
+
+
+class Readiness:
+    """Watch on a descriptor between looks; during one it stays readable anyway.
+
+    ``descriptor`` may be None for now: then only the interval of the source leads to a look.
+    """
+
+    def __init__(self, descriptor: Callable[[], int | None], has_news: Callable[[], bool]) -> None:
+        self._descriptor = descriptor
+        self._has_news = has_news
+        self._wake: Callable[[], None] | None = None
+        self._watched: int | None = None
+
+    def listen(self, wake: Callable[[], None]) -> Callable[[], None]:
+        """See Listen."""
+        self._wake = wake
+        self.arm()
+        return self._end
+
+    def arm(self, again: bool = False) -> None:
+        """Watch from now on; ``again``: there is more to read, whatever the descriptor says."""
+        if self._wake is None:
+            return
+        if again:
+            self._wake()
+        if self._watched is None and (descriptor := self._descriptor()) is not None:
+            asyncio.get_running_loop().add_reader(descriptor, self._readable)
+            self._watched = descriptor
+
+    def _readable(self) -> None:
+        if self._has_news() and self._wake is not None:
+            self._disarm()
+            self._wake()
+
+    def _disarm(self) -> None:
+        if self._watched is not None:
+            asyncio.get_running_loop().remove_reader(self._watched)
+            self._watched = None
+
+    def _end(self) -> None:
+        self._disarm()
+        self._wake = None
+
 
 # The same Xid of the same GPU comes in bursts; the driver is asked once for all of them.
 _ASK_AGAIN_NS = SECOND_NS
@@ -168,3 +218,34 @@ class KernelLogSource:
             history.changed = False
             self.on_history(history.remembered())
         self._readiness.arm(again=self._more)
+
+
+ARCHIVE = Path("/var/lib/systemd/pstore")
+# Records appear at a boot and go when somebody removes them.
+_INTERVAL_S = 600.0
+
+
+def pstore_source(
+    folders: Sequence[Path], view: NodeView, stamp: StampClock, deadline_s: float
+) -> Source:
+    """Return the source that tells of crashes."""
+
+    def judge(reading: PstoreReading) -> Sequence[Judgement]:
+        view.blind["pstore"] = reading.denied
+        return [judge_pstore(reading, stamp())]
+
+    look = threaded("pstore", deadline_s, lambda: read_pstore(folders), judge)
+    return Source(
+        name="pstore",
+        group="kernel",
+        interval_s=_INTERVAL_S,
+        look=look,
+        workers=(look.worker,),
+    )
+
+
+def kernel_log(path: Path, boot_id: str, position: Position) -> KernelLog:
+    """Return the log at ``path``, to be read from a position on."""
+    if path.exists() and stat.S_ISCHR(path.stat().st_mode):
+        return DeviceLog(path, boot_id, position)
+    return FileLog(path, position)

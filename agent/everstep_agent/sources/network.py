@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.links.bonds import BondDetector, BondReading
 from everstep_agent.detectors.links.detector import LinkDetector
 from everstep_agent.detectors.links.errors import CountersReading
@@ -12,16 +12,41 @@ from everstep_agent.detectors.links.ethernet import EthernetDetector, EthernetLi
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
 from everstep_agent.detectors.links.limits import LinkLimits
 from everstep_agent.detectors.links.reading import LinkReading
-from everstep_agent.inventory.topology import PciPlace
+from everstep_agent.detectors.readings.counters import Counters
+from everstep_agent.detectors.readings.topology import PciPlace
 from everstep_agent.probes.netlink import LinkEvents
 from everstep_agent.probes.network import NetworkProbe
-from everstep_agent.probes.topology import read_places
+from everstep_agent.probes.pci import read_places
 from everstep_agent.probes.worker import ProbeWorker
-from everstep_agent.source import Source
-from everstep_agent.sources.link_board import LinkBoard
-from everstep_agent.sources.link_overlay import LinkOverlay, NoOverlay
+from everstep_agent.sources.link_readings import LinkReadings
+from everstep_agent.sources.source import Source
 from everstep_common.clock import StampClock
 from everstep_common.judging.judgement import Judgement
+
+
+class LinkOverlay(Protocol):
+    """Overlay that changes what was read of links before it is judged."""
+
+    def links(self, links: tuple[LinkReading, ...]) -> tuple[LinkReading, ...]:
+        """Return the states to judge."""
+        ...
+
+    def counters(self, readings: tuple[CountersReading, ...]) -> tuple[CountersReading, ...]:
+        """Return the counters to judge."""
+        ...
+
+
+class NoOverlay:
+    """Overlay that changes nothing."""
+
+    def links(self, links: tuple[LinkReading, ...]) -> tuple[LinkReading, ...]:
+        """See LinkOverlay."""
+        return links
+
+    def counters(self, readings: tuple[CountersReading, ...]) -> tuple[CountersReading, ...]:
+        """See LinkOverlay."""
+        return readings
+
 
 LINK_INTERVAL_S = 1.0
 # Interval of the counters: a finding takes two readings, and so comes within 10 s.
@@ -58,11 +83,15 @@ class NetworkSource:
     """Source of interface states, every second, and their counters every few seconds."""
 
     def __init__(
-        self, settings: NetworkSettings, board: LinkBoard, counters: Counters, stamp: StampClock
+        self,
+        settings: NetworkSettings,
+        readings: LinkReadings,
+        counters: Counters,
+        stamp: StampClock,
     ) -> None:
         required = [name for name in settings.required if "/" not in name]
         self._settings = settings
-        self._board = board
+        self._readings = readings
         self._stamp = stamp
         self._probe = NetworkProbe(str(settings.sysfs), required)
         self._worker = ProbeWorker("network")
@@ -98,18 +127,18 @@ class NetworkSource:
         links = overlay.links(reading.links)
         heard = (link.name for link in links if link.kind in _HEARD_KINDS)
         self._heard = self._required.union(heard)
-        self._board.take_interfaces(links)
+        self._readings.take_interfaces(links)
         judgements = [
             *self._links.judge(links, now),
             *self._bonds.judge(reading.bonds),
         ]
         if reading.places is not None:
             self._places_due_ns = now.boot_ns + _PLACES_INTERVAL_NS
-            self._board.take_places(reading.places)
+            self._readings.take_places(reading.places)
         if reading.counters is not None:
             self._counters_due_ns = now.boot_ns + COUNTERS_INTERVAL_NS
             counters = overlay.counters(reading.counters)
-            self._board.take_statistics(counters, self._events.deaf)
+            self._readings.take_statistics(counters, self._events.deaf)
             judgements += self._errors.judge(counters, now)
         return judgements
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.host.service_limits import PEER_MEMORY, USUAL_UNITS, ServiceLimits
 from everstep_agent.detectors.host.services import ServiceDetector, ServicesReading, judge_unwatched
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.services import ServicesProbe
 from everstep_agent.probes.system_bus import SYSTEM_BUS, SystemBus
 from everstep_agent.probes.worker import ProbeWorker
-from everstep_agent.source import Source
+from everstep_agent.sources.source import Source
 from everstep_common.clock import StampClock
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Judgement

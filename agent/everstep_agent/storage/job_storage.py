@@ -17,8 +17,8 @@ from everstep_agent.storage.worker_pool import StorageWorkerPool
 from everstep_agent.storage.worker_process import JobUser, StorageError
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import Recoverable
+from everstep_common.orders import VaultDirective
 from everstep_common.trainer_messages import Storage
-from everstep_proto.generated import fleet_pb2
 
 logger = logging.getLogger(__name__)
 _PROGRESS_S = 2.0
@@ -107,13 +107,10 @@ class JobStorage:
         """Return how many processes hang in its file system."""
         return self._target.workers.hung if self._target else 0
 
-    def apply_directive(
-        self, directive: fleet_pb2.VaultDirective, recoverable: Recoverable
-    ) -> Recoverable:
+    def apply_directive(self, directive: VaultDirective, recoverable: Recoverable) -> Recoverable:
         """Take the controller's word; return what may be freed while it is being done."""
         steps = tuple(StepKey(directive.generation, step) for step in directive.persist_steps)
-        publish = directive.publish if directive.HasField("publish") else None
-        self.publisher.set_target(publish)
+        self.publisher.set_target(directive.publish)
         self.persist_state.apply_directive(steps, frozenset(directive.persist_replicas))
         return self.persist_state.retaining(recoverable)
 

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, field, replace
 
-from everstep_agent.storage.formats.records import StepKey, WholeStep
+from everstep_agent.storage.formats.records import StepKey
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, Recoverable
+from everstep_common.reports import StoredStep
 
 # A step that could not be stored so often is given up and its memory freed: the next step follows.
 ATTEMPTS_MAX = 3
@@ -20,7 +21,7 @@ class PersistState:
     replicas: frozenset[int] = frozenset()
     on_disk: dict[CopyKey, CopyManifest] = field(default_factory=dict)
     failures: dict[StepKey, str] = field(default_factory=dict)
-    stored: tuple[WholeStep, ...] = ()
+    stored: tuple[StoredStep, ...] = ()
     _attempts: dict[CopyKey, int] = field(default_factory=dict)
 
     def reset(self) -> None:

@@ -4,14 +4,19 @@ import asyncio
 import logging
 
 from everstep_agent.concurrency.generation_tasks import Spawn
-from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.formats.records import key_of
 from everstep_agent.storage.persist_state import PersistState
 from everstep_agent.storage.persister import StorageTarget
-from everstep_agent.storage.wire import move_latest_from_wire
-from everstep_agent.storage.worker.messages import LatestMoved, ListSteps, StepListing
+from everstep_agent.storage.worker.messages import (
+    LatestMoved,
+    ListSteps,
+    MoveLatest,
+    StepListing,
+    StorageLocation,
+)
 from everstep_agent.storage.worker_process import StorageError, StorageRefusedError
 from everstep_agent.vault.job_vault import JobVault
-from everstep_proto.generated import fleet_pb2
+from everstep_common.orders import Publish
 
 logger = logging.getLogger(__name__)
 _RETRY_S = 2.0
@@ -25,8 +30,8 @@ class Publisher:
         self._vault = vault
         self._state = state
         self._spawn = spawn
-        self._wanted: fleet_pb2.Publish | None = None
-        self._done: fleet_pb2.Publish | None = None
+        self._wanted: Publish | None = None
+        self._done: Publish | None = None
         self._task: asyncio.Task[None] | None = None
         self.trouble = ""
 
@@ -35,7 +40,7 @@ class Publisher:
         """Return whether ``latest`` still has to be moved."""
         return self._wanted is not None and self._wanted != self._done
 
-    def set_target(self, publish: fleet_pb2.Publish | None) -> None:
+    def set_target(self, publish: Publish | None) -> None:
         """Take the controller's word."""
         self._wanted = publish
 
@@ -49,7 +54,7 @@ class Publisher:
         while (wanted := self._wanted) is not None and wanted != self._done:
             try:
                 moved = await storage_target.workers.ask(
-                    move_latest_from_wire(wanted, storage_target.location), LatestMoved
+                    move_latest_for(wanted, storage_target.location), LatestMoved
                 )
                 seen = await storage_target.workers.ask(
                     ListSteps(storage_target.location), StepListing
@@ -67,10 +72,21 @@ class Publisher:
             self._done = wanted
             self._vault.notify_change()
 
-    def _record_failure(self, wanted: fleet_pb2.Publish, error: StorageError) -> None:
+    def _record_failure(self, wanted: Publish, error: StorageError) -> None:
         self.trouble = str(error)
         logger.warning("job %s: latest could not be moved: %s", self._vault.job, error)
-        if wanted.HasField("target"):
-            key = StepKey(wanted.target.generation, wanted.target.step)
-            self._state.failures[key] = str(error)
+        if wanted.target is not None:
+            self._state.failures[key_of(wanted.target)] = str(error)
         self._vault.notify_change()
+
+
+def move_latest_for(publish: Publish, location: StorageLocation) -> MoveLatest:
+    """Return what a storage worker is to do to publish a step."""
+    return MoveLatest(
+        location=location,
+        generation=publish.generation,
+        target=publish.target,
+        files=publish.files,
+        keep=tuple(key_of(step) for step in publish.keep),
+        skipped=publish.skipped,
+    )

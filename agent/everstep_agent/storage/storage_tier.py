@@ -1,7 +1,7 @@
 """Storage tier: a job's files as the vault restores from them (FileTier)."""
 
 from everstep_agent.concurrency.time_slices import run_in_slices
-from everstep_agent.storage.formats.records import StepKey, encode_record, record_hash
+from everstep_agent.storage.formats.records import StepKey, encode_record, key_of, record_hash
 from everstep_agent.storage.persist_state import step_of
 from everstep_agent.storage.persister import StorageTarget
 from everstep_agent.storage.worker.messages import (
@@ -30,15 +30,15 @@ class StorageTier:
 
     async def stored(self, step: StoredStep) -> tuple[FileCopy, ...]:
         """See FileTier."""
-        key = StepKey(step.generation, step.step)
+        key = key_of(step)
         seen = await self._target.workers.ask(ListSteps(self._target.location, key), StepListing)
-        whole = {stored.key: stored.manifest_hash for stored in seen.steps}
+        whole = {key_of(stored): stored.manifest_hash for stored in seen.steps}
         if seen.manifest is None:
             raise BadFileError(f"{key} is not whole in {self._target.location.path}")
         # The manifest must still be the one that was reported. A file that is lost since then may
         # have an equal copy of its part of the state in another file.
-        found = whole.get(key) or record_hash(encode_record(seen.manifest))
-        if step.manifest_hash and found.hex() != step.manifest_hash:
+        found = whole.get(key) or record_hash(encode_record(seen.manifest)).hex()
+        if step.manifest_hash and found != step.manifest_hash:
             raise BadFileError(f"the manifest of {key} is not the one that was written")
         return tuple(
             FileCopy(

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from everstep_agent.ipc.connection import Connection
+from everstep_agent.ipc.line_process import where_it_waits
 from everstep_agent.ipc.peer import Peer
-from everstep_agent.probes.line_process import where_it_waits
 from everstep_agent.storage.worker import messages
 from everstep_common.frames import FrameError
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from everstep_agent.concurrency.thread_pool import ThreadPool
-from everstep_agent.detectors.transfers import RefusalWatch
+from everstep_agent.detectors.transfer_refusals import RefusalWatch
 from everstep_agent.ipc.message_memory import MessageMemories
 from everstep_agent.vault.memory.allocator import Allocator
 from everstep_agent.vault.snapshots.descriptor_store import RegionStore

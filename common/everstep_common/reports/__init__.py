@@ -37,7 +37,7 @@ from everstep_common.reports.nodes import (
     InjectionChanged,
     InjectionState,
 )
-from everstep_common.reports.vault import Standbys
+from everstep_common.reports.vault import PersistFailure, Standbys
 
 __all__ = [
     "Accelerator",
@@ -60,6 +60,7 @@ __all__ = [
     "LauncherJoined",
     "LauncherLeft",
     "NodeReport",
+    "PersistFailure",
     "Phase",
     "PhaseReached",
     "RankExited",

@@ -1,4 +1,4 @@
-"""Vault reports: what a node holds for a job besides its snapshots, such as warm standbys."""
+"""Vault reports: what a node says of a job besides its copies: warm standbys, failures to store."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -19,3 +19,12 @@ class Standbys:
     memory_bytes: q.SizeBytes = 0
     # Why standbys are no longer made; "": they may be.
     ended: q.Line = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PersistFailure:
+    """A step that was ordered could not be brought to storage."""
+
+    generation: q.Generation
+    step: q.Step
+    reason: q.Evidence

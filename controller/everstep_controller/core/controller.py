@@ -6,8 +6,8 @@ from everstep_controller.core import events
 from everstep_controller.core.events import RecoveryBegun
 from everstep_controller.core.jobs import membership, orders, progress
 from everstep_controller.core.model.node import OpenFinding
-from everstep_controller.core.model.state import CONTROLLER
-from everstep_controller.core.nodes import health, isolation
+from everstep_controller.core.model.state import CONTROLLER, FLEET
+from everstep_controller.core.nodes import isolation
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
@@ -24,7 +24,6 @@ EVENT_REJECTED = Condition(
 
 def event_rejected(turn: Turn, event: events.EventRejected) -> None:
     """Pause automation for what an event concerned that made the core fail."""
-    turn.mark_fleet()
     message = f"event {event.sequence} ({event.kind}) made the core fail: {event.error}"
     finding = Finding(
         component=EVENT_REJECTED.component,
@@ -39,6 +38,7 @@ def event_rejected(turn: Turn, event: events.EventRejected) -> None:
     turn.state.findings["event rejected"] = OpenFinding(finding, turn.now_ns)
     job = turn.state.job(event.job)
     for subject in filter(None, (event.node, job.name if job else event.job)):
+        _mark_subject(turn, subject)
         turn.state.paused[subject] = message
         turn.announce(subject, "AutomationPaused", f"automation for {subject} pauses: {message}")
     turn.announce(CONTROLLER, "EventRejected", message)
@@ -46,17 +46,27 @@ def event_rejected(turn: Turn, event: events.EventRejected) -> None:
 
 def automation_paused(turn: Turn, event: events.AutomationPaused) -> None:
     """Take no decision for a node or job until an operator says so."""
-    turn.mark_fleet()
+    _mark_subject(turn, event.subject)
     turn.state.paused[event.subject] = f"{event.operator}: {event.reason}"
     turn.announce(event.subject, "AutomationPaused", turn.state.paused[event.subject])
 
 
 def automation_resumed(turn: Turn, event: events.AutomationResumed) -> None:
     """Go on deciding, and make up for what was put off."""
-    turn.mark_fleet()
+    _mark_subject(turn, event.subject)
     if turn.state.paused.pop(event.subject, None) is not None:
         turn.announce(event.subject, "AutomationResumed", f"resumed by {event.operator}")
-    health.retry_deferred(turn)
+
+
+def _mark_subject(turn: Turn, subject: str) -> None:
+    """Mark whom a pause concerns, or its end."""
+    if subject == FLEET:
+        turn.mark_fleet()
+    elif subject in turn.state.nodes:
+        turn.mark_node(subject)
+    job = turn.state.job(subject)
+    if job is not None:
+        turn.mark_job(job.id)
 
 
 def recovery_begun(turn: Turn, event: RecoveryBegun) -> None:
@@ -107,9 +117,6 @@ def settings_applied(turn: Turn, event: events.SettingsApplied) -> None:
     turn.mark_fleet()
     turn.state.settings = event.settings
     isolation.configure_drivers(turn)
-    for node in list(turn.state.nodes.values()):
-        if node.findings:
-            health.judge_node(turn, node)
 
 
 HANDLERS: Handlers = {

@@ -1,17 +1,19 @@
 """Reconciliation: what follows from the state for all nodes and jobs that an event has marked.
 
 Handlers record what an event says, and mark whom it may concern. Then everything that is marked is
-gone through in one order: nodes, the jobs that have to do with them, planned work, spares, and what
-waiting launchers are told. Each decides from the state alone, and may mark others; when nothing is
-marked any more, marking everything again would change nothing. Last, when all claims are settled,
-isolation drivers are asked for what differs from them.
+gone through in one order: nodes, until the verdict on each stands; the jobs that have to do with
+them; planned work, spares, and what waiting launchers are told. Each decides from the state alone,
+and may mark others; when nothing is marked any more, marking everything again would change nothing.
+Last, when all claims are settled, isolation drivers are asked for what differs from them, and
+agents that have come back are told what is wanted of their nodes.
 """
 
-from everstep_controller.core.jobs import ending, identity, membership, orders
+from everstep_controller.core.jobs import ending, identity, membership, orders, progress
+from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import jobs_of_node
-from everstep_controller.core.nodes import isolation
+from everstep_controller.core.nodes import health, isolation, liveness
 from everstep_controller.core.planned import restarts
-from everstep_controller.core.recovery import blame, planning, spares
+from everstep_controller.core.recovery import blame, planning, spares, start
 from everstep_controller.core.turn import Marks, Turn
 
 # Each round ends with fewer things undecided; this many only a rule that contradicts itself needs.
@@ -28,25 +30,52 @@ def reconcile(turn: Turn) -> None:
     for _ in range(_ROUNDS_MAX):
         if not turn.marks:
             isolation.apply_claims(turn, nodes)
+            _tell_agents(turn)
             return
-        nodes |= turn.marks.nodes
-        _reconcile_round(turn, turn.take_marks())
+        nodes |= _reconcile_round(turn)
     raise UnsettledError(f"not settled after {_ROUNDS_MAX} rounds: {turn.marks}")
 
 
-def _reconcile_round(turn: Turn, marks: Marks) -> None:
-    for name in sorted(marks.nodes & turn.state.nodes.keys()):
-        node = turn.state.nodes[name]
-        isolation.claim_for_schedulers(turn, node)
-        membership.reconcile_node(turn, node)
-        blame.reconcile_node(turn, node)
-        marks.jobs.update(job.id for job in jobs_of_node(turn.state, node))
+def _reconcile_round(turn: Turn) -> set[str]:
+    """Decide once for what is marked, and return the nodes that were; no plan before a verdict."""
+    nodes = _reconcile_nodes(turn)
+    marks = turn.take_marks()
+    for name in nodes:
+        marks.jobs.update(job.id for job in jobs_of_node(turn.state, turn.state.nodes[name]))
     for job_id in sorted(marks.jobs):
         _reconcile_job(turn, job_id)
     restarts.reconcile_jobs(turn, marks.jobs)
-    waiting = marks.nodes | _waiting_nodes(turn, marks)
+    waiting = nodes | _waiting_nodes(turn, marks)
     spares.reconcile_spares(turn, waiting)
     orders.hold_where_eligibility_changed(turn, waiting)
+    return nodes
+
+
+def _reconcile_nodes(turn: Turn) -> set[str]:
+    """Judge all nodes that are marked, and those that become so by that; return them."""
+    judged: set[str] = set()
+    for _ in range(_ROUNDS_MAX):
+        names = sorted(turn.take_nodes() & turn.state.nodes.keys())
+        if not names:
+            return judged
+        judged.update(names)
+        for name in names:
+            _reconcile_node(turn, turn.state.nodes[name])
+    raise UnsettledError(f"nodes not settled after {_ROUNDS_MAX} rounds: {turn.marks.nodes}")
+
+
+def _reconcile_node(turn: Turn, node: NodeRecord) -> None:
+    liveness.reconcile_node(turn, node)
+    health.reconcile_node(turn, node)
+    isolation.claim_for_schedulers(turn, node)
+    membership.reconcile_node(turn, node)
+    blame.reconcile_node(turn, node)
+
+
+def _tell_agents(turn: Turn) -> None:
+    """Tell agents that have come back everything that the state calls for by now."""
+    for name in sorted(turn.untold & turn.state.nodes.keys()):
+        turn.actions.extend(orders.for_node(turn.state, turn.state.nodes[name]))
 
 
 def _waiting_nodes(turn: Turn, marks: Marks) -> set[str]:
@@ -60,5 +89,7 @@ def _reconcile_job(turn: Turn, job_id: str) -> None:
     if job is not None and job.after:
         identity.begin_if_free(turn, job)
     if job is not None and not job.after:
+        start.reconcile_job(turn, job)
+        progress.reconcile_job(turn, job)
         planning.reconsider(turn, job)
         ending.count_launchers(turn, job)

@@ -60,6 +60,8 @@ class Turn:
     now_ns: int
     actions: list[Action] = field(default_factory=list)
     marks: Marks = field(default_factory=Marks)
+    # Nodes whose agents have to be told everything again that the state calls for.
+    untold: set[str] = field(default_factory=set)
 
     def mark_node(self, name: str) -> None:
         """Have a node, and the jobs that have to do with it, reconciled after the event."""
@@ -72,8 +74,14 @@ class Turn:
             self.marks.moved.add(job_id)
 
     def mark_fleet(self) -> None:
-        """Have all jobs reconciled after the event: nobody can say which it concerns."""
+        """Have all nodes and jobs reconciled after the event: it concerns every one of them."""
+        self.marks.nodes.update(self.state.nodes)
         self.marks.jobs.update(self.state.jobs)
+
+    def take_nodes(self) -> set[str]:
+        """Return which nodes are marked, and mark none any more."""
+        nodes, self.marks.nodes = self.marks.nodes, set()
+        return nodes
 
     def take_marks(self) -> Marks:
         """Return what is marked, and begin anew."""
@@ -96,6 +104,10 @@ class Turn:
     def drop_timer(self, timer: str) -> None:
         """Make a timer's TimerDue meaningless."""
         self.state.timers.pop(timer, None)
+
+    def has_timer(self, kind: TimerKind, subject: str) -> bool:
+        """Return whether a timer is set that has not come due yet."""
+        return f"{kind}/{subject}" in self.state.timers
 
     def paused(self, subject: str) -> str:
         """Return why automation is paused for a node or job; empty when it is not."""

@@ -2558,7 +2558,6 @@ class VaultDirective(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     RECOVERABLE_STEP_FIELD_NUMBER: _builtins.int
-    HAS_RECOVERABLE_FIELD_NUMBER: _builtins.int
     DEAD_STEPS_FIELD_NUMBER: _builtins.int
     REPLICA_TARGET_FIELD_NUMBER: _builtins.int
     REPLICA_BULK_ADDRESS_FIELD_NUMBER: _builtins.int
@@ -2569,7 +2568,6 @@ class VaultDirective(_message.Message):
     SNAPSHOT_EVERY_FIELD_NUMBER: _builtins.int
     SNAPSHOT_FROM_FIELD_NUMBER: _builtins.int
     PERSIST_REPLICAS_FIELD_NUMBER: _builtins.int
-    HOLDS_FIELD_NUMBER: _builtins.int
     HOLD_AFTER_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
@@ -2577,9 +2575,9 @@ class VaultDirective(_message.Message):
     generation: _builtins.int
     """Generation this is about; an older one is ignored."""
     recoverable_step: _builtins.int
-    """Newest step that is recoverable without any one node; valid when has_recoverable is set."""
-    has_recoverable: _builtins.bool
-    """Whether there is such a step yet."""
+    """Newest step that is recoverable without any one node; absent before there is one."""
+    replica_target: _builtins.str
+    """Node that keeps the replicas of the own slots; empty on a job of one node."""
     replica_bulk_address: _builtins.str
     """host:port of the target's bulk listener."""
     transfer_key: _builtins.bytes
@@ -2590,17 +2588,13 @@ class VaultDirective(_message.Message):
     """From step snapshot_from on, only steps that are a multiple of this are snapshotted; 0 and 1: every step."""
     snapshot_from: _builtins.int
     """See snapshot_every; ahead of all ranks, so that all take the same steps."""
-    holds: _builtins.bool
-    """A restart is planned: hold_after is valid."""
     hold_after: _builtins.int
-    """The last step before it, snapshotted whatever snapshot_every says; who begins a later one waits, for the restart."""
+    """The last step before a planned restart, snapshotted whatever snapshot_every says; who begins a later one waits
+    for the restart. Absent when none is planned.
+    """
     @_builtins.property
     def dead_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Steps above it that some rank has passed without a snapshot: they can never become common."""
-
-    @_builtins.property
-    def replica_target(self) -> Global___Peer:
-        """Where to replicate the own slots to; absent on a job of one node."""
 
     @_builtins.property
     def persist_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
@@ -2623,10 +2617,9 @@ class VaultDirective(_message.Message):
         *,
         job: _builtins.str = ...,
         generation: _builtins.int = ...,
-        recoverable_step: _builtins.int = ...,
-        has_recoverable: _builtins.bool = ...,
+        recoverable_step: _builtins.int | None = ...,
         dead_steps: _abc.Iterable[_builtins.int] | None = ...,
-        replica_target: Global___Peer | None = ...,
+        replica_target: _builtins.str = ...,
         replica_bulk_address: _builtins.str = ...,
         transfer_key: _builtins.bytes = ...,
         term: _builtins.int = ...,
@@ -2635,15 +2628,21 @@ class VaultDirective(_message.Message):
         snapshot_every: _builtins.int = ...,
         snapshot_from: _builtins.int = ...,
         persist_replicas: _abc.Iterable[_builtins.int] | None = ...,
-        holds: _builtins.bool = ...,
-        hold_after: _builtins.int = ...,
+        hold_after: _builtins.int | None = ...,
         sources: _abc.Iterable[Global___ShardSource] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["publish", b"publish", "replica_target", b"replica_target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "hold_after", b"hold_after", "publish", b"publish", "recoverable_step", b"recoverable_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_steps", b"dead_steps", "generation", b"generation", "has_recoverable", b"has_recoverable", "hold_after", b"hold_after", "holds", b"holds", "job", b"job", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "sources", b"sources", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "dead_steps", b"dead_steps", "generation", b"generation", "hold_after", b"hold_after", "job", b"job", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "sources", b"sources", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__hold_after: _TypeAlias = _typing.Literal["hold_after"]  # noqa: Y015
+    _WhichOneofArgType__hold_after: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after"]  # noqa: Y015
+    _WhichOneofReturnType__recoverable_step: _TypeAlias = _typing.Literal["recoverable_step"]  # noqa: Y015
+    _WhichOneofArgType__recoverable_step: _TypeAlias = _typing.Literal["_recoverable_step", b"_recoverable_step"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__hold_after) -> _WhichOneofReturnType__hold_after | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__recoverable_step) -> _WhichOneofReturnType__recoverable_step | None: ...
 
 Global___VaultDirective: _TypeAlias = VaultDirective  # noqa: Y015
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, replace
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.limits import GpuLimits
 from everstep_agent.detectors.gpus.reading import (
@@ -12,6 +11,7 @@ from everstep_agent.detectors.gpus.reading import (
     GpusReading,
     NvlinkReading,
 )
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from everstep_common.judging.condition import MINUTE_NS, SECOND_NS

@@ -15,7 +15,7 @@ from everstep_agent.probes.accelerators.ascend_text import (
     parse_health,
     parse_info,
 )
-from everstep_agent.probes.accelerators.hygon_text import parse_summary as parse_hygon
+from everstep_agent.probes.accelerators.hygon import parse_summary as parse_hygon
 from everstep_agent.probes.accelerators.text import UnreadableOutputError, number, pci_address
 
 # Where each sample comes from is in the README beside them.

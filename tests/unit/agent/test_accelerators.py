@@ -11,7 +11,7 @@ from everstep_agent.detectors.accelerators.reading import (
     AcceleratorReading,
     AcceleratorsReading,
 )
-from everstep_agent.detectors.counters import Counters
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.accelerators import accelerators_of
 from everstep_common.clock import Stamp
 from everstep_common.judging.findings import Mode, Severity

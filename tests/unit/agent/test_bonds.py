@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.links.bonds import BondDetector, BondReading, BondSlave
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.ethernet import EthernetDetector
 from everstep_agent.detectors.links.history import LinkHistory
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.judging.judgement import Faulty, Healthy, Unknown
 from unit.agent.link_time import Timeline, on
 

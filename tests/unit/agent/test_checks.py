@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from everstep_agent.checks import judge_check, run_check
-from everstep_agent.source import ProbeResult
+from everstep_agent.orders import judge_check, run_check
+from everstep_agent.sources.source import ProbeResult
 from everstep_common.judging.findings import Finding, Severity
 from everstep_common.judging.judgement import Faulty, Healthy, Unknown
 

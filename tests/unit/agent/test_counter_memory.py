@@ -1,7 +1,7 @@
 """Counters from one agent to the next."""
 
-from everstep_agent.counter_memory import dump_counters, load_counters
-from everstep_agent.detectors.counters import Counters, Growth
+from everstep_agent.detectors.readings.counters import Counters, Growth
+from everstep_agent.monitoring.memory import dump_counters, load_counters
 from everstep_common.clock import Stamp
 
 

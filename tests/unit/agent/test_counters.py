@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.detectors.counters import (
+from everstep_agent.detectors.readings.counters import (
     COUNTER_64,
     Counters,
     FlaggedWindows,

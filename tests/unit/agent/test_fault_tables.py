@@ -15,7 +15,7 @@ from everstep_agent.detectors.kernel.nvlink_tables import (
     xid74_meaning,
 )
 from everstep_agent.detectors.kernel.xid_table import XidRow, XidTable, driver_branch
-from everstep_agent.fault_tables import FOLDER, TableError, load_tables
+from everstep_agent.tables.fault_tables import FOLDER, TableError, load_tables
 from everstep_common.judging.findings import Severity, SuggestedAction
 
 _TABLES = load_tables()

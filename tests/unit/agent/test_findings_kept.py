@@ -1,7 +1,7 @@
 """Open findings as the agent keeps them for its successor."""
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.findings import dump_findings, load_findings
+from everstep_agent.monitoring.findings import dump_findings, load_findings
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from everstep_common.judging.findings import Finding, Mode, Severity

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.limits import GpuLimits
 from everstep_agent.detectors.gpus.reading import GpuReading, GpusReading
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.probes.nvml_answers import Answers, NonsenseError
 from everstep_common.clock import Stamp
 from everstep_common.judging.judgement import Faulty, Healthy, Unknown

@@ -2,8 +2,8 @@
 
 import pytest
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.limits import GpuLimits
+from everstep_agent.detectors.readings.counters import Counters
 from unit.agent.gpu_bench import GpuBench, clear_after, raise_after
 
 

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.config import AgentConfig
+from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading, RecoveryAction
 from everstep_agent.detectors.kernel import KernelDetector, KernelLine, XidSettings
+from everstep_agent.detectors.kernel.clearance import judge_by_driver
 from everstep_agent.detectors.kernel.gpu_verdict import XidOverride
-from everstep_agent.detectors.kernel.over import judge_by_driver
 from everstep_agent.detectors.kernel.xid_detector import DriverTruth
 from everstep_agent.detectors.kernel.xid_history import XidHistory, XidSighting
-from everstep_agent.fault_tables import load_tables
-from everstep_agent.xid_memory import dump_xids, load_xids
+from everstep_agent.monitoring.memory import dump_xids, load_xids
+from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.clock import Stamp
 from everstep_common.config import ConfigError, load
 from everstep_common.judging.book import FindingBook

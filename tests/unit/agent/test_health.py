@@ -8,7 +8,7 @@ from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.conditions import GROUPS as TITLED
 from everstep_agent.detectors.kernel import KernelLine
 from everstep_agent.health.groups import GROUPS, groups_of, problems_of, sources_for
-from everstep_agent.health.kernel_past import PastLog, over
+from everstep_agent.health.kernel_log_since_boot import KernelLogSinceBoot, judge_quiet
 from everstep_agent.health.rendering import as_json, as_nagios, as_text
 from everstep_agent.health.report import (
     HealthReport,
@@ -19,7 +19,7 @@ from everstep_agent.health.report import (
     report_on,
 )
 from everstep_agent.probes.kernel_log import KernelBatch, Position
-from everstep_agent.source import ProbeResult
+from everstep_agent.sources.source import ProbeResult
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
@@ -194,7 +194,7 @@ def test_kernel_lines_are_handed_over_by_their_age() -> None:
     hour_ns = 3600 * 10**9
     ages = [KernelLine(f"{age} h ago", boot_ns=(9 - age) * hour_ns) for age in (8, 3, 0)]
     unknown = KernelLine("at any time")
-    log = PastLog(_Log(*ages, unknown), lambda: 9 * hour_ns)
+    log = KernelLogSinceBoot(_Log(*ages, unknown), lambda: 9 * hour_ns)
     read = []
     for oldest_ns in (4 * hour_ns, hour_ns, 0, 0):
         log.oldest_ns = oldest_ns
@@ -206,5 +206,5 @@ def test_only_events_whose_time_is_over_are_over() -> None:
     event = next(one for one in CONDITIONS.values() if one.quiet_ns)
     lasting = next(one for one in CONDITIONS.values() if not one.quiet_ns)
     held = [BookEntry(_finding("x", one.name), _SINCE) for one in (event, lasting)]
-    assert {one.key.condition for one in over(held, event.quiet_ns)} == {event.name}
-    assert over(held, event.quiet_ns - 1) == []
+    assert {one.key.condition for one in judge_quiet(held, event.quiet_ns)} == {event.name}
+    assert judge_quiet(held, event.quiet_ns - 1) == []

@@ -1,7 +1,7 @@
 """Ranks that SIGKILL does not end are a finding until they are gone."""
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.held import HELD, judge_held
+from everstep_agent.detectors.unkillable_ranks import HELD, judge_held
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Faulty, Healthy
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.host.clock import ClockReading, judge_clock
 from everstep_agent.detectors.host.cpu import CpuDetector, CpuReading
 from everstep_agent.detectors.host.edac import DimmReading, EdacDetector
@@ -18,6 +17,7 @@ from everstep_agent.detectors.host.usage import (
     UsageDetector,
     judge_memory,
 )
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.clock import Stamp
 from everstep_common.judging.findings import Severity, SuggestedAction
 from everstep_common.judging.judgement import Judgement

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from everstep_agent.probes import proc_tables
 from everstep_agent.probes.clock import Timex, read_clock
-from everstep_agent.probes.host import HostProbe
+from everstep_agent.probes.host import HostProbe, UsageProbe
 from everstep_agent.probes.host_hardware import read_hardware
-from everstep_agent.probes.host_usage import UsageProbe
 from everstep_agent.probes.kernel_files import KeptFile, number_in
 from everstep_agent.probes.storage import StorageProbe
 from everstep_agent.probes.tasks import TaskScan

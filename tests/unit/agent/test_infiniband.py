@@ -6,12 +6,12 @@ from collections.abc import Mapping
 import pytest
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.links.errors import CountersReading, ErrorCounters, ErrorRule
 from everstep_agent.detectors.links.history import LinkHistory
 from everstep_agent.detectors.links.infiniband import DeviceFile, InfinibandDetector
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
 from everstep_agent.detectors.links.infiniband_rules import REGISTERS, rules
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.judging.findings import Severity
 from everstep_common.judging.judgement import Faulty, Unknown
 from unit.agent.link_time import Timeline, on

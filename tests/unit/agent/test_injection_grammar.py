@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from everstep_agent.detectors.kernel.xid import xid_event
 from everstep_agent.injections.grammar import SpecError, parse
-from everstep_agent.injections.kernel_words import kernel_text
+from everstep_agent.injections.kernel_lines import kernel_text
 from everstep_agent.injections.specs import (
     EccSpec,
     HangSpec,

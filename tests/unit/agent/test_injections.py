@@ -4,15 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.gpus.reading import ClockReason, GpuReading, GpusReading
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.reading import LinkReading
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.injections.effects import BESIDE_IT, ON_IT
 from everstep_agent.injections.grammar import parse
 from everstep_agent.injections.injector import Injector, Reach
 from everstep_agent.injections.kernel_lines import InjectedLog
-from everstep_agent.injections.memory import Answer, InjectionMemory, Unended
+from everstep_agent.injections.memory import InjectionMemory, InjectionStatus, Unended
 from everstep_agent.injections.running import Running, RunningInjections
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.ipc.processes import ProcessIdentity
@@ -208,7 +208,7 @@ def test_an_injected_finding_becomes_real_with_the_first_real_reading_and_never_
 def test_an_agent_that_was_killed_leaves_word_of_what_it_did() -> None:
     notes = ["{}"]
     memory = InjectionMemory(notes[-1], notes.append)
-    memory.note_answer("n/inject/1", Answer(InjectionState.ACTIVE, "done"))
+    memory.note_answer("n/inject/1", InjectionStatus(InjectionState.ACTIVE, "done"))
     left = Unended(
         caused=(FindingKey(f"gpu/{_PCI}", "GpuLost"),),
         counters=f"gpu/{_PCI}/",
@@ -218,7 +218,7 @@ def test_an_agent_that_was_killed_leaves_word_of_what_it_did() -> None:
     successor = InjectionMemory(notes[-1], notes.append)
     assert successor.unended == {"n/inject/1": left}
     assert successor.answers["n/inject/1"].message == "done"
-    successor.note_answer("n/inject/1", Answer(InjectionState.ENDED, "restarted"))
+    successor.note_answer("n/inject/1", InjectionStatus(InjectionState.ENDED, "restarted"))
     assert InjectionMemory(notes[-1], notes.append).unended == {}
     assert InjectionMemory("nonsense", notes.append).answers == {}
 
@@ -226,7 +226,7 @@ def test_an_agent_that_was_killed_leaves_word_of_what_it_did() -> None:
 def test_only_so_many_answers_are_remembered() -> None:
     memory = InjectionMemory("{}", lambda _: None)
     for number in range(150):
-        memory.note_answer(f"n/inject/{number}", Answer(InjectionState.ENDED, "over"))
+        memory.note_answer(f"n/inject/{number}", InjectionStatus(InjectionState.ENDED, "over"))
     assert len(memory.answers) == 100
     assert "n/inject/149" in memory.answers
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from everstep_agent.commands.inventory_file import as_toml, write_new
 from everstep_agent.detectors.inventory.detector import (
     CONDITIONS,
     SeenGpu,
@@ -19,8 +20,6 @@ from everstep_agent.detectors.inventory.expected import (
     ExpectedLinks,
 )
 from everstep_agent.detectors.inventory.links import SeenLink
-from everstep_agent.expected.atomic import write_new
-from everstep_agent.expected.writing import as_toml
 from everstep_common.config import ConfigError, load
 from everstep_common.judging.findings import FindingKey, Severity
 from everstep_common.judging.judgement import Faulty, Healthy, Unknown

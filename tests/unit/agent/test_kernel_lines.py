@@ -11,7 +11,7 @@ from everstep_agent.detectors.kernel import (
     pci_address,
     xid_event,
 )
-from everstep_agent.fault_tables import load_tables
+from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, Severity, SuggestedAction

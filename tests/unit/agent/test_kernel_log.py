@@ -13,7 +13,7 @@ from everstep_agent.kernel_messages import LINES_MAX, RecentKernelMessages
 from everstep_agent.probes.kernel_device import DeviceLog
 from everstep_agent.probes.kernel_file import FileLog
 from everstep_agent.probes.kernel_log import Position
-from everstep_agent.probes.kernel_source import kernel_log
+from everstep_agent.sources.kernel_log import kernel_log
 from everstep_common.clock import Stamp
 from everstep_proto.generated import fleet_pb2
 

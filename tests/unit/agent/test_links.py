@@ -3,10 +3,10 @@
 import itertools
 from dataclasses import replace
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.links.detector import LinkDetector
 from everstep_agent.detectors.links.limits import LinkLimits
 from everstep_agent.detectors.links.reading import LinkReading
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.judging.condition import BOOT_GRACE_NS
 from everstep_common.judging.findings import Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Unknown

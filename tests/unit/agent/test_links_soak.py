@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.links.detector import LinkDetector
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.infiniband import InfinibandDetector
 from everstep_agent.detectors.links.infiniband_rules import REGISTERS
 from everstep_agent.detectors.links.reading import LinkReading
+from everstep_agent.detectors.readings.counters import Counters
 from unit.agent.link_time import Timeline, port
 
 _BAD_S = 1800

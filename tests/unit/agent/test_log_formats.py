@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from everstep_agent.detectors.kernel.log_formats import LogFormats, LogLine
 from everstep_agent.detectors.kernel.log_reading import LogReading, NumberedLine
-from everstep_agent.fault_tables import load_tables
+from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.judging.findings import Severity
 
 _XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."

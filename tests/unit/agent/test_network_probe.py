@@ -10,7 +10,7 @@ from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.infiniband import InfinibandProbe
 from everstep_agent.probes.network import NetworkProbe
-from everstep_agent.sources.link_board import LinkBoard
+from everstep_agent.sources.link_readings import LinkReadings
 from fakes.nobody import nobody
 from fakes.sysfs import FakeNode
 
@@ -88,7 +88,7 @@ def test_only_hardware_and_bonds_are_counted(node: FakeNode) -> None:
 
 
 def test_a_state_that_cannot_be_read_is_told_and_shown(node: FakeNode) -> None:
-    board, probe = LinkBoard(NodeView()), NetworkProbe(str(node.root))
+    board, probe = LinkReadings(NodeView()), NetworkProbe(str(node.root))
     node.set_interface("eth0", "operstate", "")
     board.take_interfaces(probe.read())
     note = "interfaces: the state cannot be read of eth0"
@@ -101,7 +101,7 @@ def test_a_state_that_cannot_be_read_is_told_and_shown(node: FakeNode) -> None:
 def test_counters_that_cannot_be_read_are_told_once_and_shown(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    board = LinkBoard(NodeView())
+    board = LinkReadings(NodeView())
     blind = CountersReading(link="mlx5_0/1", values={}, blind=("symbol_error", "link_downed"))
     with caplog.at_level(logging.WARNING):
         for _ in range(100):

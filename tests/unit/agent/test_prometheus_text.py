@@ -8,7 +8,7 @@ from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
-from everstep_agent.metrics.text import prometheus_text
+from everstep_agent.metrics.collector import prometheus_text
 
 
 def _read_back(*families: Metric) -> list[Metric]:

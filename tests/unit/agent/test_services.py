@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.host.service_limits import FABRIC_MANAGER, ServiceLimits
 from everstep_agent.detectors.host.services import (
     ServiceDetector,
@@ -14,6 +13,7 @@ from everstep_agent.detectors.host.services import (
     UnitReading,
     judge_unwatched,
 )
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.clock import Stamp
 from everstep_common.judging.findings import Severity
 from everstep_common.judging.judgement import Judgement

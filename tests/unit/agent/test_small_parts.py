@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.backoff import Backoff
-from everstep_agent.config import AgentConfig
+from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading
 from everstep_agent.detectors.host.usage import HostReading
 from everstep_agent.orders import TermGate

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.links.bonds import BondDetector
 from everstep_agent.detectors.links.detector import LinkDetector
 from everstep_agent.detectors.links.ethernet import EthernetDetector
 from everstep_agent.detectors.links.hca import judge_hcas
 from everstep_agent.detectors.links.infiniband import InfinibandDetector
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
-from everstep_agent.inventory.located import interface
-from everstep_agent.inventory.topology import nearest
+from everstep_agent.detectors.readings.counters import Counters
+from everstep_agent.detectors.readings.topology import nearest
+from everstep_agent.inventory.node_view import interface
 from everstep_agent.probes.hca import read_hcas
 from everstep_agent.probes.infiniband import InfinibandProbe, rate
 from everstep_agent.probes.network import NetworkProbe
+from everstep_agent.probes.pci import read_places
 from everstep_agent.probes.sysfs_file import Descriptors, SysfsFile
-from everstep_agent.probes.topology import read_places
 from everstep_common.reports import Interface
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire, to_wire

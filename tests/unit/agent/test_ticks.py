@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.ticks import next_tick, tick
+from everstep_agent.concurrency.common_tick import next_tick, tick
 from fakes.jumping_loop import simulate
 
 

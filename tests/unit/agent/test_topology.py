@@ -5,9 +5,15 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.detectors.links.reading import LinkReading
-from everstep_agent.inventory.located import located
-from everstep_agent.inventory.topology import Nearest, PciPlace, beside_the_rails, distance, nearest
-from everstep_agent.probes.topology import read_places
+from everstep_agent.detectors.readings.topology import (
+    Nearest,
+    PciPlace,
+    beside_the_rails,
+    distance,
+    nearest,
+)
+from everstep_agent.inventory.node_view import located
+from everstep_agent.probes.pci import read_places
 from everstep_common.reports import Accelerator
 from fakes.sysfs import FakeNode
 

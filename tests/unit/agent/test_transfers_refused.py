@@ -1,6 +1,6 @@
 """A peer that refuses TLS, or is refused, is found at once; cleared when it is cured or quiet."""
 
-from everstep_agent.detectors.transfers import REFUSED, RefusalWatch
+from everstep_agent.detectors.transfer_refusals import REFUSED, RefusalWatch
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Faulty, Healthy
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.findings import Findings
-from everstep_agent.source import Source
-from everstep_agent.watch import Watch
+from everstep_agent.monitoring.findings import Findings
+from everstep_agent.monitoring.watch_loop import Watch
+from everstep_agent.sources.source import Source
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from everstep_common.judging.judgement import Judgement

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep_common.failures import classify, last_said
+from everstep_common.failures.classification import classify, last_said
 
 _HEAD = "Traceback (most recent call last):"
 _FRAME = '  File "/job/train.py", line 7, in <module>'

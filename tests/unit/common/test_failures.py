@@ -2,9 +2,9 @@
 
 import pytest
 
-from everstep_common.failure_texts import unvarying
-from everstep_common.failures import KINDS, Failure, Side, classify, side
-from everstep_common.tracebacks import LINE_CHARACTERS_MAX, last_chain
+from everstep_common.failures.classification import KINDS, Failure, Side, classify, side
+from everstep_common.failures.texts import unvarying
+from everstep_common.failures.tracebacks import LINE_CHARACTERS_MAX, last_chain
 
 _HEAD = "Traceback (most recent call last):"
 _FRAME = '  File "/job/train.py", line 7, in <module>'

@@ -2,6 +2,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from everstep_common.lessons import Lesson
+from everstep_common.orders import Publish
 from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
@@ -20,7 +21,6 @@ from everstep_controller.core.model.snapshots import BranchPoint, Cadence, StepK
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.messages import Directive, VaultReport
-from everstep_controller.core.vault.persistence import Publish
 from everstep_controller.runtime.vault_service import VaultService, transfer_key
 
 

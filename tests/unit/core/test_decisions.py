@@ -401,6 +401,41 @@ def test_a_node_that_failed_its_check_is_asked_again() -> None:
     assert story.state("n0") is NodeState.HEALTHY
 
 
+def test_a_node_that_was_isolated_for_its_check_is_asked_again_after_a_while_only() -> None:
+    story = Story(nodes=0)
+    hello = events.NodeConnected(
+        node="n0", boot_id="1", agent_version="0.1.0", outbox="b", highest_term=0, host="n0"
+    )
+    check = next(a for a in story.tell(hello) if isinstance(a, actions.RunCheck))
+    failed = reports.CheckFinished(check.id, False, "")
+    done = story.tell(events.Reported(story.origin("n0"), 0, failed))
+    assert actions.RunCheck not in kinds(done)
+    assert (story.state("n0"), story.owners("n0")) == (NodeState.REPAIRING, ["automation"])
+    again = story.tell(events.TimerDue("check/n0"), after_s=31)
+    second = next(a for a in again if isinstance(a, actions.RunCheck))
+    story.tell(
+        events.Reported(story.origin("n0"), 0, reports.CheckFinished(second.id, True, "good"))
+    )
+    assert (story.state("n0"), story.owners("n0")) == (NodeState.PROBATION, [])
+
+
+def test_what_automation_may_not_do_is_advised_once() -> None:
+    story = Story(settings=Settings(mode=Mode.ADVISE))
+    advised = [a for a in story.find("n0") if isinstance(a, actions.Announce)]
+    assert [a.reason for a in advised].count("IsolationAdvised") == 1
+    told = story.tell(events.AutomationResumed("n0", "ops")) + story.find("n0")
+    assert all(a.reason != "IsolationAdvised" for a in told if isinstance(a, actions.Announce))
+
+
+def test_a_suspect_that_an_operator_calls_good_is_healthy_at_once() -> None:
+    story = Story(settings=Settings(mode=Mode.ADVISE))
+    story.find("n0")
+    assert story.state("n0") is NodeState.SUSPECT
+    story.tell(events.OperatorReleased("n0", "ops", "GPU was reset"))
+    assert story.state("n0") is NodeState.HEALTHY
+    assert not story.core.state.nodes["n0"].deferred
+
+
 def test_the_end_of_a_job_reaches_every_node_that_holds_its_memory() -> None:
     story = Story(nodes=4)
     story.run()

@@ -14,24 +14,66 @@ from everstep_controller.core.nodes.lifecycle import NodeEffect, NodeEvent
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(NodeState, NodeEvent)))
 def test_every_pair_of_the_node_table(state: NodeState, event: NodeEvent) -> None:
-    step = lifecycle.step(state, event)
-    if (state, event) not in lifecycle.TRANSITIONS:
-        assert step == lifecycle.Step(state)
-    if state is NodeState.RETIRED:
-        assert step.to is NodeState.RETIRED
-    if event is NodeEvent.SILENT and state not in (NodeState.RETIRED, NodeState.MAINTENANCE):
+    """A pair is in the table, or ignored for a reason, or refused."""
+    pair = (state, event)
+    if pair in lifecycle.IGNORED:
+        assert pair not in lifecycle.TRANSITIONS
+        assert lifecycle.step(state, event) is None
+        return
+    if pair not in lifecycle.TRANSITIONS:
+        with pytest.raises(lifecycle.NodeTransitionRefusedError, match=state.value):
+            lifecycle.step(state, event)
+        return
+    assert state is not NodeState.RETIRED
+    _check_node_step(state, event, lifecycle.TRANSITIONS[pair])
+
+
+def _check_node_step(state: NodeState, event: NodeEvent, step: lifecycle.Step) -> None:
+    if event is NodeEvent.SILENT:
         assert step.to is NodeState.LOST
-    if state is NodeState.MAINTENANCE and event not in (
-        NodeEvent.MAINTENANCE_OVER,
-        NodeEvent.NOT_BACK,
-    ):
-        assert step == lifecycle.Step(NodeState.MAINTENANCE)
+    if state is NodeState.MAINTENANCE:
+        assert event in (NodeEvent.MAINTENANCE_OVER, NodeEvent.NOT_BACK)
     if step.to is NodeState.REPAIRING and state is not NodeState.REPAIRING:
         assert NodeEffect.CLAIM in step.effects
-    if step.to is NodeState.LOST and state is not NodeState.LOST:
+    if step.to is NodeState.LOST and event is not NodeEvent.NOT_BACK:
         assert NodeEffect.CLAIM_DEAD in step.effects
     if NodeEffect.RELEASE in step.effects:
         assert event is NodeEvent.RECHECK_PASSED
+
+
+def test_what_is_ignored_of_a_node_is_ignored_for_these_reasons_only() -> None:
+    by_reason: dict[str, set[tuple[NodeState, NodeEvent]]] = {}
+    for pair, reason in lifecycle.IGNORED.items():
+        by_reason.setdefault(reason, set()).add(pair)
+    in_use = {NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION}
+    out = {NodeState.VALIDATING, NodeState.REPAIRING, NodeState.LOST}
+    found = {NodeEvent.DEGRADED_FINDING, NodeEvent.FATAL_FINDING, NodeEvent.BLAMED}
+    assert by_reason == {
+        "its agent was away, and its health is what it was": {
+            (state, NodeEvent.CONNECTED) for state in in_use | {NodeState.REPAIRING}
+        },
+        "it was in no doubt": {
+            (NodeState.HEALTHY, NodeEvent.CLEARED),
+            (NodeState.PROBATION, NodeEvent.CLEARED),
+        },
+        "its check decides, and sees what is found meanwhile": {
+            (NodeState.VALIDATING, NodeEvent.CLEARED),
+            (NodeState.VALIDATING, NodeEvent.DEGRADED_FINDING),
+        },
+        "it is in doubt already": {(NodeState.SUSPECT, NodeEvent.DEGRADED_FINDING)},
+        "it takes no ranks already": {
+            *itertools.product((NodeState.REPAIRING, NodeState.LOST), found),
+            (NodeState.VALIDATING, NodeEvent.BLAMED),
+        },
+        "it is judged by what is open when it comes back": {(NodeState.LOST, NodeEvent.CLEARED)},
+        "nothing of it is being repaired": {
+            (state, NodeEvent.REPAIRED) for state in (in_use | out) - {NodeState.REPAIRING}
+        },
+        "somebody works on it, and it is checked after that": {
+            (NodeState.MAINTENANCE, NodeEvent.CONNECTED)
+        },
+        "one window follows another": {(NodeState.MAINTENANCE, NodeEvent.MAINTENANCE_BEGUN)},
+    }
 
 
 def test_no_node_becomes_usable_again_without_a_check() -> None:

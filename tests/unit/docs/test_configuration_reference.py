@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from generate_reference import REFERENCE, reference
 
-from everstep_agent.config import AgentConfig
+from everstep_agent.config.agent_config import AgentConfig
 from everstep_common.config import SettingDoc, document, load
 from everstep_controller.config import ControllerConfig
 

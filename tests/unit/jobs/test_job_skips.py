@@ -3,7 +3,7 @@
 import pytest
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.jobs import WINDOW_NS, SkipWatch
+from everstep_agent.detectors.snapshot_skips import WINDOW_NS, SkipWatch
 from everstep_agent.jobs.job.progress import Freshness
 from everstep_agent.jobs.sessions.slots import patience
 from everstep_agent.vault.snapshots.copies import Recoverable

@@ -11,13 +11,15 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from everstep_common.bounds import Digest, Integer, Items
-from everstep_common.orders import NodeOrder, Order
-from everstep_common.reports import Hello, JobReport, Report, Standbys
+from everstep_common.lessons import Lesson
+from everstep_common.orders import NodeOrder, Order, SpareLesson, SpareMemory, VaultDirective
+from everstep_common.reports import Hello, JobReport, PersistFailure, Report, Standbys
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import hints_of, shape_of
 from everstep_proto.reports import BODIES
 
 _KINDS: tuple[type, ...] = typing.get_args(Report)
+_OF_VAULT = (Standbys, PersistFailure, Lesson, VaultDirective, SpareMemory, SpareLesson)
 _ORDERS: tuple[type, ...] = typing.get_args(Order)
 # Fields that stand beside the message of a record, for all of its family.
 _BESIDE = {kind: {field.name for field in fields(NodeOrder)} for kind in _ORDERS}
@@ -44,7 +46,7 @@ def _pairs() -> dict[type, type[Message]]:
     """Return each record, nested ones among them, with its message."""
     found: dict[type, type[Message]] = {}
     waiting: list[tuple[Any, type[Message]]] = [
-        (kind, getattr(fleet_pb2, kind.__name__)) for kind in (*_KINDS, *_ORDERS, Hello, Standbys)
+        (kind, getattr(fleet_pb2, kind.__name__)) for kind in (*_KINDS, *_ORDERS, Hello, *_OF_VAULT)
     ]
     while waiting:
         kind, message = waiting.pop()

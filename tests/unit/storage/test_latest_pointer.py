@@ -6,11 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_agent.storage.formats.latest_pointer import PointerMove, decide_move, removable_steps
-from everstep_agent.storage.formats.records import LatestPointer, StepKey, WholeStep, step_folder
+from everstep_agent.storage.formats.records import LatestPointer, StepKey, step_folder
+from everstep_common.reports import StoredStep
 
 
-def _stored(generation: int, step: int) -> WholeStep:
-    return WholeStep(StepKey(generation, step), 2, b"hash of %d" % step, 100)
+def _stored(generation: int, step: int) -> StoredStep:
+    return StoredStep(generation, step, 2, f"{step:04x}", 100)
 
 
 def _latest(by: int, generation: int, step: int) -> LatestPointer:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everstep.copy_engine.views import RestoreError, StateError
 from everstep.saving.early import Early
 from everstep.state.capture import capture_of
 from everstep.state.containers import put_back
 from everstep.state.parts import Place
-from everstep.state.views import RestoreError, StateError
 from fakes.shard_store import ShardStore
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from everstep.saving.memory import Copier, Copy, Work, pieces
+from everstep.copy_engine.memory import Copier, Copy, Work, pieces
 
 MIB = 1024 * 1024
 

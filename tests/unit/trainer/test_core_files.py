@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.core_files import core_file
+from everstep.launch.workers import core_file
 
 
 def kernel(folder: Path, pattern: str, uses_pid: str = "0") -> Path:

@@ -3,9 +3,9 @@
 import ctypes
 from functools import partial
 
-from everstep.saving.device_copies import DeviceCopies, DeviceCopy
+from everstep.copy_engine.device_copies import DeviceCopies, DeviceCopy
+from everstep.copy_engine.views import ShardView
 from everstep.saving.early import Early
-from everstep.state.views import ShardView
 from fakes.device import FakeDevice, Tensor
 
 

@@ -5,10 +5,10 @@ import ctypes
 import numpy as np
 import pytest
 
+from everstep.copy_engine.views import StateError
 from everstep.state.capture import capture_of
 from everstep.state.dlpack import dlpack_view
 from everstep.state.parts import Place
-from everstep.state.views import StateError
 from fakes.shard_store import ShardStore
 
 

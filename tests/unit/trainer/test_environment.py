@@ -1,8 +1,8 @@
 """What a training process is told of its job."""
 
 import everstep
-from everstep.environment import membership, world_size, world_size_wanted
 from everstep.launch.rank_environment import JobAccess, alone_with_device, rank_environment
+from everstep.rank.environment import membership, world_size, world_size_wanted
 from everstep_common.trainer_messages import Start
 
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from everstep.copy_engine.views import Capture, StateError
 from everstep.state.capture import capture_of
 from everstep.state.parts import Place
-from everstep.state.views import Capture, StateError
 from fakes.shard_store import ShardStore
 
 RANKS = 4

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.generation_group import GenerationGroup, group_name, own_group, remove_left
+from everstep.launch.processes.generation_group import (
+    GenerationGroup,
+    group_name,
+    own_group,
+    remove_left,
+)
 
 HYBRID = (
     "30 20 0:26 / /sys/fs/cgroup ro - tmpfs tmpfs ro\n"

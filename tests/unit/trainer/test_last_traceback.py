@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from everstep.launch.output.last_traceback import LastTraceback
-from everstep_common.failures import classify
-from everstep_common.tracebacks import last_chain
+from everstep_common.failures.classification import classify
+from everstep_common.failures.tracebacks import last_chain
 
 SECOND = 1_000_000_000
 HEAD = "Traceback (most recent call last):"

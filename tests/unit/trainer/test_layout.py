@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from everstep.saving.layout import Layout
+from everstep.copy_engine.views import ShardView
+from everstep.saving.step_saving import Layout
 from everstep.state.plain import PlainCapture
-from everstep.state.views import ShardView
 
 
 def views(*sizes: int) -> tuple[ShardView, ...]:

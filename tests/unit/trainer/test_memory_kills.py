@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.memory_kills import MemoryKills
-from everstep.launch.rank_failure import Failure, RankEnd
+from everstep.launch.processes.memory_kills import MemoryKills
+from everstep.launch.processes.rank_failure import Failure, RankEnd
 
 UNIFIED = "31 30 0:27 / {top} rw - cgroup2 cgroup2 rw\n"
 FIRST = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep.launch.standby.memory_watch import MemoryWatch, is_news
+from everstep.launch.standby.schedules import MemoryWatch, is_news
 from everstep_common.trainer_messages import Standbys
 
 

@@ -5,8 +5,8 @@ import traceback
 import pytest
 
 from everstep import RestoreError
-from everstep.state.views import OTHER_MODEL
-from everstep_common.failures import Side, classify, side
+from everstep.copy_engine.views import OTHER_MODEL
+from everstep_common.failures.classification import Side, classify, side
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import signal
 from pathlib import Path
 
-from everstep.launch.passing_on import handlers, pass_on
+from everstep.launch.signals import handlers, pass_on
 
 USR1 = signal.SIGUSR1
 CAUGHT = 1 << (USR1 - 1)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from everstep.launch.rank_failure import (
+from everstep.launch.processes.rank_failure import (
     Failure,
     RankEnd,
     failed_by_itself,

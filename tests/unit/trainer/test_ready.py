@@ -5,7 +5,7 @@ import selectors
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 
-from everstep.launch.ready import call_ready
+from everstep.launch.selector_loop import call_ready
 
 
 @contextmanager

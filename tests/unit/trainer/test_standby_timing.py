@@ -1,6 +1,6 @@
 """When warm standbys are made."""
 
-from everstep.launch.standby.timing import Timing
+from everstep.launch.standby.schedules import Timing
 
 
 def test_nothing_is_due_before_anything_happened() -> None:

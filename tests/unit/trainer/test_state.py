@@ -6,11 +6,11 @@ from collections.abc import Collection
 import numpy as np
 import pytest
 
-from everstep.saving.memory import THREADED_BYTES, Copier, Copy
+from everstep.copy_engine.memory import THREADED_BYTES, Copier, Copy
+from everstep.copy_engine.views import ALIGNMENT_BYTES, ShardView, State, StateError, offsets
 from everstep.state.capture import capture_of
 from everstep.state.parts import Place
 from everstep.state.plain import PlainCapture
-from everstep.state.views import ALIGNMENT_BYTES, ShardView, State, StateError, offsets
 
 
 def views(state: State) -> tuple[ShardView, ...]:

@@ -7,11 +7,11 @@ from typing import cast
 import numpy as np
 import pytest
 
+from everstep.copy_engine.views import MissingError, RestoreError, StateError
 from everstep.state.capture import capture_of
 from everstep.state.parts import Place
 from everstep.state.plain import PlainCapture
 from everstep.state.random_state import RandomState
-from everstep.state.views import MissingError, RestoreError, StateError
 from fakes.shard_store import ShardStore
 
 

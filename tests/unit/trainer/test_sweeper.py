@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from everstep.launch.sweeper import (
+from everstep.launch.processes.sweeper import (
     Process,
     identify,
     kill,

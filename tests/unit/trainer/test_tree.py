@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everstep.copy_engine.views import StateError
 from everstep.state import tree, tree_reader
-from everstep.state.views import StateError
 
 SCALARS = (
     st.none()

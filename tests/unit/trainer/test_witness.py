@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from everstep.saving.witness import Witness
+from everstep.saving.step_saving import Witness
 from everstep.state.plain import PlainCapture
 
 

@@ -16,7 +16,7 @@ from lightning.pytorch import (  # pyright: ignore[reportMissingImports]
     Trainer,
 )
 
-from everstep.integrations.held_random import HeldRandom
+from everstep.integrations.restored_random import HeldRandom
 from everstep.run import Run, init
 from everstep.saving.snapshotter import Snapshots
 from everstep.state.objects import Stateful

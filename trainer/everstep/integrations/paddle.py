@@ -7,7 +7,7 @@ paddle.distributed.init_parallel_env()
 import os
 from collections.abc import MutableMapping
 
-from everstep.environment import rank, world_size
+from everstep.rank.environment import rank, world_size
 
 
 def parallel_environment(

@@ -18,7 +18,7 @@ from torch.utils.data import IterableDataset
 from transformers import TrainerCallback  # pyright: ignore[reportMissingImports]
 from transformers.trainer_utils import has_length  # pyright: ignore[reportMissingImports]
 
-from everstep.integrations.held_random import HeldRandom
+from everstep.integrations.restored_random import HeldRandom
 from everstep.run import Run, init
 from everstep.saving.snapshotter import Snapshots
 from everstep.state.objects import Stateful

@@ -1,13 +1,12 @@
-"""Generation on this node: its ranks, from the agent's Start until none of them is left."""
+"""Generation on this node: its ranks and their steps, from the agent's Start to their end."""
 
 import signal
 from collections.abc import Callable
 
 from everstep.launch.free_port import FreePort
-from everstep.launch.memory_kills import MemoryKills
-from everstep.launch.output.seen_steps import SeenSteps
 from everstep.launch.output.terminal import Terminal
-from everstep.launch.rank_failure import Failure, RankEnd, failed_by_itself, first_failure
+from everstep.launch.processes.memory_kills import MemoryKills
+from everstep.launch.processes.rank_failure import Failure, RankEnd, failed_by_itself, first_failure
 from everstep.launch.rank_recipe import RankRecipe, teaching
 from everstep.launch.standby.pool import StandbyPool
 from everstep.launch.workers import WorkerPlan, Workers
@@ -19,6 +18,7 @@ from everstep_common.trainer_messages import (
     RankProcess,
     Start,
     Started,
+    StepSeen,
 )
 
 # Killed processes end within milliseconds, with large GPUs within seconds; one that waits for a
@@ -220,3 +220,47 @@ class LocalGeneration:
 def _not_started(rank: int, error: OSError) -> RankEnd:
     lines = (f"cannot be started: {error}",)
     return RankEnd(rank=rank, code=1, core_dumped=False, at_boot_ns=boot_ns(), last_lines=lines)
+
+
+# As often as the agent tells the controller.
+_INTERVAL_NS = 200_000_000
+
+
+class SeenSteps:
+    """Steps of one generation, whichever rank prints them first."""
+
+    def __init__(self, tell: Callable[[object], None]) -> None:
+        self._tell = tell
+        self._generation = 0
+        self._newest = -1
+        self._pending: StepSeen | None = None
+        self._next_ns = 0
+
+    def begin(self, generation: int) -> None:
+        """Another generation starts."""
+        self._generation, self._newest, self._pending = generation, -1, None
+
+    def seen(self, step: int) -> None:
+        """A rank said that it has completed a step."""
+        if step <= self._newest:
+            return
+        self._newest, now_ns = step, boot_ns()
+        self._pending = StepSeen(self._generation, step, now_ns)
+        if now_ns >= self._next_ns:
+            self.flush()
+
+    def due_in_s(self) -> float | None:
+        """Return after how long `advance` has to be called, if at all."""
+        return max(0.0, (self._next_ns - boot_ns()) / 1e9) if self._pending else None
+
+    def advance(self) -> None:
+        """Tell what is due."""
+        if self._pending and boot_ns() >= self._next_ns:
+            self.flush()
+
+    def flush(self) -> None:
+        """Tell the newest step now, as what comes next must not overtake it."""
+        if self._pending:
+            self._tell(self._pending)
+            self._pending = None
+            self._next_ns = boot_ns() + _INTERVAL_NS

@@ -12,17 +12,15 @@ from pathlib import Path
 
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
-from everstep.launch.joining import join_message
-from everstep.launch.leaving import Leaving
 from everstep.launch.link import LaunchLink, nobody_answers, not_understood
+from everstep.launch.membership import Leaving, join_message
 from everstep.launch.output.terminal import Terminal
-from everstep.launch.passing_on import PASSED_ON, pass_on
-from everstep.launch.rank_failure import last_words
+from everstep.launch.processes.rank_failure import last_words
 from everstep.launch.rank_recipe import RankRecipe
-from everstep.launch.ready import call_ready
-from everstep.launch.signals import SignalPipe
+from everstep.launch.selector_loop import call_ready
+from everstep.launch.signals import PASSED_ON, SignalPipe, pass_on
 from everstep.launch.standby.pool import StandbyPool
-from everstep.launch.standby.timing import Timing
+from everstep.launch.standby.schedules import Timing
 from everstep.launch.waiting_words import WaitingWords
 from everstep.launch.workers import Workers
 from everstep_common.trainer_messages import (

@@ -4,13 +4,13 @@ import os
 import sys
 from collections.abc import Sequence
 
-from everstep.launch import children
 from everstep.launch.command_line.option_parser import UsageError
 from everstep.launch.command_line.options import parse_options
 from everstep.launch.job_token import TokenError, job_token
 from everstep.launch.launcher import Launcher
 from everstep.launch.output.terminal import Terminal
-from everstep.launch.sweeping import Sweeping
+from everstep.launch.processes import children
+from everstep.launch.processes.children import Sweeping
 
 _EXIT_USAGE = 2
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from string import Template
 
-from everstep.environment import NOTHING_TO_RESTORE
+from everstep.rank.environment import NOTHING_TO_RESTORE
 from everstep_common.trainer_messages import Start
 
 # torchrun's own variable for what stands before each line on the terminal.

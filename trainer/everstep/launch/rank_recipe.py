@@ -21,7 +21,7 @@ from everstep.launch.rank_environment import (
 )
 from everstep.launch.standby.pool import WaitingPlan
 from everstep.launch.workers import WorkerPlan
-from everstep.lesson import VARIABLE
+from everstep.rank.import_profile import VARIABLE
 from everstep_common.trainer_messages import Start
 
 _ENDINGS = {OUT: "out", ERROR: "err"}

@@ -2,7 +2,9 @@
 
 import array
 import fcntl
+import glob
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -12,12 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from everstep.launch import children
-from everstep.launch.core_files import core_file
-from everstep.launch.generation_group import GenerationGroup, group_name
 from everstep.launch.output.line_writer import LineWriter
-from everstep.launch.rank_failure import RankEnd
-from everstep.launch.spawning import spawn
+from everstep.launch.processes import children
+from everstep.launch.processes.children import spawn
+from everstep.launch.processes.generation_group import GenerationGroup, group_name
+from everstep.launch.processes.rank_failure import RankEnd
 from everstep_common.clock import boot_ns
 
 _READ_BYTES = 256 * 1024
@@ -213,3 +214,40 @@ def _dumped_core(pid: int) -> bool:
     except ChildProcessError:
         return False
     return ended is not None and ended.si_code == os.CLD_DUMPED
+
+
+# core(5)
+_SPECIFIER = re.compile(r"%(.)")
+
+
+def core_file(pid: int, folder: Path, kernel: Path = Path("/proc/sys/kernel")) -> str:
+    """Return its path, or the command that shows it; "" where neither is known.
+
+    ``folder`` is where the rank worked, ``pid`` its number as it knows it itself.
+    """
+    try:
+        pattern = (kernel / "core_pattern").read_text(encoding="utf-8").strip()
+        adds_pid = (kernel / "core_uses_pid").read_text(encoding="ascii").strip() != "0"
+    except (OSError, ValueError):
+        return ""
+    if pattern.startswith("|"):
+        return f"coredumpctl info {pid}" if "systemd-coredump" in pattern else ""
+    if adds_pid and "%p" not in pattern:
+        pattern += ".%p"
+    wanted = folder / _SPECIFIER.sub(lambda found: _expanded(found[1], pid), pattern)
+    there = [path for path in glob.glob(str(wanted)) if Path(path).is_file()]
+    return max(there, key=_written_s, default="")
+
+
+def _expanded(specifier: str, pid: int) -> str:
+    if specifier == "p":
+        return str(pid)
+    # Name, time, signal and the like: whatever they were.
+    return "%" if specifier == "%" else "*"
+
+
+def _written_s(path: str) -> float:
+    try:
+        return Path(path).stat().st_mtime
+    except OSError:
+        return 0.0

@@ -1,1 +1,1 @@
-"""Copy engine: one step into memory that the agent owns, and back, at the speed of memcpy."""
+"""Saving: one step from the training state into memory that the agent owns, and back."""

@@ -7,8 +7,8 @@ that the digest would have to cover.
 import ctypes
 from collections.abc import Callable, Sequence
 
-from everstep.saving.memory import Copier, Work
-from everstep.state.views import ShardView
+from everstep.copy_engine.memory import Copier, Work
+from everstep.copy_engine.views import ShardView
 
 Memory = ctypes.Array[ctypes.c_ubyte]
 # xxh3-128 of one shard.

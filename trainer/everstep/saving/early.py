@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
-from everstep.saving.device_copies import Device
+from everstep.copy_engine.device_copies import Device
+from everstep.copy_engine.views import ShardView
 from everstep.state.capture import is_stateful
 from everstep.state.containers import is_container
-from everstep.state.views import ShardView
 from everstep_common.shard_names import owner
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-from everstep.agent_link import AgentLink
+from everstep.rank.agent_link import AgentLink
 from everstep.saving.paddings import Paddings
 from everstep.saving.policy import Deadlines, Policy
 from everstep.saving.reservation import Pinner, Reservation

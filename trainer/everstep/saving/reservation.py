@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from everstep.agent_link import AgentLink
+from everstep.rank.agent_link import AgentLink
 from everstep.saving.mapping import Mapping
 from everstep.saving.paddings import Paddings
 from everstep_common.trainer_messages import Refused, Reserve, Reserved

@@ -6,11 +6,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from everstep.agent_link import AgentLink
-from everstep.clock import Clock
+from everstep.copy_engine.memory import Call, Copier, Work
+from everstep.copy_engine.views import Capture, MissingError, Restoration, RestoreError
+from everstep.rank.agent_link import AgentLink
+from everstep.rank.clock import Clock
 from everstep.saving.mapping import Mapping
-from everstep.saving.memory import Call, Copier, Work
-from everstep.state.views import Capture, MissingError, Restoration, RestoreError
 from everstep_common.trainer_messages import (
     Describe,
     Described,

@@ -1,21 +1,25 @@
 """Step-level snapshots: the state copied to the agent's memory, and back after a failure."""
 
 import logging
+import sys
 import threading
 import time
+import weakref
+from collections.abc import Callable, Iterable
+from typing import Protocol, runtime_checkable
 
-from everstep.agent_link import AgentLink
-from everstep.clock import Clock
+from everstep.copy_engine.device_copies import Device
+from everstep.copy_engine.views import Capture, Growing, ShardView, StateError, offsets
+from everstep.rank.agent_link import AgentLink
+from everstep.rank.clock import Clock
+from everstep.rank.log_rate_limit import Sparing
 from everstep.saving.background import Background
-from everstep.saving.device_copies import Device
 from everstep.saving.exchange import Ending, Exchange, Outcome, failed
 from everstep.saving.policy import Deadlines, Policy
 from everstep.saving.reservation import Reservation
 from everstep.saving.restoring import Restorer
 from everstep.saving.step_saving import Saving, Tools
 from everstep.saving.steps import StepError, step_number
-from everstep.sparing import Sparing
-from everstep.state.views import Capture, Growing, ShardView, StateError, offsets
 from everstep_common.clock import boot_ns
 
 logger = logging.getLogger("everstep")
@@ -178,7 +182,9 @@ class Snapshots:
 
     def _device_for(self, shards: tuple[ShardView, ...]) -> Device | None:
         if self._device is None and any(shard.cuda is not None for shard in shards):
-            from everstep.saving.cuda import TorchCuda  # torch is there: the state has its tensors
+            from everstep.copy_engine.cuda import (
+                TorchCuda,  # torch is there: the state has its tensors
+            )
 
             self._device = TorchCuda()
         return self._device
@@ -211,3 +217,48 @@ class Snapshots:
             told = self._lines.warn("steps are saved again; %d were not", self.unsaved_steps)
         if told:
             self._complaint = complaint
+
+
+class Settling(Protocol):
+    """Snapshots that may still be copying the state."""
+
+    def settle(self) -> None:
+        """Return when the state may change."""
+        ...
+
+
+class _Handle(Protocol):
+    def remove(self) -> None: ...
+
+
+@runtime_checkable
+class _Optimizer(Protocol):
+    """Optimizer with the hook of torch.optim.Optimizer, whatever library it comes from."""
+
+    def register_step_pre_hook(self, hook: Callable[..., None], /) -> _Handle:
+        """Have the hook called before each update."""
+        ...
+
+
+def settle_before_updates(parts: Iterable[object], snapshots: Settling) -> None:
+    """Have every optimizer settle the snapshot before it updates anything.
+
+    Every one of torch's in this process, for one that is no part of the state may change a model
+    that is; and the parts of the state that have such a hook of their own.
+    """
+    reference = weakref.ref(snapshots)
+
+    def settle(*_: object) -> None:
+        if (still := reference()) is not None:
+            still.settle()
+
+    handles = [
+        part.register_step_pre_hook(settle) for part in parts if isinstance(part, _Optimizer)
+    ]
+    if "torch" in sys.modules:
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        handles.append(register_optimizer_step_pre_hook(settle))
+    for handle in handles:
+        if hasattr(handle, "remove"):
+            weakref.finalize(snapshots, handle.remove).atexit = False

@@ -1,17 +1,39 @@
-"""Saving of one step: in the training thread, or in another one beside it."""
+"""Saving of one step: its layout in a slot, the copy, and a check that nothing changed."""
 
+import ctypes
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from everstep.saving.device_copies import Device, DeviceCopies, DeviceCopy
+from everstep.copy_engine.device_copies import Device, DeviceCopies, DeviceCopy
+from everstep.copy_engine.memory import Copier, Copy, Work
+from everstep.copy_engine.views import ShardView, entry_of, offsets
 from everstep.saving.digest import Digest, digests
 from everstep.saving.early import Early
 from everstep.saving.exchange import Exchange, Grant, Outcome, failed
-from everstep.saving.layout import Layout
-from everstep.saving.memory import Copier, Copy, Work
-from everstep.saving.witness import Witness
-from everstep.state.views import ShardView
 from everstep_common.trainer_messages import Entry
+
+
+class Layout:
+    """Layout of a slot, remembered: after most steps the same shards lie at the same places."""
+
+    def __init__(self) -> None:
+        self._shards: tuple[ShardView, ...] = ()
+        self._entries: tuple[Entry, ...] = ()
+
+    def of(self, shards: tuple[ShardView, ...]) -> tuple[tuple[Entry, ...], int]:
+        """Return the shards' entries, and how many bytes the slot needs."""
+        begins, size_bytes = offsets(shards)
+        if len(shards) == len(self._shards):
+            known = zip(shards, begins, self._shards, self._entries, strict=True)
+            entries = tuple(
+                entry if shard is then and entry.offset_bytes == at else entry_of(shard, at)
+                for shard, at, then, entry in known
+            )
+        else:
+            entries = tuple(map(entry_of, shards, begins))
+        self._shards, self._entries = shards, entries
+        return entries, size_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +167,55 @@ class Saving:
             # Whatever happened, no device may still write into a slot that is given back.
             if self._devices is not None:
                 self._devices.wait()
+
+
+# Optimizers wait for the copy by themselves; whatever else changes the state (an average of the
+# weights, a counter, a tensor of the script) has to wait too, and a Witness finds out when it did
+# not: a state that changed while it was copied is no snapshot of any step.
+#
+# Torch counts the changes of a tensor, but not those through ".data" or a numpy array that shares
+# its memory, and other libraries count none. So some bytes are looked at too: an update changes
+# nearly all of an array. 256 arrays take 0.3 ms.
+_SAMPLED_SHARDS_MAX = 256
+_SAMPLE_BYTES = 64
+# Where in a shard, in parts of its length.
+_SAMPLES_AT = (0.0, 0.37, 0.73)
+
+
+class Witness:
+    """Versions and samples of a state when its copy began; made where the state is complete."""
+
+    def __init__(self, shards: Sequence[ShardView]) -> None:
+        self._shards = shards
+        here = (shard for shard in shards if shard.cuda is None and shard.size_bytes)
+        self._sampled = sorted(here, key=lambda shard: -shard.size_bytes)[:_SAMPLED_SHARDS_MAX]
+        self._versions = _versions(shards)
+        self._samples = [_sample(shard) for shard in self._sampled]
+
+    def changed(self) -> str:
+        """Return the name of a shard that is not what it was; "": none is known to be."""
+        versions = _versions(self._shards)
+        if versions != self._versions:
+            pairs = zip(self._shards, versions, self._versions, strict=True)
+            return next(shard.name for shard, now, then in pairs if now != then)
+        for shard, then in zip(self._sampled, self._samples, strict=True):
+            if _sample(shard) != then:
+                return shard.name
+        return ""
+
+
+def _versions(shards: Sequence[ShardView]) -> list[object]:
+    return [_version(shard.keep) for shard in shards]
+
+
+def _version(array: object) -> object:
+    try:
+        return getattr(array, "_version", None)
+    except RuntimeError:  # a tensor of torch.inference_mode() has no count
+        return None
+
+
+def _sample(shard: ShardView) -> bytes:
+    end = max(0, shard.size_bytes - _SAMPLE_BYTES)
+    size = min(_SAMPLE_BYTES, shard.size_bytes)
+    return b"".join(ctypes.string_at(shard.address + int(end * at), size) for at in _SAMPLES_AT)

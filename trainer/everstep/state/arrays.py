@@ -5,8 +5,8 @@ import importlib
 import sys
 from dataclasses import replace
 
+from everstep.copy_engine.views import ShardView, StateError
 from everstep.state.dlpack import dlpack_view
-from everstep.state.views import ShardView, StateError
 
 # struct's letter and the item's size, which for "l" and "L" depends on the platform.
 _FORMATS = {

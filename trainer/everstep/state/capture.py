@@ -1,18 +1,18 @@
 """Choice of the Capture for a state: plain arrays keep their names, all else is taken apart."""
 
 import re
-from collections.abc import Collection, Mapping
+import sys
+from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
 
+from everstep.copy_engine.views import Capture, State, StateError
 from everstep.state import paths
 from everstep.state.containers import contained
-from everstep.state.kinds import objects_of
-from everstep.state.objects import NO_REPLICA, Stateful
+from everstep.state.objects import NO_REPLICA, Object, Stateful, any_object
 from everstep.state.parts import Place
 from everstep.state.plain import PlainCapture
 from everstep.state.random_state import RandomState
 from everstep.state.stateful import StatefulCapture
-from everstep.state.views import Capture, State, StateError
 
 RANDOM = "random"
 # Lone surrogates have no UTF-8.
@@ -96,3 +96,23 @@ def _named(things: Mapping[str, object]) -> dict[str, Stateful]:
     if not any(isinstance(thing, RandomState) for thing in stateful.values()):
         stateful.setdefault(RANDOM, RandomState())
     return stateful
+
+
+def objects_of(
+    stateful: Mapping[str, Stateful],
+    equal: Container[str],
+    place: Place,
+    replicas: Collection[Stateful] = (),
+) -> list[Object]:
+    """Return the objects by their kind; modules name the parameters of the optimizers.
+
+    ``replicas`` are torch's DistributedDataParallel around modules of the state. Raises StateError.
+    """
+    if "torch" not in sys.modules:
+        if replicas:
+            raise StateError(NO_REPLICA)
+        return [any_object(name, thing, name in equal) for name, thing in stateful.items()]
+    from everstep.state.modules import Modules, replicas_among  # torch is there
+
+    modules = Modules.among(stateful, place, replicas_among(replicas))
+    return [modules.object_of(name, thing, name in equal) for name, thing in stateful.items()]

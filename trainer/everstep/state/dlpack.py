@@ -5,7 +5,7 @@ import importlib
 import math
 from typing import Protocol, cast
 
-from everstep.state.views import ShardView, StateError
+from everstep.copy_engine.views import ShardView, StateError
 
 # dlpack.h: kDLCPU and kDLCUDAHost (pinned host memory).
 _HOST_DEVICES = frozenset({1, 3})

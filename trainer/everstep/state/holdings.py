@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from everstep.copy_engine.views import OTHER_MODEL, MissingError, RestoreError
 from everstep.state.parts import Part, Place
 from everstep.state.regions import Overlap, Region, missing_count, overlap, whole
-from everstep.state.views import OTHER_MODEL, MissingError, RestoreError
 from everstep_common.shard_names import owner, private_name
 from everstep_common.trainer_messages import Entry
 

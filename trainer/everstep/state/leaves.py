@@ -5,10 +5,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from everstep.copy_engine.views import ShardView, StateError
 from everstep.state.arrays import has_dtype, is_array, is_dtensor, is_tensor, readable_view
 from everstep.state.parts import Part, Place, Replicas, to_save
 from everstep.state.regions import whole
-from everstep.state.views import ShardView, StateError
 
 # Description of an array in the tree, as JSON of its own, for it is the same after every step:
 # library, format, shape, whether it is distributed, and the path of another array that it equals.

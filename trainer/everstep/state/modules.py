@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from everstep.copy_engine.views import StateError
 from everstep.state.objects import (
     NO_REPLICA,
     ModuleObject,
@@ -16,7 +17,6 @@ from everstep.state.objects import (
 )
 from everstep.state.parts import Place
 from everstep.state.paths import join, word
-from everstep.state.views import StateError
 
 
 @dataclass(frozen=True, slots=True)

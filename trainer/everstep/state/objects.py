@@ -4,10 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast, runtime_checkable
 
-from everstep.state.growth import grown
-from everstep.state.optimizer_kinds import Grouped, other_kind
+from everstep.copy_engine.views import OTHER_MODEL, RestoreError
+from everstep.state.optimizers import Grouped, grown, other_kind
 from everstep.state.paths import word
-from everstep.state.views import OTHER_MODEL, RestoreError
 
 NO_REPLICA = "equal: expected names, and modules that are torch's DistributedDataParallel"
 

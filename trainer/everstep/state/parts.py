@@ -3,9 +3,9 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from everstep.copy_engine.views import ShardView
 from everstep.state.regions import Region, whole
 from everstep.state.shares import given_to_others
-from everstep.state.views import ShardView
 from everstep_common.shard_names import private_name
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from everstep.saving.memory import Copy
+from everstep.copy_engine.memory import Copy
+from everstep.copy_engine.views import OTHER_MODEL, Copies, Found, RestoreError, ShardView, State
 from everstep.state.arrays import array_view
-from everstep.state.nothing import nothing_of
+from everstep.state.empty_shard import nothing_of
 from everstep.state.parts import Place
 from everstep.state.shares import given_to_others
-from everstep.state.views import OTHER_MODEL, Copies, Found, RestoreError, ShardView, State
 from everstep_common.trainer_messages import Entry
 
 
@@ -70,7 +70,9 @@ class PlainRestoration:
         copier.copy([copy for shard, copy in pairs if shard.cuda is None])
         for shard, copy in pairs:
             if shard.cuda is not None:
-                from everstep.saving.cuda import upload  # torch is there: the state has its tensors
+                from everstep.copy_engine.cuda import (
+                    upload,  # torch is there: the state has its tensors
+                )
 
                 upload(shard.cuda, copy.from_address)
 

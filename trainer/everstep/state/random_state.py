@@ -41,9 +41,7 @@ class RandomState:
         if "numpy.random" in sys.modules:
             state["numpy"] = importlib.import_module("numpy.random").get_state()
         if "torch" in sys.modules:
-            from everstep.state.torch_random import torch_state
-
-            state["torch"] = torch_state()
+            state["torch"] = _torch_state()
         if "paddle.base.core" in sys.modules:
             from everstep.state.paddle_random import paddle_state
 
@@ -61,10 +59,30 @@ class RandomState:
         if "numpy" in state:
             importlib.import_module("numpy.random").set_state(state["numpy"])
         if "torch" in state:
-            from everstep.state.torch_random import load_torch_state
-
-            load_torch_state(cast(dict[str, object], state["torch"]))
+            _load_torch_state(cast(dict[str, object], state["torch"]))
         if "paddle" in state:
             from everstep.state.paddle_random import load_paddle_state
 
             load_paddle_state(cast(list[dict[str, object]], state["paddle"]))
+
+
+def _torch_state() -> dict[str, object]:
+    """Return the state of torch's default generators, on the CPU and on every CUDA device."""
+    import torch  # the process has it already
+
+    state: dict[str, object] = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        state["cuda"] = [generator.get_state() for generator in torch.cuda.default_generators]
+    return state
+
+
+def _load_torch_state(saved_state: dict[str, object]) -> None:
+    """Set torch's default generators; devices that are not here any more are left out."""
+    import torch  # the process has it already
+
+    torch.set_rng_state(cast(torch.Tensor, saved_state["cpu"]))
+    saved = cast(list[torch.Tensor], saved_state.get("cuda", []))
+    if saved and torch.cuda.is_available():
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+        for generator, one in zip(torch.cuda.default_generators, saved, strict=False):
+            generator.set_state(one)

@@ -6,20 +6,11 @@ reads the structures first; they say which arrays there are.
 
 import ctypes
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from everstep.state import paths, tree, tree_reader
-from everstep.state.ahead import aligned, bytes_ahead
-from everstep.state.arrays import buffer_view
-from everstep.state.filling import Filling, fill
-from everstep.state.holdings import Holdings
-from everstep.state.leaves import Collector, Leaf, Views
-from everstep.state.objects import Object
-from everstep.state.parts import Part, Place
-from everstep.state.plain import PlainCapture, PlainRestoration
-from everstep.state.targets import Finder
-from everstep.state.views import (
+from everstep.copy_engine.views import (
+    ALIGNMENT_BYTES,
     Copies,
     Found,
     Restoration,
@@ -27,6 +18,15 @@ from everstep.state.views import (
     ShardView,
     StateError,
 )
+from everstep.state import paths, tree, tree_reader
+from everstep.state.arrays import buffer_view
+from everstep.state.filling import Filling, fill
+from everstep.state.holdings import Holdings
+from everstep.state.leaves import Collector, Leaf, Views
+from everstep.state.objects import Object
+from everstep.state.parts import Part, Place, to_save
+from everstep.state.plain import PlainCapture, PlainRestoration
+from everstep.state.targets import Finder
 from everstep_common.trainer_messages import Entry
 
 logger = logging.getLogger("everstep")
@@ -190,3 +190,26 @@ def _refuse_same_names(views: list[ShardView]) -> None:
         if view.name in seen:
             raise StateError(f"two parts of the state are called {view.name!r}")
         seen.add(view.name)
+
+
+def bytes_ahead(objects: Iterable[Object], place: Place) -> int | None:
+    """Return how much of it this process will save; None where an object's growth is not known.
+
+    Raises StateError.
+    """
+    parts: list[Part] = []
+    total = 0
+    for thing in objects:
+        state = thing.state_ahead()
+        if state is None:
+            return None
+        collector = Collector(place, thing.equal)
+        total += aligned(len(tree.write(state, thing.path, collector)))
+        # What stands in for the parts to come is one memory; they will be several.
+        parts += [leaf.part for leaf in collector.leaves.values()]
+    return total + sum(aligned(part.size_bytes) for part in to_save(parts))
+
+
+def aligned(size_bytes: int) -> int:
+    """Return how much of a slot a shard takes."""
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

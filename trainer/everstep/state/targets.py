@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
+from everstep.copy_engine.views import OTHER_MODEL, RestoreError, ShardView, StateError
 from everstep.state.arrays import (
     array_view,
     copy_array,
@@ -17,7 +18,6 @@ from everstep.state.arrays import (
 from everstep.state.leaves import Collector, Description, Leaf
 from everstep.state.objects import Object
 from everstep.state.parts import Part, Place
-from everstep.state.views import OTHER_MODEL, RestoreError, ShardView, StateError
 
 
 def _nothing() -> None:
@@ -73,7 +73,8 @@ class Finder:
     def _new(self, path: str, described: list[object], whole: tuple[int, ...]) -> Leaf:
         library, word, _, distributed, _ = described
         if library == "torch":
-            from everstep.state.fresh import new_tensor  # torch is there: the state has its tensors
+            # torch is there: the state has its tensors
+            from everstep.state.restored_tensors import new_tensor
 
             value: object = new_tensor(
                 path, str(word), whole, self._thing.like(path), distributed=bool(distributed)
@@ -89,7 +90,7 @@ class Finder:
         """Return the array, and remember where it is to be filled."""
         part, value = leaf.part, leaf.value
         if is_dtensor(value) or is_tensor(value):
-            from everstep.state.fresh import writable  # torch is there
+            from everstep.state.restored_tensors import writable  # torch is there
 
             memory, after = writable(part.path, part.value)
             self.targets.append(Target(part, memory, after))

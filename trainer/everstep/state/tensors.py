@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 
-from everstep.state.views import ShardView, StateError
+from everstep.copy_engine.views import ShardView, StateError
 
 # The dtypes of safetensors by torch's names; not every torch has all of them.
 _WORDS = {

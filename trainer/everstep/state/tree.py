@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from types import NoneType
 from typing import Protocol, cast
 
+from everstep.copy_engine.views import StateError
 from everstep.state.paths import PathError, join
-from everstep.state.views import StateError
 
 # Beyond this, JSON readers of other languages round, and Python limits the digits it converts.
 _INT_BITS = 64

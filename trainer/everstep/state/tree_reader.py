@@ -8,9 +8,9 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from typing import cast
 
+from everstep.copy_engine.views import StateError
 from everstep.state.paths import join
 from everstep.state.tree import NO_LEAVES, Leaves
-from everstep.state.views import StateError
 
 # What wrong bytes, or a library that is not here, end in.
 _DAMAGED = (

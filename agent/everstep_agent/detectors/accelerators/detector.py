@@ -7,7 +7,7 @@ from everstep_agent.detectors.accelerators.reading import (
     AcceleratorReading,
     AcceleratorsReading,
 )
-from everstep_agent.detectors.counters import Counters, RateWindow
+from everstep_agent.detectors.readings.counters import Counters, RateWindow
 from everstep_common.judging.fault import Fault, judged
 from everstep_common.judging.findings import FindingKey, Severity, SuggestedAction
 from everstep_common.judging.judgement import Judgement, Unknown

@@ -1,9 +1,9 @@
 """GPU memory: corrected and uncorrected errors, remapped rows, retired pages."""
 
-from everstep_agent.detectors.counters import Counters, RateWindow
 from everstep_agent.detectors.gpus.judging import GpuFault, above, at_least, judge, judge_gpu, shown
 from everstep_agent.detectors.gpus.limits import DEFAULTS, GpuLimits
 from everstep_agent.detectors.gpus.reading import GpuReading
+from everstep_agent.detectors.readings.counters import Counters, RateWindow
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Judgement

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from everstep_agent.detectors.counters import Counters, FlaggedWindows, RateWindow
 from everstep_agent.detectors.gpus.judging import GpuFault, judge_gpu
 from everstep_agent.detectors.gpus.limits import DEFAULTS, GpuLimits
 from everstep_agent.detectors.gpus.reading import GpuReading, NvlinkReading
+from everstep_agent.detectors.readings.counters import Counters, FlaggedWindows, RateWindow
 from everstep_common.judging.condition import BOOT_GRACE_NS, MINUTE_NS, Condition
 from everstep_common.judging.findings import Mode, SuggestedAction
 from everstep_common.judging.judgement import Judgement

@@ -2,9 +2,9 @@
 
 import math
 
-from everstep_agent.detectors.counters import Counters, RateWindow
 from everstep_agent.detectors.gpus.judging import GpuFault, judge_gpu, shown
 from everstep_agent.detectors.gpus.reading import GpuReading
+from everstep_agent.detectors.readings.counters import Counters, RateWindow
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Mode, SuggestedAction
 from everstep_common.judging.judgement import Judgement

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.host.limits import DEFAULT_LIMITS as _D
 from everstep_agent.detectors.host.limits import HostLimits
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.fault import Fault, judged
 from everstep_common.judging.findings import Severity, SuggestedAction

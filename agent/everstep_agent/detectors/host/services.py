@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from everstep_agent.detectors.counters import Counters, RateWindow
 from everstep_agent.detectors.host.service_limits import FABRIC_MANAGER, PEER_MEMORY, ServiceLimits
+from everstep_agent.detectors.readings.counters import Counters, RateWindow
 from everstep_common.judging.condition import BOOT_GRACE_NS, Condition
 from everstep_common.judging.fault import Fault, judged
 from everstep_common.judging.findings import FindingKey, Mode, Severity, SuggestedAction

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from everstep_agent.detectors.counters import Counters, RateWindow
 from everstep_agent.detectors.host.limits import DEFAULT_LIMITS as _D
 from everstep_agent.detectors.host.limits import HostLimits
+from everstep_agent.detectors.readings.counters import Counters, RateWindow
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.fault import Fault, judged
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction

@@ -3,11 +3,11 @@
 from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.links import history as link_history
 from everstep_agent.detectors.links import speed as link_speed
 from everstep_agent.detectors.links.limits import LinkLimits
 from everstep_agent.detectors.links.reading import RDMA_KINDS, LinkReading
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.judging.condition import BOOT_GRACE_NS, SECOND_NS, Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown

@@ -3,7 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.counters import COUNTER_64, Counters, Growth, RateWindow, Register
+from everstep_agent.detectors.readings.counters import (
+    COUNTER_64,
+    Counters,
+    Growth,
+    RateWindow,
+    Register,
+)
 from everstep_common.judging.condition import BOOT_GRACE_NS, SECOND_NS, Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.links.errors import CountersReading, ErrorCounters, ErrorRule
 from everstep_agent.detectors.links.history import LinkHistory
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.judging.findings import Mode, SuggestedAction
 from everstep_common.judging.judgement import Judgement
 from everstep_common.judging.moment import Moment

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from everstep_agent.detectors.counters import RateWindow
 from everstep_agent.detectors.links.limits import LinkLimits
+from everstep_agent.detectors.readings.counters import RateWindow
 from everstep_common.judging.condition import (
     BOOT_GRACE_NS,
     HOUR_NS,

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from everstep_agent.detectors.counters import Register
 from everstep_agent.detectors.links.errors import ErrorRule
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
+from everstep_agent.detectors.readings.counters import Register
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 
 _NVSENTINEL = "NVSentinel's NIC monitor"

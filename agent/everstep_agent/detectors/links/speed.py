@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from everstep_agent.detectors.counters import Counters
 from everstep_agent.detectors.links.limits import LinkLimits
 from everstep_agent.detectors.links.reading import LinkReading
+from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.judging.condition import BOOT_GRACE_NS, Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown

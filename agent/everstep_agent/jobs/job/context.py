@@ -11,7 +11,7 @@ from typing import Protocol
 
 from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.concurrency.thread_pool import ThreadPool
-from everstep_agent.detectors.jobs import SkipWatch
+from everstep_agent.detectors.snapshot_skips import SkipWatch
 from everstep_agent.ipc.message_memory import message_memories
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_agent.jobs.state.store import JobStore

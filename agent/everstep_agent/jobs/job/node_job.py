@@ -20,22 +20,17 @@ from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.jobs.state.lifecycle import Effect
 from everstep_agent.jobs.state.plan import Plan, restore_plan_of
 from everstep_agent.jobs.state.records import start_messages
+from everstep_agent.vault.directives import cadence_of, hold_of, recoverable_of, target_of
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.replicator import Replicator
 from everstep_agent.vault.restore.restorer import Restorer
 from everstep_agent.vault.snapshots.copies import InitialCopies, initial_copies
 from everstep_agent.vault.snapshots.restore_plan import copy_named_by
-from everstep_agent.vault.wire import (
-    cadence_from_wire,
-    hold_from_wire,
-    recoverable_from_wire,
-    sources_from_wire,
-    target_from_wire,
-)
 from everstep_common import trainer_messages as messages
-from everstep_common.orders import EndJob, ShardSource
+from everstep_common.orders import EndJob, ShardSource, VaultDirective
 from everstep_common.reports import JobOnNode
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import from_wire, to_wire
 
 logger = logging.getLogger(__name__)
 
@@ -85,7 +80,8 @@ class NodeJob:
             self._expect(plan)
             vault.begin_generation(plan.generation, self._initial_copies(plan.sources))
         if facts.directive:
-            self._direct(fleet_pb2.VaultDirective.FromString(facts.directive))
+            wire = fleet_pb2.VaultDirective.FromString(facts.directive)
+            self._direct(from_wire(VaultDirective, wire))
 
     def _initial_copies(self, sources: Iterable[ShardSource]) -> InitialCopies:
         holders = ((copy_named_by(one).key, one.node) for one in sources)
@@ -146,31 +142,27 @@ class NodeJob:
         if not ending.leaves_state:
             self.vault.close()
 
-    def direct(self, directive: fleet_pb2.VaultDirective) -> None:
+    def direct(self, directive: VaultDirective) -> None:
         """Do as the directive says; one of an older generation is ignored."""
         if directive.generation < self.vault.fence:
             return
         self.spare.stop_fetching()
         self.record.direct(
-            directive.SerializeToString(),
+            to_wire(directive, fleet_pb2.VaultDirective).SerializeToString(),
             directive.generation,
-            cadence_from_wire(directive),
+            cadence_of(directive),
             directive.transfer_key,
         )
         self._direct(directive)
 
-    def _direct(self, directive: fleet_pb2.VaultDirective) -> None:
+    def _direct(self, directive: VaultDirective) -> None:
         vault = self.vault
         vault.transfer_key = self.facts.owner.transfer_key
-        recoverable = self.storage.files.apply_directive(
-            directive, recoverable_from_wire(directive)
-        )
-        vault.cadence, vault.step_hold = self.facts.cadence, hold_from_wire(directive)
-        vault.apply_directive(recoverable, target_from_wire(directive))
+        recoverable = self.storage.files.apply_directive(directive, recoverable_of(directive))
+        vault.cadence, vault.step_hold = self.facts.cadence, hold_of(directive)
+        vault.apply_directive(recoverable, target_of(directive))
         if directive.sources:
-            vault.begin_generation(
-                directive.generation, self._initial_copies(sources_from_wire(directive.sources))
-            )
+            vault.begin_generation(directive.generation, self._initial_copies(directive.sources))
         self.freshness.record_recoverable(recoverable, self.context.boot_ns())
 
     def identify(self, job_id: str) -> None:

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 from everstep_agent.jobs.job.context import Outlet
 from everstep_agent.storage.persist_state import PersistState
-from everstep_agent.storage.wire import stored_to_wire
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import CopyManifest
 from everstep_agent.vault.snapshots.manifest import Layout
-from everstep_common.trainer_messages import Standbys
+from everstep_common.lessons import Lesson
+from everstep_common.reports import PersistFailure, Standbys
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
 
@@ -25,7 +25,7 @@ def vault_report(
     vault: JobVault,
     persisted: PersistState,
     standbys: Standbys | None = None,
-    lesson: fleet_pb2.Lesson | None = None,
+    lesson: Lesson | None = None,
 ) -> fleet_pb2.VaultReport:
     """Return everything verified that is here, and the bad copies since the last report."""
     bad, vault.bad_copies = vault.bad_copies, []
@@ -39,13 +39,13 @@ def vault_report(
         settled_generation=vault.settled,
         bad_copies=bad,
         copies=copies,
-        stored=[stored_to_wire(stored) for stored in persisted.stored],
+        stored=[to_wire(stored, fleet_pb2.StoredStep) for stored in persisted.stored],
         persist_failures=[
-            fleet_pb2.PersistFailure(generation=key.generation, step=key.step, reason=reason)
+            to_wire(PersistFailure(key.generation, key.step, reason), fleet_pb2.PersistFailure)
             for key, reason in persisted.failures.items()
         ],
         standbys=None if standbys is None else to_wire(standbys, fleet_pb2.Standbys),
-        lesson=lesson,
+        lesson=None if lesson is None else to_wire(lesson, fleet_pb2.Lesson),
         replicas_short=vault.replicas_short,
     )
 

@@ -2,14 +2,15 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from everstep_agent.jobs.job.peers import LauncherLink
 from everstep_agent.jobs.state.job_record import JobRecord
+from everstep_agent.vault.directives import spare_request_of
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.restore.restorer import Restorer
-from everstep_agent.vault.wire import spare_request_from_wire
 from everstep_common.lessons import Lesson, is_sound
-from everstep_proto.generated import fleet_pb2
+from everstep_common.orders import SpareMemory
 
 logger = logging.getLogger(__name__)
 
@@ -24,9 +25,9 @@ class SpareDuty:
         self._link = link
         self._vault = vault
         self._restorer = restorer
-        self._wanted: fleet_pb2.SpareMemory | None = None
+        self._wanted: SpareMemory | None = None
 
-    def order(self, wanted: fleet_pb2.SpareMemory) -> None:
+    def order(self, wanted: SpareMemory) -> None:
         """Have memory ready for the place of a member that fails; none where one is held here."""
         if not wanted.ahead:
             self.stop_fetching()
@@ -43,14 +44,14 @@ class SpareDuty:
         if self._wanted is None or facts.active or facts.ended:
             return
         if self._link.connected:
-            self._restorer.prepare_spare(spare_request_from_wire(self._wanted))
+            self._restorer.prepare_spare(spare_request_of(self._wanted))
 
     def stop_fetching(self) -> None:
         """The member is there whose copies were fetched: they go when they are not needed."""
         if self._wanted is not None and self._wanted.ahead:
             self._vault.context.counters.early_discarded += 1
             self._vault.tasks.cancel_ahead(self._vault.fence)
-            del self._wanted.ahead[:]
+            self._wanted = replace(self._wanted, ahead=())
 
     def end(self) -> None:
         """The launcher has its place, or has gone."""
@@ -67,7 +68,7 @@ class LessonRelay:
         self._record = record
         self._link = link
         self._on_change = on_change
-        self._here: fleet_pb2.Lesson | None = None
+        self._here: Lesson | None = None
         self._elsewhere: Lesson | None = None
 
     def record_local(self, lesson: Lesson) -> None:
@@ -75,18 +76,17 @@ class LessonRelay:
         if not is_sound(lesson):
             logger.warning("job %s: ignored: a lesson that is none", self._record.facts.job)
             return
-        self._here = fleet_pb2.Lesson(modules=lesson.modules, variables=lesson.variables)
+        self._here = lesson
         self._on_change()
 
-    def reported(self) -> fleet_pb2.Lesson | None:
+    def reported(self) -> Lesson | None:
         """Return what the controller is told; one node of a job is enough."""
         plan = self._record.plan
         tells = plan.generation and plan.node_rank == 0 and not self._record.facts.ended
         return self._here if tells else None
 
-    def receive(self, wire: fleet_pb2.Lesson) -> None:
+    def receive(self, lesson: Lesson) -> None:
         """The controller says what ranks on other nodes have loaded."""
-        lesson = Lesson(tuple(wire.modules), dict(wire.variables))
         if is_sound(lesson):
             self._elsewhere = lesson
             self.send_to_launcher()

@@ -5,9 +5,14 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from everstep_agent.jobs.state.plan import Plan
-from everstep_common.failures import Side, side
+from everstep_common.failures.classification import Side, side
+from everstep_common.failures.rank_exits import (
+    ended_before_any_step,
+    explains,
+    sentence_of,
+    signature_of,
+)
 from everstep_common.orders import ShardSource
-from everstep_common.rank_exits import ended_before_any_step, explains, sentence_of, signature_of
 from everstep_common.reports import RankExited
 
 # How many failures are remembered: more than a node has ranks; others would explain nothing more.

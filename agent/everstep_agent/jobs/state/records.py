@@ -100,7 +100,7 @@ def _latest(latest: LatestPointer) -> reports.StoredStep | None:
         generation=latest.target.generation,
         step=latest.target.step,
         world_size=latest.world_size,
-        manifest_hash=latest.manifest_hash.hex(),
+        manifest_hash=latest.manifest_hash,
         size_bytes=latest.size_bytes,
         skipped=latest.skipped,
     )

@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Mapping, Sized
 from typing import cast
 
-from everstep_agent.probes.nvml_process.calls import Calls, Field, as_flag, member, scaled
-from everstep_agent.probes.nvml_process.fabric import read_fabric
-from everstep_agent.probes.nvml_process.slices import read_slices
+from everstep_agent.probes.nvml_process.calls import Calls, Field, as_flag, as_text, member, scaled
 
 Values = dict[str, object]
 
@@ -62,3 +60,51 @@ def _processes(calls: Calls, handle: object) -> list[Values] | None:
         {"pid": member(process, "pid"), "memory_bytes": member(process, "usedGpuMemory")}
         for process in cast("Iterable[object]", found)
     ]
+
+
+# Forms of the question about NVLink's fabric, newest first; older drivers answer older ones.
+_FABRIC_FORMS = (
+    ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v3_t"),
+    ("nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t"),
+    ("nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t"),
+)
+
+
+def read_fabric(calls: Calls, handle: object) -> dict[str, object] | None:
+    """Return the fields of FabricReading. Raises GoneError."""
+    for function, kind in _FABRIC_FORMS:
+        info = calls.struct(function, kind, handle)
+        if info is not None:
+            return {
+                # A byte in the driver, a word in pynvml: the rest of it is padding.
+                "state": (member(info, "state") or 0) & 0xFF,
+                "status": member(info, "status") or 0,
+                "health_mask": member(info, "healthMask"),
+                "health_summary": member(info, "healthSummary"),
+            }
+    return None
+
+
+_MIG_ENABLED = 1
+_NO_SLICES: Values = {"mig_enabled": None, "mig_devices": []}
+
+
+def read_slices(calls: Calls, handle: object) -> Values:
+    """Return whether a GPU is sliced, and its slices. Raises GoneError."""
+    mode = calls.may("nvmlDeviceGetMigMode", handle)
+    if not isinstance(mode, list):
+        return _NO_SLICES
+    if mode[0] != _MIG_ENABLED:
+        return {"mig_enabled": False, "mig_devices": []}
+    most = calls.number("nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+    found = (calls.may("nvmlDeviceGetMigDeviceHandleByIndex", handle, i) for i in range(most))
+    slices = [_slice(calls, one) for one in found if one is not None]
+    return {"mig_enabled": True, "mig_devices": slices}
+
+
+def _slice(calls: Calls, handle: object) -> Values:
+    return {
+        "uuid": as_text(calls.may("nvmlDeviceGetUUID", handle) or ""),
+        "name": as_text(calls.may("nvmlDeviceGetName", handle) or ""),
+        "memory_bytes": member(calls.may("nvmlDeviceGetMemoryInfo", handle), "total"),
+    }

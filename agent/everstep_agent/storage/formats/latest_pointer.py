@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from everstep_agent.storage.formats.records import LatestPointer, StepKey, WholeStep, step_folder
+from everstep_agent.storage.formats.records import LatestPointer, StepKey, key_of, step_folder
+from everstep_common.reports import StoredStep
 
 # Fewest whole steps that are kept, as a removal cannot be undone.
 KEPT_MIN = 2
@@ -23,7 +24,7 @@ def decide_move(
     now: LatestPointer | None,
     newest: int,
     generation: int,
-    target: WholeStep | None,
+    target: StoredStep | None,
     older: Iterable[StepKey] = (),
 ) -> PointerMove:
     """Return what becomes of ``latest`` (``now``), with ``newest`` the newest generation seen.
@@ -40,14 +41,14 @@ def decide_move(
         content = (
             replace(now, generation=generation) if now else LatestPointer(generation=generation)
         )
-    elif target.key.generation > generation:
-        return PointerMove(None, f"{target.key} is not older than {generation}", refused=True)
-    elif now and now.generation == generation and now.target and now.target > target.key:
+    elif target.generation > generation:
+        return PointerMove(None, f"{key_of(target)} is not older than {generation}", refused=True)
+    elif now and now.generation == generation and now.target and now.target > key_of(target):
         return PointerMove(None, f"latest is at {now.target} already")
     else:
         content = replace(
             pointer_to(generation, target),
-            older=tuple(sorted(key for key in older if key < target.key)),
+            older=tuple(sorted(key for key in older if key < key_of(target))),
         )
     if content == now:
         return PointerMove(None, f"latest is at {content.target or 'no step'} already")
@@ -55,7 +56,7 @@ def decide_move(
 
 
 def best_available(
-    latest: LatestPointer | None, whole: Mapping[StepKey, WholeStep]
+    latest: LatestPointer | None, whole: Mapping[StepKey, StoredStep]
 ) -> LatestPointer | None:
     """Return where a job can go on from: what ``latest`` points to, or the step before it."""
     if latest is None or latest.target is None:
@@ -67,12 +68,12 @@ def best_available(
     return pointer_to(latest.generation, left[-1]) if left else None
 
 
-def pointer_to(generation: int, target: WholeStep) -> LatestPointer:
+def pointer_to(generation: int, target: StoredStep) -> LatestPointer:
     """Return what ``latest`` says to point to a step."""
     return LatestPointer(
         generation=generation,
-        target=target.key,
-        folder=step_folder(target.key),
+        target=key_of(target),
+        folder=step_folder(key_of(target)),
         manifest_hash=target.manifest_hash,
         world_size=target.world_size,
         size_bytes=target.size_bytes,

@@ -5,14 +5,15 @@ by who reads, shapes by the codec, names are numbers, and each carries or is nam
 """
 
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
 import xxhash
 
 from everstep_common.codec import CodecError, from_json, to_json
-from everstep_common.trainer_messages import DataRange, Entry
+from everstep_common.reports import DataRange, StoredStep
+from everstep_common.trainer_messages import Entry
 
 T = TypeVar("T")
 # The largest record that is read: 100,000 shards with long names.
@@ -112,7 +113,8 @@ class LatestPointer:
     # The step that it points to; None: the generation has stored none, and can continue from none.
     target: StepKey | None = None
     folder: str = ""
-    manifest_hash: bytes = b""
+    # In hexadecimal.
+    manifest_hash: str = ""
     world_size: int = 0
     size_bytes: int = 0
     # Older steps from which the job could continue as well, should that one be lost.
@@ -122,25 +124,9 @@ class LatestPointer:
     skipped: tuple[DataRange, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class WholeStep:
-    """A whole step in storage."""
-
-    key: StepKey
-    world_size: int
-    manifest_hash: bytes
-    size_bytes: int
-    skipped: tuple[DataRange, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """One rank's file, as the controller knows it from the copy in memory."""
-
-    rank: int
-    root_hash: bytes
-    size_bytes: int
-    layout: bytes = field(default=b"")
+def key_of(step: StoredStep) -> StepKey:
+    """Return which step of which generation is stored."""
+    return StepKey(step.generation, step.step)
 
 
 def is_sane(record: "LatestPointer | StepManifest | FileRecord") -> bool:

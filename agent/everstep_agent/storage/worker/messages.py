@@ -12,9 +12,9 @@ from everstep_agent.storage.formats.records import (
     LatestPointer,
     StepKey,
     StepManifest,
-    StoredFile,
-    WholeStep,
 )
+from everstep_common.orders import StoredFile
+from everstep_common.reports import StoredStep
 from everstep_common.trainer_messages import DataRange, Entry
 
 
@@ -105,7 +105,7 @@ class MoveLatest:
 
     location: StorageLocation
     generation: int
-    target: WholeStep | None
+    target: StoredStep | None
     files: tuple[StoredFile, ...] = ()
     keep: tuple[StepKey, ...] = ()
     # Data that the job leaves out, for the manifest.
@@ -134,7 +134,7 @@ class StepListing:
 
     latest: LatestPointer | None
     newest_generation: int
-    steps: tuple[WholeStep, ...]
+    steps: tuple[StoredStep, ...]
     manifest: StepManifest | None = None
     # The step that ``latest`` points to, when it is not whole any more and another one is given.
     lost_latest: StepKey | None = None

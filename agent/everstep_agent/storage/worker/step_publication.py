@@ -15,17 +15,18 @@ from everstep_agent.storage.formats.records import (
     RecordError,
     StepKey,
     StepManifest,
-    StoredFile,
-    WholeStep,
     data_name,
     decode_record,
     description_name,
     encode_record,
     is_sane,
+    key_of,
     open_description,
     record_hash,
 )
 from everstep_agent.storage.worker.messages import LatestMoved, MoveLatest, StepListing
+from everstep_common.orders import StoredFile
+from everstep_common.reports import StoredStep
 
 _MANIFEST = "manifest.json"
 # How many of the newest steps are looked at in a folder that is never tidied: a job continues from
@@ -59,12 +60,12 @@ def list_steps(backend: StorageBackend, manifest_of: StepKey | None) -> StepList
     manifest = _manifest(backend, manifest_of) if manifest_of else None
     latest = _latest(backend.read_latest())
     newest = max(backend.newest_generation(), latest.generation if latest else 0)
-    usable = best_available(latest, {stored.key: stored for stored in found})
+    usable = best_available(latest, {key_of(stored): stored for stored in found})
     lost = latest.target if latest and latest.target and usable != latest else None
     return StepListing(usable, newest, tuple(found), manifest and manifest[0], lost)
 
 
-def find_whole_step(backend: StorageBackend, key: StepKey) -> WholeStep | None:
+def find_whole_step(backend: StorageBackend, key: StepKey) -> StoredStep | None:
     """Return a step that is whole: its manifest can be read, and every file has its size."""
     found = _manifest(backend, key)
     if found is None:
@@ -74,7 +75,14 @@ def find_whole_step(backend: StorageBackend, key: StepKey) -> WholeStep | None:
         if backend.file_size(key, data_name(file.rank)) != file.file_bytes:
             return None
     size = manifest.size_bytes
-    return WholeStep(key, manifest.world_size, manifest_hash, size, manifest.skipped)
+    return StoredStep(
+        generation=key.generation,
+        step=key.step,
+        world_size=manifest.world_size,
+        manifest_hash=manifest_hash.hex(),
+        size_bytes=size,
+        skipped=manifest.skipped,
+    )
 
 
 @dataclass(slots=True)
@@ -82,7 +90,7 @@ class _Outcome:
     """Decides, and keeps what was decided."""
 
     generation: int
-    target: WholeStep | None
+    target: StoredStep | None
     keep: tuple[StepKey, ...]
     latest: LatestPointer | None = None
     reason: str = field(default="")
@@ -117,24 +125,25 @@ def _manifest(backend: StorageBackend, key: StepKey) -> tuple[StepManifest, byte
     return (manifest, record_hash(content)) if manifest.key == key and is_sane(manifest) else None
 
 
-def _whole(backend: StorageBackend, wanted: MoveLatest, target: WholeStep) -> WholeStep:
+def _whole(backend: StorageBackend, wanted: MoveLatest, target: StoredStep) -> StoredStep:
     """Return the target with its manifest, which is written when every file is there."""
-    found = find_whole_step(backend, target.key)
+    key = key_of(target)
+    found = find_whole_step(backend, key)
     if found is None and wanted.files:
-        files = tuple(_record(backend, target.key, file) for file in _by_rank(wanted.files))
+        files = tuple(_record(backend, key, file) for file in _by_rank(wanted.files))
         manifest = StepManifest(
             job=wanted.location.job,
-            key=target.key,
+            key=key,
             world_size=target.world_size,
             files=files,
             skipped=wanted.skipped,
         )
-        backend.write_small(target.key, _MANIFEST, encode_record(manifest))
-        found = find_whole_step(backend, target.key)
+        backend.write_small(key, _MANIFEST, encode_record(manifest))
+        found = find_whole_step(backend, key)
     if found is None:
-        raise BackendError(f"{target.key} is not whole here")
+        raise BackendError(f"{key} is not whole here")
     if target.manifest_hash and found.manifest_hash != target.manifest_hash:
-        raise BackendError(f"the manifest of {target.key} is not the one that was written")
+        raise BackendError(f"the manifest of {key} is not the one that was written")
     return found
 
 
@@ -150,7 +159,7 @@ def _record(backend: StorageBackend, key: StepKey, file: StoredFile) -> FileReco
             " shared by all nodes; name one that is"
         )
     found = open_description(content)
-    if found.root_hash != file.root_hash or (found.key, found.rank) != (key, file.rank):
+    if found.root_hash.hex() != file.root_hash or (found.key, found.rank) != (key, file.rank):
         raise BackendError(f"the file of rank {file.rank}, {key}, is of another copy")
     if backend.file_size(key, data_name(file.rank)) != found.file_bytes:
         raise BackendError(f"the file of rank {file.rank}, {key}, is not whole")

@@ -5,7 +5,7 @@ import logging
 import socket
 from dataclasses import dataclass, field
 
-from everstep_agent.detectors.transfers import RefusalWatch
+from everstep_agent.detectors.transfer_refusals import RefusalWatch
 from everstep_agent.vault.transfer.certificates import TlsCertificates
 from everstep_agent.vault.transfer.connection import BulkConnection, BulkError
 from everstep_agent.vault.transfer.messages import Refusal

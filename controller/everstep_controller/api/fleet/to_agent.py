@@ -1,18 +1,25 @@
 """Actions of the core as messages to agents: orders, peer lists and vault directives."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 from everstep_common.lessons import Lesson
-from everstep_common.orders import ShardSource
-from everstep_common.reports import DataRange
+from everstep_common.orders import ShardSource, SpareLesson, SpareMemory, VaultDirective
 from everstep_controller.core import actions
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.vault.messages import Directive
-from everstep_controller.core.vault.persistence import Publish, StoredFile
+from everstep_controller.core.vault.spares import SpareNeed
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_to_wire
 from everstep_proto.record_codec import to_wire
+
+# What a vault is told just as the core wants it; the rest is for spares, or is looked up.
+_SAME_OF_DIRECTIVE = tuple(
+    one.name
+    for one in fields(Directive)
+    if one.name in {known.name for known in fields(VaultDirective)} - {"replica_target"}
+)
 
 
 def order(
@@ -22,14 +29,6 @@ def order(
     if isinstance(action, actions.StartGeneration):
         action = replace(action, transfer_key=transfer_key, sources=tuple(sources))
     return fleet_pb2.ControllerMessage(order=order_to_wire(action, term))
-
-
-def _ranges(ranges: Iterable[DataRange]) -> list[fleet_pb2.DataRange]:
-    return [to_wire(one, fleet_pb2.DataRange) for one in ranges]
-
-
-def _source(source: ShardSource) -> fleet_pb2.ShardSource:
-    return to_wire(source, fleet_pb2.ShardSource)
 
 
 def confirm(action: actions.ConfirmSilence) -> fleet_pb2.ControllerMessage:
@@ -59,61 +58,32 @@ def directive(
 ) -> fleet_pb2.ControllerMessage:
     """Return what a vault shall do."""
     if what.spare is not None:
-        spare = fleet_pb2.SpareMemory(
-            job=what.job,
-            copy_bytes=what.spare.copy_bytes,
-            processes=what.spare.processes,
-            term=term,
-        )
-        if what.prefetch is not None:
-            spare.ahead.extend(map(_source, what.prefetch.sources))
-            spare.first_rank, spare.transfer_key = what.prefetch.first_rank, transfer_key
-        return fleet_pb2.ControllerMessage(spare_memory=spare)
-    wire = fleet_pb2.VaultDirective(
-        job=what.job,
-        generation=what.generation,
-        recoverable_step=what.recoverable_step or 0,
-        has_recoverable=what.recoverable_step is not None,
-        dead_steps=what.dead_steps,
-        transfer_key=transfer_key,
+        memory = _spare_memory(what, what.spare, term, transfer_key)
+        told = to_wire(memory, fleet_pb2.SpareMemory)
+        return fleet_pb2.ControllerMessage(spare_memory=told)
+    same: dict[str, Any] = {name: getattr(what, name) for name in _SAME_OF_DIRECTIVE}
+    reachable = target is not None and bool(target.bulk_address)
+    wanted = VaultDirective(
+        **same,
         term=term,
-        persist_steps=what.persist_steps,
-        publish=None if what.publish is None else _publish(what.publish),
-        snapshot_every=what.snapshot_every,
-        snapshot_from=what.snapshot_from,
-        persist_replicas=what.persist_replicas,
-        holds=what.hold_after is not None,
-        hold_after=what.hold_after or 0,
-        sources=[_source(source) for source in what.sources],
+        transfer_key=transfer_key,
+        replica_target=target.name if target and reachable else "",
+        replica_bulk_address=target.bulk_address if target and reachable else "",
     )
-    if target is not None and target.bulk_address:
-        wire.replica_target.CopyFrom(_peer(target))
-        wire.replica_bulk_address = target.bulk_address
-    return fleet_pb2.ControllerMessage(vault=wire)
+    return fleet_pb2.ControllerMessage(vault=to_wire(wanted, fleet_pb2.VaultDirective))
+
+
+def _spare_memory(what: Directive, need: SpareNeed, term: int, transfer_key: bytes) -> SpareMemory:
+    memory = SpareMemory(
+        job=what.job, term=term, copy_bytes=need.copy_bytes, processes=need.processes
+    )
+    if what.prefetch is None:
+        return memory
+    ahead, first = what.prefetch.sources, what.prefetch.first_rank
+    return replace(memory, ahead=ahead, first_rank=first, transfer_key=transfer_key)
 
 
 def spare_lesson(job: str, lesson: Lesson, term: int) -> fleet_pb2.ControllerMessage:
     """Return what standbys of a spare shall import."""
-    told = fleet_pb2.Lesson(modules=lesson.modules, variables=lesson.variables)
-    return fleet_pb2.ControllerMessage(
-        spare_lesson=fleet_pb2.SpareLesson(job=job, term=term, lesson=told)
-    )
-
-
-def _publish(what: Publish) -> fleet_pb2.Publish:
-    return fleet_pb2.Publish(
-        generation=what.generation,
-        target=None if what.target is None else to_wire(what.target, fleet_pb2.StoredStep),
-        files=[_file(file) for file in what.files],
-        keep=[to_wire(step, fleet_pb2.StoredStep) for step in what.keep],
-        skipped=_ranges(what.skipped),
-    )
-
-
-def _file(file: StoredFile) -> fleet_pb2.StoredFile:
-    return fleet_pb2.StoredFile(
-        rank=file.rank,
-        root_hash=bytes.fromhex(file.root_hash),
-        size_bytes=file.size_bytes,
-        layout=bytes.fromhex(file.layout),
-    )
+    told = to_wire(SpareLesson(job=job, term=term, lesson=lesson), fleet_pb2.SpareLesson)
+    return fleet_pb2.ControllerMessage(spare_lesson=told)

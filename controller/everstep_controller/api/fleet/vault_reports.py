@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from everstep_common.lessons import Lesson, is_sound
-from everstep_common.reports import Standbys, StoredStep
+from everstep_common.reports import PersistFailure, Standbys, StoredStep
 from everstep_controller.api.fleet.from_agent import name
+from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.messages import VaultReport
@@ -52,11 +53,8 @@ def _report(
     return VaultReport(
         copies,
         wire.settled_generation,
-        stored=tuple(from_wire(StoredStep, step) for step in wire.stored),
-        failures=tuple(
-            ((failure.generation, failure.step), failure.reason[:TEXT_MAX])
-            for failure in wire.persist_failures
-        ),
+        stored=tuple(_stored(from_wire(StoredStep, step)) for step in wire.stored),
+        failures=tuple(_failure(from_wire(PersistFailure, one)) for one in wire.persist_failures),
         bad_copies=len(wire.bad_copies),
         news=news,
         standbys=from_wire(Standbys, wire.standbys) if wire.HasField("standbys") else None,
@@ -65,10 +63,20 @@ def _report(
     )
 
 
+def _stored(step: StoredStep) -> StoredStep:
+    if not step.manifest_hash:
+        raise WireError(f"step {step.step} in storage without the hash of its manifest")
+    return step
+
+
 def _lesson(wire: fleet_pb2.Lesson) -> Lesson | None:
     """Return what ranks have loaded; None for what is no such thing: processes would obey it."""
-    lesson = Lesson(tuple(wire.modules), dict(wire.variables))
+    lesson = from_wire(Lesson, wire)
     return lesson if is_sound(lesson) else None
+
+
+def _failure(told: PersistFailure) -> tuple[StepKey, str]:
+    return ((told.generation, told.step), told.reason)
 
 
 def _copy(node: str, wire: fleet_pb2.Copy) -> Copy:

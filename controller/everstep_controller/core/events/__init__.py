@@ -25,7 +25,6 @@ from everstep_controller.core.events.controller import (
     LayoutLearned,
     RecordRejected,
     RecoveryBegun,
-    RecoveryStepChosen,
     SettingsApplied,
     StepRecoverable,
     TimerDue,
@@ -47,6 +46,7 @@ from everstep_controller.core.events.operators import (
     RestartCancelled,
     RestartOrdered,
 )
+from everstep_controller.core.model.snapshots import RecoveryStepChosen
 
 __all__ = [
     "AutomationPaused",

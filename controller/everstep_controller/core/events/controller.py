@@ -3,11 +3,9 @@
 from dataclasses import dataclass
 
 from everstep_common.judging.findings import Finding, FindingKey, Measurement
-from everstep_common.orders import ShardSource
-from everstep_common.reports import StoredStep
 from everstep_controller.core.model.isolation import IsolationResult, SeenHold
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.model.snapshots import Cadence
+from everstep_controller.core.model.snapshots import Cadence, RecoveryStepChosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,28 +137,6 @@ class LayoutLearned:
     job: str
     generation: int
     layouts: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryStepChosen:
-    """The catalogue's answer to ChooseRecoveryStep.
-
-    ``step`` is None when the job has no snapshot; ``lost`` is a sentence when it had some and none
-    can be restored.
-    """
-
-    job: str
-    generation: int
-    step: int | None
-    sources: tuple[ShardSource, ...] = ()
-    lost: str = ""
-    reason: str = ""
-    # Generation that made the step; 0 where there is no step.
-    step_generation: int = 0
-    # The step as storage has it; None where storage has none of it.
-    stored: StoredStep | None = None
-    # Best tier that has the whole step; empty where none has.
-    tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)

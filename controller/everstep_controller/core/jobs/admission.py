@@ -13,7 +13,7 @@ from everstep_controller.core.model.job import (
     JobState,
     Launcher,
 )
-from everstep_controller.core.model.state import note_offer
+from everstep_controller.core.model.state import note_node
 from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.turn import Turn
 
@@ -42,7 +42,7 @@ def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
     stale_generation = 0 if current else report.running_generation
     kept = why_ineligible(state, state.nodes[node])
     job.launchers[node] = Launcher(report.free_port, turn.now_ns, stale_generation, kept)
-    note_offer(state, node, job)
+    note_node(state, node, job)
     if not current and _counts_on(job, node):
         message = f"the launcher on {node} was replaced"
         incidents.record_fault(turn, job, event.at_ns, Cause.LAUNCHER, node, message)

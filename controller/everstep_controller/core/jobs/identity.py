@@ -14,7 +14,7 @@ from everstep_controller.core.events import RecoveryStepChosen, Reported
 from everstep_controller.core.jobs import orders, restore_point
 from everstep_controller.core.model.job import JobRecord, JobState, Lineage
 from everstep_controller.core.model.snapshots import BranchPoint, Predecessor
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import State, note_node
 from everstep_controller.core.turn import TimerKind, Turn
 
 # So many jobs are remembered of one name, besides the newest: people look up how they ended.
@@ -222,6 +222,8 @@ def take_over_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
     turn.announce(job.name, "JobContinues", f"{job.name} {job.lineage.begun}")
     turn.actions.extend(orders.keep(job, node) for node in job.lineage.holders)
     ended.lineage.holders.clear()  # what they hold is this job's from now on
+    for node in job.lineage.holders:
+        note_node(turn.state, node, job)
 
 
 def begin_anew(turn: Turn, job: JobRecord) -> None:

@@ -6,14 +6,20 @@ from dataclasses import replace
 from everstep_common.endings import by_user_on
 from everstep_common.reports import GenerationStopped, JobOnNode, LauncherLeft, RankExited
 from everstep_controller.core.events import NodeConnected, Reported
-from everstep_controller.core.jobs import identity, incidents, orders
+from everstep_controller.core.jobs import identity, incidents
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.incident import Death, add_death
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
 from everstep_controller.core.model.node import OPERATOR, NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint
-from everstep_controller.core.model.state import CONTROLLER, State, jobs_of_node
-from everstep_controller.core.nodes import liveness
+from everstep_controller.core.model.state import (
+    CONTROLLER,
+    State,
+    jobs_involving,
+    jobs_of_node,
+    note_node,
+)
+from everstep_controller.core.nodes import claims, liveness
 from everstep_controller.core.turn import Turn
 
 
@@ -137,26 +143,35 @@ def node_back(turn: Turn, node: str, seen: Mapping[str, JobOnNode], silent_since
     for name, on_node in seen.items():
         known = turn.state.generations_seen.get(name, 0)
         turn.state.generations_seen[name] = max(known, on_node.generation)
-    for job in list(turn.state.jobs.values()):
-        if job.name in seen and seen[job.name].generation:
-            job.lineage.holders.setdefault(node, 0)
-            launcher = job.launchers.get(node)
-            if launcher is not None and launcher.stale_generation:
-                # While it was cut off, its agent may have restarted the job.
-                newest = min(seen[job.name].generation, job.generation.number)
-                launcher.stale_generation = max(launcher.stale_generation, newest)
-        if job.name in seen:
-            continue
-        job.lineage.holders.pop(node, None)
-        had_launcher = _forget_launcher(turn, job, node)
-        identity.drop_if_left(turn, job)
-        if job.state is JobState.ENDED:
-            continue
-        if node in job.generation.members and (had_launcher or node not in job.generation.stopped):
-            _processes_gone(job, node)
-            message = f"{node} came back without its processes"
-            incidents.record_fault(turn, job, silent_since_ns, Cause.NODE, node, message)
-        turn.mark_job(job.id)
+        job = turn.state.job(name)
+        if job is not None and on_node.generation:
+            _note_what_it_holds(turn, job, node, on_node.generation)
+    for job in jobs_involving(turn.state, turn.state.nodes[node]):
+        if job.name not in seen:
+            _note_what_is_gone(turn, job, node, silent_since_ns)
+
+
+def _note_what_it_holds(turn: Turn, job: JobRecord, node: str, generation: int) -> None:
+    job.lineage.holders.setdefault(node, 0)
+    note_node(turn.state, node, job)
+    launcher = job.launchers.get(node)
+    if launcher is not None and launcher.stale_generation:
+        # While it was cut off, its agent may have restarted the job.
+        newest = min(generation, job.generation.number)
+        launcher.stale_generation = max(launcher.stale_generation, newest)
+
+
+def _note_what_is_gone(turn: Turn, job: JobRecord, node: str, silent_since_ns: int) -> None:
+    job.lineage.holders.pop(node, None)
+    had_launcher = _forget_launcher(turn, job, node)
+    identity.drop_if_left(turn, job)
+    if job.state is JobState.ENDED:
+        return
+    if node in job.generation.members and (had_launcher or node not in job.generation.stopped):
+        _processes_gone(job, node)
+        message = f"{node} came back without its processes"
+        incidents.record_fault(turn, job, silent_since_ns, Cause.NODE, node, message)
+    turn.mark_job(job.id)
 
 
 def _forget_launcher(turn: Turn, job: JobRecord, node: str) -> bool:
@@ -202,13 +217,16 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
             known = state.generations_seen.get(seen.job, 0)
             state.generations_seen[seen.job] = max(known, seen.generation)
         return
-    node = state.nodes.setdefault(event.node, NodeRecord(event.node, since_ns=turn.now_ns))
+    if event.node not in state.nodes:
+        state.nodes[event.node] = NodeRecord(event.node, since_ns=turn.now_ns)
+        claims.mark_deferred(turn)  # of more nodes, more may be isolated
+    node = state.nodes[event.node]
     kept = () if liveness.has_rebooted(node, event) else event.jobs
     silent_since_ns = node.silent_since_ns or turn.now_ns
     liveness.record_hello(turn, node, event)
     node_back(turn, node.name, {seen.job: seen for seen in kept}, silent_since_ns)
     identity.tell_late_launchers_on(turn, node.name, kept)
-    turn.actions.extend(orders.for_node(state, node))
+    turn.untold.add(node.name)
     node.welcomed_term = state.term
 
 

@@ -17,7 +17,7 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.jobs.restore_point import choose_step
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord
-from everstep_controller.core.model.state import State, jobs_of_node
+from everstep_controller.core.model.state import State, jobs_involving, jobs_of_node
 from everstep_controller.core.nodes import isolation, lifecycle
 from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.nodes.injections import injection_orders
@@ -256,7 +256,7 @@ def for_node(state: State, node: NodeRecord) -> Iterator[Action]:
             yield confirmation_order(silent, node.name)
     for injection in node.injections.values():
         yield from injection_orders(node.name, injection)
-    for job in state.jobs.values():
+    for job in jobs_involving(state, node):
         yield from for_member(state, job, node.name)
     for key, reason in state.refusals.items():
         job_name, _, node_name = key.rpartition("@")

@@ -25,6 +25,7 @@ from everstep_controller.core.events import (
 from everstep_controller.core.jobs import ending, incidents, restore_point, transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
+from everstep_controller.core.model.state import note_node
 from everstep_controller.core.turn import TimerKind, Turn
 
 ORDER: Mapping[Phase, int] = MappingProxyType(
@@ -150,6 +151,7 @@ def keeper_chosen(turn: Turn, event: KeeperChosen) -> None:
     job = turn.state.job(event.job)
     if job is not None and job.state is not JobState.ENDED and event.node in turn.state.nodes:
         job.lineage.holders.setdefault(event.node, 0)
+        note_node(turn.state, event.node, job)
 
 
 def cadence_chosen(turn: Turn, event: CadenceChosen) -> None:
@@ -170,14 +172,19 @@ def layout_learned(turn: Turn, event: LayoutLearned) -> None:
 
 
 def generation_finished(turn: Turn, event: Reported[GenerationFinished]) -> None:
-    """All ranks of a node ended well; when those of all nodes have, the job is over."""
+    """All ranks of a node ended well."""
     job = turn.state.job(event.job)
     node = event.origin.node
     if job is None or event.report.generation != job.generation.number or job.state not in ACTIVE:
         return
     if node in job.generation.members and node not in job.generation.finished:
         job.generation.finished.append(node)
-    if len(job.generation.finished) == len(job.generation.members):
+
+
+def reconcile_job(turn: Turn, job: JobRecord) -> None:
+    """End a job of which all ranks on all nodes have ended well."""
+    generation = job.generation
+    if job.state in ACTIVE and len(generation.finished) == len(generation.members):
         ending.finish_job(turn, job, _all_well(job))
 
 

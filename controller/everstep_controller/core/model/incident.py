@@ -4,7 +4,7 @@ from bisect import insort
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
-from everstep_common import rank_exits
+from everstep_common.failures import rank_exits
 from everstep_common.reports import RankExited
 
 # When one rank dies, thousands may follow; more than these would explain nothing more.

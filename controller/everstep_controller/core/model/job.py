@@ -4,13 +4,21 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
 from everstep_common.orders import ShardSource
-from everstep_common.reports import DataRange, Phase, Storage, StoredStep
+from everstep_common.reports import (
+    DataRange,
+    Phase,
+    RestartedHere,
+    Storage,
+    StoredStep,
+)
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.incident import Death, Incident, Judgement
+from everstep_controller.core.model.node import Reported
 from everstep_controller.core.model.snapshots import (
     BranchPoint,
     Cadence,
     Predecessor,
+    RecoveryStepChosen,
     SnapshotCosts,
     StepKey,
 )
@@ -174,6 +182,10 @@ class Generation:
     own_restarts: int = 0
     # An operator ordered the restart, so the script may differ from the one before.
     renew: bool = False
+    # Words that nobody has followed yet, none between two events: where it begins, as the catalogue
+    # says; and that the agent of its only member has begun the next one.
+    choice: RecoveryStepChosen | None = None
+    restarted: Reported[RestartedHere] | None = None
 
 
 @dataclass(slots=True)

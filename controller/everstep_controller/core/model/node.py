@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from everstep_common.judging.findings import Finding
-from everstep_common.reports import InjectionState, Inventory, Report
+from everstep_common.reports import CheckFinished, InjectionState, Inventory, Report
 from everstep_controller.core.model.incident import Strike
 
 
@@ -151,6 +151,23 @@ class SpareCheck:
 
 
 @dataclass(slots=True)
+class NodeNews:
+    """News of a node that its health has not been judged by yet; empty between two events."""
+
+    # Its agent has connected, and how.
+    connected: str = ""
+    # Its newest check has ended.
+    check: CheckFinished | None = None
+    # An operator says that it was repaired.
+    repaired: str = ""
+    # A finding is over, as the beginning of a sentence.
+    cleared: str = ""
+    # Its silence was noticed, and no peer has been asked about it; by whom, "": by its stream.
+    silent: bool = False
+    reporter: str = ""
+
+
+@dataclass(slots=True)
 class NodeRecord:
     """Record of one node: health, claims, findings, hardware, and what it was asked."""
 
@@ -166,7 +183,12 @@ class NodeRecord:
     silent_since_ns: int = 0
     silent_to: list[str] = field(default_factory=list)
     confirmation: Confirmation | None = None
+    news: NodeNews = field(default_factory=NodeNews)
     checks: int = 0
+    # Why its newest check failed, until it is checked again.
+    check_failed: str = ""
+    # Why ranks that died there have it replaced and checked, until automation may do that.
+    blamed: str = ""
     # Why automation wanted to isolate it, when the budget, the mode or a pause forbade it.
     deferred: str = ""
     boot_id: str = ""
@@ -181,7 +203,7 @@ class NodeRecord:
     inventory: Inventory = field(default_factory=Inventory)
     # Deaths of ranks here that nothing has explained.
     strikes: list[Strike] = field(default_factory=list)
-    # Names of the jobs that its launchers offer it to; some may be over.
+    # Names of the jobs that it has to do with; of some perhaps no more.
     jobs: list[str] = field(default_factory=list)
     injections: dict[str, Injection] = field(default_factory=dict)
     # Number of injections ordered so far, so that no two get the same id.

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field
 from statistics import median_low
 
+from everstep_common.orders import ShardSource
+from everstep_common.reports import StoredStep
+
 
 @dataclass(frozen=True, slots=True)
 class BranchPoint:
@@ -25,6 +28,28 @@ class BranchPoint:
 
 # Generation and step: what a state is called.
 StepKey = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryStepChosen:
+    """The catalogue's answer to ChooseRecoveryStep: an event, kept until the job is reconciled.
+
+    ``step`` is None when the job has no snapshot; ``lost`` is a sentence when it had some and none
+    can be restored.
+    """
+
+    job: str
+    generation: int
+    step: int | None
+    sources: tuple[ShardSource, ...] = ()
+    lost: str = ""
+    reason: str = ""
+    # Generation that made the step; 0 where there is no step.
+    step_generation: int = 0
+    # The step as storage has it; None where storage has none of it.
+    stored: StoredStep | None = None
+    # Best tier that has the whole step; empty where none has.
+    tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)

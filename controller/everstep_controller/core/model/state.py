@@ -87,6 +87,8 @@ class State:
     self_suspect_since_ns: int = 0
     # Nodes that were being drained after the last event.
     draining: list[str] = field(default_factory=list)
+    # Nodes that automation was not allowed to isolate.
+    deferred: list[str] = field(default_factory=list)
     # Maintenance windows by their ids; how many were ordered so far, so that no id comes twice.
     windows: dict[str, Window] = field(default_factory=dict)
     windows_ordered: int = 0
@@ -112,18 +114,26 @@ class State:
         return (self.jobs[job_id] for job_id in self.names.values())
 
 
-def note_offer(state: State, node: str, job: JobRecord) -> None:
-    """Remember that a launcher offers a node to a job; what the node has left is forgotten."""
+# --- index from each node to its jobs, so that no event has to look at all jobs -------------------
+
+
+def note_node(state: State, node: str, job: JobRecord) -> None:
+    """Remember that a node has to do with a job; jobs that it has left are forgotten."""
     record = state.nodes[node]
-    record.jobs = [one.id for one in jobs_of_node(state, record) if one.id != job.id]
-    record.jobs.append(job.id)
+    known = [one.id for one in jobs_involving(state, record) if one.id != job.id]
+    record.jobs = [*known, job.id]
+
+
+def jobs_involving(state: State, node: NodeRecord) -> list[JobRecord]:
+    """Return the jobs that a node takes part in, waits for, or may hold some state of."""
+    known = [state.jobs[job_id] for job_id in node.jobs if job_id in state.jobs]
+    return [job for job in known if _takes_part(job, node.name) or node.name in job.lineage.holders]
 
 
 def jobs_of_node(state: State, node: NodeRecord) -> list[JobRecord]:
     """Return the jobs that a node is a member of, or waits to be."""
-    known = [state.jobs[job_id] for job_id in node.jobs if job_id in state.jobs]
-    return [job for job in known if _there(job, node.name)]
+    return [job for job in jobs_involving(state, node) if _takes_part(job, node.name)]
 
 
-def _there(job: JobRecord, node: str) -> bool:
+def _takes_part(job: JobRecord, node: str) -> bool:
     return node in job.launchers or node in job.generation.members

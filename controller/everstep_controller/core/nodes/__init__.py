@@ -22,8 +22,8 @@ HANDLERS: Handlers = {
     reports.InjectionChanged: injections.injection_changed,
 }
 TIMERS: Timers = {
-    TimerKind.STREAM: liveness.stream_silent,
-    TimerKind.CONFIRM: liveness.confirmation_over,
+    TimerKind.STREAM: liveness.silence_due,
+    TimerKind.CONFIRM: liveness.silence_due,
     TimerKind.CHECK: health.check_again,
     TimerKind.PROBATION: health.probation_over,
     TimerKind.INJECTION: injections.forget_injection,

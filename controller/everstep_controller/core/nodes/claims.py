@@ -19,6 +19,11 @@ from everstep_controller.core.turn import Turn
 
 _ORDER = tuple(Mode)
 
+# So many nodes are named in a sentence.
+_NAMED_MAX = 3
+
+# --- what automation may -------------------------------------------------------------------------
+
 
 def mode_of(state: State, condition: str, most: Mode = Mode.ENFORCE) -> Mode:
     """Return how far automation may go for one condition.
@@ -55,11 +60,15 @@ def forbidden(turn: Turn, node: NodeRecord, condition: str, most: Mode = Mode.EN
     return ""
 
 
+# --- claims ---------------------------------------------------------------------------------------
+
+
 def claim(turn: Turn, node: NodeRecord, owner: str, reason: str, *, dead: bool = False) -> None:
     """Put a claim on a node; a second claim of the same owner only changes its reason."""
-    node.deferred = ""
     held = node.claim_of(owner)
     if held is not None:
+        if dead and not held.dead:
+            mark_deferred(turn)
         held.reason, held.dead, held.draining, held.vacate = reason, dead, False, False
         turn.mark_node(node.name)
         return
@@ -75,6 +84,18 @@ def drain(turn: Turn, node: NodeRecord, owner: str, reason: str) -> None:
     elif held.draining:
         held.reason = reason
         turn.mark_node(node.name)
+
+
+def mark_deferred(turn: Turn) -> None:
+    """Have the nodes judged again that automation was not allowed to isolate: it may be now."""
+    for name in turn.state.deferred:
+        turn.mark_node(name)
+
+
+def is_maintained(node: NodeRecord) -> bool:
+    """Return whether a node has a claim of a window that has begun, not only of one to come."""
+    claim = node.claim_of(MAINTENANCE)
+    return claim is not None and not claim.draining
 
 
 def end_maintenance(turn: Turn, node: NodeRecord, reason: str, *, window: str = "") -> bool:
@@ -112,12 +133,13 @@ def unclaim(turn: Turn, node: NodeRecord, owner: str, reason: str) -> bool:
         return False
     node.claims.remove(held)
     turn.mark_node(node.name)
+    if owner == AUTOMATION:
+        mark_deferred(turn)
     turn.announce(node.name, "NodeReleased", f"{owner} released {node.name}: {reason}")
     return True
 
 
-# So many nodes are named in a sentence.
-_NAMED_MAX = 3
+# --- for people -----------------------------------------------------------------------------------
 
 
 def why_ineligible(state: State, node: NodeRecord) -> str:

@@ -1,6 +1,8 @@
 """Node health: findings, checks and operators' words, and what they mean for a node."""
 
+from bisect import insort
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
@@ -14,15 +16,16 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.model.node import (
     AUTOMATION,
-    MAINTENANCE,
     OPERATOR,
     FindingOwner,
+    NodeNews,
     NodeRecord,
     NodeState,
     OpenFinding,
 )
+from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import claims, lifecycle
-from everstep_controller.core.nodes.lifecycle import NodeEffect, NodeEvent, enter_state
+from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.turn import TimerKind, Turn
 
 # A condition without a finding: operators set by its name how far automation goes with such nodes.
@@ -32,93 +35,27 @@ CHECK_FAILED = Condition(
     meaning="the node failed the check that it is asked for when it joins, comes back or was "
     "repaired: it takes no ranks",
     source="the check's own limits",
-    clears_when="it passes a check; one that may not be isolated is asked again every 30 s",
+    clears_when="it passes a check; it is asked again every 30 s",
     mode=Mode.ENFORCE,
 )
 
+# A condition without a finding, too.
+RANKS_DIE = Condition(
+    name="RanksDie",
+    component="node",
+    meaning="ranks died on the node in a way that only the node explains: it gives up its ranks "
+    "and is checked",
+    source="how the ranks of a generation died, what its nodes found within evidence_s, and deaths "
+    "that nothing explained within strike_window_s",
+    clears_when="the node passes its check",
+    mode=Mode.ENFORCE,
+)
 
-def move_node(turn: Turn, node: NodeRecord, event: NodeEvent, reason: str) -> None:
-    """Take a node through its lifecycle table."""
-    for effect in enter_state(turn, node, event, reason):
-        _apply(turn, node, effect, reason)
-
-
-def probation_over(turn: Turn, name: str) -> None:
-    """A node has been good for as long as it had to show it."""
-    if name in turn.state.nodes:
-        move_node(turn, turn.state.nodes[name], NodeEvent.PROBATION_OVER, "its probation is over")
-
-
-def _apply(turn: Turn, node: NodeRecord, effect: NodeEffect, reason: str) -> None:
-    if effect is NodeEffect.RELEASE:
-        claims.unclaim(turn, node, AUTOMATION, reason)
-        if was_maintained(node):
-            claims.end_maintenance(turn, node, reason)
-        retry_deferred(turn)
-    elif effect is NodeEffect.START_PROBATION:
-        turn.set_timer(f"{TimerKind.PROBATION}/{node.name}", turn.state.settings.probation_ns)
-
-
-def was_maintained(node: NodeRecord) -> bool:
-    """Return whether a node has a claim of a window that has begun, not only of one to come."""
-    claim = node.claim_of(MAINTENANCE)
-    return claim is not None and not claim.draining
-
-
-def judge_node(turn: Turn, node: NodeRecord, over: str = "") -> None:
-    """Judge a node by its open findings, as far as each one's mode allows; ``over``: what ended."""
-    node.deferred = ""
-    if node.state is NodeState.MAINTENANCE:
-        return
-    held = (one for one in node.findings.values() if not one.accepted_by)
-    acted_on = [
-        one.finding
-        for one in held
-        if claims.mode_of(turn.state, one.finding.condition, one.finding.mode) is not Mode.OBSERVE
-    ]
-    fatal = [finding for finding in acted_on if finding.severity is Severity.FATAL]
-    degraded = [finding for finding in acted_on if finding.severity is Severity.DEGRADED]
-    for finding in fatal:
-        forbidden = claims.forbidden(turn, node, finding.condition, finding.mode)
-        if not forbidden:
-            move_node(turn, node, NodeEvent.FATAL_FINDING, said(finding))
-            return
-        _defer(turn, node, said(finding), forbidden)
-    if fatal or degraded:
-        worst = said((fatal + degraded)[0])
-        move_node(turn, node, NodeEvent.DEGRADED_FINDING, worst)
-        if node.state is NodeState.SUSPECT:
-            node.reason = worst  # the finding that made it suspect may be over, and this one not
-    else:
-        # Findings that are only observed, or that somebody has accepted, may still be open.
-        move_node(turn, node, NodeEvent.CLEARED, f"{over}no open finding counts against it")
-
-
-def said(finding: Finding) -> str:
-    """Return the sentence of a finding; one that was made on purpose says so everywhere."""
-    return f"{finding.message} [injected]" if finding.injected else finding.message
-
-
-def _defer(turn: Turn, node: NodeRecord, message: str, forbidden: str) -> None:
-    if not node.deferred:
-        node.deferred = message
-        turn.announce(
-            node.name,
-            "IsolationAdvised",
-            f"{node.name} should be isolated ({message}), but {forbidden}; "
-            f"to do it: everstep isolate {node.name} --reason …",
-        )
-
-
-def retry_deferred(turn: Turn) -> None:
-    """Judge again the nodes that automation was not allowed to isolate."""
-    for node in list(turn.state.nodes.values()):
-        if node.deferred:
-            judge_node(turn, node)
+# --- events: what is said of a node --------------------------------------------------------------
 
 
 def finding_raised(turn: Turn, event: Reported[FindingRaised]) -> None:
-    """Take a finding of an agent and judge what it means for its node."""
+    """Take a finding of an agent."""
     node = turn.state.nodes[event.origin.node]
     _raise_finding(turn, node, OpenFinding(event.report.finding, event.at_ns, FindingOwner.AGENT))
 
@@ -140,88 +77,29 @@ def verdict_changed(turn: Turn, event: VerdictChanged) -> None:
         _clear_finding(turn, node, _finding_name(FindingOwner.CONTROLLER, event.key), event)
 
 
-def replace_agent_findings(node: NodeRecord, findings: Iterable[Finding], now_ns: int) -> None:
-    """Have exactly these findings of its agent open on a node; those of the controller stay."""
-    kept = {k: held for k, held in node.findings.items() if held.owner is not FindingOwner.AGENT}
-    for finding in findings:
-        name = _finding_name(FindingOwner.AGENT, finding.key)
-        fresh = OpenFinding(finding, now_ns, FindingOwner.AGENT)
-        kept[name] = node.findings.get(name, fresh)
-    node.findings = kept
-
-
-# -------------------------------------------------------------------------------------------------
-
-
-def _finding_name(owner: FindingOwner, key: FindingKey) -> str:
-    return f"{owner.value} {key.component} {key.condition}"
-
-
-def _raise_finding(turn: Turn, node: NodeRecord, found: OpenFinding) -> None:
-    finding, name = found.finding, _finding_name(found.owner, found.finding.key)
-    known = node.findings.get(name)
-    if known is not None:
-        found.since_ns = known.since_ns
-    node.findings[name] = found
-    turn.announce(
-        node.name,
-        finding.condition,
-        f"{finding.severity.value} on {node.name}: {said(finding)}",
-    )
-    judge_node(turn, node)
-    turn.mark_node(node.name)
-
-
-def _clear_finding(
-    turn: Turn, node: NodeRecord, name: str, cleared: FindingCleared | VerdictChanged
-) -> None:
-    if node.findings.pop(name, None) is None:
-        return
-    condition = cleared.key.condition
-    turn.announce(
-        node.name,
-        f"{condition}Cleared",
-        f"{condition} is over on {node.name}: {cleared.evidence}",
-    )
-    judge_node(turn, node, f"{condition} of {cleared.key.component} is over: ")
-
-
 def record_check(turn: Turn, event: Reported[CheckFinished]) -> None:
     """Take the result of the newest check of a node."""
-    report = event.report
     node = turn.state.nodes[event.origin.node]
-    if node.state is not NodeState.VALIDATING or report.order_id != lifecycle.check_order(node).id:
-        return
-    problem = _fatal_finding(turn, node) if report.passed else report.message
-    if problem and claims.forbidden(turn, node, CHECK_FAILED.name, CHECK_FAILED.mode):
-        # Automation may not isolate it, but need not use it either: it is asked again.
-        node.reason = f"its check failed: {problem}"
-        turn.set_timer(f"{TimerKind.CHECK}/{node.name}", turn.state.settings.recheck_ns)
-    elif problem:
-        move_node(turn, node, NodeEvent.CHECK_FAILED, problem)
-    else:
-        node.spare_check.passed_ns, node.spare_check.failed = turn.now_ns, ""
-        again = node.claim_of(AUTOMATION) is not None or was_maintained(node)
-        word = NodeEvent.RECHECK_PASSED if again else NodeEvent.CHECK_PASSED
-        move_node(turn, node, word, report.message)
-    judge_node(turn, node)
+    if event.report.order_id == lifecycle.check_order(node).id:
+        node.news.check = event.report
+        turn.mark_node(node.name)
 
 
 def check_again(turn: Turn, name: str) -> None:
-    """Ask a node once more that failed its check and was not isolated for it."""
+    """Have a node checked once more that failed its check."""
     node = turn.state.nodes.get(name)
-    if node is not None and node.state is NodeState.VALIDATING:
+    if node is None:
+        return
+    node.check_failed, node.news.cleared = "", "its check is due again: "
+    turn.mark_node(name)
+    if node.state is NodeState.VALIDATING:
         node.checks += 1
         turn.actions.append(lifecycle.check_order(node))
 
 
-def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
-    """Return what a check does not show: an open finding that automation would act on."""
-    for held in node.findings.values():
-        fatal = held.finding.severity is Severity.FATAL and not held.accepted_by
-        if fatal and not claims.forbidden(turn, node, held.finding.condition, held.finding.mode):
-            return said(held.finding)
-    return ""
+def probation_over(turn: Turn, name: str) -> None:
+    """A node has been good for as long as it had to show it."""
+    turn.mark_node(name)
 
 
 def operator_isolated(turn: Turn, event: OperatorIsolated) -> None:
@@ -243,4 +121,178 @@ def operator_released(turn: Turn, event: OperatorReleased) -> None:
     claims.unclaim(turn, node, OPERATOR, reason)
     for held in node.findings.values():
         held.accepted_by = event.operator
-    move_node(turn, node, NodeEvent.REPAIRED, f"repaired, says {reason}")
+    node.blamed, node.news.repaired = "", f"repaired, says {reason}"
+    turn.mark_node(node.name)
+
+
+def replace_agent_findings(node: NodeRecord, findings: Iterable[Finding], now_ns: int) -> None:
+    """Have exactly these findings of its agent open on a node; those of the controller stay."""
+    kept = {k: held for k, held in node.findings.items() if held.owner is not FindingOwner.AGENT}
+    for finding in findings:
+        name = _finding_name(FindingOwner.AGENT, finding.key)
+        fresh = OpenFinding(finding, now_ns, FindingOwner.AGENT)
+        kept[name] = node.findings.get(name, fresh)
+    node.findings = kept
+
+
+def _finding_name(owner: FindingOwner, key: FindingKey) -> str:
+    return f"{owner.value} {key.component} {key.condition}"
+
+
+def _raise_finding(turn: Turn, node: NodeRecord, found: OpenFinding) -> None:
+    finding, name = found.finding, _finding_name(found.owner, found.finding.key)
+    known = node.findings.get(name)
+    if known is not None:
+        found.since_ns = known.since_ns
+    node.findings[name] = found
+    turn.announce(
+        node.name,
+        finding.condition,
+        f"{finding.severity.value} on {node.name}: {said(finding)}",
+    )
+    turn.mark_node(node.name)
+
+
+def _clear_finding(
+    turn: Turn, node: NodeRecord, name: str, cleared: FindingCleared | VerdictChanged
+) -> None:
+    if node.findings.pop(name, None) is None:
+        return
+    condition = cleared.key.condition
+    turn.announce(
+        node.name,
+        f"{condition}Cleared",
+        f"{condition} is over on {node.name}: {cleared.evidence}",
+    )
+    node.news.cleared = f"{condition} of {cleared.key.component} is over: "
+    turn.mark_node(node.name)
+
+
+# --- reconciliation: what that means for its health ----------------------------------------------
+
+
+def reconcile_node(turn: Turn, node: NodeRecord) -> None:
+    """Judge a node by the news of it, and then by all that is known of it."""
+    news, node.news = node.news, NodeNews()
+    if news.connected:
+        lifecycle.move_node(turn, node, NodeEvent.CONNECTED, news.connected)
+    if node.state is NodeState.MAINTENANCE:
+        _advise(turn, node, None)
+        return
+    if news.check is not None and node.state is NodeState.VALIDATING:
+        _judge_check(turn, node, news.check)
+    if news.repaired:
+        lifecycle.move_node(turn, node, NodeEvent.REPAIRED, news.repaired)
+    if node.state is NodeState.PROBATION and not turn.has_timer(TimerKind.PROBATION, node.name):
+        lifecycle.move_node(turn, node, NodeEvent.PROBATION_OVER, "its probation is over")
+    advised = _judge_findings(turn, node, news.cleared) or _judge_blame(turn, node)
+    _advise(turn, node, advised)
+
+
+def said(finding: Finding) -> str:
+    """Return the sentence of a finding; one that was made on purpose says so everywhere."""
+    return f"{finding.message} [injected]" if finding.injected else finding.message
+
+
+def _judge_check(turn: Turn, node: NodeRecord, report: CheckFinished) -> None:
+    failed = "" if report.passed else report.message or "its agent does not say why"
+    problem = failed or _fatal_finding(turn, node)
+    if not problem:
+        node.blamed = ""
+        node.spare_check.passed_ns, node.spare_check.failed = turn.now_ns, ""
+        again = node.claim_of(AUTOMATION) is not None or claims.is_maintained(node)
+        word = NodeEvent.RECHECK_PASSED if again else NodeEvent.CHECK_PASSED
+        lifecycle.move_node(turn, node, word, report.message)
+        return
+    if claims.forbidden(turn, node, CHECK_FAILED.name, CHECK_FAILED.mode):
+        # Automation may not isolate it, but need not use it either.
+        node.reason = f"its check failed: {problem}"
+    else:
+        lifecycle.move_node(turn, node, NodeEvent.CHECK_FAILED, problem)
+    node.check_failed = failed
+    turn.set_timer(f"{TimerKind.CHECK}/{node.name}", turn.state.settings.recheck_ns)
+
+
+def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
+    """Return what a check does not show: an open finding that automation would act on."""
+    for held in node.findings.values():
+        fatal = held.finding.severity is Severity.FATAL and not held.accepted_by
+        if fatal and not claims.forbidden(turn, node, held.finding.condition, held.finding.mode):
+            return said(held.finding)
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """Advice to people to do what automation may not: why, what, and what forbids it."""
+
+    reason: str
+    what: str
+    forbidden: str
+
+
+def _judge_findings(turn: Turn, node: NodeRecord, cleared: str) -> _Advice | None:
+    """Judge a node by its open findings, as far as each one's mode allows."""
+    fatal, degraded = _findings_that_count(turn.state, node)
+    advice: _Advice | None = None
+    for finding in fatal:
+        forbidden = claims.forbidden(turn, node, finding.condition, finding.mode)
+        if not forbidden:
+            lifecycle.move_node(turn, node, NodeEvent.FATAL_FINDING, said(finding))
+            return None
+        advice = advice or _Advice(said(finding), "isolated", forbidden)
+    if fatal or degraded:
+        worst = said((fatal + degraded)[0])
+        lifecycle.move_node(turn, node, NodeEvent.DEGRADED_FINDING, worst)
+        if node.state is NodeState.SUSPECT:
+            node.reason = worst  # the finding that made it suspect may be over, and this one not
+    elif not node.check_failed:
+        # Findings that are only observed, or that somebody has accepted, may still be open.
+        reason = f"{cleared}no open finding counts against it"
+        lifecycle.move_node(turn, node, NodeEvent.CLEARED, reason)
+    return advice
+
+
+def _findings_that_count(state: State, node: NodeRecord) -> tuple[list[Finding], list[Finding]]:
+    """Return the fatal and the degraded ones that nobody has accepted or wants only observed."""
+    found = [
+        held.finding
+        for held in node.findings.values()
+        if not held.accepted_by
+        and claims.mode_of(state, held.finding.condition, held.finding.mode) is not Mode.OBSERVE
+    ]
+    return (
+        [finding for finding in found if finding.severity is Severity.FATAL],
+        [finding for finding in found if finding.severity is Severity.DEGRADED],
+    )
+
+
+def _judge_blame(turn: Turn, node: NodeRecord) -> _Advice | None:
+    """Have a node give up its ranks that is blamed for deaths there, and be checked."""
+    if not node.blamed:
+        return None
+    if forbidden := claims.forbidden(turn, node, RANKS_DIE.name, RANKS_DIE.mode):
+        return _Advice(node.blamed, "replaced and checked", forbidden)
+    reason, node.blamed = node.blamed, ""
+    node.strikes.clear()
+    lifecycle.move_node(turn, node, NodeEvent.BLAMED, reason)
+    return None
+
+
+def _advise(turn: Turn, node: NodeRecord, advice: _Advice | None) -> None:
+    """Say once what automation would do to a node if it were allowed to."""
+    before, node.deferred = node.deferred, advice.reason if advice is not None else ""
+    if node.deferred == before:
+        return
+    turn.mark_node(node.name)
+    if before and not node.deferred:
+        turn.state.deferred.remove(node.name)
+    elif not before:
+        insort(turn.state.deferred, node.name)
+    if advice is not None:
+        turn.announce(
+            node.name,
+            "IsolationAdvised",
+            f"{node.name} should be {advice.what} ({advice.reason}), but {advice.forbidden}; "
+            f"to do it: everstep isolate {node.name} --reason …",
+        )

@@ -1,6 +1,6 @@
-"""Node lifecycle as a table with effects, and the transition of a node through it."""
+"""Node lifecycle as a table with effects; a pair that is neither in it nor ignored is refused."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import MappingProxyType
@@ -8,7 +8,7 @@ from types import MappingProxyType
 from everstep_controller.core.actions import RunCheck
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState
 from everstep_controller.core.nodes import claims
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import TimerKind, Turn
 
 
 class NodeEvent(Enum):
@@ -102,31 +102,109 @@ TRANSITIONS: Mapping[tuple[NodeState, NodeEvent], Step] = MappingProxyType(
 )
 
 
-def step(state: NodeState, event: NodeEvent) -> Step:
-    """Return what the event does."""
-    return TRANSITIONS.get((state, event), Step(state))
+_WELL = "it was in no doubt"
+_IN_CHECK = "its check decides, and sees what is found meanwhile"
+_OUT = "it takes no ranks already"
+_NOT_REPAIRED = "nothing of it is being repaired"
+
+# Pairs that come about and mean nothing, each with the reason.
+IGNORED: Mapping[tuple[NodeState, NodeEvent], str] = MappingProxyType(
+    {
+        (state, _E.CONNECTED): "its agent was away, and its health is what it was"
+        for state in (_S.HEALTHY, _S.SUSPECT, _S.REPAIRING, _S.PROBATION)
+    }
+    | {(state, _E.CLEARED): _WELL for state in (_S.HEALTHY, _S.PROBATION)}
+    | {
+        (_S.VALIDATING, _E.CLEARED): _IN_CHECK,
+        (_S.VALIDATING, _E.DEGRADED_FINDING): _IN_CHECK,
+        (_S.SUSPECT, _E.DEGRADED_FINDING): "it is in doubt already",
+    }
+    | {
+        (state, event): _OUT
+        for state in (_S.REPAIRING, _S.LOST)
+        for event in (_E.DEGRADED_FINDING, _E.FATAL_FINDING, _E.BLAMED)
+    }
+    | {(_S.VALIDATING, _E.BLAMED): _OUT}
+    | {(_S.LOST, _E.CLEARED): "it is judged by what is open when it comes back"}
+    | {
+        (state, _E.REPAIRED): _NOT_REPAIRED
+        for state in (_S.VALIDATING, _S.HEALTHY, _S.SUSPECT, _S.PROBATION, _S.LOST)
+    }
+    | {
+        (_S.MAINTENANCE, _E.CONNECTED): "somebody works on it, and it is checked after that",
+        (_S.MAINTENANCE, _E.MAINTENANCE_BEGUN): "one window follows another",
+    }
+)
 
 
-def enter_state(
-    turn: Turn, node: NodeRecord, event: NodeEvent, reason: str
-) -> tuple[NodeEffect, ...]:
-    """Change a node's state, check it and claim it as the table says; return all effects."""
-    before, next_step = node.state, step(node.state, event)
-    if next_step.to is not before:
+class NodeTransitionRefusedError(Exception):
+    """Something was said of a node that cannot happen in its state."""
+
+
+def step(state: NodeState, event: NodeEvent) -> Step | None:
+    """Return what the event does; None where it means nothing.
+
+    Raises NodeTransitionRefusedError.
+    """
+    if (state, event) in IGNORED:
+        return None
+    found = TRANSITIONS.get((state, event))
+    if found is None:
+        raise NodeTransitionRefusedError(f"a node that is {state.value} cannot take {event.name}")
+    return found
+
+
+def move_node(turn: Turn, node: NodeRecord, event: NodeEvent, reason: str) -> None:
+    """Take a node through its lifecycle table. Raises NodeTransitionRefusedError."""
+    found = step(node.state, event)
+    if found is None:
+        return
+    if found.to is not node.state:
         turn.mark_node(node.name)
-        node.state, node.since_ns, node.reason = next_step.to, turn.now_ns, reason
+        node.state, node.since_ns, node.reason = found.to, turn.now_ns, reason
         turn.announce(
             node.name,
-            f"Node{next_step.to.value.title()}",
-            f"{node.name} is {next_step.to.value}: {reason}",
+            f"Node{found.to.value.title()}",
+            f"{node.name} is {found.to.value}: {reason}",
         )
-    for effect in next_step.effects:
-        if effect is NodeEffect.CHECK:
-            node.checks += 1
-            turn.actions.append(check_order(node))
-        elif effect in (NodeEffect.CLAIM, NodeEffect.CLAIM_DEAD):
-            claims.claim(turn, node, AUTOMATION, reason, dead=effect is NodeEffect.CLAIM_DEAD)
-    return next_step.effects
+    for effect in found.effects:
+        _EFFECTS[effect](turn, node, reason)
+
+
+def _check(turn: Turn, node: NodeRecord, _: str) -> None:
+    node.checks += 1
+    node.check_failed = ""
+    turn.actions.append(check_order(node))
+
+
+def _claim(turn: Turn, node: NodeRecord, reason: str) -> None:
+    claims.claim(turn, node, AUTOMATION, reason)
+
+
+def _claim_dead(turn: Turn, node: NodeRecord, reason: str) -> None:
+    claims.claim(turn, node, AUTOMATION, reason, dead=True)
+
+
+def _release(turn: Turn, node: NodeRecord, reason: str) -> None:
+    claims.unclaim(turn, node, AUTOMATION, reason)
+    if claims.is_maintained(node):
+        claims.end_maintenance(turn, node, reason)
+
+
+def _start_probation(turn: Turn, node: NodeRecord, _: str) -> None:
+    turn.set_timer(f"{TimerKind.PROBATION}/{node.name}", turn.state.settings.probation_ns)
+
+
+_EFFECTS: Mapping[NodeEffect, Callable[[Turn, NodeRecord, str], None]] = {
+    NodeEffect.CHECK: _check,
+    NodeEffect.CLAIM: _claim,
+    NodeEffect.CLAIM_DEAD: _claim_dead,
+    NodeEffect.RELEASE: _release,
+    NodeEffect.START_PROBATION: _start_probation,
+}
+
+
+# --- orders --------------------------------------------------------------------------------------
 
 
 def unanswered_checks(node: NodeRecord) -> Iterator[RunCheck]:

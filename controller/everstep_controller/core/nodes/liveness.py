@@ -11,8 +11,7 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.model.node import Confirmation, NodeRecord, NodeState
 from everstep_controller.core.model.state import CONTROLLER
-from everstep_controller.core.nodes import health, injections
-from everstep_controller.core.nodes.health import judge_node, move_node, replace_agent_findings
+from everstep_controller.core.nodes import health, injections, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.turn import TimerKind, Turn
 
@@ -20,17 +19,46 @@ from everstep_controller.core.turn import TimerKind, Turn
 CONFIRMERS = 2
 
 
+# --- events: who is heard, and by whom -----------------------------------------------------------
+
+
+def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
+    """Take what an agent says of its node when its stream opens."""
+    turn.mark_node(node.name)
+    rebooted = has_rebooted(node, event)
+    node.absent, node.connected, node.silent_since_ns = False, True, 0
+    node.silent_to, node.confirmation = [], None
+    node.boot_id, node.agent_version = event.boot_id, event.agent_version
+    if node.outbox and node.outbox != event.outbox:
+        turn.state.outboxes.pop(node.outbox, None)
+    node.outbox = event.outbox
+    node.host, node.domain, node.inventory = event.host, event.domain, event.inventory
+    node.bulk_address, node.liveness_address = event.bulk_address, event.liveness_address
+    turn.drop_timer(f"{TimerKind.STREAM}/{node.name}")
+    turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
+    health.replace_agent_findings(node, event.open_findings, turn.now_ns)
+    injections.expire_orders(turn, node)
+    node.blamed = ""
+    node.news.connected = (
+        "its agent connected after a reboot" if rebooted else "its agent connected"
+    )
+
+
+def has_rebooted(node: NodeRecord, event: NodeConnected) -> bool:
+    """Return whether a node has started anew since it was heard last."""
+    return bool(node.boot_id) and node.boot_id != event.boot_id
+
+
 def node_disconnected(turn: Turn, event: NodeDisconnected) -> None:
-    """A stream ended: ask the peers at once, and believe the stream alone only later."""
+    """A stream ended: peers are asked at once, and the stream alone is believed only later."""
     node = turn.state.nodes[event.node]
     if node.gone or not node.connected:
         return
     node.connected = False
-    turn.mark_node(node.name)
     node.silent_since_ns = node.silent_since_ns or turn.now_ns
+    node.news.silent = True
+    turn.mark_node(node.name)
     turn.set_timer(f"{TimerKind.STREAM}/{node.name}", turn.state.settings.stream_silence_ns)
-    if node.state is not NodeState.MAINTENANCE:
-        ask_peers(turn, node, reporter="")
 
 
 def peer_reported(turn: Turn, event: PeerReported) -> None:
@@ -39,17 +67,56 @@ def peer_reported(turn: Turn, event: PeerReported) -> None:
     if node is None or node.gone or node.state is NodeState.MAINTENANCE:
         return
     if not event.silent:
-        node.silent_to = [name for name in node.silent_to if name != event.node]
+        if event.node in node.silent_to:
+            node.silent_to.remove(event.node)
+            turn.mark_node(node.name)
         if not node.silent_to and node.connected:
             node.silent_since_ns = 0
         return
     if event.node not in node.silent_to:
         node.silent_to.append(event.node)
     node.silent_since_ns = node.silent_since_ns or turn.now_ns
-    ask_peers(turn, node, reporter=event.node)
+    node.news.silent, node.news.reporter = True, event.node
+    turn.mark_node(node.name)
 
 
-def ask_peers(turn: Turn, node: NodeRecord, reporter: str) -> None:
+def peer_judged(turn: Turn, event: PeerJudged) -> None:
+    """Take the word of a peer that was asked."""
+    node = turn.state.nodes.get(event.peer)
+    waiting = node.confirmation if node else None
+    if node is None or waiting is None or waiting.id != event.confirm_id:
+        return
+    if event.node in waiting.asked:
+        waiting.verdicts[event.node] = event.alive
+        turn.mark_node(node.name)
+
+
+def silence_due(turn: Turn, name: str) -> None:
+    """A stream has stayed closed for the whole limit, or peers have had their time to answer."""
+    turn.mark_node(name)
+
+
+# --- reconciliation: who is lost -----------------------------------------------------------------
+
+
+def reconcile_node(turn: Turn, node: NodeRecord) -> None:
+    """Judge a silence by the peers that were asked or by the stream; ask about a new one."""
+    waiting = node.confirmation
+    if waiting is not None and (
+        len(waiting.verdicts) == len(waiting.asked)
+        or not turn.has_timer(TimerKind.CONFIRM, node.name)
+    ):
+        _decide_silence(turn, node, waiting)
+    away = not (node.connected or node.gone)
+    if away and not turn.has_timer(TimerKind.STREAM, node.name):
+        _judge_stream(turn, node)
+    reporter, asked = node.news.reporter, node.news.silent
+    node.news.silent, node.news.reporter = False, ""
+    if asked and not node.gone and node.state is not NodeState.MAINTENANCE:
+        _ask_peers(turn, node, reporter)
+
+
+def _ask_peers(turn: Turn, node: NodeRecord, reporter: str) -> None:
     """Ask two other nodes whether this one is alive; its domain's first, the reporter last."""
     if node.confirmation is not None or not node.liveness_address:
         return
@@ -68,23 +135,11 @@ def ask_peers(turn: Turn, node: NodeRecord, reporter: str) -> None:
     turn.set_timer(f"{TimerKind.CONFIRM}/{node.name}", turn.state.settings.confirm_ns)
 
 
-def peer_judged(turn: Turn, event: PeerJudged) -> None:
-    """Take a verdict; the last one decides."""
-    node = turn.state.nodes.get(event.peer)
-    waiting = node.confirmation if node else None
-    if node is None or waiting is None or waiting.id != event.confirm_id:
-        return
-    if event.node in waiting.asked:
-        waiting.verdicts[event.node] = event.alive
-        if len(waiting.verdicts) == len(waiting.asked):
-            decide_silence(turn, node)
-
-
-def decide_silence(turn: Turn, node: NodeRecord) -> None:
-    """Judge a silence by the verdicts that came in time."""
-    waiting, node.confirmation = node.confirmation, None
+def _decide_silence(turn: Turn, node: NodeRecord, waiting: Confirmation) -> None:
+    """Judge a silence by the words of peers that came in time."""
+    node.confirmation = None
     turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
-    if waiting is None or node.gone:
+    if node.gone:
         return
     if any(waiting.verdicts.values()):
         node.silent_to = []
@@ -96,27 +151,18 @@ def decide_silence(turn: Turn, node: NodeRecord) -> None:
         node.silent_to = []
         return
     peers = " and ".join(sorted(waiting.verdicts))
-    lose_node(turn, node, f"silent, and {peers} could not reach it either")
+    _lose_node(turn, node, f"silent, and {peers} could not reach it either")
 
 
-def confirmation_over(turn: Turn, name: str) -> None:
-    """The peers that were asked have had their time."""
-    if name in turn.state.nodes:
-        decide_silence(turn, turn.state.nodes[name])
-
-
-def stream_silent(turn: Turn, name: str) -> None:
-    """A stream has stayed closed for the whole limit."""
-    node = turn.state.nodes.get(name)
-    if node is None or node.connected or node.gone:
-        return
+def _judge_stream(turn: Turn, node: NodeRecord) -> None:
+    """Give up a node whose stream has been closed for long, unless the controller is to blame."""
     if _doubts_itself(turn):
         turn.set_timer(f"{TimerKind.STREAM}/{node.name}", turn.state.settings.stream_silence_ns)
         return
-    lose_node(turn, node, "its stream has been closed for too long")
+    _lose_node(turn, node, "its stream has been closed for too long")
 
 
-def lose_node(turn: Turn, node: NodeRecord, reason: str) -> None:
+def _lose_node(turn: Turn, node: NodeRecord, reason: str) -> None:
     """Declare a node lost."""
     node.connected, node.confirmation = False, None
     turn.mark_node(node.name)
@@ -124,7 +170,7 @@ def lose_node(turn: Turn, node: NodeRecord, reason: str) -> None:
     if node.state is NodeState.MAINTENANCE:
         _away(turn, node)
         return
-    health.move_node(turn, node, NodeEvent.SILENT, reason)
+    lifecycle.move_node(turn, node, NodeEvent.SILENT, reason)
 
 
 def _away(turn: Turn, node: NodeRecord) -> None:
@@ -153,6 +199,9 @@ def _doubts_itself(turn: Turn) -> bool:
     return turn.now_ns - state.self_suspect_since_ns < settings.self_suspicion_ns
 
 
+# --- questions to peers --------------------------------------------------------------------------
+
+
 def watched_peers(
     nodes: Sequence[str], domain_of: Mapping[str, str], count: int = 3
 ) -> dict[str, tuple[str, ...]]:
@@ -167,33 +216,6 @@ def watched_peers(
         node: tuple(ring[(at + offset) % len(ring)] for offset in reach)
         for at, node in enumerate(ring)
     }
-
-
-def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
-    """Take what an agent says of its node when its stream opens."""
-    turn.mark_node(node.name)
-    node.absent = False
-    rebooted = has_rebooted(node, event)
-    node.connected, node.silent_since_ns = True, 0
-    node.silent_to, node.confirmation = [], None
-    node.boot_id, node.agent_version = event.boot_id, event.agent_version
-    if node.outbox and node.outbox != event.outbox:
-        turn.state.outboxes.pop(node.outbox, None)
-    node.outbox = event.outbox
-    node.host, node.domain, node.inventory = event.host, event.domain, event.inventory
-    node.bulk_address, node.liveness_address = event.bulk_address, event.liveness_address
-    turn.drop_timer(f"{TimerKind.STREAM}/{node.name}")
-    turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
-    replace_agent_findings(node, event.open_findings, turn.now_ns)
-    reason = "its agent connected after a reboot" if rebooted else "its agent connected"
-    move_node(turn, node, NodeEvent.CONNECTED, reason)
-    judge_node(turn, node)
-    injections.expire_orders(turn, node)
-
-
-def has_rebooted(node: NodeRecord, event: NodeConnected) -> bool:
-    """Return whether a node has started anew since it was heard last."""
-    return bool(node.boot_id) and node.boot_id != event.boot_id
 
 
 def confirmation_order(silent: NodeRecord, node: str) -> ConfirmSilence:

@@ -4,7 +4,7 @@ from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrd
 from everstep_controller.core.model.node import MAINTENANCE, NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import Span, Window, WindowState, holding, problem
-from everstep_controller.core.nodes import claims, health, lifecycle
+from everstep_controller.core.nodes import claims, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.core.turn import TimerKind, Turn
@@ -135,7 +135,7 @@ def _begin(turn: Turn, window: Window) -> None:
             node.silent_since_ns = 0  # or a later fault would be dated back to this silence
         turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
         claims.claim(turn, node, MAINTENANCE, window.sentence())
-        health.move_node(turn, node, NodeEvent.MAINTENANCE_BEGUN, window.sentence())
+        lifecycle.move_node(turn, node, NodeEvent.MAINTENANCE_BEGUN, window.sentence())
         # Where one window follows another, the state stays, and only the reason changes.
         node.reason = window.sentence()
 
@@ -152,7 +152,7 @@ def _end(turn: Turn, window: Window, reason: str) -> None:
         away, node.absent = node.absent, False
         back = NodeEvent.NOT_BACK if away else NodeEvent.MAINTENANCE_OVER
         told = f"{reason}, and its agent is not back" if away else reason
-        lifecycle.enter_state(turn, node, back, told)
+        lifecycle.move_node(turn, node, back, told)
 
 
 def _give_back(turn: Turn, window: Window, reason: str) -> None:

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from itertools import groupby
 
-from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.model.incident import (
     JUDGEMENTS_MAX,
@@ -15,22 +14,9 @@ from everstep_controller.core.model.incident import (
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import jobs_of_node
-from everstep_controller.core.nodes import claims, lifecycle
-from everstep_controller.core.nodes.lifecycle import NodeEvent
+from everstep_controller.core.nodes import claims
 from everstep_controller.core.recovery import causes
 from everstep_controller.core.turn import Turn
-
-# A condition without a finding: operators set by its name how far automation goes with such nodes.
-RANKS_DIE = Condition(
-    name="RanksDie",
-    component="node",
-    meaning="ranks died on the node in a way that only the node explains: it gives up its ranks "
-    "and is checked",
-    source="how the ranks of a generation died, what its nodes found within evidence_s, and deaths "
-    "that nothing explained within strike_window_s",
-    clears_when="the node passes its check",
-    mode=Mode.ENFORCE,
-)
 
 # What ended a generation when its ranks died of themselves; all else came from outside.
 _FROM_RANKS = frozenset({Cause.PROCESS, Cause.COLLECTIVE})
@@ -65,7 +51,9 @@ def _act(turn: Turn, job: JobRecord, incident: JobIncident, judgement: Judgement
     if judgement.remedy is Remedy.STOP:
         job.ending.wanted = job.ending.wanted or judgement.sentence
     elif judgement.remedy is Remedy.REPLACE and judgement.node in turn.state.nodes:
-        _blame(turn, turn.state.nodes[judgement.node], judgement.sentence)
+        # Its jobs, this one too, leave it when automation may have it checked.
+        turn.state.nodes[judgement.node].blamed = judgement.sentence
+        turn.mark_node(judgement.node)
 
 
 def reconcile_node(turn: Turn, node: NodeRecord) -> None:
@@ -156,22 +144,6 @@ def _strike(turn: Turn, job: JobRecord, judgement: Judgement) -> None:
     if node is not None:
         node.strikes.append(Strike(turn.now_ns, job.name, judgement.sentence))
         del node.strikes[:-STRIKES_MAX]
-
-
-def _blame(turn: Turn, node: NodeRecord, sentence: str) -> None:
-    """Have a node give up its ranks and show in a check that it is good; if automation may."""
-    if forbidden := claims.forbidden(turn, node, RANKS_DIE.name, RANKS_DIE.mode):
-        node.deferred = sentence
-        turn.announce(
-            node.name,
-            "IsolationAdvised",
-            f"{node.name} should be replaced and checked ({sentence}), but {forbidden}; "
-            f"to do it: everstep isolate {node.name} --reason …",
-        )
-        return
-    node.strikes.clear()
-    # Its jobs, this one too, leave it when they are reconciled.
-    lifecycle.enter_state(turn, node, NodeEvent.BLAMED, sentence)
 
 
 def note_plan_tried(job: JobRecord, step: int | None) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import MappingProxyType
 
-from everstep_common.failures import Side, side
+from everstep_common.failures.classification import Side, side
 from everstep_controller.core.model.incident import Death, Judgement, Remedy
 
 

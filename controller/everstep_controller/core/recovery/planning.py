@@ -180,6 +180,9 @@ def plan(turn: Turn, job: JobRecord) -> None:
     """Make the next generation's plan, or say what it waits for."""
     if not turn.paused(job.name) and not job.generation.unreachable:
         blame.judge_end(turn, job)
+        if turn.marks.nodes:
+            turn.mark_job(job.id)  # a node is blamed: what is made of that comes before the plan
+            return
     refusal = job.ending.wanted or _given_up(job)
     if refusal:
         ending.close_job(turn, job, refusal)

@@ -23,10 +23,34 @@ from everstep_controller.core.turn import TimerKind, Turn
 
 
 def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
-    """Start the generation that was planned, at the step that the catalogue found."""
+    """Take the word of the catalogue where a generation that was planned begins."""
     job = turn.state.job(event.job)
-    if job is None or event.generation != job.generation.number or not _asked(turn, job):
-        return
+    if job is not None and event.generation == job.generation.number:
+        job.generation.choice = event
+
+
+def restarted_here(turn: Turn, event: Reported[RestartedHere]) -> None:
+    """Take the word of an agent that it has begun a generation on its own."""
+    job = turn.state.job(event.job)
+    if job is not None and job.state is not JobState.ENDED:
+        job.generation.restarted = event
+
+
+def reconcile_job(turn: Turn, job: JobRecord) -> None:
+    """Follow what the catalogue, or an agent on its own, says of a job's next generation."""
+    restarted, job.generation.restarted = job.generation.restarted, None
+    if restarted is not None:
+        _follow_agent(turn, job, restarted)
+    choice, job.generation.choice = job.generation.choice, None
+    if choice is not None and _asked(turn, job):
+        _start_planned(turn, job, choice)
+
+
+# --- where it was planned ------------------------------------------------------------------------
+
+
+def _start_planned(turn: Turn, job: JobRecord, event: RecoveryStepChosen) -> None:
+    """Start the generation that was planned, at the step that the catalogue found."""
     event = identity.choice_or_anew(turn.state, job, event, turn.now_ns)
     if event.lost:
         planning.wait_for_state(turn, job, event.lost)
@@ -115,11 +139,11 @@ def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str
     )
 
 
-def restarted_here(turn: Turn, event: Reported[RestartedHere]) -> None:
-    """Go on with what an agent has begun, as if it had been planned here."""
-    job = turn.state.job(event.job)
-    if job is None or job.state is JobState.ENDED:
-        return
+# --- where an agent began it in the controller's place -------------------------------------------
+
+
+def _follow_agent(turn: Turn, job: JobRecord, event: Reported[RestartedHere]) -> None:
+    """Go on with what an agent has begun, as if it had been planned here; stop what is astray."""
     if not _fits(job, event):
         _cut_branch(job, event)
         _stop_stray(turn, job, event)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from everstep_common.orders import Publish
 from everstep_common.reports import Standbys
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import (
@@ -28,7 +29,6 @@ from everstep_controller.core.vault.messages import Directive, VaultReport
 from everstep_controller.core.vault.persistence import (
     Persistence,
     PersistenceInput,
-    Publish,
     choose_stand_ins,
     is_stopped,
 )

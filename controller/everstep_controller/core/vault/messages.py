@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 
 from everstep_common.lessons import Lesson
-from everstep_common.orders import ShardSource
+from everstep_common.orders import Publish, ShardSource
 from everstep_common.reports import Standbys, StoredStep
 from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.persistence import Publish
-from everstep_controller.core.vault.spares import Prefetch, SpareMemory
+from everstep_controller.core.vault.spares import Prefetch, SpareNeed
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ class Directive:
     # Ranks of other nodes whose replicas here are persisted.
     persist_replicas: tuple[int, ...] = ()
     # For a node that waits as a spare: the memory to make; only ``prefetch`` may come with it.
-    spare: SpareMemory | None = None
+    spare: SpareNeed | None = None
     # For a spare that would take a silent member's place: the copies that it fetches meanwhile.
     prefetch: Prefetch | None = None
     # The last snapshot of the generation is the first one not before this step; None for no end.

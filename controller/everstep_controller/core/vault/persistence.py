@@ -6,7 +6,8 @@ Nothing here is journaled: what lies in storage, agents can tell again.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from everstep_common.reports import DataRange, Storage, StoredStep
+from everstep_common.orders import Publish, StoredFile
+from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.snapshots import StepKey
@@ -16,30 +17,6 @@ from everstep_controller.core.vault.recovery_step import is_whole
 
 # Fewest steps kept in storage: publishing one removes an older one at once, and one is no reserve.
 KEEP_MIN = 2
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """One rank's file of a step."""
-
-    rank: int
-    root_hash: str
-    size_bytes: int
-    layout: str
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Order to point `latest` to a step, for a generation; with no target it only fences."""
-
-    generation: int
-    target: StoredStep | None
-    # Every file of the target, while its manifest is not written yet.
-    files: tuple[StoredFile, ...]
-    # What must not be removed; empty removes nothing.
-    keep: tuple[StoredStep, ...]
-    # Data that the job leaves out, for that manifest.
-    skipped: tuple[DataRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ _UNIT_BYTES = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class SpareMemory:
+class SpareNeed:
     """Sizes of the memory that a spare makes: for copies to fetch, and for its ranks' slots."""
 
     copy_bytes: int
@@ -42,7 +42,7 @@ class Prefetch:
 class SpareOrders:
     """Orders to the spares of one generation; none before the size of its copies is known."""
 
-    memory: SpareMemory | None = None
+    memory: SpareNeed | None = None
     # Nodes that wait as spares and hold nothing yet.
     waiting: frozenset[str] = frozenset()
     # What spares fetch already, by their names.
@@ -56,9 +56,9 @@ def spares_of(job: JobRecord) -> frozenset[str]:
     return frozenset(job.launchers).difference(job.generation.members)
 
 
-def spare_memory(copies: Iterable[Copy], processes: int) -> SpareMemory:
+def spare_memory(copies: Iterable[Copy], processes: int) -> SpareNeed:
     """Return the memory that a spare needs for copies like these; it reads all of them."""
-    return SpareMemory(copy_bytes_max(copies), processes)
+    return SpareNeed(copy_bytes_max(copies), processes)
 
 
 def copy_bytes_max(copies: Iterable[Copy]) -> int:

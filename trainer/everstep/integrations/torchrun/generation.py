@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from everstep.launch.free_port import FreePort
-from everstep.launch.rank_failure import Failure, RankEnd
+from everstep.launch.processes.rank_failure import Failure, RankEnd
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import (
     GenerationFinished,

@@ -22,9 +22,9 @@ from torch.distributed.elastic.rendezvous import (
     RendezvousStoreInfo,
 )
 
-from everstep.integrations.torchrun.again import Again, Kept
 from everstep.integrations.torchrun.exchange import Exchange, JobOverError
 from everstep.integrations.torchrun.listener import AgentListener, say
+from everstep.integrations.torchrun.process_restart import Again, Kept
 from everstep.integrations.torchrun.settings import TorchrunSettings, settings, torchrun_line
 from everstep.launch.memcpy_tuning import memcpy_variables
 from everstep.launch.rank_environment import JobAccess, job_environment

@@ -6,16 +6,15 @@ import sys
 import threading
 import time
 
-from everstep.integrations.torchrun.again import Again, Kept
 from everstep.integrations.torchrun.exchange import Exchange, JobOverError
 from everstep.integrations.torchrun.generation import WatchedGeneration
-from everstep.integrations.torchrun.reaped import exit_code
+from everstep.integrations.torchrun.process_restart import Again, Kept
 from everstep.integrations.torchrun.settings import TorchrunSettings
-from everstep.integrations.torchrun.workers import TorchrunWorkers
+from everstep.integrations.torchrun.workers import TorchrunWorkers, exit_code
 from everstep.launch.free_port import FreePort
 from everstep.launch.link import LaunchLink
-from everstep.launch.rank_failure import RankEnd
-from everstep.launch.ready import call_ready
+from everstep.launch.processes.rank_failure import RankEnd
+from everstep.launch.selector_loop import call_ready
 from everstep.launch.waiting_words import WaitingWords
 from everstep_common.trainer_messages import (
     End,

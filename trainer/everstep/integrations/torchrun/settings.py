@@ -14,8 +14,13 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from everstep.launch.command_line.job_size import job_name
 from everstep.launch.command_line.option_parser import UsageError
 from everstep.launch.command_line.options import default_socket
+from everstep.launch.command_line.snapshot_options import (
+    KeepError,
+    KeepOptions,
+    add_keep_options,
+    keep_options,
+)
 from everstep.launch.job_token import TokenError, job_token
-from everstep.launch.keep_options import KeepError, KeepOptions, add_keep_options, keep_options
 
 # As `everstep run` has it, where torchrun's own is not known.
 _RESTARTS_MAX = 10

@@ -4,6 +4,7 @@ torchrun tells a rendezvous neither their ids nor how they ended; the kernel doe
 """
 
 import contextlib
+import gc
 import json
 import os
 import selectors
@@ -12,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep.launch.children import children, kill_group
-from everstep.launch.rank_failure import RankEnd
+from everstep.launch.processes.children import children, kill_group
+from everstep.launch.processes.rank_failure import RankEnd
 from everstep_common.clock import boot_ns
 
 _ERROR_FILE_BYTES_MAX = 1 << 20
@@ -151,3 +152,16 @@ def _environ(folder: Path) -> Mapping[str, str]:
         return {}
     pairs = (entry.partition(b"=") for entry in raw.split(b"\0"))
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def exit_code(pid: int) -> int | None:
+    """Return the exit code of a worker that torchrun has reaped; None where it has none.
+
+    torchrun keeps it in an object that a rendezvous is not given; it stays until the next start.
+    """
+    from torch.distributed.elastic.multiprocessing import subprocess_handler  # torchrun has it
+
+    for one in gc.get_objects():
+        if type(one) is subprocess_handler.SubprocessHandler and one.proc.pid == pid:
+            return one.proc.returncode
+    return None

@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 
 from everstep.launch.command_line.option_parser import OptionParser
+from everstep.launch.command_line.snapshot_options import add_keep_options
 from everstep.launch.command_line.standby_options import add_standby_options
 from everstep.launch.command_line.torchrun_options import OPTIONS, add_torchrun_options
-from everstep.launch.keep_options import add_keep_options
 
 _DESCRIPTION = """\
 Start this node's part of a distributed training job, and keep the job stepping: processes that

@@ -26,6 +26,7 @@ from everstep.launch.command_line.rank_streams import (
     everything_kept,
     stream_plan,
 )
+from everstep.launch.command_line.snapshot_options import KeepError, KeepOptions, keep_options
 from everstep.launch.command_line.standby_options import standby_options
 from everstep.launch.command_line.torchrun_options import (
     VARIABLE_PREFIX,
@@ -33,7 +34,6 @@ from everstep.launch.command_line.torchrun_options import (
     refuse_unknown,
     torchrun_notes,
 )
-from everstep.launch.keep_options import KeepError, KeepOptions, keep_options
 from everstep.launch.output.progress_patterns import COMMON, PatternError, own_patterns
 from everstep.launch.standby.pool import StandbyOptions
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from everstep.launch.keep_options import size_bytes
+from everstep.launch.command_line.snapshot_options import size_bytes
 from everstep.launch.standby.pool import StandbyOptions
 
 

@@ -7,7 +7,7 @@ message, until a line that is a library's; later lines show that the process liv
 import re
 from collections import deque
 
-from everstep_common.tracebacks import CHAINED, plain
+from everstep_common.failures.tracebacks import CHAINED, plain
 
 # Together the 64 KiB of a traceback: deep recursions have thousands of frames, and some messages
 # (of pydantic, of torch.compile) hundreds of lines.

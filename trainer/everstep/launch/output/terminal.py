@@ -11,8 +11,8 @@ from pathlib import Path
 from everstep.launch.output.output_queue import OutputQueue
 from everstep.launch.output.overflow import Overflow
 from everstep.launch.output.sink import NoSink, Sink, is_gone, open_sink
+from everstep_common.failures.tracebacks import uncoloured
 from everstep_common.printable import printable
-from everstep_common.tracebacks import uncoloured
 
 # At the end a reader that takes nothing for so long gets the rest in the file.
 _END_PATIENCE_S = 5.0

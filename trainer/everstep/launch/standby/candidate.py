@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from everstep.launch import children
-from everstep.launch.spawning import spawn
+from everstep.launch.processes import children
+from everstep.launch.processes.children import spawn
 from everstep.launch.standby.python_command import PythonCommand
 
 _WAITING = str(Path(__file__).with_name("waiting.py"))

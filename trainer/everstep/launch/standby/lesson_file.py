@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from everstep.lesson import NAME
+from everstep.rank.import_profile import NAME
 
 _BYTES_MAX = 4 * 1024 * 1024
 # The launcher gives these to each generation anew; what a script makes of them is its own business.

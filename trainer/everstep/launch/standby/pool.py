@@ -8,8 +8,8 @@ from pathlib import Path
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.standby.candidate import Candidate, Taken, WarmUp
 from everstep.launch.standby.knowledge import Knowledge
-from everstep.launch.standby.memory_watch import MemoryWatch, is_news
 from everstep.launch.standby.python_command import python_command
+from everstep.launch.standby.schedules import MemoryWatch, is_news
 from everstep_common.trainer_messages import Lesson, Renew, Standbys
 
 _GIB = 1024**3

@@ -1,0 +1,1 @@
+"""Configuration of the agent: its settings, their units and defaults."""

@@ -1,0 +1,242 @@
+"""Agent configuration: the settings of an agent, their units and defaults."""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from everstep_agent.config.signal_settings import SignalsSettings
+from everstep_agent.jobs.state.settings import JobsSettings
+from everstep_common.config import setting
+from everstep_proto.tls import TlsSettings, is_loopback, split_address
+
+_LEVELS = ("debug", "info", "warning", "error")
+_STYLES = ("auto", "text", "json")
+_INVENTORY = Path("/etc/everstep/inventory.toml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """One agent. Durations are in seconds."""
+
+    node: str = setting(
+        "",
+        help="Name of the node; empty means the host name. With TLS it is the certificate's name.",
+    )
+    controller: str = setting(
+        "127.0.0.1:7433",
+        help="host:port of the controller. Loopback by default, so that a single machine works "
+        "without any configuration.",
+    )
+    domain: str = setting(
+        "",
+        help="Failure domain of the node (rack, leaf switch, power feed); empty when unknown. "
+        "Replicas go to another domain where there is one.",
+    )
+    host: str = setting(
+        "",
+        help="Host name or address under which training processes of other nodes reach this one; "
+        "empty means the host name, or 127.0.0.1 while the controller is on this machine.",
+    )
+    data_folder: Path | None = setting(
+        None,
+        help="Folder of the outbox. Not set: /var/lib/everstep-agent for root, else "
+        "~/.local/state/everstep-agent.",
+    )
+    metrics_address: str = setting(
+        "127.0.0.1:7435",
+        help="host:port of /metrics for Prometheus; encrypted as [tls] says, except on loopback. "
+        "Port 0 picks a free one, empty none.",
+    )
+    liveness_address: str = setting(
+        "127.0.0.1:7437",
+        help="host:port (UDP) on which this agent answers its peers and probes them; port 0 picks "
+        "a free one.",
+    )
+    kernel_log: Path = setting(
+        Path("/dev/kmsg"),
+        help="Where kernel messages come from. A plain file is followed like tail -F, for relayed "
+        "logs and for fault injection.",
+    )
+    sysfs: Path = setting(
+        Path("/sys"), help="Root of sysfs; another one for tests and for an agent in a container."
+    )
+    proc: Path = setting(Path("/proc"), help="Root of procfs; see sysfs.")
+    health_check_socket: str | None = setting(
+        None,
+        shown="nvhcd.sock in jobs.runtime_folder",
+        help="Unix socket on which ft_launcher of NVIDIA's resiliency extension asks about this "
+        "node (its --ft-node-health-check-endpoint); empty serves none.",
+    )
+    fault_injection: bool = setting(
+        False,
+        help="Whether operators may inject faults into this node with `everstep inject`. Off, "
+        "because an injected fault costs a job as much time as a real one.",
+    )
+    gpus_expected: int = setting(
+        0,
+        help="How many GPUs must answer; 0 takes what is there: only you know what was bought.",
+    )
+    inventory: Path | None = setting(
+        None,
+        shown=f"{_INVENTORY} if it exists",
+        help="What this node should have, as `everstep-agent inventory` writes it down; one file "
+        "serves all nodes of a type. A missing GPU, link, disk or memory module is a finding.",
+    )
+    links_required: tuple[str, ...] = setting(
+        (),
+        help='Interfaces ("eth0") and InfiniBand ports ("mlx5_0/1") that must be up. Others are '
+        "watched from the moment they were up, because an unused port is no fault.",
+    )
+    kernel_log_interval_s: float = setting(
+        1.0,
+        unit="s",
+        help="The longest time between two reads of the kernel log. A new line leads to one at "
+        "once; only a file on a file system without inotify waits for this.",
+    )
+    probe_deadline_s: float = setting(
+        5.0,
+        unit="s",
+        help="How long a read of the host, disks, links or kernel log may take before it is a "
+        "finding and is not waited for. Healthy ones take milliseconds.",
+    )
+    gpu_deadline_s: float = setting(
+        5.0,
+        unit="s",
+        help="How long the GPU driver may take to answer before its process is replaced; a busy "
+        "healthy driver answers within a second.",
+    )
+    gpu_first_deadline_s: float = setting(
+        30.0,
+        unit="s",
+        help="The same for the first answer: without persistence mode the driver initialises eight "
+        "GPUs in 10 to 20 s.",
+    )
+    check_deadline_s: float = setting(
+        60.0,
+        unit="s",
+        help="How long a check may take: more than the first answer of a GPU driver.",
+    )
+    connect_timeout_s: float = setting(
+        10.0,
+        unit="s",
+        help="How long the controller may take to answer Hello; one that replays a journal needs "
+        "seconds.",
+    )
+    controller_silence_s: float = setting(
+        35.0,
+        unit="s",
+        help="After so long without a word from the controller the stream is opened anew. It asks "
+        "for the time every 10 s, so three are missed.",
+    )
+    reconnect_max_s: float = setting(
+        5.0,
+        unit="s",
+        help="Longest wait between attempts to reach the controller. With jitter, 2,000 agents are "
+        "back within 2 s of its return.",
+    )
+    outbox_records_max: int = setting(
+        50_000,
+        help="Records that wait for a controller that is away; then progress is dropped first. "
+        "50,000 are three hours of one running job, in about 50 MB.",
+    )
+    disk_deadline_s: float = setting(
+        5.0,
+        unit="s",
+        help="How long a write of the outbox may take before it is a finding; sending never waits "
+        "for it.",
+    )
+    log_level: str = setting("info", help='"debug", "info", "warning" or "error".')
+    log_style: str = setting(
+        "auto", help='"auto" (systemd journal where there is one), "text" or "json".'
+    )
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    jobs: JobsSettings = field(default_factory=JobsSettings)
+    signals: SignalsSettings = field(default_factory=SignalsSettings)
+
+    @property
+    def node_name(self) -> str:
+        """Return the name that this node has in the fleet."""
+        return self.node or socket.gethostname()
+
+    @property
+    def reachable_host(self) -> str:
+        """Return where processes of other nodes reach this one."""
+        local = "127.0.0.1" if is_loopback(self.controller) else socket.gethostname()
+        return self.host or local
+
+    @property
+    def state_folder(self) -> Path:
+        """Return the folder of the outbox."""
+        return self.data_folder or default_data_folder()
+
+    @property
+    def health_check_path(self) -> Path | None:
+        """Return where the health-check service listens; None for nowhere."""
+        if self.health_check_socket == "":
+            return None
+        return Path(self.health_check_socket or self.jobs.runtime_folder / "nvhcd.sock")
+
+    @property
+    def inventory_file(self) -> Path | None:
+        """Return the file of the expected inventory; None where nothing is expected."""
+        return self.inventory or (_INVENTORY if _INVENTORY.exists() else None)
+
+    def problems(self) -> list[str]:
+        """Say what is wrong with the values, in the operator's words."""
+        found = [
+            f"{key}: must be above 0, got {getattr(self, key):g}"
+            for key in _POSITIVE
+            if getattr(self, key) <= 0
+        ]
+        addresses = {"controller": self.controller, "liveness_address": self.liveness_address}
+        if self.metrics_address:
+            addresses["metrics_address"] = self.metrics_address
+        malformed = {key: value for key, value in addresses.items() if not _is_address(value)}
+        found += [f"{key}: expected host:port, got {value!r}" for key, value in malformed.items()]
+        if self.gpus_expected < 0:
+            found.append(f"gpus_expected: must be 0 or more, got {self.gpus_expected}")
+        if self.state_folder == self.jobs.runtime_folder:
+            found.append("data_folder: must be another folder than jobs.runtime_folder")
+        for key, known in (("log_level", _LEVELS), ("log_style", _STYLES)):
+            if getattr(self, key) not in known:
+                found.append(
+                    f"{key}: expected one of {', '.join(known)}, got {getattr(self, key)!r}"
+                )
+        wellformed = {key: value for key, value in addresses.items() if key not in malformed}
+        found += self.tls.problems({**wellformed, "jobs.bulk_host": self.jobs.bulk_host})
+        if self.jobs.bulk_tls and not self.tls.enabled:
+            found.append(_NO_CERTIFICATE)
+        return found + self.jobs.problems() + self.signals.problems()
+
+
+_POSITIVE = (
+    "kernel_log_interval_s",
+    "probe_deadline_s",
+    "gpu_deadline_s",
+    "gpu_first_deadline_s",
+    "check_deadline_s",
+    "connect_timeout_s",
+    "controller_silence_s",
+    "reconnect_max_s",
+    "outbox_records_max",
+    "disk_deadline_s",
+)
+_NO_CERTIFICATE = (
+    "jobs.bulk_tls: needs a certificate of this node: set ca, certificate and key in the table "
+    "[tls] (docs/operations.md, Certificates), or set jobs.bulk_tls = false"
+)
+
+
+def default_data_folder(environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Path:
+    """Return where an agent keeps what must outlive it: the system's place for root."""
+    if (os.geteuid() if uid is None else uid) == 0:
+        return Path("/var/lib/everstep-agent")
+    base = environ.get("XDG_STATE_HOME") or Path(environ.get("HOME", "/tmp")) / ".local/state"
+    return Path(base) / "everstep-agent"
+
+
+def _is_address(value: str) -> bool:
+    host, port = split_address(value)
+    return bool(host) and port.isdigit() and int(port) <= 65535

@@ -1,0 +1,1 @@
+"""Readings that several detectors judge: counters that grow, and the node's topology."""

@@ -1,1 +1,0 @@
-"""Expected inventory: written from what a node has now, and compared with what it has later."""

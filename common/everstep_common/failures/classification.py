@@ -1,0 +1,142 @@
+"""Failure classification: how a training process died, by its exit code and its last output."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+from everstep_common.failures.texts import kind_of
+from everstep_common.failures.tracebacks import last_chain, plain
+
+# Version of the table of kinds, raised with every change: a record says which one judged it.
+TABLE_VERSION = 2
+
+
+# Kind of a program that ended with an exit code of its own, and without an exception.
+ENDED_ITSELF = "exit"
+
+
+class Side(Enum):
+    """Whose failure a kind of death is, before anything else is known."""
+
+    # The program's fault: with the same data it happens again, on every node.
+    SCRIPT = "script"
+    # The node's fault, as its driver or kernel says.
+    NODE = "node"
+    # A cause from outside, or of the moment: the next attempt may succeed.
+    TRANSIENT = "transient"
+    # What follows when another rank died first.
+    CONSEQUENCE = "consequence"
+    # The program's fault or the node's: only a repetition tells.
+    UNKNOWN = "unknown"
+
+
+KINDS: Mapping[str, Side] = MappingProxyType(
+    {
+        "import": Side.SCRIPT,
+        "usage": Side.SCRIPT,
+        "assertion": Side.SCRIPT,
+        "device_memory": Side.SCRIPT,
+        "exception": Side.SCRIPT,
+        "device": Side.NODE,
+        "cuda": Side.UNKNOWN,
+        "crash": Side.UNKNOWN,
+        ENDED_ITSELF: Side.UNKNOWN,
+        "host_memory": Side.TRANSIENT,
+        "storage": Side.TRANSIENT,
+        # Everstep's own error: the state could not be restored; an older one may be restorable.
+        "state": Side.TRANSIENT,
+        "network": Side.TRANSIENT,
+        # SIGKILL and SIGTERM come from the kernel or a person, not from broken hardware.
+        "killed": Side.TRANSIENT,
+        # The data, the state or a device may cause it: an older state is tried first.
+        "nan": Side.TRANSIENT,
+        "collective": Side.CONSEQUENCE,
+    }
+)
+
+# Kinds of which a process's last lines may tell without an exception in them.
+_SPOKEN = frozenset({"host_memory", "collective", "cuda", "device", "device_memory", "storage"})
+# The same for a script that ends itself, which may say why in its own words.
+_SPOKEN_AT_EXIT = _SPOKEN | {"nan"}
+# What Python writes, without a traceback, for ``python -m`` with a module that does not exist.
+_NO_MODULE = re.compile(r"python[\d.]*: (?:No module named|Error while finding module)")
+_CRASHES = frozenset({4, 5, 6, 7, 8, 11})  # SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV
+_SIGKILL = 9
+# A shell's exit code is this plus the number of the signal that ended its program.
+_SHELL = 128
+# Signals that such a code is taken for; crashes, SIGHUP, SIGINT, SIGKILL and SIGTERM. Other codes
+# are a script's own.
+_OF_A_SHELL = _CRASHES | {1, 2, 9, 15}
+# Exit codes for a wrong command line (argparse, the interpreter), and those of a shell for a
+# program that it may not start or cannot find.
+_USAGE = frozenset({2, 126, 127})
+# torch's error for a data loader worker that is gone; its cause names the signal, if there is one.
+_WORKER_GONE = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly")
+# torch's warning at every end that was not planned; it is the reason for none.
+_AFTERWARDS = re.compile(r"process group has NOT been destroyed|destroy_process_group\(\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Death of a process: a kind of the table, and its last exception in one line."""
+
+    kind: str
+    exception: str
+
+
+def side(kind: str) -> Side:
+    """Return whose failure a kind is; a kind of a newer table is unknown here."""
+    return KINDS.get(kind, Side.UNKNOWN)
+
+
+def classify(
+    exit_code: int, signal: int, last_lines: Sequence[str], traceback: Sequence[str] = ()
+) -> Failure:
+    """Judge one process that ended with an error, by the last lines of its stderr.
+
+    ``traceback`` is the one that it died of, where that is known; other lines may follow it.
+    """
+    if exit_code - _SHELL in _OF_A_SHELL:
+        signal = exit_code - _SHELL
+    if signal == _SIGKILL:
+        # Nothing that a killed process had written is why it died, but for want of host memory.
+        return Failure(_spoken(last_lines, frozenset({"host_memory"})) or "killed", "")
+    died_of = last_chain(traceback)
+    chain = died_of or last_chain(last_lines)
+    exception = chain[-1] if chain else ""
+    for told in reversed(chain):
+        if kind := kind_of(told):
+            return Failure(kind, exception)
+    if signal and not (died_of and signal in _CRASHES):
+        kind = _spoken(last_lines, _SPOKEN) if signal in _CRASHES else "killed"
+        return Failure(kind or "crash", exception)
+    if exception:
+        return Failure("crash" if _WORKER_GONE.search(exception) else "exception", exception)
+    return _without_traceback(exit_code, last_lines)
+
+
+def _without_traceback(exit_code: int, last_lines: Sequence[str]) -> Failure:
+    last = last_said(last_lines)
+    if exit_code in _USAGE:
+        return Failure("usage", last)
+    if _NO_MODULE.search(last):
+        return Failure("import", last)
+    return Failure(_spoken(last_lines, _SPOKEN_AT_EXIT) or ENDED_ITSELF, "")
+
+
+def _spoken(lines: Sequence[str], kinds: frozenset[str]) -> str:
+    """Return the kind that the newest telling line tells of, if it is one of these."""
+    found = (kind_of(text) for text in _said(lines))
+    return next((kind for kind in found if kind in kinds), "")
+
+
+def last_said(lines: Sequence[str]) -> str:
+    """Return the last line that can be why a process ended; of SystemExit, its text."""
+    return next((text for line in _said(lines) if (text := line.strip())), "")
+
+
+def _said(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines as a person reads them, the newest first."""
+    return (text for line in reversed(lines) if not _AFTERWARDS.search(text := plain(line)))

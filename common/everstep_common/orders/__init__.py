@@ -1,0 +1,51 @@
+"""Orders: what the controller has an agent do, each defined once.
+
+Protobuf messages and rows of the controller's journal are derived from these records, as from
+those in `everstep_common.reports`.
+"""
+
+from everstep_common.orders.jobs import (
+    ClearInjection,
+    EndJob,
+    ForgetJob,
+    HoldLauncher,
+    Inject,
+    JobOrder,
+    KeepJob,
+    NodeOrder,
+    Order,
+    RefuseLauncher,
+    RunCheck,
+    ShardSource,
+    StartGeneration,
+    StopGeneration,
+)
+from everstep_common.orders.vault import (
+    Publish,
+    SpareLesson,
+    SpareMemory,
+    StoredFile,
+    VaultDirective,
+)
+
+__all__ = [
+    "ClearInjection",
+    "EndJob",
+    "ForgetJob",
+    "HoldLauncher",
+    "Inject",
+    "JobOrder",
+    "KeepJob",
+    "NodeOrder",
+    "Order",
+    "Publish",
+    "RefuseLauncher",
+    "RunCheck",
+    "ShardSource",
+    "SpareLesson",
+    "SpareMemory",
+    "StartGeneration",
+    "StopGeneration",
+    "StoredFile",
+    "VaultDirective",
+]

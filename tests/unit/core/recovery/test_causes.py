@@ -1,0 +1,208 @@
+"""From evidence to remedy: every pair of the table, and the evidence that leads there."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from everstep_common.failures.classification import KINDS, Side
+from everstep_common.reports import RankExited
+from everstep_controller.core.model.incident import DEATHS_MAX, Death, Judgement, Remedy, add_death
+from everstep_controller.core.recovery import causes
+from everstep_controller.core.recovery.causes import RULES, Evidence, History, NodeFault, judge
+
+BAD_BATCH = "ValueError: bad batch 17"
+FAULT = NodeFault("n0", "Xid 95 on gpu/3")
+
+
+def death(
+    kind: str = "exception",
+    *,
+    rank: int = 0,
+    node: str = "n0",
+    at_ns: int = 10,
+    step: int | None = 16,
+    exception: str = BAD_BATCH,
+) -> Death:
+    exit = RankExited(
+        generation=2,
+        rank=rank,
+        exit_code=1,
+        signal=0,
+        last_line="",
+        kind=kind,
+        exception=exception,
+        step=step,
+    )
+    return Death(node, at_ns, exit)
+
+
+def with_exit(one: Death, **more: object) -> Death:
+    """Return a death of another exit."""
+    return replace(one, exit=replace(one.exit, **more))  # type: ignore[arg-type]
+
+
+def evidence(*deaths: Death, **more: object) -> Evidence:
+    base = Evidence(generation=2, now_ns=99, deaths=deaths, world_size=4)
+    return replace(base, **more)  # type: ignore[arg-type]  # a test's shorthand
+
+
+def before(one: Death, node: str = "") -> Judgement:
+    return Judgement(
+        generation=1,
+        at_ns=5,
+        remedy=Remedy.RESTART,
+        sentence="earlier",
+        node=node,
+        signature=one.signature,
+        step=one.exit.step,
+    )
+
+
+@pytest.mark.parametrize(("side", "history"), list(itertools.product(Side, History)))
+def test_every_pair_of_the_table(side: Side, history: History) -> None:
+    rule = RULES.get((side, history))
+    if side is Side.NODE:
+        assert rule is not None
+        assert rule.remedy is Remedy.REPLACE
+    if side in (Side.TRANSIENT, Side.CONSEQUENCE) or history is History.ON_SEVERAL_NODES:
+        assert rule is None or side is Side.NODE
+    if rule is not None and rule.remedy is Remedy.STOP:
+        assert history not in {History.NEW, History.ON_SEVERAL_NODES, History.SAME_NODE}
+        assert side in (Side.SCRIPT, Side.UNKNOWN)
+    if side is Side.SCRIPT and rule is not None:
+        assert rule.remedy is Remedy.STOP  # a script's fault never costs a node
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "", "of tomorrow"])
+def test_a_first_fault_of_any_kind_costs_a_node_only_by_the_nodes_own_word(kind: str) -> None:
+    judged = judge(evidence(death(kind)))
+    assert judged.remedy is (Remedy.REPLACE if kind == "device" else Remedy.RESTART)
+    assert "rank 0 on n0 exited 1" in judged.sentence
+
+
+def test_the_same_exception_at_the_same_step_stops_the_job_and_is_quoted() -> None:
+    again = death()
+    judged = judge(evidence(again, past=(before(again),)))
+    assert judged.remedy is Remedy.STOP
+    assert BAD_BATCH in judged.sentence
+    assert "generation 1 after step 16" in judged.sentence
+
+
+def test_the_same_exception_at_another_step_is_tried_again() -> None:
+    judged = judge(evidence(death(step=18), past=(before(death(step=16)),)))
+    assert judged.remedy is Remedy.RESTART
+
+
+def test_another_exception_at_the_same_step_is_tried_again() -> None:
+    other = death(exception="ValueError: bad batch 18")
+    assert judge(evidence(death(), past=(before(other),))).remedy is Remedy.RESTART
+
+
+def test_exceptions_that_differ_in_an_address_are_the_same() -> None:
+    first = death(exception="TypeError: <Batch object at 0x7f01>")
+    second = death(exception="TypeError: <Batch object at 0x7fee>")
+    assert judge(evidence(second, past=(before(first),))).remedy is Remedy.STOP
+
+
+def test_what_comes_from_outside_never_stops_a_job_by_its_repetition() -> None:
+    for kind in ("killed", "host_memory", "storage", "network", "nan", "collective", ""):
+        again = death(kind)
+        assert judge(evidence(again, past=(before(again, "n0"),))).remedy is Remedy.RESTART, kind
+
+
+@pytest.mark.parametrize("kind", ["import", "usage"])
+def test_what_no_rank_can_start_with_is_tried_once(kind: str) -> None:
+    ranks = (death(kind, step=None), death(kind, rank=1, step=None))
+    judged = judge(evidence(*ranks, fresh=True))
+    assert judged.remedy is Remedy.STOP
+    assert "1 more rank says the same" in judged.sentence
+    assert judge(evidence(*ranks, fresh=False)).remedy is Remedy.RESTART
+    assert judge(evidence(ranks[0], fresh=True)).remedy is Remedy.RESTART
+    assert judge(evidence(ranks[0], fresh=True, world_size=1)).remedy is Remedy.STOP
+
+
+def test_a_second_unexplained_death_on_a_node_has_it_replaced() -> None:
+    judged = judge(evidence(death("crash"), strikes={"n0": 1}))
+    assert (judged.remedy, judged.node) == (Remedy.REPLACE, "n0")
+    assert "second death without an explanation" in judged.sentence
+    assert judge(evidence(death("crash"), strikes={"n1": 1})).remedy is Remedy.RESTART
+
+
+def test_an_unexplained_death_at_the_same_step_blames_the_node_or_on_two_nodes_the_script() -> None:
+    again = death("crash")
+    here = judge(evidence(again, past=(before(again, "n0"),)))
+    assert (here.remedy, here.node) == (Remedy.REPLACE, "n0")
+    assert judge(evidence(again, past=(before(again, "n1"),))).remedy is Remedy.STOP
+
+
+def test_what_several_nodes_die_of_is_no_nodes_fault() -> None:
+    both = (death("crash"), death("crash", rank=1, node="n1", at_ns=11))
+    assert judge(evidence(*both, strikes={"n0": 1})).remedy is Remedy.RESTART
+    moved = evidence(
+        death("crash"), strikes={"n0": 1}, past=(before(death("crash", step=3), "n1"),)
+    )
+    assert judge(moved).remedy is Remedy.RESTART
+
+
+def test_a_first_unexplained_death_counts_against_its_node_and_a_scripts_does_not() -> None:
+    for kind, counts in (("crash", True), ("cuda", True), ("exception", False), ("killed", False)):
+        seen = evidence(death(kind))
+        assert causes.counts_against_node(seen, judge(seen)) is counts, kind
+
+
+@pytest.mark.parametrize("kind", ["crash", "cuda", "killed", "exception", "collective", "nan"])
+def test_a_finding_of_the_node_explains_any_death_there(kind: str) -> None:
+    judged = judge(evidence(death(kind), faults=(FAULT,)))
+    assert (judged.remedy, judged.node) == (Remedy.REPLACE, "n0")
+    assert FAULT.message in judged.sentence
+
+
+def test_a_finding_of_another_node_explains_no_death_but_a_broken_collective() -> None:
+    fault = NodeFault("n7", "mlx5_0 is down")
+    assert judge(evidence(death("crash"), faults=(fault,))).remedy is Remedy.RESTART
+    broken = judge(evidence(death("collective"), faults=(fault,)))
+    assert (broken.remedy, broken.node) == (Remedy.REPLACE, "n7")
+    two = (fault, NodeFault("n8", "mlx5_0 is down"))
+    assert judge(evidence(death("collective"), faults=two)).remedy is Remedy.RESTART
+
+
+def test_no_finding_excuses_a_script_that_fails_the_same_way_again() -> None:
+    again = death()
+    judged = judge(evidence(again, past=(before(again),), faults=(FAULT,)))
+    assert judged.remedy is Remedy.STOP
+
+
+def test_what_was_done_from_outside_explains_every_death() -> None:
+    again = death()
+    judged = judge(evidence(again, past=(before(again),), outside="n1 is lost: silent"))
+    assert (judged.remedy, judged.sentence) == (Remedy.RESTART, "n1 is lost: silent")
+
+
+def test_who_died_first_comes_first_but_a_consequence_never_before_what_explains_it() -> None:
+    deaths: list[Death] = []
+    add_death(deaths, death("collective", rank=2, at_ns=1))
+    add_death(deaths, death("exception", rank=1, at_ns=9))
+    add_death(deaths, death("crash", rank=3, at_ns=7))
+    assert [one.exit.rank for one in deaths] == [3, 1, 2]
+
+
+def test_of_thousands_of_deaths_the_ones_that_explain_are_kept() -> None:
+    deaths: list[Death] = []
+    for rank in range(2000):
+        add_death(deaths, death("collective", rank=rank, at_ns=rank))
+    add_death(deaths, death("crash", rank=5000, at_ns=5000))
+    assert len(deaths) == DEATHS_MAX
+    assert deaths[0].exit.kind == "crash"
+
+
+def test_the_deaths_of_an_older_generation_are_forgotten_with_the_first_of_a_newer() -> None:
+    deaths = [death()]
+    add_death(deaths, with_exit(death("crash"), generation=3))
+    assert [one.exit.kind for one in deaths] == ["crash"]
+
+
+def test_the_sentence_of_a_death_tells_what_the_people_need() -> None:
+    dumped = with_exit(death("crash", exception=""), exit_code=0, signal=11, core_dumped=True)
+    assert dumped.sentence() == "rank 0 on n0 was killed by signal 11 (core dumped)"
+    assert death().sentence() == f"rank 0 on n0 exited 1 ({BAD_BATCH})"

@@ -1,0 +1,89 @@
+"""A job whose state nobody can give back: it waits with one plan, and says for what."""
+
+from everstep_controller.core import actions, events
+from everstep_controller.core.model.job import JobState
+from unit.core.jobs.test_job_endings import LongStory
+
+LOST = "no reachable copy of rank 0"
+
+
+def _without_its_state(nodes: int = 3) -> LongStory:
+    """A job of two nodes whose node n0 is lost, with all copies of rank 0."""
+    story = LongStory(nodes)
+    story.run()
+    story.train(1, 2)
+    story.join("n2")
+    story.tell(events.NodeDisconnected("n0"))
+    story.tell(events.TimerDue("stream/n0"), after_s=20)
+    story.stop_all()
+    story.choose(None, lost=LOST)
+    return story
+
+
+def _said(done: list[actions.Action]) -> list[str]:
+    return [action.reason for action in done if isinstance(action, actions.Announce)]
+
+
+def test_it_makes_no_generation_while_it_waits_and_says_nothing_twice() -> None:
+    story = _without_its_state()
+    generation, judged = story.job.generation.number, list(story.job.recovery.judgements)
+    assert story.job.state is JobState.WAITING_STATE
+    for _ in range(20):
+        asked = story.tell(events.TimerDue(f"retry/{story.job.id}"), after_s=15)
+        assert [a.generation for a in asked if isinstance(a, actions.ChooseRecoveryStep)] == [2]
+        assert _said(asked + story.choose(None, lost=LOST)) == []
+        assert story.job.state is JobState.WAITING_STATE
+    assert (story.job.generation.number, story.job.recovery.judgements) == (generation, judged)
+
+
+def test_it_keeps_its_cause_and_says_what_is_to_be_done() -> None:
+    story = _without_its_state()
+    story.tell(events.TimerDue(f"retry/{story.job.id}"), after_s=15)
+    story.choose(None, lost=LOST)
+    assert story.job.incident is not None
+    assert (story.job.incident.cause, story.job.incident.node) == ("node", "n0")
+    assert story.job.reason == (
+        f"its state cannot be restored: {LOST}; it goes on when what n0 had can be reached: bring "
+        "back the node, or to begin anew, end it and start it again with --fresh"
+    )
+
+
+def test_it_says_when_no_node_that_is_away_could_help() -> None:
+    story = _without_its_state()
+    story.connect("n0")
+    story.choose(None, lost=LOST)
+    assert "no node that had some of it is away; to begin anew, end it" in story.job.reason
+
+
+def test_it_goes_on_with_the_generation_that_was_planned() -> None:
+    story = _without_its_state()
+    story.connect("n0")
+    started = [a for a in story.restore(1, 2) if isinstance(a, actions.StartGeneration)]
+    assert [(order.generation, order.node) for order in started] == [(2, "n2"), (2, "n1")]
+    assert (story.job.state, story.job.recovery.restarts) == (JobState.STARTING, 1)
+    assert story.job.generation.unreachable == ""
+
+
+def test_an_answer_for_a_member_that_has_gone_since_is_not_taken() -> None:
+    story = _without_its_state()
+    story.tell(events.NodeDisconnected("n2"))
+    assert not [a for a in story.restore(1, 2) if isinstance(a, actions.StartGeneration)]
+    story.tell(events.TimerDue("stream/n2"), after_s=20)
+    assert story.job.reason.startswith("1 node can take ranks, it needs 2; n0, n2 take none now")
+
+
+def test_a_controller_that_starts_again_asks_again() -> None:
+    story = _without_its_state()
+    story.tell(events.TimerDue(f"retry/{story.job.id}"), after_s=15)
+    story.tell(events.ControllerStarted("0.1.0"))
+    due = story.core.due(story.now_ns)
+    assert [a.generation for a in due if isinstance(a, actions.ChooseRecoveryStep)] == [2]
+
+
+def test_after_it_went_on_a_new_fault_makes_a_new_generation() -> None:
+    story = _without_its_state()
+    story.connect("n0")
+    story.restore(1, 2)
+    story.train(3)
+    story.crash()
+    assert story.job.generation.number == 3

@@ -1,0 +1,256 @@
+"""How often a job is snapshotted, from what it costs and what it saves."""
+
+import itertools
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everstep_controller.core.accounting.categories import Category
+from everstep_controller.core.model.job import Cause, JobRecord
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.snapshots import COSTS_KEPT, Cadence, SnapshotCosts
+from everstep_controller.core.vault.cadence import (
+    SnapshotCost,
+    best_interval,
+    decide_cadence,
+    interval_bounds,
+    measure_cost,
+    young_interval,
+)
+from unit.core.fleet.job_incidents import incidents_of
+from unit.core.vault.vault_story import S, job
+
+MS = S // 1000
+
+
+def _trained(steps: int, step_ns: int, stall_ns: int) -> JobRecord:
+    """Return a job that has trained for a while, and stood still for each snapshot."""
+    record = job()
+    record.ledger.enter(0, Category.INIT_PROC)
+    record.ledger.begin_steps(0, warmup=False)
+    for number in range(steps):
+        record.ledger.commit_step(number, (number + 1) * (step_ns + stall_ns), stall_ns)
+        record.snapshot_costs.record(record.cadence, number, stall_ns)
+    record.lineage.last_step = steps - 1
+    return record
+
+
+def _decide(record: JobRecord, before: Cadence | None = None, at_s: int = 600) -> Cadence:
+    return decide_cadence(before or Cadence(), record, Settings(), at_s * S)
+
+
+def test_every_step_is_snapshotted_while_that_costs_next_to_nothing() -> None:
+    assert _decide(_trained(200, S, 2 * MS)).every == 1
+
+
+def test_what_costs_much_is_done_as_often_as_it_loses_least() -> None:
+    record = _trained(200, S, 200 * MS)
+    decided = _decide(record)
+    known = measure_cost(record, 600 * S)
+    ideal = math.sqrt(2 * 0.2 * known.between_faults_ns / S)
+    assert decided.every == min(60, round(ideal)) > 1
+    assert "200.0 ms of a step of 1000 ms" in decided.reason
+
+
+def test_the_change_begins_ahead_of_all_ranks_at_a_multiple() -> None:
+    record = _trained(200, S, 200 * MS)
+    decided = _decide(record)
+    assert decided.start > 199 + 5
+    assert decided.start % decided.every == 0
+
+
+def test_nothing_changes_before_enough_was_measured_nor_more_than_once_a_minute() -> None:
+    assert _decide(_trained(50, S, 200 * MS)) == Cadence()
+    record = _trained(200, S, 200 * MS)
+    recent = Cadence(7, 0, "so", 590 * S)
+    assert _decide(record, recent) is recent
+
+
+def test_a_small_difference_changes_nothing() -> None:
+    record = _trained(200, S, 200 * MS)
+    wanted = _decide(record).every
+    near = Cadence(round(wanted / 1.1), 0, "so", 0)
+    assert _decide(record, near) is near
+
+
+def test_the_jobs_word_counts_at_once_within_the_operators() -> None:
+    record = _trained(1, S, MS)
+    record.spec = replace(record.spec, snapshot_every_min=5, snapshot_every_max=5)
+    assert _decide(record).every == 5
+    strict = Settings(snapshot_every_max=3)
+    assert interval_bounds(record, strict) == (5, 5)
+    record.spec = replace(record.spec, snapshot_every_min=0)
+    assert interval_bounds(record, strict) == (1, 3)
+
+
+def test_faults_of_the_job_make_snapshots_more_frequent_and_operators_do_not() -> None:
+    record = _trained(200, S, 200 * MS)
+    quiet = measure_cost(record, 86_400 * S).between_faults_ns
+    record.recovery.incidents = incidents_of("j", *[Cause.OPERATOR] * 5)
+    assert measure_cost(record, 86_400 * S).between_faults_ns == quiet
+    record.recovery.incidents += incidents_of("j", *[Cause.NODE] * 5)
+    assert measure_cost(record, 86_400 * S).between_faults_ns == quiet / 6
+
+
+def test_a_cost_that_nobody_measured_changes_nothing() -> None:
+    record = _trained(200, S, 0)
+    rare = Cadence(50, 0, "so", 0)
+    assert _decide(record, rare, at_s=7200) is rare
+
+
+def _costs(cadence: Cadence, stalls: list[int]) -> SnapshotCosts:
+    found = SnapshotCosts()
+    for step, stall_ns in enumerate(stalls):
+        found.record(cadence, step, stall_ns)
+    return found
+
+
+def test_a_snapshot_costs_what_its_own_step_stood_still_however_rare_it_is() -> None:
+    trifle, dear = 2_000, 300 * MS
+    rare = [dear if step % 10 == 0 else trifle for step in range(200)]
+    assert abs(_costs(Cadence(10), rare).usual_ns - dear) <= trifle
+    # A script that snapshots some steps of its own choice.
+    assert _costs(Cadence(), [dear, 0, 0, 0] * 20).usual_ns == dear
+    assert _costs(Cadence(), []).usual_ns == 0
+
+
+def test_the_rest_of_an_overlapped_copy_is_a_cost_of_the_snapshot_before() -> None:
+    stalls = [50 * MS, 20 * MS, 0, 0] * 20
+    assert _costs(Cadence(4), stalls).usual_ns == 70 * MS
+
+
+def test_one_slow_snapshot_among_many_is_outlasted_and_a_lasting_change_is_followed() -> None:
+    stalls = [10 * MS] * 40
+    stalls[20] = 10 * S
+    assert _costs(Cadence(), stalls).usual_ns == 10 * MS
+    assert _costs(Cadence(), [10 * MS] * 40 + [90 * MS] * COSTS_KEPT).usual_ns == 90 * MS
+
+
+def test_steps_before_a_cadence_begins_say_nothing() -> None:
+    assert _costs(Cadence(1, 30), [MS] * 30 + [9 * MS]).newest_ns == [9 * MS]
+
+
+class _Job:
+    """A job in virtual time whose cadence is decided every second, as its vault does."""
+
+    def __init__(self, step_ns: int, stall: Callable[[int], int]) -> None:
+        self.record = job()
+        self.record.ledger.enter(0, Category.INIT_PROC)
+        self.record.ledger.begin_steps(0, warmup=False)
+        self.changes: list[tuple[int, int]] = []
+        self._step_ns, self._stall = step_ns, stall
+        self._now_ns = self._looked_ns = 0
+
+    def train(self, seconds: int) -> None:
+        until_ns = self._now_ns + seconds * S
+        step = -1 if self.record.lineage.last_step is None else self.record.lineage.last_step
+        while self._now_ns < until_ns:
+            step += 1
+            record = self.record
+            named = record.cadence.names(step) or step < record.cadence.start
+            # Not to save costs two microseconds.
+            stall_ns = self._stall(record.cadence.every) if named else 2_000
+            self._now_ns += self._step_ns + stall_ns
+            record.ledger.commit_step(step, self._now_ns, stall_ns)
+            record.snapshot_costs.record(record.cadence, step, stall_ns)
+            record.lineage.last_step = step
+            if self._now_ns - self._looked_ns >= S:
+                self._look()
+
+    def _look(self) -> None:
+        self._looked_ns = self._now_ns
+        decided = decide_cadence(self.record.cadence, self.record, Settings(), self._now_ns)
+        if decided is not self.record.cadence:
+            self.record.cadence = decided
+            self.changes.append((self._now_ns // S, decided.every))
+
+
+@settings(deadline=None, max_examples=8)
+@given(
+    step_ms=st.sampled_from([90, 300, 2000]),
+    # Of a step, around the share that is ignored: 0.5 %.
+    share=st.sampled_from([0.001, 0.0045, 0.0051, 0.006, 0.05, 0.5]),
+    seed=st.integers(0, 2**32),
+)
+def test_of_equal_steps_the_cadence_settles_and_stays(
+    step_ms: int, share: float, seed: int
+) -> None:
+    noise = random.Random(seed)
+    run = _Job(step_ms * MS, lambda _: int(step_ms * MS * share * noise.uniform(0.9, 1.1)))
+    run.train(1800)
+    assert len(run.changes) <= 1
+    assert all(at_s < 400 for at_s, _ in run.changes)
+
+
+def test_snapshots_that_are_dear_only_when_they_are_many_do_not_take_turns() -> None:
+    run = _Job(90 * MS, lambda every: 20 * MS if every == 1 else MS // 10)
+    run.train(3 * 3600)
+    returns = [at_s for at_s, every in run.changes if every == 1]
+    waits = [later - earlier for earlier, later in itertools.pairwise(returns)]
+    assert waits == sorted(waits)
+    assert len(returns) <= 3
+
+
+def test_a_cost_that_goes_for_good_brings_every_step_back() -> None:
+    dear = True
+    run = _Job(90 * MS, lambda _: 20 * MS if dear else MS // 10)
+    run.train(1000)
+    assert run.changes[0][1] > 500
+    dear = False
+    run.train(1500)
+    assert run.changes[-1][1] == 1
+
+
+HOUR = 3600 * S
+FORMULA_ALONE = Settings(snapshot_cost_ignored_ratio=0.0, snapshot_gap_ns_max=0)
+
+
+@pytest.mark.parametrize(
+    ("stall_ns", "between_ns", "step_ns", "steps"),
+    [
+        (0, 10 * HOUR, S, 1),
+        (MS, 8 * S, S, 1),  # sqrt(2 x 0.001 x 8) = 0.13 s
+        (50 * MS, HOUR, S, 19),  # sqrt(2 x 0.05 x 3600) = 18.97 s
+        (200 * MS, 10 * HOUR, S, 120),  # sqrt(2 x 0.2 x 36000) = 120 s
+        (200 * MS, 10 * HOUR, 5 * S, 24),
+        (2 * S, 100 * HOUR, 10 * S, 120),  # sqrt(2 x 2 x 360000) = 1200 s
+        (2 * S, 100 * HOUR, 1300 * S, 1),
+    ],
+)
+def test_the_interval_is_youngs(stall_ns: int, between_ns: int, step_ns: int, steps: int) -> None:
+    known = SnapshotCost(200, step_ns, stall_ns, between_ns)
+    assert young_interval(known) == best_interval(known, FORMULA_ALONE) == steps
+
+
+def test_a_cost_below_the_ignored_share_thins_nothing_out() -> None:
+    cheap, dear = (SnapshotCost(200, S, stall, 10 * HOUR) for stall in (4 * MS, 5 * MS))
+    assert best_interval(cheap, Settings()) == 1
+    assert best_interval(dear, Settings()) == young_interval(dear) == 19
+    assert best_interval(cheap, FORMULA_ALONE) == young_interval(cheap) == 17
+
+
+def test_no_more_training_lies_between_two_snapshots_than_the_operator_allows() -> None:
+    known = SnapshotCost(200, 7 * S, 2 * S, 100 * HOUR)
+    assert best_interval(known, Settings()) == 8
+    assert best_interval(known, Settings(snapshot_gap_ns_max=5 * S)) == 1
+    assert best_interval(known, FORMULA_ALONE) == young_interval(known) == 171
+
+
+def test_the_operators_settings_decide() -> None:
+    record = _trained(200, S, 200 * MS)
+    decided = decide_cadence(Cadence(), record, FORMULA_ALONE, 600 * S)
+    assert decided.every == young_interval(measure_cost(record, 600 * S)) > 60
+
+
+@settings(deadline=None)
+@given(st.integers(1, 10**11), st.integers(0, 10**10), st.floats(1e10, 1e16, allow_nan=False))
+def test_the_interval_is_at_least_one_step_and_loses_a_minute_at_most(
+    step_ns: int, stall_ns: int, between_ns: float
+) -> None:
+    every = best_interval(SnapshotCost(200, step_ns, stall_ns, between_ns), Settings())
+    assert every == 1 or every * step_ns <= 60 * S

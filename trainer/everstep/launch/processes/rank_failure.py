@@ -1,0 +1,140 @@
+"""Rank failures: how the ranks of a generation ended, and which of them failed first. Pure."""
+
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from everstep_common.endings import is_by_user
+from everstep_common.failures.classification import Side, classify, last_said, side
+from everstep_common.failures.tracebacks import plain
+from everstep_common.trainer_messages import End
+
+# What a signal ends so long after an exception, it ends at the interpreter's end: torch's process
+# groups are taken down then. After that the process has lived through it.
+_DYING_NS = 60_000_000_000
+# Of a traceback that is longer, so much is said again at the end: its beginning and its end.
+_SAID_LINES_MAX = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEnd:
+    """The end of one rank, as the kernel told it, and what the rank had said."""
+
+    rank: int
+    # As Popen gives it: an exit code, or a signal's negative.
+    code: int
+    core_dumped: bool
+    at_boot_ns: int
+    last_lines: tuple[str, ...]
+    # Its newest traceback, whole, and when that began; None without one.
+    traceback: tuple[str, ...] = ()
+    traceback_boot_ns: int | None = None
+    # Where its core dump is, or the command that shows it.
+    core_file: str = ""
+
+    @property
+    def died_of(self) -> tuple[str, ...]:
+        """The traceback, where the end can be its consequence."""
+        began = self.traceback_boot_ns
+        soon = began is not None and self.at_boot_ns - began < _DYING_NS
+        return self.traceback if self.code > 0 or soon else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Failure of a rank: its end, and the kind as which that is classified."""
+
+    generation: int
+    end: RankEnd
+    kind: str
+    exception: str
+
+    @classmethod
+    def of(cls, generation: int, end: RankEnd) -> "Failure":
+        """Return the failure that an end with an error is."""
+        told = classify(max(end.code, 0), max(-end.code, 0), end.last_lines, end.died_of)
+        return cls(generation, end, told.kind, told.exception)
+
+    @property
+    def is_consequence(self) -> bool:
+        """Return whether another rank must have failed before."""
+        return side(self.kind) is Side.CONSEQUENCE
+
+    @property
+    def began_boot_ns(self) -> int:
+        """Return when it began: a process may take seconds to die of an exception."""
+        told = self.end.traceback_boot_ns
+        return self.end.at_boot_ns if told is None else told
+
+    def sentence(self) -> str:
+        """Return what happened, in words."""
+        end = self.end
+        if end.code < 0:
+            how = f"was killed by {_signal_name(-end.code)}"
+            if self.kind == "host_memory":
+                how += f" ({self.exception or 'memory ran out'})"
+        else:
+            how = f"exited with code {end.code}"
+        where = f": {end.core_file}" if end.core_file else ""
+        core = f" (core dumped{where})" if end.core_dumped else ""
+        return f"rank {end.rank} of generation {self.generation} {how}{core}"
+
+    def last_line(self) -> str:
+        """Return the last line that can be the reason."""
+        return self.exception if self._traced else last_said(self.end.last_lines)
+
+    def said(self) -> tuple[str, ...]:
+        """Return its last lines: of a traceback the exception is the very last."""
+        if not self._traced:
+            return self.end.last_lines
+        lines = _shortened(self.end.died_of)
+        return lines if self.exception in plain(lines[-1]) else (*lines, self.exception)
+
+    @property
+    def _traced(self) -> bool:
+        return bool(self.exception and self.end.died_of)
+
+
+def first_failure(failures: Iterable[Failure]) -> Failure | None:
+    """Return the one that the others followed.
+
+    A rank whose peer is gone may die before that peer: what lost a connection comes last.
+    """
+    return min(failures, key=lambda one: (one.is_consequence, one.began_boot_ns), default=None)
+
+
+def failed_by_itself(end: RankEnd, told_boot_ns: int) -> bool:
+    """Return whether a rank that was told to end was failing already."""
+    began = end.traceback_boot_ns
+    return end.code > 0 and began is not None and began < told_boot_ns
+
+
+def _shortened(lines: tuple[str, ...]) -> tuple[str, ...]:
+    left_out = len(lines) - _SAID_LINES_MAX
+    if left_out <= 0:
+        return lines
+    half = _SAID_LINES_MAX // 2
+    return (*lines[:half], f"… {left_out} lines …", *lines[-half:])
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def last_words(job: str, end: End, failure: Failure | None) -> list[str]:
+    """Return what a launcher says at the end; the very last is the error that others followed.
+
+    Ranks whose peers a user has ended fail as well, with tracebacks that explain nothing.
+    """
+    if is_by_user(end.reason):
+        here = [] if failure is None else [f"{failure.sentence()}; the job did not end by that"]
+        return [*here, f"job {job} was {end.reason}"]
+    over = f"job {job} {'succeeded' if end.succeeded else 'failed'}: {end.reason}"
+    if end.succeeded or failure is None:
+        return [over]
+    here = [f"first failure here: {failure.sentence()}"]
+    here += [f"  {line}" for line in failure.said()]
+    return [*here, over] if failure.is_consequence else [over, *here]
