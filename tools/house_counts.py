@@ -13,6 +13,7 @@ from source_tree import SourceFile, SourceTree
 
 CORE = "everstep_controller.core"
 SMALL_LINES = 60
+FOLDER_FILES_MAX = 15
 # Components whose public class names mean one thing each, also beside those of common.
 NAMING_COMPONENTS = ("agent", "controller", "trainer")
 BARE_VERBS = frozenset({"take", "look", "tell", "over", "told"})
@@ -65,6 +66,15 @@ def boundaries(table: Path) -> dict[str, str]:
         return {}
     rows = tomllib.loads(table.read_text()).get("boundary", [])
     return {row["file"]: row["reason"] for row in rows}
+
+
+# --- folders --------------------------------------------------------------------------------------
+
+
+def large_folders(tree: SourceTree) -> dict[str, int]:
+    """Return the folders with more than 15 files of their own, and how many these are."""
+    files = Counter(file.folder for file in tree.files if not file.is_package)
+    return {folder: count for folder, count in files.most_common() if count > FOLDER_FILES_MAX}
 
 
 # --- imports between folders ---------------------------------------------------------------------

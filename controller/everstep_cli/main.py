@@ -10,15 +10,18 @@ import click
 from rich.console import Console
 
 from everstep_cli.client.grpc_admin import connect
-from everstep_cli.commands.completion import PROGRAM, VARIABLE, completion
-from everstep_cli.commands.demo import demo, run
-from everstep_cli.commands.inject import inject
-from everstep_cli.commands.jobs import ettr, job, jobs, snapshots
-from everstep_cli.commands.maintenance import maintenance
-from everstep_cli.commands.nodes import events, findings, incidents, node, nodes, why
-from everstep_cli.commands.operate import drain, isolate, pause, release, resume
+from everstep_cli.commands import (
+    completion,
+    demo,
+    inject,
+    jobs,
+    maintenance,
+    nodes,
+    operate,
+    version,
+)
+from everstep_cli.commands.completion import PROGRAM, VARIABLE
 from everstep_cli.commands.session import AdminSession
-from everstep_cli.commands.version import version
 
 
 class _InOrder(click.Group):
@@ -46,14 +49,12 @@ def everstep() -> None:
     """
 
 
-for _command in (
-    demo, nodes, node, why, findings, incidents, events, jobs, job, snapshots, ettr,
-    drain, maintenance, isolate, release, pause, resume, inject, run, version, completion,
-):  # fmt: skip
+_GROUPS = (demo, nodes, jobs, operate, maintenance, inject, version, completion)
+for _command in (command for group in _GROUPS for command in group.COMMANDS):
     everstep.add_command(_command)
 
 # A raw docstring has two characters where click looks for the one that keeps lines as they are.
-for _shown in (everstep, *everstep.commands.values(), *maintenance.commands.values()):
+for _shown in (everstep, *everstep.commands.values(), *maintenance.maintenance.commands.values()):
     _shown.help = (_shown.help or "").replace(r"\b", "\b")
 
 

@@ -6,41 +6,41 @@ from pathlib import Path
 
 from everstep_common.config import setting
 from everstep_controller.core_settings import CoreSettings
-from everstep_controller.drivers.table import DriversConfig
+from everstep_controller.drivers.drivers import DriversConfig
 from everstep_proto.tls import TlsSettings, split_address
 
 _ABOVE_ZERO = (
     "stream_silence_s",
-    "confirm_s",
-    "recovery_s",
-    "job_retention_s",
+    "confirm_timeout_s",
+    "recover_listen_s",
+    "ended_job_retention_s",
     "snapshot_every_min",
 )
 _NOT_BELOW_ZERO = (
-    "restart_grace_s",
-    "self_suspicion_s",
-    "forming_s",
+    "startup_grace_s",
+    "fleet_silence_wait_s",
+    "last_call_timeout_s",
     "stop_grace_s",
     "probation_s",
     "probation_steps",
-    "evidence_s",
+    "evidence_window_s",
     "strike_window_s",
-    "spare_check_s",
-    "breakpoint_s",
+    "spare_check_interval_s",
+    "final_save_timeout_s",
     "memory_kept_s",
     "snapshot_every_max",
     "snapshot_cost_ignored_ratio",
-    "snapshot_gap_max_s",
+    "snapshot_interval_max_s",
     "isolation_budget_nodes",
-    "own_restarts",
-    "planned_s",
-    "growth_wait_s",
-    "growth_every_s",
-    "maintenance_lead_s",
-    "maintenance_stop_s",
-    "maintenance_min_s",
-    "stalled_s",
-    "stalled_restart_s",
+    "autonomous_restarts_max",
+    "planned_restart_timeout_s",
+    "growth_delay_s",
+    "growth_interval_min_s",
+    "maintenance_drain_lead_s",
+    "maintenance_stop_lead_s",
+    "maintenance_duration_min_s",
+    "stall_timeout_s",
+    "stall_restart_timeout_s",
 )
 
 
@@ -84,7 +84,7 @@ class ControllerConfig:
     announcements_retention_days: float = setting(
         90.0, unit="days", help="How long the event list of 'everstep events' is kept."
     )
-    snapshot_interval_s: float = setting(
+    state_snapshot_interval_s: float = setting(
         300.0,
         unit="s",
         help="How often the state is written down, so that a restart replays no more than that.",
@@ -122,7 +122,7 @@ class ControllerConfig:
         for name in (
             "events_retention_days",
             "announcements_retention_days",
-            "snapshot_interval_s",
+            "state_snapshot_interval_s",
             "judge_interval_s",
         ):
             if getattr(self, name) <= 0:
@@ -148,7 +148,7 @@ def _address_problems(key: str, value: str) -> list[str]:
 def _core_problems(core: CoreSettings) -> list[str]:
     found = [
         f"core.{name}: must be from 0 to 1, got {getattr(core, name)}"
-        for name in ("isolation_budget_ratio", "self_suspicion_ratio")
+        for name in ("isolation_budget_ratio", "fleet_silence_ratio")
         if not 0 <= getattr(core, name) <= 1
     ]
     found += [
@@ -163,8 +163,10 @@ def _core_problems(core: CoreSettings) -> list[str]:
     ]
     if 0 < core.snapshot_every_max < core.snapshot_every_min:
         found.append("core.snapshot_every_max: must not be below snapshot_every_min")
-    if core.stalled_restart_s and not core.stalled_s:
-        found.append("core.stalled_restart_s: needs stalled_s, which finds what stands still")
+    if core.stall_restart_timeout_s and not core.stall_timeout_s:
+        found.append(
+            "core.stall_restart_timeout_s: needs stall_timeout_s, which finds what stands still"
+        )
     listed = [*core.observe, *core.advise, *core.enforce]
     twice = sorted({name for name in listed if listed.count(name) > 1})
     found += [f"core: {name} is in more than one of observe, advise, enforce" for name in twice]

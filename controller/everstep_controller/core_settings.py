@@ -35,30 +35,30 @@ class CoreSettings:
         help="A closed stream alone makes a node lost after this long; peers tell sooner. Long "
         "enough for an agent's restart and a network's reconvergence.",
     )
-    confirm_s: float = setting(
+    confirm_timeout_s: float = setting(
         1.5,
         unit="s",
         help="How long peers may take to confirm a silence: three pings in a second, and slack.",
     )
-    restart_grace_s: float = setting(
+    startup_grace_s: float = setting(
         30.0,
         unit="s",
         help="After its own restart the controller waits this long for agents before it judges "
         "silence: their reconnects are spread over 10 s.",
     )
-    recovery_s: float = setting(
+    recover_listen_s: float = setting(
         30.0,
         unit="s",
         help="How long 'everstep-controller recover' listens before it acts: agents reconnect "
         "within 10 s, and one that is missed loses what it alone knew.",
     )
-    self_suspicion_ratio: float = setting(
+    fleet_silence_ratio: float = setting(
         0.5, help="If more than this share of the fleet is silent, the fault is taken to be here."
     )
-    self_suspicion_s: float = setting(
+    fleet_silence_wait_s: float = setting(
         60.0, unit="s", help="For how long, before the controller believes what it sees."
     )
-    forming_s: float = setting(
+    last_call_timeout_s: float = setting(
         10.0,
         unit="s",
         help="How long a job waits for its wanted nodes once it has its fewest: launchers of one "
@@ -79,7 +79,7 @@ class CoreSettings:
         help="A job that crashes twice within this many steps of the state that it was restored "
         "from goes on from an older state: a spoiled state shows within a few steps.",
     )
-    evidence_s: float = setting(
+    evidence_window_s: float = setting(
         60.0,
         unit="s",
         help="Findings of a node's hardware this long before or after ranks died there are taken "
@@ -92,14 +92,14 @@ class CoreSettings:
         "the node replaced and checked. By chance that is rare: Llama 3 saw one interruption in "
         "about 260 node-days.",
     )
-    spare_check_s: float = setting(
+    spare_check_interval_s: float = setting(
         600.0,
         unit="s",
         help="How often a node is checked while it waits as a spare, besides when it becomes one. "
         "One that fails takes no new ranks until it passes. A check reads every probe once, as "
         "its agent does all the time; in ten minutes that is no cost. 0 checks no spare.",
     )
-    breakpoint_s: float = setting(
+    final_save_timeout_s: float = setting(
         120.0,
         unit="s",
         help="How long the end of a job with storage waits for its last step to be there: 100 GB "
@@ -128,67 +128,67 @@ class CoreSettings:
         "step: half a per cent is what one step more or less to repeat may cost. 0 leaves it to "
         "the formula alone.",
     )
-    snapshot_gap_max_s: float = setting(
+    snapshot_interval_max_s: float = setting(
         60.0,
         unit="s",
         help="No more training than this lies between two snapshots, whatever they cost: a fault "
         "that repeats more is felt by people. 0 leaves it to the formula alone.",
     )
-    own_restarts: int = setting(
+    autonomous_restarts_max: int = setting(
         3,
         help="How often the agent of a node that runs a whole job alone may restart it in place "
         "while the controller is away. More without anybody who sees the fleet would hide what is "
         "wrong with the node; 0 has such a job wait, as those on several nodes do.",
     )
-    planned_s: float = setting(
+    planned_restart_timeout_s: float = setting(
         300.0,
         unit="s",
         help="How long a planned restart (drain, update, growth) waits for the chosen step to be "
         "recoverable, once the job is near it; then it is done at the newest one that is. A few "
         "steps of a minute each, and slack.",
     )
-    growth_wait_s: float = setting(
+    growth_delay_s: float = setting(
         60.0,
         unit="s",
         help="A job on fewer nodes than it wants grows when others have waited for it this long: "
         "nodes that come back one after the other cost one restart.",
     )
-    growth_every_s: float = setting(
+    growth_interval_min_s: float = setting(
         600.0,
         unit="s",
         help="And no more often than this: each growth is a restart, of a minute at worst.",
     )
-    maintenance_lead_s: float = setting(
+    maintenance_drain_lead_s: float = setting(
         600.0,
         unit="s",
         help="How long before a maintenance window jobs begin to leave its nodes, at least: twice "
-        "planned_s. More where planned restarts have taken longer.",
+        "planned_restart_timeout_s. More where planned restarts have taken longer.",
     )
-    maintenance_stop_s: float = setting(
+    maintenance_stop_lead_s: float = setting(
         120.0,
         unit="s",
         help="A job that cannot go on elsewhere trains until this long before the window, and then "
         "stops after a step that can be restored: some steps, and their second copies.",
     )
-    maintenance_min_s: float = setting(
+    maintenance_duration_min_s: float = setting(
         60.0,
         unit="s",
         help="Shorter windows are refused: jobs would leave and come back for nothing.",
     )
-    stalled_s: float = setting(
+    stall_timeout_s: float = setting(
         120.0,
         unit="s",
         help="A job that makes no step for this long, and for three times its longest of late, is "
         "shown as stalled: a step of more than a minute is rare. 0 shows none.",
     )
-    stalled_restart_s: float = setting(
+    stall_restart_timeout_s: float = setting(
         0.0,
         unit="s",
         help="A stalled job is stopped and recovered after this long without a step. By default "
         "never: an evaluation makes no steps either. Set it above the longest one; torch itself "
         "ends a collective that hangs after 600 s. 0 leaves it to people.",
     )
-    job_retention_s: float = setting(
+    ended_job_retention_s: float = setting(
         7 * 86_400.0, unit="s", help="How long an ended job can be asked for."
     )
 
@@ -205,32 +205,32 @@ class CoreSettings:
             isolation_budget_nodes=self.isolation_budget_nodes,
             isolation_budget_ratio=self.isolation_budget_ratio,
             stream_silence_ns=round(self.stream_silence_s * _S),
-            confirm_ns=round(self.confirm_s * _S),
-            restart_grace_ns=round(self.restart_grace_s * _S),
-            recovery_ns=round(self.recovery_s * _S),
-            self_suspicion_ratio=self.self_suspicion_ratio,
-            self_suspicion_ns=round(self.self_suspicion_s * _S),
-            forming_ns=round(self.forming_s * _S),
+            confirm_timeout_ns=round(self.confirm_timeout_s * _S),
+            startup_grace_ns=round(self.startup_grace_s * _S),
+            recover_listen_ns=round(self.recover_listen_s * _S),
+            fleet_silence_ratio=self.fleet_silence_ratio,
+            fleet_silence_wait_ns=round(self.fleet_silence_wait_s * _S),
+            last_call_timeout_ns=round(self.last_call_timeout_s * _S),
             stop_grace_ns=round(self.stop_grace_s * _S),
             probation_ns=round(self.probation_s * _S),
             probation_steps=self.probation_steps,
-            evidence_ns=round(self.evidence_s * _S),
+            evidence_window_ns=round(self.evidence_window_s * _S),
             strike_window_ns=round(self.strike_window_s * _S),
-            spare_check_ns=round(self.spare_check_s * _S),
-            breakpoint_ns=round(self.breakpoint_s * _S),
+            spare_check_interval_ns=round(self.spare_check_interval_s * _S),
+            final_save_timeout_ns=round(self.final_save_timeout_s * _S),
             memory_kept_ns=round(self.memory_kept_s * _S),
             snapshot_every_min=self.snapshot_every_min,
             snapshot_every_max=self.snapshot_every_max,
             snapshot_cost_ignored_ratio=self.snapshot_cost_ignored_ratio,
-            snapshot_gap_ns_max=round(self.snapshot_gap_max_s * _S),
-            own_restarts=self.own_restarts,
-            planned_ns=round(self.planned_s * _S),
-            growth_wait_ns=round(self.growth_wait_s * _S),
-            growth_every_ns=round(self.growth_every_s * _S),
-            maintenance_lead_ns=round(self.maintenance_lead_s * _S),
-            maintenance_stop_ns=round(self.maintenance_stop_s * _S),
-            maintenance_min_ns=round(self.maintenance_min_s * _S),
-            stalled_ns=round(self.stalled_s * _S),
-            stalled_restart_ns=round(self.stalled_restart_s * _S),
-            job_retention_ns=round(self.job_retention_s * _S),
+            snapshot_interval_ns_max=round(self.snapshot_interval_max_s * _S),
+            own_restarts=self.autonomous_restarts_max,
+            planned_restart_timeout_ns=round(self.planned_restart_timeout_s * _S),
+            growth_delay_ns=round(self.growth_delay_s * _S),
+            growth_interval_min_ns=round(self.growth_interval_min_s * _S),
+            maintenance_drain_lead_ns=round(self.maintenance_drain_lead_s * _S),
+            maintenance_stop_lead_ns=round(self.maintenance_stop_lead_s * _S),
+            maintenance_duration_min_ns=round(self.maintenance_duration_min_s * _S),
+            stall_timeout_ns=round(self.stall_timeout_s * _S),
+            stall_restart_timeout_ns=round(self.stall_restart_timeout_s * _S),
+            ended_job_retention_ns=round(self.ended_job_retention_s * _S),
         )

@@ -32,7 +32,7 @@ from everstep_controller.core.events import (
 from everstep_controller.core.jobs.progress_rows import ProgressRows, reporters
 from everstep_controller.core.model.isolation import DriverRecord, Hold
 from everstep_controller.core.model.state import State
-from everstep_controller.drivers.table import configured_drivers
+from everstep_controller.drivers.drivers import configured_drivers
 from everstep_controller.drivers.worker import CoreLink, DriverWorkers
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
@@ -109,7 +109,9 @@ class Controller:
         )
         retention = Retention(config.events_retention_days, config.announcements_retention_days)
         self._housekeeping = Housekeeping(runtime, self._journal, retention)
-        self._scheduler = make_scheduler(self._housekeeping.chores(), config.snapshot_interval_s)
+        self._scheduler = make_scheduler(
+            self._housekeeping.chores(), config.state_snapshot_interval_s
+        )
         self._metrics: MetricsServer | None = None
         self.metrics_port = 0
         self._tickers: list[asyncio.Task[None]] = []

@@ -38,7 +38,7 @@ class Shape:
     model_parts: int = 0
     storage: Storage | None = None
     # How often spares are checked; 0 for never.
-    spare_check_s: int = 0
+    spare_check_interval_s: int = 0
     # There is a scheduler with a driver, which others use as well.
     scheduler: bool = False
 
@@ -52,9 +52,11 @@ class SimulatedCluster:
         self.shape = shape
         self.flipped = False
         self.time = VirtualTime(seed)
-        checks_ns, probation_ns = shape.spare_check_s * SECOND, 20 * SECOND
-        settings = Settings(mode=Mode.ENFORCE, forming_ns=5 * SECOND, probation_ns=probation_ns)
-        settings = replace(settings, spare_check_ns=checks_ns)
+        checks_ns, probation_ns = shape.spare_check_interval_s * SECOND, 20 * SECOND
+        settings = Settings(
+            mode=Mode.ENFORCE, last_call_timeout_ns=5 * SECOND, probation_ns=probation_ns
+        )
+        settings = replace(settings, spare_check_interval_ns=checks_ns)
         if shape.scheduler:
             settings = replace(settings, isolation_drivers=(DRIVER,))
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from everstep_common.reports import JobReport, Report
+from everstep_common.reports import JOB_REPORTS, RankReport, Report
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError, body_encoder_of, decoder_of
 
@@ -20,7 +20,7 @@ _MESSAGES = MappingProxyType(
     }
 )
 _REPORTS: tuple[type, ...] = typing.get_args(Report)
-_OF_A_JOB = frozenset(typing.get_args(JobReport))
+_OF_A_JOB = frozenset(JOB_REPORTS)
 
 # Each report, by the name of its body in a Record.
 BODIES: Mapping[str, type] = MappingProxyType(
@@ -37,7 +37,7 @@ _DECODERS = {
 _record: Any = fleet_pb2.Record
 
 
-def record_of(report: Report, job: str = "") -> fleet_pb2.Record:
+def record_of(report: Report | RankReport, job: str = "") -> fleet_pb2.Record:
     """Return the record of a report; the outbox stamps and numbers it. Raises WireError."""
     name, encode = _ENCODERS[type(report)]
     record: fleet_pb2.Record = _record(job=job, **{name: encode(report)})

@@ -1,11 +1,14 @@
 """The controller as the command line sees it: answers from a fleet of five nodes and a job."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from everstep_cli.client.admin import AdminError, NameNotFoundError
+import grpc
+
+from everstep_cli.client.admin import AdminError, NameNotFoundError, Reply, Request
 from everstep_cli.client.connection import Connection
 from everstep_proto.generated import admin_pb2
+from everstep_proto.generated.admin_pb2_grpc import AdminStub
 from fakes import cli_fleet, cli_snapshots
 from fakes.cli_fleet import EVENTS, FINDING, INCIDENT, JOB, LEDGER, NOW_NS
 
@@ -29,6 +32,14 @@ class FakeAdmin:
         """Stand where everstep_cli.client.grpc_admin.connect stands."""
         self.connections.append(connection)
         yield self
+
+    def call(
+        self,
+        method: "Callable[[AdminStub], grpc.UnaryUnaryMultiCallable[Request, Reply]]",
+        request: Request,
+        about: str = "",
+    ) -> Reply:
+        raise AssertionError("a command that makes its own call is tried with a real controller")
 
     def nodes(self) -> admin_pb2.ListNodesReply:
         self._fail()

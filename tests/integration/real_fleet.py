@@ -73,7 +73,7 @@ class RealFleet:
         config.write_text(
             f'listen = "{place.host}:{self.port}"\nmetrics = "127.0.0.1:0"\nlog_style = "text"\n'
             f'journal = "{self.journal}"\n[core]\nmode = "enforce"\n'
-            "restart_grace_s = 20.0\nrecovery_s = 6.0\n"
+            "startup_grace_s = 20.0\nrecover_listen_s = 6.0\n"
             + "".join(f"{line}\n" for line in self.core_lines)
             + place.tls
         )

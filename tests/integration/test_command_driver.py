@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
-from everstep_controller.drivers.command import CommandDriver
+from everstep_controller.drivers.drivers import CommandDriver
 from everstep_controller.drivers.port import DriverError
 
 PROGRAM = Path(__file__).with_name("isolation_program.py")

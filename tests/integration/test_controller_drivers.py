@@ -11,8 +11,7 @@ from typing import cast
 import grpc
 
 from everstep_controller.core.core import Core
-from everstep_controller.drivers.command import CommandDriverConfig
-from everstep_controller.drivers.table import DriversConfig
+from everstep_controller.drivers.drivers import CommandDriverConfig, DriversConfig
 from everstep_controller.service import Controller, Options
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.agent_stream import agent_stream
@@ -63,7 +62,7 @@ async def until(holds: Callable[[], bool]) -> None:
 
 def make_controller(folder: Path, site: Site) -> Controller:
     command = CommandDriverConfig(argv=site.argv)
-    drivers = DriversConfig(read_every_s=0.2, command=command)
+    drivers = DriversConfig(read_interval_s=0.2, command=command)
     return Controller(replace(config(folder), drivers=drivers), Options(Core, ""))
 
 
@@ -163,7 +162,9 @@ def test_a_start_reads_and_asks_for_nothing_that_is_so(tmp_path: Path) -> None:
 
 def test_a_controller_that_is_killed_during_a_call_asks_for_nothing_twice(tmp_path: Path) -> None:
     site = Site(tmp_path)
-    tables = f"[drivers]\nread_every_s = 0.2\n[drivers.command]\nargv = {json.dumps(site.argv)}\n"
+    tables = (
+        f"[drivers]\nread_interval_s = 0.2\n[drivers.command]\nargv = {json.dumps(site.argv)}\n"
+    )
 
     async def isolate(port: int, node: str) -> None:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -27,7 +27,7 @@ async def _training(
     folder: Path,
 ) -> AsyncIterator[tuple[AgentStream, "admin_pb2_grpc.AdminAsyncStub"]]:
     """Run a job on two nodes, with a controller that checks who waits five times a second."""
-    core = CoreSettings(mode=Mode.ENFORCE, spare_check_s=0.2)
+    core = CoreSettings(mode=Mode.ENFORCE, spare_check_interval_s=0.2)
     running = Controller(replace(config(folder), core=core), Options(Core, ""))
     await running.start()
     try:

@@ -16,12 +16,12 @@ _PATIENCE_S = 90.0
 _TRAINING = Path(__file__).parents[2] / "examples" / "train_numpy.py"
 # Times of an operator's day, in a test's minute.
 _CORE = (
-    "growth_wait_s = 1.0",
-    "growth_every_s = 1.0",
+    "growth_delay_s = 1.0",
+    "growth_interval_min_s = 1.0",
     # So long a busy machine may take to come to the step before the window.
-    "maintenance_lead_s = 25.0",
-    "maintenance_stop_s = 25.0",
-    "maintenance_min_s = 1.0",
+    "maintenance_drain_lead_s = 25.0",
+    "maintenance_stop_lead_s = 25.0",
+    "maintenance_duration_min_s = 1.0",
     "probation_s = 1.0",
 )
 # A script that says which version of it was run, and then trains.

@@ -18,7 +18,7 @@ _STEPS = 100_000
 @pytest.fixture
 def fleet() -> Iterator[RealFleet]:
     """Yield two nodes; a node that waits is checked each second."""
-    with running_fleet(*_NODES, core_lines=("spare_check_s = 1.0",)) as fleet:
+    with running_fleet(*_NODES, core_lines=("spare_check_interval_s = 1.0",)) as fleet:
         yield fleet
 
 

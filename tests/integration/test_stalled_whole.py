@@ -29,7 +29,7 @@ def _ends_well(fleet: RealFleet) -> None:
 
 
 def test_a_job_whose_rank_stands_still_is_stalled_until_it_goes_on() -> None:
-    with running_fleet("node-1", "node-2", core_lines=("stalled_s = 1.0",)) as fleet:
+    with running_fleet("node-1", "node-2", core_lines=("stall_timeout_s = 1.0",)) as fleet:
         stopped = _stop_a_rank(fleet)
         fleet.until("stalled", _PATIENCE_S, lambda: fleet.job().state == "stalled")
         os.kill(stopped, signal.SIGCONT)
@@ -39,7 +39,7 @@ def test_a_job_whose_rank_stands_still_is_stalled_until_it_goes_on() -> None:
 
 
 def test_where_the_operator_wants_it_the_job_is_recovered_from_a_rank_that_stands_still() -> None:
-    lines = ("stalled_s = 1.0", "stalled_restart_s = 5.0")
+    lines = ("stall_timeout_s = 1.0", "stall_restart_timeout_s = 5.0")
     with running_fleet("node-1", "node-2", core_lines=lines) as fleet:
         _stop_a_rank(fleet)
         _ends_well(fleet)

@@ -13,7 +13,7 @@ from integration.real_fleet import JOB, RealFleet, running_fleet
 pytestmark = pytest.mark.timeout(600)
 _PATIENCE_S = 90.0
 _TRAINING = Path(__file__).parents[2] / "examples" / "train_numpy.py"
-_CORE = ("maintenance_min_s = 1.0", "probation_s = 1.0")
+_CORE = ("maintenance_duration_min_s = 1.0", "probation_s = 1.0")
 # No test lives to see it.
 _FAR_STEP = 500_000
 

@@ -13,11 +13,11 @@ from real.fault_world import FaultWorld, fault_world
 SCRIPT = Path(__file__).with_name("fault_job.py")
 # Times of an operator's day, in a test's seconds.
 CORE = (
-    "growth_wait_s = 0.5",
-    "growth_every_s = 1.0",
-    "maintenance_lead_s = 60.0",
-    "maintenance_stop_s = 0.5",
-    "maintenance_min_s = 1.0",
+    "growth_delay_s = 0.5",
+    "growth_interval_min_s = 1.0",
+    "maintenance_drain_lead_s = 60.0",
+    "maintenance_stop_lead_s = 0.5",
+    "maintenance_duration_min_s = 1.0",
 )
 # Ranks stand before the step after this one until a test lets them go on.
 GATE = 10

@@ -46,7 +46,7 @@ def _kill_member(cluster: SimulatedCluster, index: int) -> None:
 def test_no_plan_takes_a_spare_that_failed_and_the_job_ends_well(seed: int) -> None:
     watch = _Watch()
     crash_chance = 0.02 if seed % 2 else 0.0
-    shape = Shape(nodes=7, steps=80, crash_chance=crash_chance, spare_check_s=3)
+    shape = Shape(nodes=7, steps=80, crash_chance=crash_chance, spare_check_interval_s=3)
     cluster = SimulatedCluster(seed, shape, watch)
     for at_s, count in ((12, 2), (30, 3), (45, 1), (60, 0)):
         cluster.time.after(at_s, partial(_blind, cluster, count))

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 
 from everstep_common.version import VERSION
 
@@ -47,7 +48,7 @@ what you order (most take --reason TEXT, which is kept):
   everstep completion bash  the script that completes commands and names in your shell
 
 daemons: everstep-agent (extra 'agent'), everstep-controller (extra 'controller')
-'everstep COMMAND --help' tells more about one command, with examples."""
+'everstep help' lists every command, 'everstep COMMAND --help' tells more about one."""
 
 
 def main() -> int:
@@ -65,6 +66,9 @@ def _command(arguments: list[str]) -> int:
         from everstep.launch.main import main as run  # the other commands start faster without it
 
         return run(arguments[1:])
+    if arguments == ["help"] and find_spec("click") is not None:
+        sys.argv[1:] = ["--help"]
+        return _dispatch("cli", "cli", "everstep help")
     if arguments[:1] in ([], ["--help"], ["-h"], ["help"]):
         return _show(HELP)
     if arguments == ["--version"]:

@@ -39,6 +39,7 @@ from everstep.shares import Share, share_of
 from everstep.state.capture import capture_of
 from everstep.state.parts import Place
 from everstep_common.clock import boot_ns
+from everstep_common.reports import RankReport
 from everstep_common.trainer_messages import AskSkipped, DataRange, Progress, RollbackAsked, Skipped
 
 logger = logging.getLogger("everstep")
@@ -147,7 +148,7 @@ class Run:
         if verdict.then == "rollback":
             if self._link is None or not self._link.usable:
                 return  # outside a job there is nothing to go back to
-            self._ask_back(self._link, step, verdict.sentence)
+            self._ask_back(step, verdict.sentence)
         raise BadStepError(verdict.sentence)
 
     def judge_losses_by(self, policy: LossPolicy) -> None:
@@ -155,22 +156,23 @@ class Run:
         if policy != self._losses.policy:
             self._losses = LossWatch(policy)
 
+    def send_report(self, report: RankReport) -> bool:
+        """Send what this rank has to say to the controller; return whether the agent has it.
+
+        Never waits for an answer, never raises. The agent sees to generation, rank and time.
+        """
+        link = self._link
+        return link is not None and link.attach_quickly() and link.tell(report)
+
     def _step_in_hand(self) -> int:
         before = self.restore_step if self._completed is None else self._completed
         return 0 if before is None else before + 1
 
-    def _ask_back(self, link: AgentLink, step: int, reason: str) -> None:
+    def _ask_back(self, step: int, reason: str) -> None:
         batches = self._losses.policy.skip_batches
         skip = range_to_skip(step, self.skipped, batches) if batches else None
-        asked = RollbackAsked(
-            generation=self.generation,
-            rank=self.rank,
-            step=step,
-            reason=reason,
-            at_boot_ns=boot_ns(),
-            skip=skip,
-        )
-        link.tell(asked)
+        asked = RollbackAsked(step=step, reason=reason, at_boot_ns=boot_ns(), skip=skip)
+        self.send_report(asked)
 
     def snapshots(
         self,

@@ -29,15 +29,9 @@ _NEVER = 3
 # What became of a job is told once, and in order; findings are told again when they change.
 _WORTH: Mapping[type, int] = MappingProxyType(
     {
-        reports.StepsCompleted: 0,
         reports.FindingRaised: 1,
-        reports.LauncherJoined: 2,
-        reports.LauncherLeft: 2,
-        reports.PhaseReached: 2,
-        reports.RankExited: 2,
-        reports.RollbackAsked: 2,
-        reports.GenerationStopped: 2,
-        reports.GenerationFinished: 2,
+        **dict.fromkeys(reports.JOB_REPORTS, 2),
+        reports.StepsCompleted: 0,
         reports.RestartedHere: _NEVER,
     }
 )

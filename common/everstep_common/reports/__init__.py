@@ -2,7 +2,8 @@
 
 Frames on the agent's Unix socket, protobuf messages to the controller and rows of its journal are
 derived from these records (`everstep_common.codec`, `everstep_proto.reports`, the journal's codec).
-A fact that grows a field is two lines: one here, one in fleet.proto.
+A fact that grows a field is two lines: one here, one in fleet.proto. A new one of a job is a class
+in jobs.py and a line of ``JobReport`` there; what derives from `RankReport` ranks send themselves.
 """
 
 from everstep_common.reports.hello import (
@@ -14,16 +15,20 @@ from everstep_common.reports.hello import (
     JobOnNode,
 )
 from everstep_common.reports.jobs import (
+    JOB_REPORTS,
+    RANK_REPORTS,
     DataRange,
     DataRanges,
     GenerationFinished,
     GenerationStopped,
+    JobReport,
     JobRequest,
     LauncherJoined,
     LauncherLeft,
     Phase,
     PhaseReached,
     RankExited,
+    RankReport,
     RestartedHere,
     RollbackAsked,
     StepsCompleted,
@@ -40,6 +45,8 @@ from everstep_common.reports.nodes import (
 from everstep_common.reports.vault import PersistFailure, Standbys
 
 __all__ = [
+    "JOB_REPORTS",
+    "RANK_REPORTS",
     "Accelerator",
     "CheckFinished",
     "DataRange",
@@ -64,6 +71,7 @@ __all__ = [
     "Phase",
     "PhaseReached",
     "RankExited",
+    "RankReport",
     "Report",
     "RestartedHere",
     "RollbackAsked",
@@ -73,16 +81,5 @@ __all__ = [
     "StoredStep",
 ]
 
-JobReport = (
-    LauncherJoined
-    | LauncherLeft
-    | PhaseReached
-    | RankExited
-    | RollbackAsked
-    | RestartedHere
-    | GenerationStopped
-    | GenerationFinished
-    | StepsCompleted
-)
 NodeReport = FindingRaised | FindingCleared | CheckFinished | InjectionChanged
 Report = JobReport | NodeReport

@@ -3,6 +3,7 @@
 The job itself is named beside the report (protobuf ``Record.job``), for a connection has one job.
 """
 
+import typing
 from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated
@@ -170,14 +171,20 @@ class RankExited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackAsked:
+class RankReport:
+    """Report of a training process itself: its agent passes it on, and sees to these fields."""
+
+    generation: q.Generation = 0
+    rank: q.Rank = 0
+    at_boot_ns: q.BootNs = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackAsked(RankReport):
     """A rank says that the state after a step is bad: the job shall go on from an older one."""
 
-    generation: q.Generation
-    rank: q.Rank
     step: q.Step
     reason: q.Line
-    at_boot_ns: q.BootNs = 0
     # Data that is left out from then on.
     skip: DataRange | None = None
 
@@ -246,3 +253,19 @@ class StepsCompleted:
         if self.stall_ns and min(self.stall_ns) < 0:
             return ["a negative stall"]
         return []
+
+
+JobReport = (
+    LauncherJoined
+    | LauncherLeft
+    | PhaseReached
+    | RankExited
+    | RollbackAsked
+    | RestartedHere
+    | GenerationStopped
+    | GenerationFinished
+    | StepsCompleted
+)
+JOB_REPORTS: tuple[type, ...] = typing.get_args(JobReport)
+# Of these, what a training process sends itself, as it is.
+RANK_REPORTS = tuple(kind for kind in JOB_REPORTS if issubclass(kind, RankReport))

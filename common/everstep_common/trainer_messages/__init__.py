@@ -6,13 +6,14 @@ Trainer:   Attach → Attached | Refused,
            Restore → Restored | RestoredCopies | NothingToRestore | RestoreFailed,
            Reserve → Reserved | Refused,
            Begin → Slot | Skip | Unplanned, Commit → Committed | Refused, AskSkipped → Skipped;
-           Progress and RollbackAsked are not answered.
+           Progress and the reports of a rank (RankReport) are not answered.
 One file for each of them, and one for what a process asks of the vault; all are imported from here.
 Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
 """
 
 from everstep_common.lessons import Lesson
 from everstep_common.reports import (
+    RANK_REPORTS,
     DataRange,
     GenerationFinished,
     GenerationStopped,
@@ -141,8 +142,8 @@ FROM_TRAINER = (
     Begin,
     Commit,
     Progress,
-    RollbackAsked,
     AskSkipped,
+    *RANK_REPORTS,
 )
 TO_TRAINER = (
     Attached,

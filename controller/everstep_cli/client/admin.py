@@ -1,9 +1,16 @@
 """Admin: the Protocol of all calls to a controller, and the errors in which a call can end."""
 
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
+
+import grpc
+from google.protobuf.message import Message
 
 from everstep_proto.generated import admin_pb2
+from everstep_proto.generated.admin_pb2_grpc import AdminStub
+
+Request = TypeVar("Request", bound=Message)
+Reply = TypeVar("Reply", bound=Message)
 
 
 class AdminError(Exception):
@@ -133,4 +140,17 @@ class Operator(Protocol):
 
 
 class Admin(Reader, Operator, Protocol):
-    """All calls to a controller: those of viewers and those of operators."""
+    """All calls to a controller: those of viewers, of operators, and any other by its stub."""
+
+    def call(
+        self,
+        method: "Callable[[AdminStub], grpc.UnaryUnaryMultiCallable[Request, Reply]]",
+        request: Request,
+        about: str = "",
+    ) -> Reply:
+        """Make a call that only one command makes, named as in ``lambda stub: stub.GetNode``.
+
+        ``about`` is the node or job that it names, for a hint where that is not known.
+        Who asks is filled in. Raises AdminError.
+        """
+        ...

@@ -4,20 +4,18 @@ import difflib
 import getpass
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 import grpc
 from google.protobuf.message import Message
 
-from everstep_cli.client.admin import AdminError, NameNotFoundError
+from everstep_cli.client.admin import AdminError, NameNotFoundError, Reply, Request
 from everstep_cli.client.connection import Connection
 from everstep_cli.client.grpc_errors import sentence
 from everstep_common.config import ConfigError
 from everstep_common.printable import printable
-from everstep_proto.generated import admin_pb2, admin_pb2_grpc
+from everstep_proto.generated import admin_pb2
+from everstep_proto.generated.admin_pb2_grpc import AdminStub
 from everstep_proto.tls import ChannelOptions, channel_credentials, channel_options
-
-Reply = TypeVar("Reply", bound=Message)
 
 # An error message must not wait long for its hint.
 _HINT_S = 2.0
@@ -53,34 +51,50 @@ class GrpcAdmin:
     """See Admin."""
 
     def __init__(self, channel: grpc.Channel, connection: Connection) -> None:
-        self._stub = admin_pb2_grpc.AdminStub(channel)
+        self._stub = AdminStub(channel)
         self._connection = connection
         self._timeout_s = connection.timeout_s
+
+    def call(
+        self,
+        method: "Callable[[AdminStub], grpc.UnaryUnaryMultiCallable[Request, Reply]]",
+        request: Request,
+        about: str = "",
+    ) -> Reply:
+        """See Admin."""
+        if "operator" in request.DESCRIPTOR.fields_by_name:
+            setattr(request, "operator", getpass.getuser())  # noqa: B010 - not of every message
+        try:
+            reply = method(self._stub)(request, timeout=self._timeout_s)
+        except grpc.RpcError as error:
+            raise self._sentence(error, about) from error
+        make_printable(reply)
+        return reply
 
     def nodes(self) -> admin_pb2.ListNodesReply:
         """See Reader."""
         request = admin_pb2.ListNodesRequest()
-        return self._ask("", lambda: self._stub.ListNodes(request, timeout=self._timeout_s))
+        return self.call(lambda stub: stub.ListNodes, request)
 
     def node(self, name: str) -> admin_pb2.NodeDetail:
         """See Reader."""
         request = admin_pb2.GetNodeRequest(node=name)
-        return self._ask(name, lambda: self._stub.GetNode(request, timeout=self._timeout_s))
+        return self.call(lambda stub: stub.GetNode, request, name)
 
     def findings(self, node: str) -> admin_pb2.ListFindingsReply:
         """See Reader."""
         request = admin_pb2.ListFindingsRequest(node=node)
-        return self._ask(node, lambda: self._stub.ListFindings(request, timeout=self._timeout_s))
+        return self.call(lambda stub: stub.ListFindings, request, node)
 
     def incidents(self, *, open_only: bool) -> admin_pb2.ListIncidentsReply:
         """See Reader."""
         request = admin_pb2.ListIncidentsRequest(open=open_only)
-        return self._ask("", lambda: self._stub.ListIncidents(request, timeout=self._timeout_s))
+        return self.call(lambda stub: stub.ListIncidents, request)
 
     def why(self, name: str) -> admin_pb2.WhyReply:
         """See Reader."""
         request = admin_pb2.WhyRequest(name=name)
-        return self._ask(name, lambda: self._stub.Why(request, timeout=self._timeout_s))
+        return self.call(lambda stub: stub.Why, request, name)
 
     def events(self, subject: str, limit: int, follow: bool) -> Iterator[admin_pb2.Event]:
         """See Reader. A following stream has no deadline; keepalive notices a dead controller."""
@@ -91,7 +105,7 @@ class GrpcAdmin:
     def snapshots(self, job: str) -> admin_pb2.Snapshots:
         """See Reader."""
         request = admin_pb2.GetSnapshotsRequest(job=job)
-        return self._ask(job, lambda: self._stub.GetSnapshots(request, timeout=self._timeout_s))
+        return self.call(lambda stub: stub.GetSnapshots, request, job)
 
     def copies(self, job: str, step: int | None, node: str) -> Iterator[admin_pb2.CopyLine]:
         """See Reader."""
@@ -101,32 +115,32 @@ class GrpcAdmin:
     def jobs(self) -> admin_pb2.ListJobsReply:
         """See Reader."""
         request = admin_pb2.ListJobsRequest()
-        return self._ask("", lambda: self._stub.ListJobs(request, timeout=self._timeout_s))
+        return self.call(lambda stub: stub.ListJobs, request)
 
     def job(self, name: str) -> admin_pb2.JobDetail:
         """See Reader."""
         request = admin_pb2.GetJobRequest(job=name)
-        return self._ask(name, lambda: self._stub.GetJob(request, timeout=self._timeout_s))
+        return self.call(lambda stub: stub.GetJob, request, name)
 
     def ledger(self, job: str) -> admin_pb2.Ledger:
         """See Reader."""
         request = admin_pb2.GetLedgerRequest(job=job)
-        return self._ask(job, lambda: self._stub.GetLedger(request, timeout=self._timeout_s))
+        return self.call(lambda stub: stub.GetLedger, request, job)
 
     def controller(self) -> admin_pb2.ControllerDetail:
         """See Reader."""
         request = admin_pb2.GetControllerRequest()
-        return self._ask("", lambda: self._stub.GetController(request, timeout=self._timeout_s))
+        return self.call(lambda stub: stub.GetController, request)
 
     def injections(self, node: str) -> admin_pb2.InjectionsReply:
         """See Reader."""
         request = admin_pb2.ListInjectionsRequest(node=node)
-        return self._ask(node, lambda: self._stub.ListInjections(request, timeout=self._timeout_s))
+        return self.call(lambda stub: stub.ListInjections, request, node)
 
     def forget(self, job: str) -> admin_pb2.ForgetJobReply:
         """See Operator."""
-        request = admin_pb2.ForgetJobRequest(job=job, operator=getpass.getuser())
-        return self._ask(job, lambda: self._stub.ForgetJob(request, timeout=self._timeout_s))
+        request = admin_pb2.ForgetJobRequest(job=job)
+        return self.call(lambda stub: stub.ForgetJob, request, job)
 
     def inject(self, node: str, spec: str, seconds: float, reason: str) -> admin_pb2.InjectionLine:
         """See Operator."""
@@ -135,19 +149,14 @@ class GrpcAdmin:
             spec=spec,
             duration_ns=int(seconds * 1e9),
             reason=reason,
-            operator=getpass.getuser(),
         )
-        return self._ask(node, lambda: self._stub.Inject(request, timeout=self._timeout_s))
+        return self.call(lambda stub: stub.Inject, request, node)
 
     def clear_injections(self, node: str, injection: str) -> admin_pb2.InjectionsReply:
         """See Operator."""
-        request = admin_pb2.ClearInjectionsRequest(
-            node=node, injection=injection, operator=getpass.getuser()
-        )
+        request = admin_pb2.ClearInjectionsRequest(node=node, injection=injection)
         try:
-            return self._ask(
-                node, lambda: self._stub.ClearInjections(request, timeout=self._timeout_s)
-            )
+            return self.call(lambda stub: stub.ClearInjections, request, node)
         except NameNotFoundError as error:
             known = self.injections(node).injections  # says it of a node that is not known
             ids = ", ".join(one.injection for one in known) or "none"
@@ -157,41 +166,36 @@ class GrpcAdmin:
 
     def isolate(self, node: str, reason: str) -> admin_pb2.NodeDetail:
         """See Operator."""
-        request = admin_pb2.IsolateRequest(node=node, reason=reason, operator=getpass.getuser())
-        return self._ask(node, lambda: self._stub.Isolate(request, timeout=self._timeout_s))
+        request = admin_pb2.IsolateRequest(node=node, reason=reason)
+        return self.call(lambda stub: stub.Isolate, request, node)
 
     def drain(self, node: str, reason: str) -> admin_pb2.DrainReply:
         """See Operator."""
-        request = admin_pb2.DrainRequest(node=node, reason=reason, operator=getpass.getuser())
-        return self._ask(node, lambda: self._stub.Drain(request, timeout=self._timeout_s))
+        request = admin_pb2.DrainRequest(node=node, reason=reason)
+        return self.call(lambda stub: stub.Drain, request, node)
 
     def restart(self, job: str, at_step: int | None, reason: str) -> admin_pb2.RestartJobReply:
         """See Operator."""
-        request = admin_pb2.RestartJobRequest(
-            job=job, at_step=at_step, reason=reason, operator=getpass.getuser()
-        )
-        return self._ask(job, lambda: self._stub.RestartJob(request, timeout=self._timeout_s))
+        request = admin_pb2.RestartJobRequest(job=job, at_step=at_step, reason=reason)
+        return self.call(lambda stub: stub.RestartJob, request, job)
 
     def cancel_restart(self, job: str, reason: str) -> admin_pb2.CancelRestartReply:
         """See Operator."""
-        request = admin_pb2.CancelRestartRequest(job=job, operator=getpass.getuser(), reason=reason)
-        return self._ask(job, lambda: self._stub.CancelRestart(request, timeout=self._timeout_s))
+        request = admin_pb2.CancelRestartRequest(job=job, reason=reason)
+        return self.call(lambda stub: stub.CancelRestart, request, job)
 
     def add_maintenance(
         self, request: admin_pb2.AddMaintenanceRequest
     ) -> admin_pb2.MaintenanceWindow:
         """See Operator."""
-        request.operator = getpass.getuser()
         name = request.nodes[0] if len(request.nodes) == 1 else ""
-        return self._ask(name, lambda: self._stub.AddMaintenance(request, timeout=self._timeout_s))
+        return self.call(lambda stub: stub.AddMaintenance, request, name)
 
     def cancel_maintenance(self, window: str) -> admin_pb2.MaintenanceWindow:
         """See Operator."""
-        request = admin_pb2.CancelMaintenanceRequest(window=window, operator=getpass.getuser())
+        request = admin_pb2.CancelMaintenanceRequest(window=window)
         try:
-            return self._ask(
-                window, lambda: self._stub.CancelMaintenance(request, timeout=self._timeout_s)
-            )
+            return self.call(lambda stub: stub.CancelMaintenance, request, window)
         except NameNotFoundError as error:
             raise NameNotFoundError(
                 f"no maintenance window named {window!r}; 'everstep maintenance list' has them"
@@ -200,30 +204,22 @@ class GrpcAdmin:
     def maintenance(self, every: bool) -> admin_pb2.ListMaintenanceReply:
         """See Reader."""
         request = admin_pb2.ListMaintenanceRequest(all=every)
-        return self._ask("", lambda: self._stub.ListMaintenance(request, timeout=self._timeout_s))
+        return self.call(lambda stub: stub.ListMaintenance, request)
 
     def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
         """See Operator."""
-        request = admin_pb2.ReleaseRequest(node=node, reason=reason, operator=getpass.getuser())
-        return self._ask(node, lambda: self._stub.Release(request, timeout=self._timeout_s))
+        request = admin_pb2.ReleaseRequest(node=node, reason=reason)
+        return self.call(lambda stub: stub.Release, request, node)
 
     def pause(self, subject: str, reason: str) -> admin_pb2.AutomationReply:
         """See Operator."""
-        request = admin_pb2.PauseRequest(subject=subject, reason=reason, operator=getpass.getuser())
-        return self._ask(subject, lambda: self._stub.Pause(request, timeout=self._timeout_s))
+        request = admin_pb2.PauseRequest(subject=subject, reason=reason)
+        return self.call(lambda stub: stub.Pause, request, subject)
 
     def resume(self, subject: str) -> admin_pb2.AutomationReply:
         """See Operator."""
-        request = admin_pb2.ResumeRequest(subject=subject, operator=getpass.getuser())
-        return self._ask(subject, lambda: self._stub.Resume(request, timeout=self._timeout_s))
-
-    def _ask(self, name: str, call: Callable[[], Reply]) -> Reply:
-        try:
-            reply = call()
-        except grpc.RpcError as error:
-            raise self._sentence(error, name) from error
-        make_printable(reply)
-        return reply
+        request = admin_pb2.ResumeRequest(subject=subject)
+        return self.call(lambda stub: stub.Resume, request, subject)
 
     def _stream(self, replies: Iterable[Reply], name: str) -> Iterator[Reply]:
         try:

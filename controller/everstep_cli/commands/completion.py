@@ -71,3 +71,6 @@ def _names(
             return [name for name in ask(admin) if name.startswith(incomplete)]
     except AdminError:
         return []
+
+
+COMMANDS = (completion,)

@@ -89,3 +89,6 @@ def run(arguments: tuple[str, ...]) -> None:
       everstep run --job NAME --nnodes 3:4 --nproc-per-node 1 -- python train.py
     """
     raise click.UsageError("'everstep run' is the launcher; start it as the command 'everstep'")
+
+
+COMMANDS = (demo, run)

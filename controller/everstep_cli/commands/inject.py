@@ -135,3 +135,6 @@ def _story(line: admin_pb2.InjectionLine) -> Text:
     if line.reason:
         story.append(f"\nbecause: {line.reason}", "dim")
     return story
+
+
+COMMANDS = (inject,)

@@ -157,3 +157,6 @@ def snapshots(ask: Ask, name: str, copies: bool, step: int | None, node: str) ->
         return
     for line in copy_lines(found):
         ask.console.out(line, highlight=False)
+
+
+COMMANDS = (jobs, job, snapshots, ettr)

@@ -27,12 +27,12 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> int:
 def maintenance() -> None:
     r"""Plan a time in which nodes are worked on.
 
-    Ten minutes before it (maintenance_lead_s) jobs begin to leave the nodes: each stops after a
-    step that can be restored and goes on with a spare, or with fewer nodes if it may. A job that
-    can do neither trains on until shortly before the beginning (maintenance_stop_s) and then waits
-    for the end; 'list' names it beforehand. No step is computed twice. Within the window nothing is
-    judged: the nodes may be silent, reboot, or come with other hardware. At its end they are
-    checked, and take ranks again. All of it is planned time in the ledger.
+    Ten minutes before it (maintenance_drain_lead_s) jobs begin to leave the nodes: each stops
+    after a step that can be restored and goes on with a spare, or with fewer nodes if it may. A job
+    that can do neither trains on until shortly before the beginning (maintenance_stop_lead_s) and
+    then waits for the end; 'list' names it beforehand. No step is computed twice. Within the window
+    nothing is judged: the nodes may be silent, reboot, or come with other hardware. At its end they
+    are checked, and take ranks again. All of it is planned time in the ledger.
 
     \b
     Examples:
@@ -104,3 +104,6 @@ def cancel(ask: Ask, window: str) -> None:
     """
     reply = ask.admin.cancel_maintenance(window)
     ask.answer(reply, *window_sheet(reply, ask.now_ns))
+
+
+COMMANDS = (maintenance,)

@@ -163,3 +163,6 @@ def follow_events(
                 away = True
                 say("the controller is away; waiting for it, end with Ctrl-C")
         wait(_AGAIN_S)
+
+
+COMMANDS = (nodes, node, why, findings, incidents, events)

@@ -142,3 +142,6 @@ def drain(ask: Ask, node: str, reason: str) -> None:
         Text.assemble((reply.node, "bold"), " takes no new ranks."),
         *(Text(line) for line in lines),
     )
+
+
+COMMANDS = (drain, isolate, release, pause, resume)

@@ -52,3 +52,6 @@ def _sheet(detail: admin_pb2.ControllerDetail, now_ns: int) -> Table:
             ("halted", Text(detail.halted, style="bold red")),
         ]
     )
+
+
+COMMANDS = (version,)

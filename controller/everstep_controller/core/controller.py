@@ -74,7 +74,7 @@ def recovery_begun(turn: Turn, event: RecoveryBegun) -> None:
     turn.mark_fleet()
     turn.state.halted = f"rebuilding from what the agents know, ordered by {event.operator}"
     turn.state.recovering = True
-    turn.set_timer(TimerKind.RECOVERY, turn.state.settings.recovery_ns)
+    turn.set_timer(TimerKind.RECOVERY, turn.state.settings.recover_listen_ns)
     turn.announce(CONTROLLER, "RecoveryBegun", turn.state.halted)
 
 
@@ -106,7 +106,7 @@ def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
         node.silent_to, node.confirmation = [], None
         turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
         if not node.gone:
-            turn.set_timer(f"{TimerKind.STREAM}/{node.name}", state.settings.restart_grace_ns)
+            turn.set_timer(f"{TimerKind.STREAM}/{node.name}", state.settings.startup_grace_ns)
     turn.announce(
         CONTROLLER, "ControllerStarted", f"version {event.version} begins term {state.term}"
     )

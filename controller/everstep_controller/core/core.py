@@ -12,6 +12,8 @@ from everstep_controller.core.turn import TimerKind, Turn
 _PACKAGES = (controller, nodes, jobs, recovery, planned, fleet)
 _HANDLERS = merge_handlers(package.HANDLERS for package in _PACKAGES)
 _TIMERS = merge_timers(package.TIMERS for package in _PACKAGES)
+# All that a journal may hold; of events that carry a report, the types of the reports.
+EVENT_KINDS = frozenset(_HANDLERS) | {events.TimerDue}
 _WHILE_HALTED = frozenset(
     {
         events.ControllerStarted,

@@ -1,6 +1,9 @@
-"""Registry of handlers: for each event and each timer the one package that takes it."""
+"""Registry of handlers: for each event and each timer the one function that takes it.
 
-import typing
+A module lists what it takes under its functions, in ``HANDLERS`` and ``TIMERS``; its package merges
+the lists of its modules, and the core those of the packages.
+"""
+
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -16,32 +19,32 @@ _Taker = TypeVar("_Taker")
 
 
 class RegistrationError(Exception):
-    """Two packages take the same event or timer, or none takes it."""
+    """Two modules take the same event or timer, or none takes it."""
+
+
+def merge(parts: Iterable[Mapping[_Key, _Taker]]) -> dict[_Key, _Taker]:
+    """Return who takes each event, or each timer. Raises RegistrationError where two do."""
+    merged: dict[_Key, _Taker] = {}
+    for part in parts:
+        if twice := sorted(map(str, merged.keys() & part.keys())):
+            raise RegistrationError(f"taken twice: {', '.join(twice)}")
+        merged.update(part)
+    return merged
 
 
 def merge_handlers(packages: Iterable[Handlers]) -> Handlers:
-    """Return who takes each event. Raises RegistrationError."""
-    return _merge(packages, kinds_of_events() - {events.TimerDue})
-
-
-def kinds_of_events() -> set[type]:
-    """Return what there is to handle: types of events, and of the reports that agents send."""
-    found = typing.get_args(events.Event)
-    # Of Reported[LauncherLeft], LauncherLeft.
-    return {next(iter(typing.get_args(kind)), kind) for kind in found}
+    """Return who takes each event of all. Raises RegistrationError."""
+    merged = merge(packages)
+    orders = {kind for kind in merged if issubclass(kind, events.OperatorOrder)}
+    return _complete(merged, (events.event_kinds() | orders) - {events.TimerDue})
 
 
 def merge_timers(packages: Iterable[Timers]) -> Timers:
     """Return who takes each kind of timer. Raises RegistrationError."""
-    return _merge(packages, set(TimerKind))
+    return _complete(merge(packages), set(TimerKind))
 
 
-def _merge(packages: Iterable[Mapping[_Key, _Taker]], wanted: set[_Key]) -> Mapping[_Key, _Taker]:
-    merged: dict[_Key, _Taker] = {}
-    for package in packages:
-        if twice := sorted(map(str, merged.keys() & package.keys())):
-            raise RegistrationError(f"taken by two packages: {', '.join(twice)}")
-        merged.update(package)
+def _complete(merged: dict[_Key, _Taker], wanted: set[_Key]) -> Mapping[_Key, _Taker]:
     if missing := sorted(map(str, wanted - merged.keys())):
         raise RegistrationError(f"taken by no package: {', '.join(missing)}")
     if unknown := sorted(map(str, merged.keys() - wanted)):

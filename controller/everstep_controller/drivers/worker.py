@@ -33,8 +33,8 @@ T = TypeVar("T")
 class DriverTiming:
     """Deadline of a driver's call, and the interval between readings."""
 
-    deadline_s: float
-    read_every_s: float
+    call_timeout_s: float
+    read_interval_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class DriverWorker:
         """Make calls until cancelled."""
         while True:
             try:
-                async with asyncio.timeout(self._timing.read_every_s):
+                async with asyncio.timeout(self._timing.read_interval_s):
                     await self._wake.wait()
             except TimeoutError:
                 self._read_due = True
@@ -122,13 +122,13 @@ class DriverWorker:
         task: asyncio.Task[T] = asyncio.create_task(call, name=f"driver {self._name}")
         self._stuck = task
         try:
-            await asyncio.wait({task}, timeout=self._timing.deadline_s)
+            await asyncio.wait({task}, timeout=self._timing.call_timeout_s)
         finally:
             if not task.done():
                 task.cancel()
                 await asyncio.wait({task}, timeout=_CANCEL_S)
         if not task.done() or task.cancelled():
-            return _Failure(f"no answer within {self._timing.deadline_s:g} s")
+            return _Failure(f"no answer within {self._timing.call_timeout_s:g} s")
         error = task.exception()
         if error is not None:
             return _Failure(_sentence(str(error)) or type(error).__name__)

@@ -2,17 +2,21 @@
 
 import typing
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from everstep_controller.core.actions import Action
-from everstep_controller.core.events import Event, Reported
+from everstep_controller.core.core import EVENT_KINDS
+from everstep_controller.core.events import REPORTS, Event, Reported
 from everstep_controller.core.model.state import State
 
+# Typed as Any: which reports there are is known only at run time.
+_REPORTED: Any = Reported
 # A report is stored under the name of its record, whatever carries it.
 _EVENTS: dict[str, msgspec.json.Decoder[Event]] = {
-    (typing.get_args(kind) or (kind,))[0].__name__: msgspec.json.Decoder(kind)
-    for kind in typing.get_args(Event)
+    kind.__name__: msgspec.json.Decoder(_REPORTED[kind] if kind in REPORTS else kind)
+    for kind in EVENT_KINDS
 }
 _ACTIONS: dict[str, type[Action]] = {kind.__name__: kind for kind in typing.get_args(Action)}
 _STATE = msgspec.json.Decoder(State)

@@ -1,7 +1,8 @@
-"""Intake of records: journals each record of an agent in order and once, then acknowledges it."""
+"""Intake of records: each record of an agent is journaled in order and once, then acknowledged."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
@@ -13,9 +14,57 @@ from everstep_controller.core.jobs.progress_rows import (
 )
 from everstep_controller.core.model.node import Origin
 from everstep_controller.journal.store import Mark
-from everstep_controller.records.acknowledgements import OutboxAcks
 from everstep_controller.records.rejections import Rejection, Rejections
 from everstep_controller.runtime.fold import TakenEvent
+
+
+@dataclass(slots=True)
+class OutboxAcks:
+    """The records of one outbox between their arrival and the journal. Sequences only grow."""
+
+    # All records up to here are journaled.
+    journaled: int = 0
+    _accepted: int = 0
+    _held: set[int] = field(default_factory=set)
+    _in_flight: int = 0
+
+    def __post_init__(self) -> None:
+        self._accepted = self.journaled
+
+    def accept(self, sequence: int) -> bool:
+        """Return whether a record is new; it is held until it is submitted."""
+        if sequence <= self._accepted:
+            return False
+        self._accepted = sequence
+        self._held.add(sequence)
+        return True
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many events of this outbox the journal has been handed and not answered."""
+        return self._in_flight
+
+    def submit(self, sequences: Iterable[int]) -> int:
+        """Hand records to the journal; return how far the outbox is journaled once these are."""
+        self._held.difference_update(sequences)
+        self._in_flight += 1
+        return self._mark()
+
+    def done(self, mark: int) -> int:
+        """Records up to ``mark`` are journaled; return what may be acknowledged now."""
+        self._in_flight -= 1
+        self.journaled = max(self.journaled, mark)
+        return self.journaled
+
+    def failed(self) -> None:
+        """Some record could not be journaled: the agent has to send again from there on."""
+        self._in_flight -= 1
+        self._held.clear()
+        self._accepted = self.journaled
+
+    def _mark(self) -> int:
+        return min(self._held) - 1 if self._held else self._accepted
+
 
 # What an agent may have in memory here; it sends faster than the journal writes after an outage.
 _IN_FLIGHT_MAX = 2000

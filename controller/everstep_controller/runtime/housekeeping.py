@@ -112,11 +112,11 @@ class Housekeeping:
         return True
 
 
-def make_scheduler(chores: Chores, snapshot_interval_s: float) -> AsyncIOScheduler:
+def make_scheduler(chores: Chores, state_snapshot_interval_s: float) -> AsyncIOScheduler:
     """Return a scheduler that is not started; a chore that is late runs once, not many times."""
     scheduler = AsyncIOScheduler(job_defaults={"coalesce": True, "misfire_grace_time": None})
     scheduler.add_job(
-        chores.snapshot, "interval", seconds=snapshot_interval_s, jitter=5, id="snapshot"
+        chores.snapshot, "interval", seconds=state_snapshot_interval_s, jitter=5, id="snapshot"
     )
     scheduler.add_job(chores.retention, "interval", seconds=_RETENTION_S, jitter=60, id="retention")
     scheduler.add_job(

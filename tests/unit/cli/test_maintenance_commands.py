@@ -118,5 +118,10 @@ def test_a_release_during_maintenance_names_the_command_that_ends_that() -> None
 def test_the_help_teaches_how_a_window_goes(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("maintenance", "--help")[0] == 0
     drawn = capsys.readouterr().out
-    for word in ("maintenance_lead_s", "maintenance_stop_s", "cancel m-3", "add gpu-0042"):
+    for word in (
+        "maintenance_drain_lead_s",
+        "maintenance_stop_lead_s",
+        "cancel m-3",
+        "add gpu-0042",
+    ):
         assert word in drawn

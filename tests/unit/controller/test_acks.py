@@ -1,4 +1,4 @@
-from everstep_controller.records.acknowledgements import OutboxAcks
+from everstep_controller.records.intake import OutboxAcks
 
 
 def test_a_record_that_came_before_is_not_new() -> None:

@@ -21,28 +21,32 @@ def test_the_defaults_work_without_a_file_and_are_those_of_the_core() -> None:
     config = load(ControllerConfig, None)
     # A journal from before one of these settings is replayed without it: it decided nothing then.
     assert config.core.settings() == Settings(
-        own_restarts=3, spare_check_ns=600_000_000_000, stalled_ns=120_000_000_000
+        own_restarts=3, spare_check_interval_ns=600_000_000_000, stall_timeout_ns=120_000_000_000
     )
     assert config.listen == "127.0.0.1:7433"
 
 
 def test_the_core_table_becomes_the_settings_of_the_core(tmp_path: Path) -> None:
-    text = '[core]\nmode = "enforce"\nobserve = ["Odd"]\nconfirm_s = 0.5\nforming_s = 3\n'
+    text = '[core]\nmode = "enforce"\nobserve = ["Odd"]\n'
+    text += "confirm_timeout_s = 0.5\nlast_call_timeout_s = 3\n"
     settings = loaded(tmp_path, text).core.settings()
     assert settings.mode is Mode.ENFORCE
     assert settings.condition_modes == (("Odd", Mode.OBSERVE),)
-    assert (settings.confirm_ns, settings.forming_ns) == (500_000_000, 3_000_000_000)
+    assert (settings.confirm_timeout_ns, settings.last_call_timeout_ns) == (
+        500_000_000,
+        3_000_000_000,
+    )
 
 
 def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
     text = (
         'listen = "here"\nlog_level = "loud"\nsamples_window = 0\n'
-        '[core]\nself_suspicion_ratio = 2.0\nobserve = ["A"]\nenforce = ["A"]\n[tls]\nca = "/x"\n'
+        '[core]\nfleet_silence_ratio = 2.0\nobserve = ["A"]\nenforce = ["A"]\n[tls]\nca = "/x"\n'
     )
     with pytest.raises(ConfigError) as error:
         loaded(tmp_path, text)
     said = "\n".join(error.value.problems)
-    for word in ("listen", "log_level", "samples_window", "self_suspicion", "A is in", "tls.key"):
+    for word in ("listen", "log_level", "samples_window", "fleet_silence", "A is in", "tls.key"):
         assert word in said
 
 
@@ -98,6 +102,6 @@ def test_without_certificates_nothing_is_exposed_by_default() -> None:
 
 
 def test_what_is_never_found_to_stand_still_cannot_be_restarted_for_it(tmp_path: Path) -> None:
-    text = "[core]\nstalled_s = 0\nstalled_restart_s = 600\n"
-    with pytest.raises(ConfigError, match=r"core\.stalled_restart_s: needs stalled_s"):
+    text = "[core]\nstall_timeout_s = 0\nstall_restart_timeout_s = 600\n"
+    with pytest.raises(ConfigError, match=r"core\.stall_restart_timeout_s: needs stall_timeout_s"):
         loaded(tmp_path, text)

@@ -21,12 +21,12 @@ PACKAGES = (controller, nodes, jobs, recovery, planned, fleet)
 
 def test_each_event_and_each_timer_is_taken_once() -> None:
     taken = registry.merge_handlers(package.HANDLERS for package in PACKAGES)
-    assert set(taken) == registry.kinds_of_events() - {events.TimerDue}
+    assert set(taken) == events.event_kinds() - {events.TimerDue}
     assert set(registry.merge_timers(package.TIMERS for package in PACKAGES)) == set(TimerKind)
 
 
 def test_an_event_that_two_packages_take_is_refused() -> None:
-    with pytest.raises(RegistrationError, match=r"taken by two packages: .*LauncherLeft"):
+    with pytest.raises(RegistrationError, match=r"taken twice: .*LauncherLeft"):
         registry.merge_handlers([jobs.HANDLERS, {reports.LauncherLeft: lambda turn, event: None}])
 
 
@@ -39,7 +39,7 @@ def test_an_event_that_no_package_takes_is_refused() -> None:
 def test_a_timer_that_nobody_takes_or_two_take_is_refused() -> None:
     with pytest.raises(RegistrationError, match=r"taken by no package: .*maintenance"):
         registry.merge_timers(package.TIMERS for package in PACKAGES if package is not planned)
-    with pytest.raises(RegistrationError, match="taken by two packages: stalled"):
+    with pytest.raises(RegistrationError, match="taken twice: stalled"):
         registry.merge_timers([jobs.TIMERS, {TimerKind.STALLED: lambda turn, name: None}])
 
 

@@ -65,6 +65,27 @@ def test_each_missed_goal_is_a_sentence_with_its_places(tmp_path: Path) -> None:
     assert "docs/extending has no patch with 'admin' in its name" in text
 
 
+def test_bare_verbs_and_large_folders_may_get_fewer_and_not_more(tmp_path: Path) -> None:
+    _good_tree(tmp_path)  # with one large folder
+    verbs = "".join(
+        f"class Queue{number}:\n    def take(self): ...\n" for number in range(house.BARE_VERBS_MAX)
+    )
+    many = {
+        f"agent/everstep_agent/p{folder}/a{number}.py": ""
+        for folder in range(house.LARGE_FOLDERS_MAX - 1)
+        for number in range(16)
+    }
+    small_tree(tmp_path, {"agent/everstep_agent/a.py": verbs, **many})
+    assert _sentences(tmp_path) == []
+    one_more = {f"agent/everstep_agent/more/a{number}.py": "" for number in range(16)}
+    queue = "class Queue:\n    def look(self): ...\n"
+    small_tree(tmp_path, {"agent/everstep_agent/b.py": queue, **one_more})
+    text = "\n".join(_sentences(tmp_path))
+    assert f"{house.BARE_VERBS_MAX + 1} methods are called by a bare verb" in text
+    assert "agent/everstep_agent/b.py: Queue.look" in text
+    assert "everstep_agent.more (16)" in text
+
+
 def test_a_listed_boundary_is_no_fault_until_it_has_grown_or_gone(tmp_path: Path) -> None:
     _good_tree(tmp_path)
     small_tree(

@@ -116,6 +116,13 @@ def test_only_methods_count_as_bare_verbs(tmp_path: Path) -> None:
     assert counts.bare_verbs(tree) == [f"{_AGENT}/a.py: Queue.take"]
 
 
+def test_a_large_folder_has_more_than_fifteen_files_of_its_own(tmp_path: Path) -> None:
+    files = {f"{_AGENT}/probes/p{number}.py": "" for number in range(16)}
+    files |= {f"{_AGENT}/a{number}.py": "" for number in range(15)}
+    tree = small_tree(tmp_path, files | {f"{_AGENT}/__init__.py": "", f"{_AGENT}/b/c.py": ""})
+    assert counts.large_folders(tree) == {"everstep_agent.probes": 16}
+
+
 _RECORD = """
 from dataclasses import dataclass
 

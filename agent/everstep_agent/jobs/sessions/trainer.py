@@ -20,7 +20,7 @@ from everstep_agent.vault.slot_allocation import SlotOwner
 from everstep_agent.vault.snapshots.manifest import by_name_in_parts
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FDS_MAX, FrameError
-from everstep_common.reports import Phase
+from everstep_common.reports import Phase, RankReport, RollbackAsked
 from everstep_common.trainer_messages import Restore, Restored, RestoredCopies, RestoredCopy
 from everstep_proto.reports import record_of
 
@@ -80,8 +80,8 @@ class TrainerSession:
                 self._progress(message)
             case messages.Ready():
                 self._ready(message)
-            case messages.RollbackAsked():
-                self._rollback(message)
+            case RankReport():
+                self._report(message)
             case _:
                 return False
         return True
@@ -167,18 +167,19 @@ class TrainerSession:
             rank = self._owner.rank
             self._job.processes.reach_phase(Phase.RESTORED, rank, message.at_boot_ns)
 
-    def _rollback(self, message: messages.RollbackAsked) -> None:
+    def _report(self, message: RankReport) -> None:
         job, owner = self._job, self._owner
         if self._slots.refusal():
             return
         # Steps that were completed before are reported first: the controller counts from them.
         job.progress.flush()
         at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
-        asked = replace(
+        report = replace(
             message, generation=owner.generation, rank=owner.rank, at_boot_ns=at_boot_ns
         )
-        job.context.outlet.record(record_of(asked, job.facts.job))
-        job.record.mark_spoiled(owner.generation)
+        job.context.outlet.record(record_of(report, job.facts.job))
+        if isinstance(report, RollbackAsked):
+            job.record.mark_spoiled(owner.generation)
 
     def _progress(self, message: messages.Progress) -> None:
         job = self._job

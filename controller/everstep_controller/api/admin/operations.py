@@ -1,5 +1,8 @@
 """Operations of the admin API: claims on nodes, drains, restarts of jobs, paused automation."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from everstep_controller.api.admin.errors import (
     OrderRefusedError,
     UnknownNameError,
@@ -10,9 +13,9 @@ from everstep_controller.api.admin.queries import Queries
 from everstep_controller.core.events import (
     AutomationPaused,
     AutomationResumed,
-    Event,
     OperatorDrained,
     OperatorIsolated,
+    OperatorOrder,
     OperatorReleased,
     RestartCancelled,
     RestartOrdered,
@@ -24,6 +27,8 @@ from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
 
+Reply = TypeVar("Reply")
+
 
 class NodeOperations:
     """Operators' calls about nodes and automation; UnknownNameError and JournalFull."""
@@ -34,29 +39,31 @@ class NodeOperations:
 
     async def isolate(self, name: str, operator: str, reason: str) -> admin_pb2.NodeDetail:
         """Put an operator's claim on a node."""
-        return await self._change_node(name, OperatorIsolated(name, operator, reason))
+        isolated = OperatorIsolated(name, operator, reason)
+        return await self.order(isolated, lambda: self._queries.node(name))
 
     async def release(self, name: str, operator: str, reason: str) -> admin_pb2.NodeDetail:
         """Remove an operator's claim."""
-        return await self._change_node(name, OperatorReleased(name, operator, reason))
+        released = OperatorReleased(name, operator, reason)
+        return await self.order(released, lambda: self._queries.node(name))
 
     async def pause(self, subject: str, operator: str, reason: str) -> admin_pb2.AutomationReply:
         """Stop automation for a node, a job, or everything."""
         subject = self._known_subject(subject)
-        return await self._change_automation(AutomationPaused(subject, operator, reason))
+        return await self.order(AutomationPaused(subject, operator, reason), self._automation)
 
     async def resume(self, subject: str, operator: str) -> admin_pb2.AutomationReply:
         """Let automation go on."""
         subject = self._known_subject(subject)
-        return await self._change_automation(AutomationResumed(subject, operator))
+        return await self.order(AutomationResumed(subject, operator), self._automation)
 
-    async def _change_node(self, name: str, event: Event) -> admin_pb2.NodeDetail:
-        node_named(self._runtime.state, name)
-        await self._runtime.submit(event)
-        return self._queries.node(name)
+    async def order(self, order: OperatorOrder, answer: Callable[[], Reply]) -> Reply:
+        """Journal an order, and return what is so then; an answer that raises does so before."""
+        answer()
+        await self._runtime.submit(order)
+        return answer()
 
-    async def _change_automation(self, event: Event) -> admin_pb2.AutomationReply:
-        await self._runtime.submit(event)
+    def _automation(self) -> admin_pb2.AutomationReply:
         return admin_pb2.AutomationReply(paused=sorted(self._runtime.state.paused))
 
     def _known_subject(self, subject: str) -> str:

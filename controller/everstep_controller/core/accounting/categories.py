@@ -1,9 +1,10 @@
 """Ledger categories: all that a job's time can go to, one row each.
 
-A category is its row, and where planned work goes is a row of ``PLANNED_WORK``: the ledger, ETTR,
-the command line, the journal and /metrics derive from them. Names and rules are those of the field:
-productive is a committed step's time up to the reference step time, what is above it is slow.*, a
-step that a rollback takes back becomes lost.recompute.
+A category is its row. Where planned work goes is a row of ``PLANNED_WORK``, and what is different
+for one cause a row of ``CAUSES``: the ledger, ETTR, the command line, the journal and /metrics
+derive from them, and the examples of ``category_of`` are run as tests. Names and rules are those of
+the field: productive is a committed step's time up to the reference step time, what is above it is
+slow.*, a step that a rollback takes back becomes lost.*.
 """
 
 from collections.abc import Mapping
@@ -65,6 +66,7 @@ class Category(StrEnum):
     WARMUP = "inc.warmup", Group.INCIDENT, "restored, until the first step"
     LOST_IN_FLIGHT = "lost.inflight", Group.INCIDENT, "the step that the fault cut off"
     LOST_RECOMPUTE = "lost.recompute", Group.INCIDENT, "steps that had to be done again"
+    LOST_CORRUPT = "lost.corrupt", Group.INCIDENT, "steps taken back, for ranks called them bad"
 
 
 # Causes of incidents that somebody or the controller wants of a healthy job, and where the time of
@@ -75,6 +77,12 @@ PLANNED_WORK: Mapping[str, Category] = MappingProxyType(
         "operator": Category.PLANNED,
         "growth": Category.PLANNED,
         "user": Category.PLANNED,
+    }
+)
+# Stages of an incident, and losses, that are a category of their own for one cause.
+CAUSES: Mapping[tuple[Category, str], Category] = MappingProxyType(
+    {
+        (Category.LOST_RECOMPUTE, "rollback"): Category.LOST_CORRUPT,
     }
 )
 # What the stages of a recovery are in the first start of a job.
@@ -91,7 +99,22 @@ _FIRST_START: Mapping[Category, Category] = MappingProxyType(
 
 
 def category_of(stage: Category, cause: str | None) -> Category:
-    """Return where the time of a stage goes, by the cause of its incident; None: there is none."""
+    """Return where the time of a stage goes, by the cause of its incident; None: there is none.
+
+    >>> category_of(Category.RESTORE, None).value
+    'init.restore'
+    >>> category_of(Category.RESTORE, "node").value
+    'inc.restore'
+    >>> category_of(Category.RESTORE, "operator").value
+    'planned'
+    >>> category_of(Category.LOST_RECOMPUTE, "rollback").value
+    'lost.corrupt'
+    """
     if cause is None:
         return _FIRST_START.get(stage, stage)
-    return PLANNED_WORK.get(cause, stage)
+    return CAUSES.get((stage, cause)) or PLANNED_WORK.get(cause, stage)
+
+
+def loss_of(cause: str) -> Category:
+    """Return where steps go that an incident takes back; planned work can lose some as well."""
+    return CAUSES.get((Category.LOST_RECOMPUTE, cause), Category.LOST_RECOMPUTE)

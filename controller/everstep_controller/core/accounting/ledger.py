@@ -17,6 +17,7 @@ from everstep_controller.core.accounting.categories import (
     Category,
     Group,
     category_of,
+    loss_of,
 )
 
 # Late evidence may change the timeline this far back; older segments are folded into the totals.
@@ -159,8 +160,8 @@ class Ledger(Timeline):
     step_count: int = 0
     reference_ns: list[int] = field(default_factory=list)
     warmup_left: int = 0
-    # Where the excess of the first steps after the newest incident goes.
-    warmup: Category = Category.WARMUP
+    # Of the newest incident; empty for a fault that befell planned work.
+    cause: str = ""
 
     def begin_steps(self, at_ns: int, *, warmup: bool) -> None:
         """Start a run of steps: what follows is in flight until a step is committed."""
@@ -196,20 +197,21 @@ class Ledger(Timeline):
             self.segments[-1].incident = ""
 
     def roll_back(self, last_good: int) -> int:
-        """Turn every committed step after ``last_good`` into lost.recompute; return how many."""
+        """Turn every committed step after ``last_good`` into lost.*; return how many."""
+        category = loss_of(self.cause)
         lost = [record for record in self.steps if record.step > last_good]
         self.steps = [record for record in self.steps if record.step <= last_good]
         for record in lost:
             if record.start_ns >= self._horizon_ns():
-                self._carve(record.start_ns, record.end_ns, Category.LOST_RECOMPUTE, self.incident)
+                self._carve(record.start_ns, record.end_ns, category, self.incident)
             else:
-                self._move_folded(record)
+                self._move_folded(record, category)
         self.step_count -= len(lost)
         return len(lost)
 
     def record_fault(self, onset_ns: int, alarm_ns: int, incident: str, cause: str) -> None:
         """A fault began at ``onset_ns`` and was learned at ``alarm_ns``; or planned work began."""
-        self.warmup = category_of(Category.WARMUP, cause)
+        self.cause = cause
         open_segment = self.segments[-1]
         # Never behind a committed step: what was finished before the report counts.
         onset_ns = max(onset_ns, open_segment.start_ns)
@@ -218,7 +220,7 @@ class Ledger(Timeline):
             open_segment.incident = incident
         self.enter(onset_ns, category_of(Category.DETECT, cause), incident)
         if cause not in PLANNED_WORK:
-            self.enter(max(alarm_ns, onset_ns), Category.DIAGNOSE, incident)
+            self.enter(max(alarm_ns, onset_ns), category_of(Category.DIAGNOSE, cause), incident)
 
     def record_interruption(self, onset_ns: int, alarm_ns: int, incident: str) -> None:
         """A fault befell what was planned, while nothing ran: from its onset on the time is its."""
@@ -227,7 +229,7 @@ class Ledger(Timeline):
             if segment.category.group is not Group.PLANNED:
                 break
             begun_ns = segment.start_ns
-        self.warmup = Category.WARMUP
+        self.cause = ""
         self.enter(max(onset_ns, begun_ns), Category.DETECT, incident)
         self.enter(max(alarm_ns, onset_ns, begun_ns), Category.DIAGNOSE, incident)
 
@@ -255,10 +257,14 @@ class Ledger(Timeline):
             last = self.steps[-REFERENCE_STEPS:] if not known else []
             if last:
                 reference = median_low([s.end_ns - s.start_ns - s.stall_ns for s in last])
-            return min(work_ns, reference), self.warmup if self.incident else Category.INIT_WARMUP
+            return min(work_ns, reference), self._warmup()
         self.reference_ns.append(work_ns)
         del self.reference_ns[:-REFERENCE_STEPS]
         return min(work_ns, reference), Category.SLOW
+
+    def _warmup(self) -> Category:
+        """Return where the excess of the first steps goes."""
+        return category_of(Category.WARMUP, self.cause if self.incident else None)
 
     def _replace_start(self, index: int, record: CommittedStep, incident: str) -> None:
         """Cut a committed step off the front of the segment that it was in flight in."""
@@ -279,7 +285,7 @@ class Ledger(Timeline):
         self.segments[index:] = [*cut, *([] if used_up else [rest]), *followers]
         self._fold(record.end_ns)
 
-    def _move_folded(self, record: CommittedStep) -> None:
+    def _move_folded(self, record: CommittedStep, into: Category) -> None:
         """Relabel a step whose segments are folded already."""
         for category, amount in (
             (Category.PRODUCTIVE, record.productive_ns),
@@ -291,7 +297,7 @@ class Ledger(Timeline):
                 moved = min(amount, owners[owner])
                 owners[owner] -= moved
                 amount -= moved
-                self._add_folded(Category.LOST_RECOMPUTE, self.incident, moved)
+                self._add_folded(into, self.incident, moved)
 
 
 # Share of its time that a job may lose to failures, at a target of 99.5 %.

@@ -4,7 +4,11 @@
 when the thing happened, the journal says when it was learned.
 """
 
+import typing
+
+from everstep_common.reports import Report
 from everstep_controller.core.events.agents import (
+    REPORTS,
     AgentEvent,
     JobProgressed,
     NodeConnected,
@@ -42,6 +46,7 @@ from everstep_controller.core.events.operators import (
     OperatorEvent,
     OperatorForgotJob,
     OperatorIsolated,
+    OperatorOrder,
     OperatorReleased,
     RestartCancelled,
     RestartOrdered,
@@ -49,6 +54,7 @@ from everstep_controller.core.events.operators import (
 from everstep_controller.core.model.snapshots import RecoveryStepChosen
 
 __all__ = [
+    "REPORTS",
     "AutomationPaused",
     "AutomationResumed",
     "BreakpointReached",
@@ -69,6 +75,7 @@ __all__ = [
     "OperatorDrained",
     "OperatorForgotJob",
     "OperatorIsolated",
+    "OperatorOrder",
     "OperatorReleased",
     "PeerJudged",
     "PeerReported",
@@ -88,11 +95,20 @@ Event = (
     ControllerEvent
     | DriverReported
     | AgentEvent
-    | OperatorEvent
+    | OperatorOrder
     | ReportedEvent
     | JobProgressed
     | VaultEvent
 )
+
+
+def event_kinds() -> set[type]:
+    """Return all types of events that are defined here; of those with a report, the type of that.
+
+    Orders of operators that stand beside their handlers are not among them.
+    """
+    listed = set(typing.get_args(Event)) - {Reported[Report], OperatorOrder}
+    return listed | REPORTS | set(typing.get_args(OperatorEvent))
 
 
 def kind_of(event: Event) -> type:

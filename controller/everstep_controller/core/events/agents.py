@@ -1,27 +1,14 @@
 """Events of agents: connections, silent peers, reports, and the steps that all nodes told of."""
 
+import typing
 from dataclasses import dataclass, field
 
 from everstep_common.judging.findings import Finding
-from everstep_common.reports import (
-    CheckFinished,
-    FindingCleared,
-    FindingRaised,
-    GenerationFinished,
-    GenerationStopped,
-    InjectionChanged,
-    Inventory,
-    JobOnNode,
-    LauncherJoined,
-    LauncherLeft,
-    PhaseReached,
-    RankExited,
-    RestartedHere,
-    RollbackAsked,
-)
+from everstep_common.reports import Inventory, JobOnNode, Report, StepsCompleted
 from everstep_controller.core.model.node import Origin, Reported
 
 __all__ = [
+    "REPORTS",
     "AgentEvent",
     "JobProgressed",
     "NodeConnected",
@@ -80,21 +67,9 @@ class PeerJudged:
 AgentEvent = NodeConnected | NodeDisconnected | PeerReported | PeerJudged
 
 
+ReportedEvent = Reported[Report]
 # Steps are put together to rows before they are journaled: see JobProgressed.
-ReportedEvent = (
-    Reported[LauncherJoined]
-    | Reported[LauncherLeft]
-    | Reported[PhaseReached]
-    | Reported[RankExited]
-    | Reported[RollbackAsked]
-    | Reported[RestartedHere]
-    | Reported[GenerationStopped]
-    | Reported[GenerationFinished]
-    | Reported[FindingRaised]
-    | Reported[FindingCleared]
-    | Reported[CheckFinished]
-    | Reported[InjectionChanged]
-)
+REPORTS: frozenset[type] = frozenset(typing.get_args(Report)) - {StepsCompleted}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

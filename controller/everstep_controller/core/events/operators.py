@@ -4,7 +4,12 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorIsolated:
+class OperatorOrder:
+    """Order of an operator; one that a single module is about may stand beside what takes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorIsolated(OperatorOrder):
     """An operator claims a node."""
 
     node: str
@@ -13,7 +18,7 @@ class OperatorIsolated:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorReleased:
+class OperatorReleased(OperatorOrder):
     """An operator gives a node back and says that it is good again."""
 
     node: str
@@ -22,7 +27,7 @@ class OperatorReleased:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorDrained:
+class OperatorDrained(OperatorOrder):
     """An operator wants no new ranks on a node, and those there moved at a step boundary."""
 
     node: str
@@ -31,7 +36,7 @@ class OperatorDrained:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceOrdered:
+class MaintenanceOrdered(OperatorOrder):
     """An operator will work on nodes for a while."""
 
     nodes: tuple[str, ...]
@@ -42,7 +47,7 @@ class MaintenanceOrdered:
 
 
 @dataclass(frozen=True, slots=True)
-class MaintenanceCancelled:
+class MaintenanceCancelled(OperatorOrder):
     """An operator will not work on nodes, or has finished before the time."""
 
     window: str
@@ -50,7 +55,7 @@ class MaintenanceCancelled:
 
 
 @dataclass(frozen=True, slots=True)
-class RestartOrdered:
+class RestartOrdered(OperatorOrder):
     """An operator wants a job restarted after a step; None leaves the step to the controller."""
 
     job: str
@@ -60,7 +65,7 @@ class RestartOrdered:
 
 
 @dataclass(frozen=True, slots=True)
-class RestartCancelled:
+class RestartCancelled(OperatorOrder):
     """An operator does not want the restart any more that was planned."""
 
     job: str
@@ -69,7 +74,7 @@ class RestartCancelled:
 
 
 @dataclass(frozen=True, slots=True)
-class AutomationPaused:
+class AutomationPaused(OperatorOrder):
     """No automatic decision for this node or job; "fleet" for everything."""
 
     subject: str
@@ -78,7 +83,7 @@ class AutomationPaused:
 
 
 @dataclass(frozen=True, slots=True)
-class AutomationResumed:
+class AutomationResumed(OperatorOrder):
     """Automation goes on."""
 
     subject: str
@@ -86,7 +91,7 @@ class AutomationResumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InjectionOrdered:
+class InjectionOrdered(OperatorOrder):
     """An operator wants a fault made on a node, for a while."""
 
     node: str
@@ -97,7 +102,7 @@ class InjectionOrdered:
 
 
 @dataclass(frozen=True, slots=True)
-class InjectionCleared:
+class InjectionCleared(OperatorOrder):
     """An operator ends an injection, or all of a node for an empty id."""
 
     node: str
@@ -106,7 +111,7 @@ class InjectionCleared:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorForgotJob:
+class OperatorForgotJob(OperatorOrder):
     """An operator has the memory dropped that is kept of a job that has ended."""
 
     job: str

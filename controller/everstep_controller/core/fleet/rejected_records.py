@@ -11,6 +11,7 @@ from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedA
 from everstep_controller.core import events
 from everstep_controller.core.model.node import OpenFinding, RejectedRecords
 from everstep_controller.core.model.state import State
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # After an hour without another one the finding is cleared.
@@ -85,3 +86,11 @@ def _finding(rejected: RejectedRecords) -> Finding:
         suggested_action=SuggestedAction.WATCH,
         rule="cleared by an hour without another one; the others of the node are taken",
     )
+
+
+HANDLERS: Handlers = {
+    events.RecordRejected: record_rejected,
+}
+TIMERS: Timers = {
+    TimerKind.REJECTED: quiet,
+}

@@ -1,5 +1,6 @@
 """Admission: which launchers take part in a job, and what a new job begins with."""
 
+from everstep_common import reports
 from everstep_common.reports import LauncherJoined
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
@@ -15,6 +16,7 @@ from everstep_controller.core.model.job import (
 )
 from everstep_controller.core.model.state import note_node
 from everstep_controller.core.nodes.claims import why_ineligible
+from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Turn
 
 # A job in these states runs nothing, and began from what nobody may want any more.
@@ -177,3 +179,8 @@ def _spec_of(event: Reported[LauncherJoined]) -> JobSpec:
         snapshot_every_min=report.snapshot_every_min,
         snapshot_every_max=report.snapshot_every_max,
     )
+
+
+HANDLERS: Handlers = {
+    reports.LauncherJoined: launcher_joined,
+}

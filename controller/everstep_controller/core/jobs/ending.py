@@ -1,10 +1,12 @@
 """End of a job: at once or after its last step is in storage, and when it is forgotten."""
 
+from everstep_controller.core import events
 from everstep_controller.core.events import BreakpointReached, OperatorForgotJob
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # Timers that a job needs only while it lives.
@@ -34,7 +36,9 @@ def close_job(turn: Turn, job: JobRecord, reason: str) -> None:
         end_job(turn, job, succeeded=job.ending.done, reason=reason)
     elif job.state is not JobState.CLOSING:
         job.ending.closing = reason
-        turn.set_timer(f"{TimerKind.BREAKPOINT}/{job.id}", turn.state.settings.breakpoint_ns)
+        turn.set_timer(
+            f"{TimerKind.BREAKPOINT}/{job.id}", turn.state.settings.final_save_timeout_ns
+        )
         sentence = f"its last step is being brought to storage: {reason}"
         move_job(turn, job, JobEvent.LAST_STEP_AWAITED, sentence)
 
@@ -65,7 +69,7 @@ def breakpoint_overdue(turn: Turn, job_id: str) -> None:
     """The last step of a job that ends has not come to storage in time."""
     job = turn.state.jobs.get(job_id)
     if job is not None and job.state is JobState.CLOSING:
-        waited_s = turn.state.settings.breakpoint_ns // 1_000_000_000
+        waited_s = turn.state.settings.final_save_timeout_ns // 1_000_000_000
         missed = f"its last step was not in storage after {waited_s} s"
         turn.announce(job.name, "BreakpointMissed", f"{job.name}: {missed}, it ends without")
         _end_closed(turn, job, missed)
@@ -108,7 +112,7 @@ def end_replaced(turn: Turn, job: JobRecord) -> None:
     how = "again while it was ending" if job.state is JobState.CLOSING else "in another way"
     move_job(turn, job, JobEvent.REPLACED, f"its launchers were gone when it was started {how}")
     for kind in _OF_LIVING_JOBS:
-        turn.drop_timer(f"{kind}/{job.name}")
+        turn.drop_timer(f"{kind}/{job.id}")
 
 
 def end_job(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None:
@@ -116,8 +120,8 @@ def end_job(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None
     job.ending.succeeded = succeeded
     move_job(turn, job, JobEvent.OVER, reason)
     for kind in _OF_LIVING_JOBS:
-        turn.drop_timer(f"{kind}/{job.name}")
-    turn.set_timer(f"{TimerKind.FORGET}/{job.id}", turn.state.settings.job_retention_ns)
+        turn.drop_timer(f"{kind}/{job.id}")
+    turn.set_timer(f"{TimerKind.FORGET}/{job.id}", turn.state.settings.ended_job_retention_ns)
 
 
 def job_forgotten(turn: Turn, event: OperatorForgotJob) -> None:
@@ -139,3 +143,14 @@ def retention_over(turn: Turn, job_id: str) -> None:
     job = turn.state.jobs.pop(job_id, None)
     if job is not None and turn.state.is_current(job):
         del turn.state.names[job.name]
+
+
+HANDLERS: Handlers = {
+    events.BreakpointReached: breakpoint_reached,
+    events.OperatorForgotJob: job_forgotten,
+}
+TIMERS: Timers = {
+    TimerKind.BREAKPOINT: breakpoint_overdue,
+    TimerKind.ABANDONED: end_abandoned,
+    TimerKind.FORGET: retention_over,
+}

@@ -15,6 +15,7 @@ from everstep_controller.core.jobs import orders, restore_point
 from everstep_controller.core.model.job import JobRecord, JobState, Lineage
 from everstep_controller.core.model.snapshots import BranchPoint, Predecessor
 from everstep_controller.core.model.state import State, note_node
+from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # So many jobs are remembered of one name, besides the newest: people look up how they ended.
@@ -106,7 +107,7 @@ def await_end(turn: Turn, job: JobRecord, before: JobRecord) -> None:
     """Have a new job wait for the end of the one of its name before it."""
     job.after = before.id
     job.reason = f"waits for the end of the job of this name before it: {orders.what_lasts(before)}"
-    turn.set_timer(_timer(job), turn.state.settings.breakpoint_ns + _STOP_NS)
+    turn.set_timer(_timer(job), turn.state.settings.final_save_timeout_ns + _STOP_NS)
     turn.announce(job.name, "JobWaits", f"{job.id} {job.reason}")
 
 
@@ -354,3 +355,6 @@ def _names(names: list[str]) -> str:
     shown = ", ".join(names[:_NAMED_MAX])
     more = len(names) - _NAMED_MAX
     return shown if more <= 0 else f"{shown} and {more} more"
+
+
+TIMERS: Timers = {TimerKind.NEXT: end_overdue}

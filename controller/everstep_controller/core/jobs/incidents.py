@@ -3,6 +3,7 @@
 from bisect import insort
 from dataclasses import replace
 
+from everstep_common import reports
 from everstep_common.reports import DataRange, GenerationStopped, RollbackAsked
 from everstep_common.reports.quantities import RANGES_MAX
 from everstep_controller.core.accounting.categories import Category
@@ -13,6 +14,7 @@ from everstep_controller.core.model.incident import Death, IncidentKind, Inciden
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import MAINTENANCE, OPERATOR, NodeState
 from everstep_controller.core.model.snapshots import StepKey
+from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Turn
 
 # How much a cause explains: a later, stronger one replaces the blame within one incident.
@@ -265,3 +267,8 @@ def merge_ranges(ranges: list[DataRange]) -> list[DataRange]:
         else:
             found.append(one)
     return found
+
+
+HANDLERS: Handlers = {
+    reports.RollbackAsked: rollback_asked,
+}

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from everstep_common import reports
 from everstep_common.endings import by_user_on
 from everstep_common.reports import GenerationStopped, JobOnNode, LauncherLeft, RankExited
+from everstep_controller.core import events
 from everstep_controller.core.events import NodeConnected, Reported
 from everstep_controller.core.jobs import identity, incidents
 from everstep_controller.core.jobs.lifecycle import ACTIVE
@@ -20,6 +22,7 @@ from everstep_controller.core.model.state import (
     note_node,
 )
 from everstep_controller.core.nodes import claims, liveness
+from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Turn
 
 
@@ -251,3 +254,11 @@ def _is_own(job: JobRecord, node: str, seen: JobOnNode) -> bool:
     left = job.generation.number + job.generation.own_restarts
     mine = 0 < seen.planned_generation <= job.generation.number
     return job.generation.members == [node] and mine and seen.generation <= left
+
+
+HANDLERS: Handlers = {
+    events.NodeConnected: node_connected,
+    reports.LauncherLeft: launcher_left,
+    reports.RankExited: rank_exited,
+    reports.GenerationStopped: generation_stopped,
+}

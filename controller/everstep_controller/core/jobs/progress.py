@@ -11,7 +11,9 @@ from dataclasses import replace
 from statistics import median_low
 from types import MappingProxyType
 
+from everstep_common import reports
 from everstep_common.reports import GenerationFinished, Phase, PhaseReached
+from everstep_controller.core import events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import (
@@ -26,6 +28,7 @@ from everstep_controller.core.jobs import ending, incidents, restore_point, tran
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
 from everstep_controller.core.model.state import note_node
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 ORDER: Mapping[Phase, int] = MappingProxyType(
@@ -240,7 +243,7 @@ _ASKED_AGAIN_NS = 10 * _S
 def watch_steps(turn: Turn, job: JobRecord) -> None:
     """Steps were made: look again when there should have been another."""
     timer = f"{TimerKind.STALLED}/{job.id}"
-    if turn.state.settings.stalled_ns and timer not in turn.state.timers and job.ledger.steps:
+    if turn.state.settings.stall_timeout_ns and timer not in turn.state.timers and job.ledger.steps:
         turn.set_timer(timer, _patience_ns(turn, job))
 
 
@@ -248,7 +251,7 @@ def postpone_stalls(turn: Turn) -> None:
     """Judge nothing by steps that nobody was there to hear of, until the agents have told them."""
     for job_id in turn.state.jobs:
         if f"{TimerKind.STALLED}/{job_id}" in turn.state.timers:
-            turn.set_timer(f"{TimerKind.STALLED}/{job_id}", turn.state.settings.restart_grace_ns)
+            turn.set_timer(f"{TimerKind.STALLED}/{job_id}", turn.state.settings.startup_grace_ns)
 
 
 def stall_due(turn: Turn, job_id: str) -> None:
@@ -258,7 +261,7 @@ def stall_due(turn: Turn, job_id: str) -> None:
         return
     since_ns = job.ledger.steps[-1].end_ns
     still_ns = turn.now_ns - since_ns
-    restart_ns = turn.state.settings.stalled_restart_ns
+    restart_ns = turn.state.settings.stall_restart_timeout_ns
     if job.state is JobState.RUNNING:
         if still_ns < _patience_ns(turn, job):
             turn.set_timer(f"{TimerKind.STALLED}/{job_id}", _patience_ns(turn, job) - still_ns)
@@ -278,10 +281,24 @@ def stall_due(turn: Turn, job_id: str) -> None:
 
 def _patience_ns(turn: Turn, job: JobRecord) -> int:
     longest_ns = max(step.end_ns - step.start_ns for step in job.ledger.steps)
-    return max(turn.state.settings.stalled_ns, _LONGEST_TIMES * longest_ns)
+    return max(turn.state.settings.stall_timeout_ns, _LONGEST_TIMES * longest_ns)
 
 
 def _stall_sentence(job: JobRecord, still_ns: int) -> str:
     last = job.ledger.steps[-1]
     took_s = (last.end_ns - last.start_ns) / _S
     return f"no step for {still_ns // _S} s since step {last.step}, which took {took_s:.2g} s"
+
+
+HANDLERS: Handlers = {
+    reports.PhaseReached: phase_reached,
+    reports.GenerationFinished: generation_finished,
+    events.JobProgressed: progressed,
+    events.StepRecoverable: step_recoverable,
+    events.KeeperChosen: keeper_chosen,
+    events.CadenceChosen: cadence_chosen,
+    events.LayoutLearned: layout_learned,
+}
+TIMERS: Timers = {
+    TimerKind.STALLED: stall_due,
+}

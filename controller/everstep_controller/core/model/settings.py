@@ -18,33 +18,33 @@ class Settings:
     # A closed stream alone, with no word of peers, makes a node lost after this long.
     stream_silence_ns: int = 15_000_000_000
     # How long the peers that were asked may take to confirm a silence.
-    confirm_ns: int = 1_500_000_000
+    confirm_timeout_ns: int = 1_500_000_000
     # Reconnection grace after the controller itself was away.
-    restart_grace_ns: int = 30_000_000_000
+    startup_grace_ns: int = 30_000_000_000
     # If more than this share of the fleet is silent at once, the controller suspects itself …
-    self_suspicion_ratio: float = 0.5
+    fleet_silence_ratio: float = 0.5
     # … for this long, after which it believes what it sees.
-    self_suspicion_ns: int = 60_000_000_000
+    fleet_silence_wait_ns: int = 60_000_000_000
     # How long a job may wait for its wanted nodes once it has its fewest.
-    forming_ns: int = 10_000_000_000
+    last_call_timeout_ns: int = 10_000_000_000
     # How long processes may take after SIGTERM when a generation is stopped.
     stop_grace_ns: int = 0
     # How long a repaired or returned node stays on probation.
     probation_ns: int = 600_000_000_000
     # How long a recovery listens to agents before it believes that all have spoken.
-    recovery_ns: int = 30_000_000_000
+    recover_listen_ns: int = 30_000_000_000
     # When a node that failed its check, and may not be isolated for it, is checked again.
     recheck_ns: int = 30_000_000_000
     # How often a node is checked while it waits as a spare; 0: never.
-    spare_check_ns: int = 0
+    spare_check_interval_ns: int = 0
     # A job that crashes again this soon after it was restored, twice, goes to an older step.
     probation_steps: int = 10
     # Findings this long before or after a fault may be its cause …
-    evidence_ns: int = 60_000_000_000
+    evidence_window_ns: int = 60_000_000_000
     # … and a second unexplained death on a node within this long has it replaced and checked.
     strike_window_ns: int = 86_400_000_000_000
     # How long the end of a job waits for its last step to be in storage.
-    breakpoint_ns: int = 120_000_000_000
+    final_save_timeout_ns: int = 120_000_000_000
     # How long nodes keep what they have of a job that failed, and a job without launchers waits.
     memory_kept_ns: int = 1_800_000_000_000
     # Fewest and most steps from one snapshot to the next; 0 leaves the most to the cost alone.
@@ -53,23 +53,23 @@ class Settings:
     # What costs less than this share of a step is done at every step; 0 counts every cost.
     snapshot_cost_ignored_ratio: float = 0.005
     # The most training that one fault may take along, whatever the formula says; 0 for no limit.
-    snapshot_gap_ns_max: int = 60_000_000_000
+    snapshot_interval_ns_max: int = 60_000_000_000
     # How often an agent may restart a job in place while the controller is away.
     own_restarts: int = 0
     # How long a planned restart waits for its last step to be recoverable.
-    planned_ns: int = 300_000_000_000
+    planned_restart_timeout_ns: int = 300_000_000_000
     # Nodes wait this long for a job that lacks some before it grows, and no more often than this.
-    growth_wait_ns: int = 60_000_000_000
-    growth_every_ns: int = 600_000_000_000
+    growth_delay_ns: int = 60_000_000_000
+    growth_interval_min_ns: int = 600_000_000_000
     # Nodes are drained this long before a maintenance window, at least; what has no place elsewhere
     # is stopped this long before it; and a window lasts this long, at least.
-    maintenance_lead_ns: int = 600_000_000_000
-    maintenance_stop_ns: int = 120_000_000_000
-    maintenance_min_ns: int = 60_000_000_000
+    maintenance_drain_lead_ns: int = 600_000_000_000
+    maintenance_stop_lead_ns: int = 120_000_000_000
+    maintenance_duration_min_ns: int = 60_000_000_000
     # No step for this long is shown, and after the other time a fault; 0: neither.
-    stalled_ns: int = 0
-    stalled_restart_ns: int = 0
+    stall_timeout_ns: int = 0
+    stall_restart_timeout_ns: int = 0
     # Names of the isolation drivers: whom to tell that a node is to be left alone.
     isolation_drivers: tuple[str, ...] = ()
     # How long an ended job is kept for `everstep job`.
-    job_retention_ns: int = 7 * 86_400_000_000_000
+    ended_job_retention_ns: int = 7 * 86_400_000_000_000

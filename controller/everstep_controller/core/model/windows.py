@@ -105,7 +105,7 @@ def _time_problem(span: Span, now_ns: int, least_ns: int) -> str:
     if lasts_ns < least_ns:
         return (
             f"a window of {lasts_ns / _S:g} s is too short, the least is {least_ns / _S:g} s "
-            "(maintenance_min_s); for a single restart use 'everstep drain'"
+            "(maintenance_duration_min_s); for a single restart use 'everstep drain'"
         )
     if lasts_ns > _DURATION_NS_MAX:
         return "a window is no longer than 31 days; to keep a node out use 'everstep isolate'"

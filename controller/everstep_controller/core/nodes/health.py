@@ -4,9 +4,11 @@ from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from everstep_common import reports
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 from everstep_common.reports import CheckFinished, FindingCleared, FindingRaised
+from everstep_controller.core import events
 from everstep_controller.core.events import (
     OperatorDrained,
     OperatorIsolated,
@@ -26,6 +28,7 @@ from everstep_controller.core.model.node import (
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import claims, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # A condition without a finding: operators set by its name how far automation goes with such nodes.
@@ -45,8 +48,8 @@ RANKS_DIE = Condition(
     component="node",
     meaning="ranks died on the node in a way that only the node explains: it gives up its ranks "
     "and is checked",
-    source="how the ranks of a generation died, what its nodes found within evidence_s, and deaths "
-    "that nothing explained within strike_window_s",
+    source="how the ranks of a generation died, what its nodes found within evidence_window_s, and "
+    "deaths that nothing explained within strike_window_s",
     clears_when="the node passes its check",
     mode=Mode.ENFORCE,
 )
@@ -296,3 +299,17 @@ def _advise(turn: Turn, node: NodeRecord, advice: _Advice | None) -> None:
             f"{node.name} should be {advice.what} ({advice.reason}), but {advice.forbidden}; "
             f"to do it: everstep isolate {node.name} --reason …",
         )
+
+
+HANDLERS: Handlers = {
+    reports.FindingRaised: finding_raised,
+    reports.FindingCleared: finding_cleared,
+    events.VerdictChanged: verdict_changed,
+    events.OperatorIsolated: operator_isolated,
+    events.OperatorReleased: operator_released,
+    events.OperatorDrained: operator_drained,
+}
+TIMERS: Timers = {
+    TimerKind.CHECK: check_again,
+    TimerKind.PROBATION: probation_over,
+}

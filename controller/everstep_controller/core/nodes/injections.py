@@ -2,10 +2,13 @@
 
 from collections.abc import Iterator
 
+from everstep_common import reports
 from everstep_common.reports import InjectionChanged, InjectionState
+from everstep_controller.core import events
 from everstep_controller.core.actions import Action, ClearInjection, Inject
 from everstep_controller.core.events import InjectionCleared, InjectionOrdered, Reported
 from everstep_controller.core.model.node import Injection, NodeRecord
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 _SECOND_NS = 1_000_000_000
@@ -101,3 +104,13 @@ def injection_orders(node: str, injection: Injection) -> Iterator[Action]:
             spec=injection.spec,
             duration_ns=injection.duration_ns,
         )
+
+
+HANDLERS: Handlers = {
+    events.InjectionOrdered: injection_ordered,
+    events.InjectionCleared: injection_cleared,
+    reports.InjectionChanged: injection_changed,
+}
+TIMERS: Timers = {
+    TimerKind.INJECTION: forget_injection,
+}

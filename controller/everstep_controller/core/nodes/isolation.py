@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_controller.core import events
 from everstep_controller.core.actions import Action, ApplyIsolation, ReadIsolation
 from everstep_controller.core.events import DriverReported
 from everstep_controller.core.model.isolation import (
@@ -28,6 +29,7 @@ from everstep_controller.core.model.isolation import (
 from everstep_controller.core.model.node import SCHEDULER, NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import claims
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # So many calls in a row that fail are a finding: a scheduler that restarts fails one or two.
@@ -41,7 +43,7 @@ DRIVER_FAILED = Condition(
     component="controller/drivers/NAME",
     meaning="calls of an isolation driver fail again and again: a scheduler may place work on a "
     "node that Everstep keeps out, or goes on withholding one that is free",
-    source="any error of the driver, and a call that is not answered within `drivers.deadline_s`",
+    source="any error of the driver, and a call without an answer within `drivers.call_timeout_s`",
     clears_when="all is done that was asked of it; it is tried at least every minute",
     raise_after=FAILURES_MAX,
     mode=Mode.ADVISE,
@@ -398,3 +400,11 @@ def _apply(record: DriverRecord, wanted: list[WantedIsolation]) -> ApplyIsolatio
         reason="claims differ from what its scheduler withholds",
         wanted=tuple(wanted),
     )
+
+
+HANDLERS: Handlers = {
+    events.DriverReported: record_report,
+}
+TIMERS: Timers = {
+    TimerKind.ISOLATION: retry_driver,
+}

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from everstep_controller.core import events
 from everstep_controller.core.actions import ConfirmSilence
 from everstep_controller.core.events import (
     NodeConnected,
@@ -13,6 +14,7 @@ from everstep_controller.core.model.node import Confirmation, NodeRecord, NodeSt
 from everstep_controller.core.model.state import CONTROLLER
 from everstep_controller.core.nodes import health, injections, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # How many other peers must confirm a silence.
@@ -132,7 +134,7 @@ def _ask_peers(turn: Turn, node: NodeRecord, reporter: str) -> None:
     number = f"{node.name}/silent/{turn.state.event_count}"
     node.confirmation = Confirmation(number, asked)
     turn.actions.extend(confirmation_order(node, name) for name in asked)
-    turn.set_timer(f"{TimerKind.CONFIRM}/{node.name}", turn.state.settings.confirm_ns)
+    turn.set_timer(f"{TimerKind.CONFIRM}/{node.name}", turn.state.settings.confirm_timeout_ns)
 
 
 def _decide_silence(turn: Turn, node: NodeRecord, waiting: Confirmation) -> None:
@@ -186,7 +188,7 @@ def _doubts_itself(turn: Turn) -> bool:
     expected = (node for node in state.nodes.values() if node.state is not NodeState.MAINTENANCE)
     known = [node for node in expected if not node.gone]
     silent = [node for node in known if not node.connected or node.silent_to]
-    if len(silent) <= 1 or len(silent) <= settings.self_suspicion_ratio * len(known):
+    if len(silent) <= 1 or len(silent) <= settings.fleet_silence_ratio * len(known):
         state.self_suspect_since_ns = 0
         return False
     if not state.self_suspect_since_ns:
@@ -196,7 +198,7 @@ def _doubts_itself(turn: Turn) -> bool:
             "ControllerSuspectsItself",
             f"{len(silent)} of {len(known)} nodes are silent at once: none is judged lost yet",
         )
-    return turn.now_ns - state.self_suspect_since_ns < settings.self_suspicion_ns
+    return turn.now_ns - state.self_suspect_since_ns < settings.fleet_silence_wait_ns
 
 
 # --- questions to peers --------------------------------------------------------------------------
@@ -227,3 +229,14 @@ def confirmation_order(silent: NodeRecord, node: str) -> ConfirmSilence:
         peer=silent.name,
         peer_address=silent.liveness_address,
     )
+
+
+HANDLERS: Handlers = {
+    events.NodeDisconnected: node_disconnected,
+    events.PeerReported: peer_reported,
+    events.PeerJudged: peer_judged,
+}
+TIMERS: Timers = {
+    TimerKind.STREAM: silence_due,
+    TimerKind.CONFIRM: silence_due,
+}

@@ -124,8 +124,8 @@ def lead_ns(state: State, span: Span) -> int:
         and incident.cause in PLANNED_WORK
         and incident.plan is not PlanKind.WAITED
     ]
-    needed_ns = state.settings.planned_ns + max(restarts) if restarts else 0
-    return max(state.settings.maintenance_lead_ns, needed_ns)
+    needed_ns = state.settings.planned_restart_timeout_ns + max(restarts) if restarts else 0
+    return max(state.settings.maintenance_drain_lead_ns, needed_ns)
 
 
 def window_forecasts(state: State, window: Window) -> Iterator[tuple[str, str]]:

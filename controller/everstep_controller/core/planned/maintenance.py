@@ -1,5 +1,6 @@
 """Maintenance: jobs leave the nodes before a window begins, and nothing is judged within it."""
 
+from everstep_controller.core import events
 from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
 from everstep_controller.core.model.node import MAINTENANCE, NodeRecord, NodeState
 from everstep_controller.core.model.state import State
@@ -7,12 +8,13 @@ from everstep_controller.core.model.windows import Span, Window, WindowState, ho
 from everstep_controller.core.nodes import claims, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.planned import forecast, restarts
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 
 def problem_with(state: State, span: Span, now_ns: int) -> str:
     """Return what is wrong with a window, in one sentence; empty for nothing."""
-    least_ns = state.settings.maintenance_min_ns
+    least_ns = state.settings.maintenance_duration_min_ns
     return problem(span, state.nodes, state.windows.values(), now_ns, least_ns)
 
 
@@ -49,7 +51,9 @@ def maintenance_cancelled(turn: Turn, event: MaintenanceCancelled) -> None:
         _give_back(turn, window, reason)
     window.state = WindowState.CANCELLED
     _tell(turn, window, "MaintenanceCancelled", reason)
-    turn.set_timer(f"{TimerKind.MAINTENANCE}/{window.id}", turn.state.settings.job_retention_ns)
+    turn.set_timer(
+        f"{TimerKind.MAINTENANCE}/{window.id}", turn.state.settings.ended_job_retention_ns
+    )
 
 
 def window_due(turn: Turn, name: str) -> None:
@@ -73,7 +77,7 @@ def _go_on(turn: Turn, window: Window) -> None:
     if window.state is not WindowState.BEGUN and now_ns >= span.end_ns:
         _missed(turn, window)
         return
-    stop_ns = span.begin_ns - min(window.lead_ns, settings.maintenance_stop_ns)
+    stop_ns = span.begin_ns - min(window.lead_ns, settings.maintenance_stop_lead_ns)
     if window.state is WindowState.PLANNED and now_ns >= span.begin_ns - window.lead_ns:
         _drain(turn, window)
     if window.state is WindowState.DRAINING and now_ns >= stop_ns and not window.vacated:
@@ -95,7 +99,7 @@ def _next_ns(turn: Turn, window: Window, stop_ns: int) -> int:
         return span.begin_ns if window.vacated else stop_ns
     if window.state is WindowState.BEGUN:
         return span.end_ns
-    return turn.now_ns + turn.state.settings.job_retention_ns
+    return turn.now_ns + turn.state.settings.ended_job_retention_ns
 
 
 def _missed(turn: Turn, window: Window) -> None:
@@ -104,7 +108,9 @@ def _missed(turn: Turn, window: Window) -> None:
         _give_back(turn, window, reason)
     window.state = WindowState.OVER
     _tell(turn, window, "MaintenanceMissed", reason)
-    turn.set_timer(f"{TimerKind.MAINTENANCE}/{window.id}", turn.state.settings.job_retention_ns)
+    turn.set_timer(
+        f"{TimerKind.MAINTENANCE}/{window.id}", turn.state.settings.ended_job_retention_ns
+    )
 
 
 def _drain(turn: Turn, window: Window) -> None:
@@ -171,3 +177,12 @@ def _tell(turn: Turn, window: Window, word: str, message: str) -> None:
 def _nodes(state: State, window: Window) -> list[NodeRecord]:
     found = (state.nodes.get(name) for name in window.span.nodes)
     return [node for node in found if node is not None and node.state is not NodeState.RETIRED]
+
+
+HANDLERS: Handlers = {
+    events.MaintenanceOrdered: maintenance_ordered,
+    events.MaintenanceCancelled: maintenance_cancelled,
+}
+TIMERS: Timers = {
+    TimerKind.MAINTENANCE: window_due,
+}

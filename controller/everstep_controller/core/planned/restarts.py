@@ -8,6 +8,7 @@ import math
 from collections.abc import Set
 from statistics import median_high
 
+from everstep_controller.core import events
 from everstep_controller.core.events import RestartCancelled, RestartOrdered
 from everstep_controller.core.jobs import incidents, restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER, STEPPING
@@ -17,6 +18,7 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.planned import forecast
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
 from everstep_controller.core.recovery import planning
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 
@@ -64,9 +66,11 @@ def boundary_overdue(turn: Turn, job_id: str) -> None:
     if job is None or job.planned is None or job.state not in ACTIVE:
         return
     if turn.paused(job.name):
-        turn.set_timer(f"{TimerKind.PLANNED}/{job_id}", turn.state.settings.planned_ns)
+        turn.set_timer(
+            f"{TimerKind.PLANNED}/{job_id}", turn.state.settings.planned_restart_timeout_ns
+        )
         return
-    waited_s = turn.state.settings.planned_ns // 1_000_000_000
+    waited_s = turn.state.settings.planned_restart_timeout_ns // 1_000_000_000
     newest = job.lineage.recoverable_step
     goes_back = "no step is" if newest is None else f"it goes back to step {newest}"
     late = f"step {job.planned.after_step} was not recoverable after {waited_s} s, {goes_back}"
@@ -167,9 +171,9 @@ def _look_for_growth(turn: Turn, job: JobRecord) -> None:
         return
     settings = turn.state.settings
     job.growable_since_ns = job.growable_since_ns or turn.now_ns
-    due_ns = job.growable_since_ns + settings.growth_wait_ns
+    due_ns = job.growable_since_ns + settings.growth_delay_ns
     if job.grown_ns:
-        due_ns = max(due_ns, job.grown_ns + settings.growth_every_ns)
+        due_ns = max(due_ns, job.grown_ns + settings.growth_interval_min_ns)
     if turn.now_ns >= due_ns:
         size = grown_size(turn.state, job)
         reason = (
@@ -204,7 +208,7 @@ def _reach_boundary(turn: Turn, job: JobRecord) -> None:
 def _await_boundary(turn: Turn, job: JobRecord, near: bool) -> None:
     timer = f"{TimerKind.PLANNED}/{job.id}"
     if near and timer not in turn.state.timers:
-        turn.set_timer(timer, turn.state.settings.planned_ns)
+        turn.set_timer(timer, turn.state.settings.planned_restart_timeout_ns)
 
 
 def _stands_still(turn: Turn, job: JobRecord, wish: Planned) -> bool:
@@ -372,3 +376,14 @@ def _waiting(state: State, job: JobRecord) -> list[NodeRecord]:
     members = frozenset(job.generation.members)
     able = planning.candidates(state, job)
     return [node for node in able if node.name not in members and not node.deferred]
+
+
+HANDLERS: Handlers = {
+    events.RestartOrdered: restart_ordered,
+    events.RestartCancelled: restart_cancelled,
+}
+TIMERS: Timers = {
+    TimerKind.PLANNED: boundary_overdue,
+    TimerKind.STILL: look_again,
+    TimerKind.GROWTH: look_again,
+}

@@ -66,7 +66,7 @@ def reconcile_node(turn: Turn, node: NodeRecord) -> None:
             or node.name not in job.generation.members
         ):
             continue
-        late = turn.now_ns - incident.onset_ns > turn.state.settings.evidence_ns
+        late = turn.now_ns - incident.onset_ns > turn.state.settings.evidence_window_ns
         newest = job.recovery.judgements[-1] if job.recovery.judgements else None
         # One without a signature was not about how ranks died.
         if newest is not None and newest.signature and not late:
@@ -117,7 +117,7 @@ def _outside(job: JobRecord, incident: JobIncident) -> str:
 
 
 def _faults(turn: Turn, job: JobRecord, incident: JobIncident) -> list[causes.NodeFault]:
-    window_ns = turn.state.settings.evidence_ns
+    window_ns = turn.state.settings.evidence_window_ns
     return [
         causes.NodeFault(name, held.finding.message)
         for name in job.generation.members

@@ -11,6 +11,7 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.recovery import blame, placement
+from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 _DISTRUST = {NodeState.HEALTHY: 0, NodeState.PROBATION: 1, NodeState.SUSPECT: placement.SUSPECT}
@@ -68,7 +69,7 @@ def _form(turn: Turn, job: JobRecord) -> None:
     if waited:
         turn.drop_timer(timer)
     if ready >= job.spec.nodes_min and timer not in turn.state.timers:
-        turn.set_timer(timer, turn.state.settings.forming_ns)
+        turn.set_timer(timer, turn.state.settings.last_call_timeout_ns)
     kept = claims.ineligible_launchers(turn.state, job)
     reason = f"{ready} of {job.spec.nodes_max} nodes have joined, it needs {job.spec.nodes_min}"
     if f"{reason}{kept}" != job.reason:
@@ -310,3 +311,9 @@ def _next_step(state: State, job: JobRecord) -> str:
         return f"no node that had some of it is away; {fresh}"
     shown = ", ".join(away[:_NAMED_MAX]) + (" …" if len(away) > _NAMED_MAX else "")
     return f"it goes on when what {shown} had can be reached: bring back the node, or {fresh}"
+
+
+TIMERS: Timers = {
+    TimerKind.FORMING: wait_over,
+    TimerKind.RETRY: retry_due,
+}

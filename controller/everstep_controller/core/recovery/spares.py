@@ -6,6 +6,7 @@ any more, and is asked again. One that does not answer counts as if nobody had a
 
 from collections.abc import Set
 
+from everstep_common import reports
 from everstep_common.reports import CheckFinished
 from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs.lifecycle import ACTIVE
@@ -14,6 +15,7 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State, jobs_of_node
 from everstep_controller.core.nodes import health, lifecycle
 from everstep_controller.core.nodes.claims import failed_check
+from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # Nodes are checked when they join; what passed so shortly before tells the same.
@@ -31,7 +33,7 @@ _CHECKED_HERE = frozenset({NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBA
 
 def reconcile_spares(turn: Turn, names: Set[str]) -> None:
     """See who has become a spare, and who is none any more."""
-    if not turn.state.settings.spare_check_ns:
+    if not turn.state.settings.spare_check_interval_ns:
         return
     for name in sorted(names & turn.state.nodes.keys()):
         _look_at(turn, turn.state.nodes[name])
@@ -48,7 +50,7 @@ def spare_check_due(turn: Turn, name: str) -> None:
     node = turn.state.nodes.get(name)
     if node is None:
         return
-    check, every_ns = node.spare_check, turn.state.settings.spare_check_ns
+    check, every_ns = node.spare_check, turn.state.settings.spare_check_interval_ns
     check.waits = _waits(turn.state, node)
     if not every_ns:
         _shows_good(turn, node)
@@ -82,7 +84,7 @@ def _look_at(turn: Turn, node: NodeRecord) -> None:
     before, check.waits = check.waits, _waits(turn.state, node)
     if before or not check.waits or check.asked or check.failed:
         return
-    fresh_ns = min(_FRESH_NS, turn.state.settings.spare_check_ns)
+    fresh_ns = min(_FRESH_NS, turn.state.settings.spare_check_interval_ns)
     if check.passed_ns and turn.now_ns - check.passed_ns < fresh_ns:
         _ask_later(turn, node)
     else:
@@ -106,7 +108,7 @@ def _ask(turn: Turn, node: NodeRecord) -> None:
 
 def _ask_later(turn: Turn, node: NodeRecord) -> None:
     settings = turn.state.settings
-    after_ns = settings.spare_check_ns
+    after_ns = settings.spare_check_interval_ns
     if node.spare_check.failed:
         after_ns = min(after_ns, settings.recheck_ns)
     turn.set_timer(f"{TimerKind.SPARE}/{node.name}", after_ns)
@@ -125,3 +127,11 @@ def _shows_good(turn: Turn, node: NodeRecord) -> None:
     if failed:
         turn.mark_node(node.name)
         turn.announce(node.name, "SpareCheckPassed", f"{node.name} may be a spare again")
+
+
+HANDLERS: Handlers = {
+    reports.CheckFinished: check_finished,
+}
+TIMERS: Timers = {
+    TimerKind.SPARE: spare_check_due,
+}

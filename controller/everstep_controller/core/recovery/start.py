@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
+from everstep_common import reports
 from everstep_common.reports import RestartedHere
+from everstep_controller.core import events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import RecoveryStepChosen, Reported
 from everstep_controller.core.jobs import identity, incidents, orders, restore_point, transition
@@ -19,6 +21,7 @@ from everstep_controller.core.model.job import (
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State
 from everstep_controller.core.recovery import blame, placement, planning
+from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import TimerKind, Turn
 
 
@@ -236,3 +239,9 @@ def _adopt(turn: Turn, job: JobRecord, event: Reported[RestartedHere]) -> None:
     job.ledger.enter(_decided_ns(event), transition.category(job, Category.DRAIN))
     job.ledger.enter(event.at_ns, transition.category(job, Category.ENV))
     transition.move_job(turn, job, JobEvent.ADOPTED, f"adopted: {report.reason}")
+
+
+HANDLERS: Handlers = {
+    reports.RestartedHere: restarted_here,
+    events.RecoveryStepChosen: step_chosen,
+}

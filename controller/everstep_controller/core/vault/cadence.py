@@ -111,7 +111,7 @@ def best_interval(known: SnapshotCost, settings: Settings, every: int = 1) -> in
     ignored = settings.snapshot_cost_ignored_ratio * (1.0 if every == 1 else _CHEAP_AGAIN)
     if known.stall_ns < ignored * known.step_ns:
         return 1
-    gap_ns = settings.snapshot_gap_ns_max
+    gap_ns = settings.snapshot_interval_ns_max
     most = max(1, gap_ns // known.step_ns) if gap_ns else math.inf
     return int(min(young_interval(known), most))
 

@@ -72,6 +72,16 @@ def test_a_rollback_turns_steps_into_recompute() -> None:
     }
 
 
+def test_steps_that_ranks_call_bad_are_a_loss_of_their_own() -> None:
+    ledger = _running()
+    for step in range(4):
+        ledger.commit_step(step, (step + 1) * S, 0)
+    ledger.record_fault(4 * S, 4 * S, "j-1", "rollback")
+    assert ledger.roll_back(last_good=1) == 2
+    totals = ledger.totals(5 * S)
+    assert (totals[Category.LOST_CORRUPT], totals.get(Category.LOST_RECOMPUTE, 0)) == (2 * S, 0)
+
+
 def test_a_rollback_reaches_what_was_folded_long_ago() -> None:
     ledger = _running()
     for step in range(400):

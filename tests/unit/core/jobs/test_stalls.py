@@ -10,8 +10,8 @@ from everstep_controller.core.model.settings import Settings
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_decisions import S, Story
 
-SHOWN = Settings(mode=Mode.ENFORCE, stalled_ns=60 * S)
-RESTARTED = Settings(mode=Mode.ENFORCE, stalled_ns=60 * S, stalled_restart_ns=300 * S)
+SHOWN = Settings(mode=Mode.ENFORCE, stall_timeout_ns=60 * S)
+RESTARTED = Settings(mode=Mode.ENFORCE, stall_timeout_ns=60 * S, stall_restart_timeout_ns=300 * S)
 
 
 class StillStory(Story):

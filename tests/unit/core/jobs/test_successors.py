@@ -161,3 +161,40 @@ def test_a_controller_that_restarts_meanwhile_goes_on_with_it() -> None:
     job: JobRecord = story.job
     assert sorted(job.launchers) == ["n2"]
     assert job.state is JobState.FORMING
+
+
+def test_a_job_that_is_over_keeps_no_timer_but_that_of_its_retention() -> None:
+    story = Hanging()
+    story.vanish("n1")
+    assert story.ended()
+    job_id = story.before.id
+    kept = [timer for timer in story.core.state.timers if timer.endswith(f"/{job_id}")]
+    assert kept == [f"forget/{job_id}"]
+
+
+def test_a_job_is_forgotten_with_its_name_unless_another_one_has_that() -> None:
+    story = Hanging()
+    story.vanish("n1")
+    first = story.before.id
+    story.join("n2")
+    second = story.job.id
+    story.tell(events.TimerDue(f"forget/{first}"), after_s=8 * 86_400)
+    assert list(story.core.state.jobs) == [second]
+    story.leave("n2")
+    story.tell(events.TimerDue(f"forget/{second}"), after_s=8 * 86_400)
+    assert (story.core.state.jobs, story.core.state.names) == ({}, {})
+
+
+def test_of_one_name_only_so_many_jobs_are_kept() -> None:
+    story = Hanging()
+    story.vanish("n1")
+    for _ in range(12):
+        story.join("n2")
+        story.leave("n2")
+        story.sequence += 1
+    ids = list(story.core.state.jobs)
+    assert len(ids) == 9
+    assert ids[-1] == story.core.state.names["j"]
+    assert {timer for timer in story.core.state.timers if timer.startswith("forget/")} == {
+        f"forget/{job_id}" for job_id in ids
+    }

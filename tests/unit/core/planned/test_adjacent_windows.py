@@ -102,7 +102,7 @@ def test_a_silence_before_a_window_does_not_date_back_a_fault_after_it() -> None
 def test_the_wait_for_the_end_of_one_window_does_not_lengthen_the_lead_of_the_next() -> None:
     story = WindowStory(nodes=2).begin(spare=False)
     window = story.planned("n1", for_s=7200)
-    story.run_until(window.span.begin_ns - story.core.state.settings.maintenance_stop_ns)
+    story.run_until(window.span.begin_ns - story.core.state.settings.maintenance_stop_lead_ns)
     planned = story.job.planned
     assert planned is not None
     story.recoverable(planned.after_step or 0)
@@ -113,4 +113,4 @@ def test_the_wait_for_the_end_of_one_window_does_not_lengthen_the_lead_of_the_ne
     last = planned.after_step or 0
     story.train(last + 1, last + 2, last + 3, saved=last + 2)
     assert story.job.recovery.incidents[-1].over_ns
-    assert story.planned("n1").lead_ns == story.core.state.settings.maintenance_lead_ns
+    assert story.planned("n1").lead_ns == story.core.state.settings.maintenance_drain_lead_ns

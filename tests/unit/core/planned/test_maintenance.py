@@ -154,7 +154,7 @@ def test_without_a_spare_the_job_stops_at_a_step_before_the_window_and_waits_for
     ]
     story.run_until(window.span.begin_ns - window.lead_ns)
     assert not story.is_planned()
-    story.run_until(window.span.begin_ns - story.core.state.settings.maintenance_stop_ns)
+    story.run_until(window.span.begin_ns - story.core.state.settings.maintenance_stop_lead_ns)
     planned = story.job.planned
     assert planned is not None
     story.recoverable(planned.after_step or 0)
@@ -174,7 +174,7 @@ def test_a_restart_that_is_planned_for_a_far_step_is_brought_forward_by_the_wind
     story = WindowStory().begin()
     story.restart(at_step=100_000)
     window = story.planned("n1")
-    story.run_until(window.span.begin_ns - story.core.state.settings.maintenance_stop_ns)
+    story.run_until(window.span.begin_ns - story.core.state.settings.maintenance_stop_lead_ns)
     assert story.job.planned is not None
     assert (story.job.planned.after_step or 100_000) < 1000
     story.moved()
@@ -318,7 +318,7 @@ def test_what_is_over_is_forgotten_after_a_while() -> None:
     window = story.planned("n2")
     story.run_until(window.span.end_ns)
     assert window.id in story.core.state.windows
-    story.run_until(window.span.end_ns + story.core.state.settings.job_retention_ns)
+    story.run_until(window.span.end_ns + story.core.state.settings.ended_job_retention_ns)
     assert not story.core.state.windows
 
 
@@ -329,7 +329,7 @@ def test_a_controller_that_dies_after_any_event_carries_the_window_out_all_the_s
     story = WindowStory(nodes=3 if spare else 2).begin(spare=spare)
     window = story.planned("n1")
     story.run_until(window.span.begin_ns - window.lead_ns)
-    story.run_until(window.span.begin_ns - story.core.state.settings.maintenance_stop_ns)
+    story.run_until(window.span.begin_ns - story.core.state.settings.maintenance_stop_lead_ns)
     planned = story.job.planned
     assert planned is not None
     story.recoverable(planned.after_step or 0)

@@ -311,7 +311,7 @@ def test_growth_is_not_more_often_than_the_setting_says() -> None:
             events.Reported(story.origin("n1"), 0, reports.CheckFinished(check.id, True, "good"))
         )
     due_ns = story.core.state.timers[f"growth/{story.job.id}"]
-    assert due_ns == story.job.grown_ns + SETTINGS.growth_every_ns
+    assert due_ns == story.job.grown_ns + SETTINGS.growth_interval_min_ns
 
 
 def test_a_controller_that_dies_after_any_event_carries_the_plan_out_all_the_same() -> None:

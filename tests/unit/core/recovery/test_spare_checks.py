@@ -17,7 +17,7 @@ from unit.core.jobs.test_interrupted_end import Recorded, from_every_prefix
 from unit.core.test_decisions import S, Story
 
 EVERY_S = 600
-SETTINGS = Settings(mode=Mode.ENFORCE, spare_check_ns=EVERY_S * S)
+SETTINGS = Settings(mode=Mode.ENFORCE, spare_check_interval_ns=EVERY_S * S)
 
 
 class Spares(Story):

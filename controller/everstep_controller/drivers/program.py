@@ -1,0 +1,81 @@
+"""Program of a scheduler or of the site: one run, with bounds on what it writes; no shell."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+
+from everstep_controller.drivers.port import DriverError
+
+# Holds of 100,000 nodes, with a sentence each, are some 20 MB.
+_ANSWER_BYTES_MAX = 64 << 20
+_ERROR_BYTES_MAX = 64 << 10
+_SHOWN_MAX = 200
+
+
+async def run_program(argv: Sequence[str], request: bytes = b"") -> bytes:
+    """Return what a program writes for what it reads; one cut short ends with its children.
+
+    Raises DriverError where its exit code is not 0, with its last line of standard error; OSError.
+    """
+    transport, run = await asyncio.get_running_loop().subprocess_exec(
+        _ProgramRun, *argv, cwd="/", start_new_session=True
+    )
+    try:
+        run.send(transport, request)
+        await run.over
+    finally:
+        if transport.get_returncode() is None:
+            _kill_group(transport.get_pid())
+        await run.exited
+        transport.close()
+    if code := transport.get_returncode():
+        lines = run.errors.decode(errors="replace").strip().splitlines()
+        said = f": {lines[-1][:_SHOWN_MAX]}" if lines else ""
+        raise DriverError(f"{argv[0]} ended with exit code {code}{said}")
+    return bytes(run.answer)
+
+
+class _ProgramRun(asyncio.SubprocessProtocol):
+    """One run of the program: what it writes, within bounds, and its end."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.answer, self.errors = bytearray(), bytearray()
+        # It has ended and closed what it wrote to; or it has written too much.
+        self.over: asyncio.Future[None] = loop.create_future()
+        self.exited: asyncio.Future[None] = loop.create_future()
+
+    def send(self, transport: asyncio.SubprocessTransport, request: bytes) -> None:
+        """Write the request; a program that reads none of it may have an answer all the same."""
+        pipe = transport.get_pipe_transport(0)
+        if isinstance(pipe, asyncio.WriteTransport):
+            pipe.write(request)
+            pipe.close()
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Keep a part of the answer, or the end of what is said on standard error."""
+        if fd != 1:
+            self.errors = (self.errors + data)[-_ERROR_BYTES_MAX:]
+        elif len(self.answer) + len(data) <= _ANSWER_BYTES_MAX:
+            self.answer += data
+        elif not self.over.done():
+            self.over.set_exception(DriverError(f"it wrote more than {_ANSWER_BYTES_MAX} bytes"))
+
+    def process_exited(self) -> None:
+        """See SubprocessProtocol."""
+        self.exited.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See SubprocessProtocol: it has exited, and all of its output was read."""
+        del exc
+        if not self.over.done():
+            self.over.set_result(None)
+
+
+def _kill_group(pid: int) -> None:
+    """End the program with everything that it has started."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
