@@ -61,7 +61,7 @@ class Whole:
     @property
     def job(self) -> JobRecord:
         """Return the job."""
-        return self.bench.core.state.jobs[JOB]
+        return self.bench.core.state.newest(JOB)
 
     def take(self, stage: str, event: events.Event) -> list[Action]:
         """Hand an event to the core, as a part of a stage."""

@@ -48,7 +48,7 @@ JOINED = LauncherJoined(
     free_port=29_511,
     storage=Storage(path="/checkpoints/llama", every_steps=500, keep=3),
     snapshot_every_max=10,
-    job_id=1_790_000_000_000_000_000,
+    job_id="llama-70b-10427",
     program="python train.py --config llama.toml",
     token_sha256="5a" * 32,
     uid=1012,

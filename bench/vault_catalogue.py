@@ -34,6 +34,7 @@ from everstep_controller.runtime.vault_service import VaultService
 from everstep_proto.generated import fleet_pb2
 
 # How often each rank commits.
+JOB_ID = f"{JOB}-1"
 COMMIT_S = 10.0
 
 
@@ -80,6 +81,7 @@ class Bench:
             )
         point = BranchPoint(1, None, nodes * RANKS)
         job = JobRecord(
+            JOB_ID,
             JOB,
             JobSpec(
                 uid=0, token_sha256="", nodes_min=nodes, nodes_max=nodes, processes_per_node=RANKS
@@ -90,7 +92,8 @@ class Bench:
             generation=Generation(1, self.names),
             lineage=Lineage([point]),
         )
-        self.state.jobs[JOB] = job
+        self.state.jobs[JOB_ID] = job
+        self.state.names[JOB] = JOB_ID
         self.job, self.port = job, Port()
         self.service = VaultService(lambda: self.state, self.port)
         # What each agent said on its stream, and what the controller took from it.

@@ -72,17 +72,17 @@ class ActionExecutor:
                 self._order(action)
 
     def _order(self, action: actions.Order) -> None:
-        job: str = getattr(action, "job", "")
-        key = transfer_key(self._secret, job)
-        term = self._state().term
-        message = to_agent.order(action, term, key, self._sources_for(action))
+        state, key = self._state(), b""
+        if isinstance(action, actions.StartGeneration):
+            key = transfer_key(self._secret, state.jobs[action.job_id].lineage_id)
+        message = to_agent.order(action, state.term, key, self._sources_for(action))
         self._targets.sessions.send(action.node, message)
 
     def _sources_for(self, action: actions.Order) -> tuple[ShardSource, ...]:
         """Return what a member is told of the state that it restores; grouped once for all."""
         if not isinstance(action, actions.StartGeneration):
             return ()
-        job = self._state().jobs[action.job]
+        job = self._state().jobs[action.job_id]
         if self._sources is None or self._sources.all is not job.generation.sources:
             self._sources = group_sources(job)
         return self._sources.of(action.node)
@@ -106,10 +106,11 @@ class RuntimeVaultPort:
     def direct(self, node: str, directive: Directive) -> bool:
         """See VaultPort."""
         state = self._state()
-        if state.halted:
+        job = state.job(directive.job)
+        if state.halted or job is None:
             return False
         target = state.nodes.get(directive.replica_target)
-        key = transfer_key(self._secret, directive.job)
+        key = transfer_key(self._secret, job.lineage_id)
         return self._sessions.send(node, to_agent.directive(directive, target, state.term, key))
 
     def teach(self, node: str, job: str, lesson: Lesson) -> bool:
@@ -198,7 +199,7 @@ class EventFollower:
                 lambda name: name == subject,
             )
             self._peers_changed()
-        if subject in state.jobs:
+        if subject in state.names:
             self._targets.vault.job_changed(subject)
 
 

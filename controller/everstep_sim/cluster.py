@@ -93,7 +93,7 @@ class SimulatedCluster:
     @property
     def job(self) -> JobRecord | None:
         """Return what the controller knows of the job."""
-        return self.controller.core.state.jobs.get(JOB)
+        return self.controller.core.state.job(JOB)
 
     def whole_generations(self) -> list[int]:
         """Return the generations that could take a step now: never more than one."""

@@ -26,7 +26,7 @@ from everstep_proto.record_codec import hints_of, shape_of
 
 _ITEMS_MAX = 4
 # Some of them match each pattern.
-_NAMES = ("demo", "a", "9" * 64, "llama-3.1_70B", "/data/run", "node/check/1", "\n ü")
+_NAMES = ("demo", "a", "9" * 64, "llama-3.1_70B", "llama-1042", "/data/run", "node/check/1", "\n ü")
 Sample = tuple[object, bool]
 
 
@@ -148,8 +148,9 @@ def samples_at_bounds(bound: Bound) -> list[Sample]:
             return [(low, True), (high, True), (low - 1, False), (high + 1, False)]
         case Text(most=most):
             return [("", True), ("ü" * most, True)]
-        case Name():
-            return [("\0", False), ("", False), ("x" * 5000, False)]
+        case Name(pattern=pattern):
+            # Some names may be left out.
+            return [("\0", False), ("", bool(re.fullmatch(pattern, ""))), ("x" * 5000, False)]
         case Digest(most_bytes=most):
             return [("00" * most, True), ("00" * (most + 1), False), ("", False)]
     return [((), True)]

@@ -103,7 +103,7 @@ def test_a_bad_record_holds_up_no_other_job_and_people_see_it(
             await agent.record(3, **{"job": "bad"} | bad)  # type: ignore[arg-type]
             await agent.record(4, job="after", launcher_joined=joined())
             await agent.acknowledged(4)
-            assert running.runtime.state.jobs.keys() == {"before", "after"}
+            assert running.runtime.state.names.keys() == {"before", "after"}
             assert running.runtime.state.nodes["node-1"].connected
             assert running.runtime.state.paused == {}
             return await rejected(running)
@@ -233,7 +233,7 @@ def test_an_agent_gets_rid_of_a_bad_record_on_its_first_stream(tmp_path: Path) -
             for job, launcher in (("before", joined()), ("bad", bad), ("after", joined())):
                 outbox.record(fleet_pb2.Record(job=job, launcher_joined=launcher))
             await eventually(lambda: bool(up.streams) and not outbox.counts.waiting)
-            assert running.runtime.state.jobs.keys() == {"before", "after"}
+            assert running.runtime.state.names.keys() == {"before", "after"}
             return up.streams
 
     assert asyncio.run(scenario()) == 1

@@ -144,7 +144,7 @@ def test_a_running_job_forgets_nothing_and_says_what_to_do_first(
     async def scenario() -> tuple[Answer, str]:
         async with training(tmp_path, capsys) as stage:
             answer = await stage.everstep("job", "train", "forget")
-            return answer, stage.running.runtime.state.jobs["train"].ending.forgotten_by
+            return answer, stage.running.runtime.state.newest("train").ending.forgotten_by
 
     answer, forgotten_by = asyncio.run(scenario())
     assert answer.code == 1
@@ -233,7 +233,7 @@ def test_a_controller_that_acts_on_nothing_says_so_and_drops_nothing(
                 await stranger.hello(term=99)
                 answer = await stage.everstep("job", "train", "forget")
             state = stage.running.runtime.state
-            return answer, state.halted, state.jobs["train"].ending.forgotten_by
+            return answer, state.halted, state.newest("train").ending.forgotten_by
 
     answer, halted, forgotten_by = asyncio.run(scenario())
     assert halted

@@ -86,10 +86,10 @@ def test_a_viewer_may_see_snapshots_but_not_have_a_job_forgotten(tmp_path: Path)
                 assert [copy async for copy in admin.ListCopies(request)] == []
                 with pytest.raises(grpc.aio.AioRpcError, match="eve is viewer"):
                     await admin.ForgetJob(forget)
-            assert running.runtime.state.jobs["train"].ending.forgotten_by == ""
+            assert running.runtime.state.newest("train").ending.forgotten_by == ""
             async with aio_channel(f"localhost:{running.port}", operator) as channel:
                 assert not (await admin_pb2_grpc.AdminStub(channel).ForgetJob(forget)).dropped
-        assert running.runtime.state.jobs["train"].ending.forgotten_by == "ann"
+        assert running.runtime.state.newest("train").ending.forgotten_by == "ann"
 
     with_controller(tmp_path, act)
 

@@ -17,17 +17,17 @@ from integration.vault_world import (
 )
 
 
-def _plan(job_id: int, generation: int = 1) -> fleet_pb2.StartGeneration:
+def _plan(job_id: str, generation: int = 1) -> fleet_pb2.StartGeneration:
     ordered = plan(generation)
     ordered.job_id = job_id
     return ordered
 
 
-def _end(job_id: int = 0) -> fleet_pb2.EndJob:
+def _end(job_id: str = "") -> fleet_pb2.EndJob:
     return fleet_pb2.EndJob(job="demo", succeeded=False, job_id=job_id)
 
 
-async def _come_back(node: Node, job_id: int) -> tuple[Client, object]:
+async def _come_back(node: Node, job_id: str) -> tuple[Client, object]:
     client = await Client.connect(node, (Joined, Refused, End, Identified, Start, Notice))
     return client, await client.ask(join_message(job_id=job_id))
 
@@ -36,15 +36,15 @@ async def _come_back(node: Node, job_id: int) -> tuple[Client, object]:
 async def test_a_launcher_is_told_which_job_it_is_of_before_it_is_told_anything_else(
     tmp_path: Path,
 ) -> None:
-    async with running(settings(tmp_path)) as node, launcher(node, job_id=0) as control:
-        node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo", job_id=5))
-        assert await control.hear() == Identified(5)
+    async with running(settings(tmp_path)) as node, launcher(node, job_id="") as control:
+        node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo", job_id="demo-5"))
+        assert await control.hear() == Identified("demo-5")
         assert isinstance(await control.hear(), Notice)
-        node.order(start_generation=_plan(5))
-        assert await control.hear() == Identified(5)
+        node.order(start_generation=_plan("demo-5"))
+        assert await control.hear() == Identified("demo-5")
         assert isinstance(await control.hear(), Start)
         (on_node,) = node.jobs.jobs()
-        assert (on_node.launcher, on_node.job_id) == (True, 5)
+        assert (on_node.launcher, on_node.job_id) == (True, "demo-5")
 
 
 @lived
@@ -52,9 +52,9 @@ async def test_a_launcher_that_missed_the_end_of_its_job_hears_it_when_it_comes_
     tmp_path: Path,
 ) -> None:
     async with running(settings(tmp_path)) as node:
-        async with launcher(node, job_id=0) as control:
-            node.order(start_generation=_plan(5))
-            assert await control.hear() == Identified(5)
+        async with launcher(node, job_id="") as control:
+            node.order(start_generation=_plan("demo-5"))
+            assert await control.hear() == Identified("demo-5")
             assert isinstance(await control.hear(), Start)
             async with trainer(node) as rank:
                 # Something is kept, so the node goes on to know the job.
@@ -62,7 +62,7 @@ async def test_a_launcher_that_missed_the_end_of_its_job_hears_it_when_it_comes_
                 await node.outlet.until(node.outlet.copies)
         await node.outlet.until(lambda: not node.jobs.jobs()[0].launcher)
         node.order(end_job=_end())
-        client, answer = await _come_back(node, 5)
+        client, answer = await _come_back(node, "demo-5")
         assert isinstance(answer, Joined)
         end = await client.hear()
         assert end == End(False, "it ended while this launcher was away (test)")
@@ -74,10 +74,10 @@ async def test_a_launcher_that_missed_the_end_of_its_job_hears_it_when_it_comes_
 async def test_a_launcher_is_not_let_in_where_the_next_job_of_its_name_has_been(
     tmp_path: Path,
 ) -> None:
-    async with running(settings(tmp_path)) as node, launcher(node, job_id=0) as control:
-        node.order(start_generation=_plan(9))
-        assert await control.hear() == Identified(9)
-        client, answer = await _come_back(node, 5)
+    async with running(settings(tmp_path)) as node, launcher(node, job_id="") as control:
+        node.order(start_generation=_plan("demo-9"))
+        assert await control.hear() == Identified("demo-9")
+        client, answer = await _come_back(node, "demo-5")
         assert isinstance(answer, Refused)
         assert "its job ended while this launcher was away" in answer.reason
         client.close()
@@ -85,15 +85,15 @@ async def test_a_launcher_is_not_let_in_where_the_next_job_of_its_name_has_been(
 
 @lived
 async def test_the_end_of_the_job_before_is_not_that_of_the_one_that_runs(tmp_path: Path) -> None:
-    async with running(settings(tmp_path)) as node, launcher(node, job_id=0) as control:
-        node.order(start_generation=_plan(9))
-        assert await control.hear() == Identified(9)
+    async with running(settings(tmp_path)) as node, launcher(node, job_id="") as control:
+        node.order(start_generation=_plan("demo-9"))
+        assert await control.hear() == Identified("demo-9")
         assert isinstance(await control.hear(), Start)
-        node.order(end_job=_end(5))
-        node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo", job_id=9))
-        assert await control.hear() == Identified(9)
+        node.order(end_job=_end("demo-5"))
+        node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo", job_id="demo-9"))
+        assert await control.hear() == Identified("demo-9")
         assert isinstance(await control.hear(), Notice)
-        node.order(end_job=_end(9))
+        node.order(end_job=_end("demo-9"))
         assert isinstance(await control.hear(), End)
 
 
@@ -102,11 +102,14 @@ async def test_an_agent_that_was_restarted_still_knows_which_job_its_launcher_is
     tmp_path: Path,
 ) -> None:
     chosen = settings(tmp_path)
-    async with running(chosen) as node, launcher(node, job_id=0) as control:
-        node.order(start_generation=_plan(5))
-        assert await control.hear() == Identified(5)
-    async with running(chosen) as node, launcher(node, job_id=5, running_generation=1) as control:
-        assert await control.hear() == Identified(5)
+    async with running(chosen) as node, launcher(node, job_id="") as control:
+        node.order(start_generation=_plan("demo-5"))
+        assert await control.hear() == Identified("demo-5")
+    async with (
+        running(chosen) as node,
+        launcher(node, job_id="demo-5", running_generation=1) as control,
+    ):
+        assert await control.hear() == Identified("demo-5")
         await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
         (joined,) = node.outlet.bodies("launcher_joined")
-        assert joined.launcher_joined.job_id == 5
+        assert joined.launcher_joined.job_id == "demo-5"

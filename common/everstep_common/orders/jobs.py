@@ -75,8 +75,8 @@ class StartGeneration(NodeOrder):
     # How often the node may restart the job on its own while the controller is away, each time
     # under the next number after this generation's.
     own_restarts: q.Count = 0
-    # Tells apart the jobs that have had this name, one after the other.
-    job_id: q.JobId = 0
+    # Id of the job; ``job`` is its name.
+    job_id: q.JobId = ""
     # Warm standbys are not used: the script may have changed since they were made.
     renew: bool = False
 
@@ -116,8 +116,8 @@ class EndJob(NodeOrder):
 
     job: q.JobName
     succeeded: bool
-    # Only a launcher of the job with this id is meant; 0: whichever is there.
-    job_id: q.JobId = 0
+    # Only a launcher of the job with this id is meant; "": whichever is there.
+    job_id: q.JobId = ""
     # The last step did not come to storage, so nodes keep the memory though the job succeeded.
     unsaved: bool = False
 
@@ -148,8 +148,8 @@ class HoldLauncher(NodeOrder):
     """Tell a launcher that it waits, and for what."""
 
     job: q.JobName
-    # Id of the job in which it waits; 0: the next job of the name, which has not begun.
-    job_id: q.JobId = 0
+    # Id of the job in which it waits.
+    job_id: q.JobId = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,8 +84,8 @@ class JobRequest:
     snapshot_every_max: Annotated[int, Integer(0, q.NUMBER_MAX, option="--snapshot-every")] = 0
     # Begin anew, whatever there is of a job of this name before.
     fresh: bool = False
-    # Which job of the name it is of, once it was told; 0 before.
-    job_id: q.JobId = 0
+    # Id of the job that it is of, once it was told; "" before.
+    job_id: q.JobId = ""
     # How many nodes together hold one copy of the model.
     replica_nodes: Annotated[int, Integer(1, q.COUNT_MAX, option="--nodes-per-replica")] = 1
     # The program that the launcher starts, as a title that differs for other programs; "": unknown.

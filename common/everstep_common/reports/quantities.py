@@ -20,8 +20,10 @@ JobName = Annotated[
         option="--job",
     ),
 ]
-# Nanoseconds since 1970, when the job was first heard of.
-JobId = Annotated[int, Integer(0, 2**63 - 1, unit="ns")]
+# What job_ids makes of a name and a number; "" where it is not known yet.
+JobId = Annotated[
+    str, Name(r"(|[A-Za-z0-9][A-Za-z0-9._-]{0,199}-[0-9]{1,18})", "an id such as NAME-1042")
+]
 Generation = Annotated[int, Integer(0, NUMBER_MAX)]
 Step = Annotated[int, Integer(0, NUMBER_MAX)]
 Batch = Annotated[int, Integer(0, NUMBER_MAX)]

@@ -62,7 +62,7 @@ class Joined:
 class Identified:
     """Job id of the launcher's job; said again in each Join, so that a late one is told so."""
 
-    job_id: int
+    job_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

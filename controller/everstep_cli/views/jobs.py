@@ -19,12 +19,13 @@ def job_list(jobs: Iterable[admin_pb2.JobSummary]) -> Iterator[RenderableType]:
         yield "No job yet. Start one: everstep run --job NAME --nnodes 1 -- python train.py"
         return
     made = tables.table(
-        "job", "state", "generation", "step", "nodes", "spares", "ETTR",
+        "job", "id", "state", "generation", "step", "nodes", "spares", "ETTR",
         right=("generation", "step", "ETTR"), wrap=("nodes", "spares"),
     )  # fmt: skip
     for job in rows:
         made.add_row(
             job.job,
+            job.id,
             words.state(job.state),
             str(job.generation),
             _step(job),
@@ -46,6 +47,8 @@ def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]
     yield tables.facts(
         [
             ("job", Text(summary.job, style="bold")),
+            ("id", summary.id),
+            *([("continues", job.continues)] if job.continues else []),
             ("state", words.state(summary.state)),
             ("because", summary.reason),
             *([("begun", f"it {job.begun}")] if job.begun else []),

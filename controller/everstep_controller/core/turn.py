@@ -40,7 +40,7 @@ class TimerKind(StrEnum):
 
 @dataclass(slots=True)
 class Marks:
-    """The nodes and jobs that may have changed, and have not been reconciled since."""
+    """The nodes and jobs (by ids) that may have changed, and have not been reconciled since."""
 
     nodes: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
@@ -67,11 +67,11 @@ class Turn:
         """Have a node, and the jobs that have to do with it, reconciled after the event."""
         self.marks.nodes.add(name)
 
-    def mark_job(self, name: str, *, moved: bool = False) -> None:
+    def mark_job(self, job_id: str, *, moved: bool = False) -> None:
         """Have a job reconciled after the event; ``moved``: its spares may be others now."""
-        self.marks.jobs.add(name)
+        self.marks.jobs.add(job_id)
         if moved:
-            self.marks.moved.add(name)
+            self.marks.moved.add(job_id)
 
     def mark_fleet(self) -> None:
         """Have all nodes and jobs reconciled after the event: it concerns every one of them."""

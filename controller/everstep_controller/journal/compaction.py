@@ -35,11 +35,11 @@ def forget_outboxes(store: JournalStore, replaced: Iterable[str]) -> None:
         store.execute("DELETE FROM mark WHERE outbox = ?", (outbox,))
 
 
-def save_ledger(store: JournalStore, job: str, at_ns: int, totals: Mapping[str, int]) -> None:
+def save_ledger(store: JournalStore, job_id: str, at_ns: int, totals: Mapping[str, int]) -> None:
     """Keep the totals of a job's ledger: they outlive the job's place in the state."""
     store.execute(
         "INSERT OR REPLACE INTO ledger VALUES (?, ?, ?)",
-        (job, at_ns, json.dumps(totals, sort_keys=True).encode()),
+        (job_id, at_ns, json.dumps(totals, sort_keys=True).encode()),
     )
 
 

@@ -84,7 +84,7 @@ class ControllerCollector(Collector):
         yield from asyncio.run_coroutine_threadsafe(read(), self._loop).result(_ANSWER_S)
 
     def _snapshots_and_standbys(self, state: State, now_ns: int) -> Iterator[Metric]:
-        running = [job.name for job in state.jobs.values() if job.state is not JobState.ENDED]
+        running = [job.name for job in state.newest_jobs() if job.state is not JobState.ENDED]
         numbers = (self._snapshots.numbers(name) for name in running)
         yield from snapshot_metrics((one for one in numbers if one is not None), now_ns)
         yield from standby_metrics((name, self._snapshots.standbys(name)) for name in running)
@@ -164,8 +164,17 @@ def _windows(state: State) -> Iterator[Metric]:
 
 
 def job_metrics(state: State, now_ns: int) -> Iterator[Metric]:
-    """Yield the series of all jobs that have not ended."""
-    running = [job for job in state.jobs.values() if job.state is not JobState.ENDED]
+    """Yield the series of all jobs that have not ended, by their names: a restart goes on in one.
+
+    The id of a job is in a series of its own, to be joined with the others.
+    """
+    running = [job for job in state.newest_jobs() if job.state is not JobState.ENDED]
+    ids = GaugeMetricFamily(
+        "everstep_job_info", "1 for the id of the job that has a name now.", labels=["job", "id"]
+    )
+    for job in running:
+        ids.add_metric([job.name, job.id], 1)
+    yield ids
     states = GaugeMetricFamily(
         "everstep_job_state", "1 for the state that a job is in.", labels=["job", "state"]
     )

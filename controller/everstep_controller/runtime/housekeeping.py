@@ -93,13 +93,13 @@ class Housekeeping:
         """Keep the totals of every job's ledger."""
         now_ns = self._runtime.now_ns()
         totals = {
-            name: {category.value: ns for category, ns in job.ledger.totals(now_ns).items()}
-            for name, job in self._runtime.state.jobs.items()
+            job_id: {category.value: ns for category, ns in job.ledger.totals(now_ns).items()}
+            for job_id, job in self._runtime.state.jobs.items()
         }
 
         def save(store: JournalStore) -> None:
-            for job, amounts in totals.items():
-                save_ledger(store, job, now_ns, amounts)
+            for job_id, amounts in totals.items():
+                save_ledger(store, job_id, now_ns, amounts)
 
         await self._try("ledger roll-up", save)
 

@@ -1,4 +1,8 @@
-"""Vault service: feeds the core with the agents' vault reports, and sends out its directives."""
+"""Vault service: feeds the core with the agents' vault reports, and sends out its directives.
+
+What nodes hold goes by the name of a job, for the next one of the name may continue it: ``job`` is
+a name here, and the branch of the newest job says which of the copies count.
+"""
 
 import hashlib
 import hmac
@@ -136,7 +140,7 @@ class VaultService:
         snapshots = self._job(job).snapshots
         snapshots.record_report(node, report)
         self._lessons.heard(job, report.lesson)
-        if not snapshots.holdings.holders and job not in self._state().jobs:
+        if not snapshots.holdings.holders and job not in self._state().names:
             del self._jobs[job]
             return
         self._follow(job)
@@ -148,7 +152,7 @@ class VaultService:
         for job, known in self._jobs.items():
             known.sent.pop(node, None)
             if job not in told:
-                record = self._state().jobs.get(job)
+                record = self._state().job(job)
                 known.snapshots.holdings.clear(node, record.generation.number if record else 0)
             self._follow(job)
 
@@ -171,7 +175,7 @@ class VaultService:
 
     def job_changed(self, job: str) -> None:
         """Something happened to a job: its ring or its end may follow."""
-        record = self._state().jobs.get(job)
+        record = self._state().job(job)
         if record is None:
             self._jobs.pop(job, None)
             self._lessons.forget(job)
@@ -194,7 +198,7 @@ class VaultService:
 
     def recoverable_age_ns(self, job: str) -> int | None:
         """Return how long ago that step was made; None when there is none, or nobody knows."""
-        record, step = self._state().jobs.get(job), self.recoverable_step(job)
+        record, step = self._state().job(job), self.recoverable_step(job)
         if record is None or step is None:
             return None
         return age_ns(record, step, self._port.now_ns())
@@ -202,7 +206,7 @@ class VaultService:
     def view(self, job: str) -> SnapshotView | None:
         """Return what is known of a job's snapshots now; None for no job."""
         state = self._state()
-        record, known = state.jobs.get(job), self._jobs.get(job)
+        record, known = state.job(job), self._jobs.get(job)
         if record is None:
             return None
         snapshots = JobSnapshots(job) if known is None else known.snapshots
@@ -268,7 +272,7 @@ class VaultService:
         if known is None:
             return
         known.refresh_waits = False
-        record, state = self._state().jobs.get(job), self._state()
+        record, state = self._state().job(job), self._state()
         if record is None:
             return
         snapshots = known.snapshots
@@ -300,7 +304,7 @@ class VaultService:
     def _tell_recoverable(self, known: _Job, *, late: bool = False) -> None:
         """Have the core know it soon: the next row of progress says it, where one comes."""
         snapshots = known.snapshots
-        record = self._state().jobs.get(snapshots.job)
+        record = self._state().job(snapshots.job)
         untold = None if record is None else snapshots.untold(record)
         if untold is None:
             return
@@ -315,6 +319,6 @@ class VaultService:
         self._tell_recoverable(known, late=True)
 
 
-def transfer_key(secret: bytes, job: str) -> bytes:
-    """Return the key for bulk transfers of a job between agents, the same after a restart."""
-    return hmac.new(secret, f"bulk transfer {job}".encode(), hashlib.sha256).digest()
+def transfer_key(secret: bytes, lineage_id: str) -> bytes:
+    """Return the key for bulk transfers between agents of the jobs of a lineage, ever the same."""
+    return hmac.new(secret, f"bulk transfer {lineage_id}".encode(), hashlib.sha256).digest()

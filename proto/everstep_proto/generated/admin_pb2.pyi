@@ -723,7 +723,7 @@ Global___ListJobsRequest: _TypeAlias = ListJobsRequest  # noqa: Y015
 
 @_typing.final
 class ListJobsReply(_message.Message):
-    """All jobs, running ones first."""
+    """The newest job of each name and those that wait to begin, running ones first."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -761,6 +761,7 @@ class JobSummary(_message.Message):
     ETTR_TIME_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     UID_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Its name."""
     state: _builtins.str
@@ -777,6 +778,8 @@ class JobSummary(_message.Message):
     """The sentence with which it entered its state."""
     uid: _builtins.int
     """Who started it."""
+    id: _builtins.str
+    """Its id, which no other job ever has."""
     @_builtins.property
     def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Nodes that have ranks, in rank order."""
@@ -798,10 +801,11 @@ class JobSummary(_message.Message):
         ettr_time: _builtins.float = ...,
         reason: _builtins.str = ...,
         uid: _builtins.int = ...,
+        id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ettr_time", b"ettr_time", "generation", b"generation", "has_step", b"has_step", "job", b"job", "members", b"members", "reason", b"reason", "spares", b"spares", "state", b"state", "step", b"step", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ettr_time", b"ettr_time", "generation", b"generation", "has_step", b"has_step", "id", b"id", "job", b"job", "members", b"members", "reason", b"reason", "spares", b"spares", "state", b"state", "step", b"step", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -815,7 +819,7 @@ class GetJobRequest(_message.Message):
 
     JOB_FIELD_NUMBER: _builtins.int
     job: _builtins.str
-    """Its name."""
+    """Its id, or its name for the newest of that name."""
     def __init__(
         self,
         *,
@@ -849,6 +853,7 @@ class JobDetail(_message.Message):
     STANDBYS_FIELD_NUMBER: _builtins.int
     PLANNED_FIELD_NUMBER: _builtins.int
     KEPT_OUT_FIELD_NUMBER: _builtins.int
+    CONTINUES_FIELD_NUMBER: _builtins.int
     nodes_min: _builtins.int
     """Fewest nodes."""
     nodes_max: _builtins.int
@@ -863,6 +868,8 @@ class JobDetail(_message.Message):
     """Restarts so far."""
     begun: _builtins.str
     """What it goes on from, or leaves, of the job of its name before it; empty for neither."""
+    continues: _builtins.str
+    """Id of the job whose state it continues; empty for none."""
     @_builtins.property
     def summary(self) -> Global___JobSummary:
         """The line."""
@@ -908,10 +915,11 @@ class JobDetail(_message.Message):
         standbys: _abc.Iterable[Global___StandbyLine] | None = ...,
         planned: Global___PlannedLine | None = ...,
         kept_out: _abc.Iterable[_builtins.str] | None = ...,
+        continues: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "planned", b"planned", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "kept_out", b"kept_out", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "planned", b"planned", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "standbys", b"standbys", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "continues", b"continues", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "kept_out", b"kept_out", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "planned", b"planned", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "standbys", b"standbys", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -454,8 +454,8 @@ class JobOnNode(_message.Message):
     """Generation of the controller's plan that the newest one here was begun from; equal to it unless the agent began
     that itself. 0 when there is none.
     """
-    job_id: _builtins.int
-    """Which job of the name that launcher is of; 0 when there is none, or it is not known."""
+    job_id: _builtins.str
+    """Id of the job that this launcher is of; empty when there is none, or it is not known."""
     def __init__(
         self,
         *,
@@ -463,7 +463,7 @@ class JobOnNode(_message.Message):
         generation: _builtins.int = ...,
         launcher: _builtins.bool = ...,
         planned_generation: _builtins.int = ...,
-        job_id: _builtins.int = ...,
+        job_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -958,8 +958,8 @@ class LauncherJoined(_message.Message):
     """Newest generation that the job's storage has seen; the job's next one must be newer."""
     fresh: _builtins.bool
     """Its user wants the job to begin anew, whatever there is of one before it."""
-    job_id: _builtins.int
-    """Which job of the name the launcher is of, when it comes back; 0: it has not been told yet."""
+    job_id: _builtins.str
+    """Id of the job that the launcher is of, when it comes back; empty: it has not been told yet."""
     replica_nodes: _builtins.int
     """So many nodes hold one copy of the model together."""
     program: _builtins.str
@@ -995,7 +995,7 @@ class LauncherJoined(_message.Message):
         stored_generation: _builtins.int = ...,
         fresh: _builtins.bool = ...,
         skipped: _abc.Iterable[Global___DataRange] | None = ...,
-        job_id: _builtins.int = ...,
+        job_id: _builtins.str = ...,
         replica_nodes: _builtins.int = ...,
         program: _builtins.str = ...,
     ) -> None: ...
@@ -2124,8 +2124,8 @@ class StartGeneration(_message.Message):
     """So many numbers after this generation's own belong to this node: while the controller is away, its agent may
     restart the job in place under them, each at most once. 0 unless all ranks are on this node.
     """
-    job_id: _builtins.int
-    """Tells the job from those of its name before and after it; its launchers say it when they come back."""
+    job_id: _builtins.str
+    """Id of the job; its launchers say it when they come back."""
     renew: _builtins.bool
     """Somebody had the job restarted: processes that were made ahead are not used, for code may have changed since."""
     @_builtins.property
@@ -2158,7 +2158,7 @@ class StartGeneration(_message.Message):
         stored: Global___StoredStep | None = ...,
         skipped: _abc.Iterable[Global___DataRange] | None = ...,
         own_restarts: _builtins.int = ...,
-        job_id: _builtins.int = ...,
+        job_id: _builtins.str = ...,
         renew: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_restore_step", b"_restore_step", "restore_step", b"restore_step", "stored", b"stored"]  # noqa: Y015
@@ -2269,8 +2269,8 @@ class EndJob(_message.Message):
     """Name of the job."""
     succeeded: _builtins.bool
     """It reached its end; its memory is reaped at once."""
-    job_id: _builtins.int
-    """Only if the launcher here is of this job of the name; 0: whichever is here."""
+    job_id: _builtins.str
+    """Only if the launcher here is of the job of this id; empty: whichever is here."""
     unsaved: _builtins.bool
     """It reached its end, and its last step is in no storage: its memory is kept as if it had failed."""
     def __init__(
@@ -2278,7 +2278,7 @@ class EndJob(_message.Message):
         *,
         job: _builtins.str = ...,
         succeeded: _builtins.bool = ...,
-        job_id: _builtins.int = ...,
+        job_id: _builtins.str = ...,
         unsaved: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -2433,13 +2433,13 @@ class HoldLauncher(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
-    job_id: _builtins.int
-    """See StartGeneration; 0: its job has not begun."""
+    job_id: _builtins.str
+    """Id of the job in which it waits."""
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
-        job_id: _builtins.int = ...,
+        job_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

@@ -28,7 +28,9 @@ class World:
 
     def begin(self, generation: int) -> None:
         """Start the job, or another one of its name."""
-        self.state.jobs["train"] = JobRecord(
+        self.state.names["train"] = "train-1"
+        self.state.jobs["train-1"] = JobRecord(
+            id="train-1",
             name="train",
             spec=JobSpec(uid=0, token_sha256="", nodes_min=2, nodes_max=2, reform=True),
             created_ns=0,
@@ -39,7 +41,7 @@ class World:
         )
 
     def end(self) -> None:
-        self.state.jobs["train"].state = JobState.ENDED
+        self.state.newest("train").state = JobState.ENDED
         self.service.job_changed("train")
 
     def hold(self, node: str, *steps: int, generation: int = 1) -> None:
@@ -123,7 +125,7 @@ def test_a_job_that_nobody_knows_any_more_has_no_copies() -> None:
     world.service.job_changed("train")
     world.hold("a", 4)
     world.end()
-    del world.state.jobs["train"]
+    del world.state.jobs[world.state.names.pop("train")]
     world.service.job_changed("train")
     assert list(world.service.copies("train")) == []
     assert world.service.view("train") is None

@@ -33,6 +33,7 @@ def test_why_a_node_is_no_spare_is_told() -> None:
 
 def test_the_judgement_of_an_open_incident_is_told_until_it_is_over() -> None:
     job = JobRecord(
+        "j-5",
         "j",
         JobSpec(uid=1, token_sha256="t", nodes_min=1, nodes_max=1),
         created_ns=0,
@@ -40,9 +41,9 @@ def test_the_judgement_of_an_open_incident_is_told_until_it_is_over() -> None:
         reason="its ranks start",
     )
     incident = JobIncident(
-        id="j-1",
+        id="j-5.1",
         kind=IncidentKind.JOB,
-        subjects=["j"],
+        subjects=["j-5"],
         onset_ns=5,
         cause=Cause.PROCESS,
         node="n",

@@ -107,7 +107,7 @@ class Taught(World):
 
     @property
     def job(self) -> JobRecord:
-        return self.state.jobs["train"]
+        return self.state.newest("train")
 
 
 def test_members_are_not_told_spares_are_and_without_any_snapshot() -> None:

@@ -43,6 +43,7 @@ _TABLE = SnapshotTable(
 
 def _job(state: JobState = JobState.RUNNING) -> JobRecord:
     return JobRecord(
+        id="train-1",
         name="train",
         spec=JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=1, processes_per_node=2),
         created_ns=0,

@@ -42,7 +42,9 @@ class World:
             self.state.nodes[name] = NodeRecord(
                 name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=name
             )
-        self.state.jobs["train"] = JobRecord(
+        self.state.names["train"] = "train-1"
+        self.state.jobs["train-1"] = JobRecord(
+            id="train-1",
             name="train",
             spec=JobSpec(uid=0, token_sha256="", nodes_min=2, nodes_max=2, reform=True),
             created_ns=0,
@@ -146,7 +148,7 @@ def test_a_recoverable_step_that_a_row_of_progress_has_told_is_not_told_again() 
     world.report("a", (0, 5), (1, 5))
     world.report("b", (1, 5), (0, 5))
     world.events.clear()
-    world.state.jobs["train"].lineage.recoverable_step = 5
+    world.state.newest("train").lineage.recoverable_step = 5
     world.wait()
     assert world.events == []
 
@@ -156,7 +158,7 @@ def test_what_was_recoverable_before_a_fault_is_not_told_of_the_next_generation(
     world.report("a", (0, 5), (1, 5))
     world.report("b", (1, 5), (0, 5))
     world.events.clear()
-    world.state.jobs["train"].generation.number = 2
+    world.state.newest("train").generation.number = 2
     world.wait()
     assert world.events == []
 
@@ -176,7 +178,7 @@ def test_a_node_that_is_short_of_memory_keeps_the_replicas_of_one_member() -> No
         world.state.nodes[name] = NodeRecord(
             name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=domain
         )
-    world.state.jobs["train"].generation.members = ["a", "b", "c"]
+    world.state.newest("train").generation.members = ["a", "b", "c"]
 
     def targets() -> dict[str, str]:
         return {node: one.replica_target for node, one in world.directives.items()}
@@ -260,7 +262,7 @@ def test_a_node_that_rebooted_holds_nothing_of_the_generations_so_far_only() -> 
     world.events.clear()
     world.choose()
     assert [type(event) for event in world.events] == [RecoveryStepChosen]
-    world.state.jobs["train"].generation.number = 2
+    world.state.newest("train").generation.number = 2
     world.report("b", (1, 7), generation=2)
     world.events.clear()
     world.service.choose(
@@ -281,7 +283,7 @@ def test_a_node_that_rebooted_holds_nothing_of_the_generations_so_far_only() -> 
 def test_an_ended_job_is_forgotten() -> None:
     world = World()
     world.report("a", (0, 5))
-    world.state.jobs["train"].state = JobState.ENDED
+    world.state.newest("train").state = JobState.ENDED
     world.service.job_changed("train")
     assert world.service.recoverable_step("train") is None
 
@@ -293,7 +295,7 @@ def test_the_transfer_key_depends_on_secret_and_job() -> None:
 
 def _stored_world() -> World:
     world = World()
-    job = world.state.jobs["train"]
+    job = world.state.newest("train")
     job.spec = replace(job.spec, storage=Storage("/ckpt", every_steps=5))
     world.report("a", (0, 5), (1, 5))
     world.report("b", (1, 5), (0, 5))
@@ -327,7 +329,7 @@ def test_a_failure_of_storage_is_told_once() -> None:
 
 def test_a_breakpoint_is_written_though_a_lost_node_took_second_copies_with_it() -> None:
     world = _stored_world()
-    job = world.state.jobs["train"]
+    job = world.state.newest("train")
     job.state, job.ending.closing = JobState.CLOSING, "ended by its user on b"
     world.state.nodes["b"].connected = False
     world.service.forget_node("b")
@@ -345,7 +347,7 @@ def test_a_breakpoint_is_written_though_a_lost_node_took_second_copies_with_it()
 
 def test_a_last_step_that_storage_does_not_take_is_told_as_missed() -> None:
     world = _stored_world()
-    job = world.state.jobs["train"]
+    job = world.state.newest("train")
     job.state, job.ending.closing = JobState.CLOSING, "ended by its user on b"
     world.events.clear()
     failed = (((1, 7), "rank 0: No space left on device"),)
@@ -367,7 +369,7 @@ _ASKED = "one step in 4 is snapshotted, as the job asks"
 
 def test_a_change_of_the_cadence_reaches_all_members_with_its_reason() -> None:
     world = World()
-    job = world.state.jobs["train"]
+    job = world.state.newest("train")
     job.spec = replace(job.spec, snapshot_every_min=4, snapshot_every_max=4)
     job.lineage.last_step = 9
     world.report("a", (0, 5))
@@ -377,7 +379,7 @@ def test_a_change_of_the_cadence_reaches_all_members_with_its_reason() -> None:
 
 def test_a_controller_that_was_restarted_goes_on_with_the_cadence_that_it_had_chosen() -> None:
     world = World()
-    job = world.state.jobs["train"]
+    job = world.state.newest("train")
     job.cadence = Cadence(7, 21, "so", 5)
     world.report("a", (0, 5))
     assert {(d.snapshot_every, d.snapshot_from) for d in world.directives.values()} == {(7, 21)}
@@ -386,7 +388,7 @@ def test_a_controller_that_was_restarted_goes_on_with_the_cadence_that_it_had_ch
 
 def test_a_chosen_cadence_is_journaled() -> None:
     world = World()
-    job = world.state.jobs["train"]
+    job = world.state.newest("train")
     job.spec = replace(job.spec, snapshot_every_min=4, snapshot_every_max=4)
     world.report("a", (0, 5))
     (chosen,) = [event for event in world.events if isinstance(event, CadenceChosen)]

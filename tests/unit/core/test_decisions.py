@@ -66,11 +66,11 @@ class Story:
 
     @property
     def incidents(self) -> list[JobIncident]:
-        return incidents_of_job(self.core.state, self.core.state.jobs["j"])
+        return incidents_of_job(self.core.state, self.core.state.newest("j"))
 
     @property
     def open_incident(self) -> JobIncident | None:
-        return open_incident(self.core.state, self.core.state.jobs["j"])
+        return open_incident(self.core.state, self.core.state.newest("j"))
 
     def owners(self, node: str) -> list[str]:
         return [claim.owner for claim in self.core.state.nodes[node].claims]
@@ -95,7 +95,7 @@ class Story:
         )
 
     def choose(self, step: int | None, lost: str = "") -> list[actions.Action]:
-        generation = self.core.state.jobs["j"].generation.number
+        generation = self.core.state.newest("j").generation.number
         return self.tell(
             events.RecoveryStepChosen(job="j", generation=generation, step=step, lost=lost)
         )
@@ -113,14 +113,14 @@ class Story:
         self.progress(0)
 
     def progress(self, step: int) -> None:
-        generation = self.core.state.jobs["j"].generation.number
+        generation = self.core.state.newest("j").generation.number
         row = events.JobProgressed(
             job="j", generation=generation, first_step=step, end_ns=(self.now_ns,), stall_ns=(0,)
         )
         self.tell(row)
 
     def exit_rank(self, node: str) -> list[actions.Action]:
-        generation = self.core.state.jobs["j"].generation.number
+        generation = self.core.state.newest("j").generation.number
         return self.tell(
             events.Reported(
                 self.origin(node),
@@ -133,7 +133,7 @@ class Story:
         )
 
     def stop_all(self) -> list[actions.Action]:
-        job = self.core.state.jobs["j"]
+        job = self.core.state.newest("j")
         done: list[actions.Action] = []
         for node in job.generation.members:
             event = events.Reported(
@@ -279,7 +279,7 @@ def test_a_launcher_without_the_jobs_token_or_of_another_user_is_refused() -> No
     story.join("n0")
     for done in (story.join("n1", token="guess"), story.join("n1", uid=2)):
         assert actions.RefuseLauncher in kinds(done)
-    assert list(story.core.state.jobs["j"].launchers) == ["n0"]
+    assert list(story.core.state.newest("j").launchers) == ["n0"]
 
 
 def test_the_rank_that_died_first_is_the_cause_whoever_reports_first() -> None:
@@ -327,7 +327,7 @@ def test_a_job_that_may_not_re_form_waits_for_capacity() -> None:
     story.run()
     story.find("n0")
     story.stop_all()
-    assert story.core.state.jobs["j"].state is JobState.WAITING_CAPACITY
+    assert story.core.state.newest("j").state is JobState.WAITING_CAPACITY
 
 
 def test_a_state_that_nobody_can_give_back_is_waited_for_never_forgotten() -> None:
@@ -336,7 +336,7 @@ def test_a_state_that_nobody_can_give_back_is_waited_for_never_forgotten() -> No
     story.exit_rank("n0")
     story.stop_all()
     story.choose(None, lost="no reachable copy of rank 1")
-    job = story.core.state.jobs["j"]
+    job = story.core.state.newest("j")
     assert job.state is JobState.WAITING_STATE
     assert "no reachable copy of rank 1" in job.reason
 
@@ -344,7 +344,7 @@ def test_a_state_that_nobody_can_give_back_is_waited_for_never_forgotten() -> No
 def test_a_job_that_makes_no_progress_is_given_up_with_its_last_fault() -> None:
     story = Story()
     story.run()
-    job = story.core.state.jobs["j"]
+    job = story.core.state.newest("j")
     for _ in range(job.spec.restarts_max):
         story.exit_rank("n0")
         story.stop_all()
@@ -360,7 +360,7 @@ def test_a_rebooted_node_has_lost_its_processes() -> None:
     story = Story()
     story.run()
     story.connect("n0", boot="2")
-    assert story.core.state.jobs["j"].state is JobState.STOPPING
+    assert story.core.state.newest("j").state is JobState.STOPPING
 
 
 def test_a_rejected_event_pauses_automation_for_what_it_concerns() -> None:
@@ -458,7 +458,7 @@ def test_the_end_of_a_job_reaches_every_node_that_holds_its_memory() -> None:
     story.tell(left)
     done: list[actions.Action] = []
     for node in ("n1", "n2"):
-        generation = story.core.state.jobs["j"].generation.number
+        generation = story.core.state.newest("j").generation.number
         event = events.Reported(
             story.origin(node), story.now_ns, reports.GenerationFinished(generation), "j"
         )
@@ -504,14 +504,14 @@ def test_why_a_job_runs_is_as_true_after_a_day_as_at_its_first_step() -> None:
     story.run()
     for step in range(1, 4):
         story.progress(step)
-    assert story.core.state.jobs["j"].reason == "all ranks make steps"
+    assert story.core.state.newest("j").reason == "all ranks make steps"
 
 
 def test_what_was_recoverable_behind_the_step_that_is_restored_is_so_no_more() -> None:
     story = Story()
     story.run()
     story.progress(1)
-    job = story.core.state.jobs["j"]
+    job = story.core.state.newest("j")
     story.tell(events.StepRecoverable("j", 1, 7))
     assert (job.lineage.last_step, job.lineage.completed_step) == (1, 7)
     story.exit_rank("n0")

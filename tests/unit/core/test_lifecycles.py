@@ -115,7 +115,7 @@ def _check_job_step(state: JobState, event: JobEvent, step: job_lifecycle.Step) 
         assert step.to not in job_lifecycle.ACTIVE
     if step.to is JobState.ENDED:
         assert JobEffect.CLOSE_LEDGER in step.effects
-        assert JobEffect.RELEASE_SUCCESSORS in step.effects
+        assert JobEffect.RELEASE_NEXT in step.effects
     if JobEffect.START_MEMBERS in step.effects:
         assert event is JobEvent.STEP_CHOSEN
     assert (step.deadline is None) == (step.on_deadline is None)

@@ -31,8 +31,8 @@ class Looking(Core):
         turn = Turn(self.state, now_ns)
         for name in self.state.nodes:
             turn.mark_node(name)
-        for name in self.state.jobs:
-            turn.mark_job(name, moved=True)
+        for job_id in self.state.jobs:
+            turn.mark_job(job_id, moved=True)
         reconcile(turn)
         assert not turn.actions, f"{event} had not marked what calls for {turn.actions}"
         assert encode(self.state) == before, event
@@ -102,7 +102,7 @@ class Fleet(Story):
         )
 
     def _stream(self, job: str, node: str) -> None:
-        record = self.core.state.jobs[job]
+        record = self.core.state.newest(job)
         known = (JobOnNode(job, record.generation.number, launcher=node in record.launchers),)
         if self.random.random() < 0.3:
             self.find(node, XID)
@@ -132,7 +132,7 @@ class Fleet(Story):
             self.tell(events.PeerJudged(peer, node, waiting.id if waiting else "", alive))
 
     def _die(self, job: str) -> None:
-        generation = self.core.state.jobs[job].generation
+        generation = self.core.state.newest(job).generation
         for member in generation.members[:1]:
             exit = reports.RankExited(
                 generation=generation.number, rank=0, exit_code=1, signal=0, last_line="boom"
@@ -146,7 +146,7 @@ class Fleet(Story):
                 self.tell(events.TimerDue(name), 0)
 
     def _job(self, job: str, node: str) -> None:
-        record = self.core.state.jobs[job]
+        record = self.core.state.newest(job)
         if record.state is JobState.STOPPING:
             for member in list(record.generation.members):
                 stopped = events.Reported(
@@ -175,7 +175,7 @@ class Fleet(Story):
                 self.tell(phase)
 
     def _step(self, job: str) -> None:
-        record = self.core.state.jobs[job]
+        record = self.core.state.newest(job)
         step = 0 if record.lineage.last_step is None else record.lineage.last_step + 1
         row = events.JobProgressed(
             job=job, generation=record.generation.number, first_step=step,
@@ -193,30 +193,28 @@ def test_whatever_happens_no_job_is_missed(seed: int) -> None:
         state = fleet.core.state
         for name, node in state.nodes.items():
             there = [
-                j.name for j in state.jobs.values() if name in (*j.launchers, *j.generation.members)
+                j.id for j in state.jobs.values() if name in (*j.launchers, *j.generation.members)
             ]
-            assert sorted(job.name for job in jobs_of_node(state, node)) == there
+            assert sorted(job.id for job in jobs_of_node(state, node)) == there
             involved = {
-                j.name
-                for j in state.jobs.values()
-                if j.name in there or name in (*j.lineage.holders, *j.successors)
+                j.id for j in state.jobs.values() if j.id in there or name in j.lineage.holders
             }
-            assert {job.name for job in jobs_involving(state, node)} == involved
+            assert {job.id for job in jobs_involving(state, node)} == involved
 
 
 class _Counted(dict[str, JobRecord]):
-    """Jobs by name that count how many of them are looked at."""
+    """Jobs by id that count how many of them are looked at."""
 
     looked_at = 0
 
     def __init__(self, jobs: dict[str, JobRecord]) -> None:
         super().__init__(jobs)
-        self.names: list[str] = []
+        self.ids: list[str] = []
 
-    def __getitem__(self, name: str) -> JobRecord:
+    def __getitem__(self, job_id: str) -> JobRecord:
         self.looked_at += 1
-        self.names.append(name)
-        return super().__getitem__(name)
+        self.ids.append(job_id)
+        return super().__getitem__(job_id)
 
     def values(self) -> NoReturn:
         raise AssertionError("all jobs were looked at")
@@ -239,7 +237,7 @@ def test_a_node_that_connects_is_compared_with_its_own_jobs_however_many_there_a
         node="n7", boot_id="2", agent_version="0.1.0", outbox="b", highest_term=0, host="n7"
     )
     Core(state).handle(hello, fleet.now_ns)
-    assert set(counted.names) == {"b"}
+    assert set(counted.ids) == {state.names["b"]}
 
 
 def test_what_concerns_no_job_has_none_looked_at() -> None:
@@ -254,4 +252,4 @@ def test_a_node_that_comes_back_without_launchers_concerns_the_job_that_had_one_
     fleet = Fleet(0)
     turn = Turn(fleet.core.state, fleet.now_ns)
     membership.node_back(turn, "n14", {}, fleet.now_ns)
-    assert turn.marks.moved == {"c"}
+    assert turn.marks.moved == {fleet.core.state.names["c"]}

@@ -24,32 +24,32 @@ JOIN = Join(
     restarts_max=1,
     free_port=1,
 )
-FACTS = JobFacts("demo", job_id=20, place=LauncherPlace(process=ProcessIdentity(77, 1)))
+FACTS = JobFacts("demo", job_id="demo-20", place=LauncherPlace(process=ProcessIdentity(77, 1)))
 
 
-@pytest.mark.parametrize("job_id", [0, 20, 21])
-def test_a_launcher_that_is_not_known_to_be_older_is_let_in(job_id: int) -> None:
+@pytest.mark.parametrize("job_id", ["", "demo-20", "demo-121", "other-1", "demo-x"])
+def test_a_launcher_that_is_not_known_to_be_older_is_let_in(job_id: str) -> None:
     assert late_refusal(FACTS, replace(JOIN, job_id=job_id)) is None
 
 
 def test_an_older_launcher_is_told_that_its_job_is_over_where_its_successor_has_been() -> None:
-    sentence = late_refusal(FACTS, replace(JOIN, job_id=19))
+    sentence = late_refusal(FACTS, replace(JOIN, job_id="demo-19"))
     assert sentence is not None
     assert "its job ended while this launcher was away" in sentence
     assert "everstep job demo" in sentence
 
 
-def test_a_launcher_comes_back_by_its_number_or_as_the_same_process() -> None:
+def test_a_launcher_comes_back_by_its_id_or_as_the_same_process() -> None:
     mine, other = Peer(77, 5), Peer(78, 5)
-    assert comes_back(FACTS, replace(JOIN, job_id=20), other)
+    assert comes_back(FACTS, replace(JOIN, job_id="demo-20"), other)
     assert comes_back(FACTS, JOIN, mine)
     assert not comes_back(FACTS, JOIN, other)
-    assert not comes_back(FACTS, replace(JOIN, job_id=0), other)
-    assert not comes_back(JobFacts("demo"), replace(JOIN, job_id=0), mine)
+    assert not comes_back(FACTS, replace(JOIN, job_id=""), other)
+    assert not comes_back(JobFacts("demo"), replace(JOIN, job_id=""), mine)
 
 
 def test_the_end_of_a_job_is_not_that_of_the_next_one() -> None:
     end = EndJob(id="demo/end/n0", node="n0", reason="test", job="demo", succeeded=True)
     assert is_meant(FACTS, end)
-    assert is_meant(FACTS, replace(end, job_id=20))
-    assert not is_meant(FACTS, replace(end, job_id=19))
+    assert is_meant(FACTS, replace(end, job_id="demo-20"))
+    assert not is_meant(FACTS, replace(end, job_id="demo-19"))

@@ -143,12 +143,12 @@ def test_the_next_job_of_a_name_counts_from_the_start_and_frees_what_is_left(
 ) -> None:
     record = _record(store)
     record.end(Ending(reason="failed"), 4)
-    record.expect_next_job(2)
+    record.expect_next_job("demo-2")
     assert record.facts.superseded
     assert record.facts.ending.reason == "failed"
     record.dismiss_launcher()
     assert record.facts.ended
-    record.expect_next_job(2)
+    record.expect_next_job("demo-2")
     record.forget_previous()
     assert record.facts.idle
     effects = record.begin(replace(NO_PLAN, job="demo", generation=1), Autonomy(planned=1))

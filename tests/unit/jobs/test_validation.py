@@ -71,7 +71,9 @@ def test_what_a_job_says_in_its_life_passes(message: object) -> None:
         replace(_JOIN, restarts_max=-1),
         replace(_JOIN, free_port=65536),
         replace(_JOIN, running_generation=2**63 - 1),
-        replace(_JOIN, job_id=-1),
+        replace(_JOIN, job_id="demo"),
+        replace(_JOIN, job_id="-1"),
+        replace(_JOIN, job_id=f"demo-{10**18}"),
         replace(_EXITED, exit_code=2**31),
         replace(_EXITED, rank=-1),
         replace(_EXITED, at_boot_ns=-1),
@@ -85,8 +87,8 @@ def test_a_number_that_travels_nowhere_is_named(message: object) -> None:
         _heard(message)
 
 
-def test_a_number_of_a_job_is_a_time_in_nanoseconds_and_fits() -> None:
-    assert _heard(join := replace(_JOIN, job_id=1_800_000_000_000_000_000)) == join
+def test_the_id_of_a_job_is_its_name_and_a_number() -> None:
+    assert _heard(join := replace(_JOIN, job_id=f"demo-{10**18 - 1}")) == join
 
 
 def test_a_launcher_whose_job_has_a_size_may_join() -> None:

@@ -130,7 +130,7 @@ def test_the_bounds_of_a_field_are_within_those_of_its_message(
 
 
 def _unit_in(name: str) -> str:
-    if name.endswith("_ns") or name == "job_id":
+    if name.endswith("_ns"):
         return "ns"
     return "bytes" if name.endswith("_bytes") else ""
 

@@ -47,7 +47,7 @@ class LaunchLink:
         self._channel: Channel | None = None
         self._answered = False
         # Which job of its name this one is, once the agent has said so.
-        self.job_id = 0
+        self.job_id = ""
         # Connections in a row that the agent ended without a word.
         self.unanswered = 0
         self._retry_s = _RETRY_MIN_S

@@ -61,7 +61,7 @@ class Departure:
 
 
 def join_message(
-    options: LaunchOptions, token: str, generation: LocalGeneration, job_id: int
+    options: LaunchOptions, token: str, generation: LocalGeneration, job_id: str
 ) -> Join:
     """Return the message, with what runs here now."""
     return Join(

@@ -165,7 +165,7 @@ class NodeJob:
             vault.begin_generation(directive.generation, self._initial_copies(directive.sources))
         self.freshness.record_recoverable(recoverable, self.context.boot_ns())
 
-    def identify(self, job_id: int) -> None:
+    def identify(self, job_id: str) -> None:
         """Take the controller's word for which job of its name it is, and tell the launcher."""
         if job_id:
             self.record.identify(job_id)
@@ -230,7 +230,7 @@ class NodeJob:
             generation=max(self.vault.fence, facts.stops.completed),
             launcher=here,
             planned_generation=facts.autonomy.planned,
-            job_id=facts.job_id if here else 0,
+            job_id=facts.job_id if here else "",
         )
 
     def _vault_report(self) -> fleet_pb2.VaultReport:

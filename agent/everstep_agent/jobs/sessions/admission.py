@@ -8,6 +8,7 @@ from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.state.facts import NOBODY, JobFacts, token_hash
 from everstep_agent.vault.memory.allocator import Requester
 from everstep_agent.vault.memory.capacity import MemoryForecast
+from everstep_common.job_ids import number_of_job
 from everstep_common.orders import EndJob
 from everstep_common.trainer_messages import Attach, Join
 from everstep_common.version import TRAINER_PROTOCOL
@@ -127,7 +128,9 @@ async def memory_refusal(
 
 def late_refusal(facts: JobFacts, request: Join) -> str | None:
     """Return why a launcher comes too late to a node where the next job of its name has been."""
-    if not request.job_id or request.job_id >= facts.job_id:
+    known = number_of_job(facts.job_id, facts.job)
+    number = number_of_job(request.job_id, facts.job)
+    if known is None or number is None or number >= known:
         return None
     return (
         "its job ended while this launcher was away, and another job has the name "

@@ -91,9 +91,10 @@ class StorageAccess:
 class JobFacts:
     """One job on this node."""
 
+    # Its name.
     job: str
-    # Number of the job of this name that the launcher takes part in; 0 while it is not known.
-    job_id: int = 0
+    # Id of the job that the launcher takes part in, by the controller's word; "" before that.
+    job_id: str = ""
     state: JobState = JobState.NEW
     plan: Plan = NO_PLAN
     # The controller's newest directive on the job's snapshots, encoded; empty before the first.

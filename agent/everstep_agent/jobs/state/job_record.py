@@ -152,11 +152,11 @@ class JobRecord:
 
     # --- its launcher ----------------------------------------------------------------------------
 
-    def identify(self, job_id: int) -> None:
+    def identify(self, job_id: str) -> None:
         """The controller says which job of its name it is."""
         self._write(replace(self._facts, job_id=job_id))
 
-    def expect_next_job(self, job_id: int) -> None:
+    def expect_next_job(self, job_id: str) -> None:
         """The launcher that joins is not of the job that is known here."""
         self._advance(JobEvent.NEXT_JOB_JOINED, replace(self._facts, job_id=job_id))
 

@@ -1,4 +1,4 @@
-"""Errors of the admin API, and the look-ups by name that raise them; each is one sentence."""
+"""Errors of the admin API, and the look-ups by name or id that raise them; each is one sentence."""
 
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import NodeRecord
@@ -22,8 +22,20 @@ def node_named(state: State, name: str) -> NodeRecord:
 
 
 def job_named(state: State, name: str) -> JobRecord:
-    """Return a job. Raises UnknownNameError."""
-    job = state.jobs.get(name)
+    """Return the newest job of a name, or the job of an id. Raises UnknownNameError."""
+    job = state.job(name)
     if job is None:
         raise UnknownNameError(f"no job named {name!r}")
+    return job
+
+
+def current_job_named(state: State, name: str) -> JobRecord:
+    """Return a job to which belongs what nodes keep under its name. Raises UnknownNameError."""
+    job = job_named(state, name)
+    if not state.is_current(job):
+        newest = state.names.get(job.name, "")
+        raise UnknownNameError(
+            f"what nodes keep under the name {job.name} is not of {job.id}, but of {newest}; see "
+            f"'everstep job {newest}'"
+        )
     return job

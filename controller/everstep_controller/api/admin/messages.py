@@ -167,6 +167,7 @@ def job_summary(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobSumma
         ettr_time=_effectiveness(state, job, now_ns).ettr_time,
         reason=job.reason,
         uid=job.spec.uid,
+        id=job.id,
     )
 
 
@@ -182,6 +183,7 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
         restarts=job.recovery.restarts,
         incidents=_incidents(state, job, now_ns),
         begun=job.lineage.begun,
+        continues=job.lineage.continues.job_id if job.lineage.continues else "",
         planned=planned_line(state, job),
         kept_out=claims.waiting_launchers(state, job),
     )

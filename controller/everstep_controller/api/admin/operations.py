@@ -70,9 +70,12 @@ class NodeOperations:
         state = self._runtime.state
         if not subject or subject == FLEET:
             return FLEET
-        if subject not in state.nodes and subject not in state.jobs and subject not in state.paused:
+        if subject in state.nodes or subject in state.paused:
+            return subject
+        job = state.job(subject)
+        if job is None:
             raise UnknownNameError(f"no node or job named {subject!r}")
-        return subject
+        return job.name
 
 
 class PlannedWorkOperations:
@@ -103,7 +106,7 @@ class PlannedWorkOperations:
         step = request.at_step if request.HasField("at_step") else None
         if problem := _problem(job, step):
             raise OrderRefusedError(problem)
-        await self._runtime.submit(RestartOrdered(job.name, operator, reason, step))
+        await self._runtime.submit(RestartOrdered(job.id, operator, reason, step))
         wish = job.planned
         plan = forecast.describe(job, wish) if wish is not None else f"it is {job.state.value}"
         paused = self._runtime.state.paused
@@ -119,7 +122,7 @@ class PlannedWorkOperations:
         job = job_named(state, request.job)
         if problem := restarts.cancel_problem(state, job):
             raise OrderRefusedError(problem)
-        await self._runtime.submit(RestartCancelled(job.name, operator, request.reason))
+        await self._runtime.submit(RestartCancelled(job.id, operator, request.reason))
         left = forecast.pending(state, job)
         if left is not None and left.kind == "restart":  # it has begun while this was on its way
             raise OrderRefusedError(restarts.cancel_problem(state, job) or state.halted)

@@ -100,31 +100,34 @@ class Queries:
     def why(self, name: str) -> admin_pb2.WhyReply:
         """Return why a node or job is in its state."""
         state = self._runtime.state
-        subject = state.nodes.get(name) or state.jobs.get(name)
+        subject = state.nodes.get(name) or state.job(name)
         if subject is None:
             raise UnknownNameError(f"no node or job named {name!r}")
         kind = "node" if isinstance(subject, NodeRecord) else "job"
-        paused = state.paused.get(name) or state.paused.get(FLEET, "")
+        paused = state.paused.get(subject.name) or state.paused.get(FLEET, "")
         return admin_pb2.WhyReply(
             kind=kind,
             state=subject.state.value,
             answer=explain(subject, paused, _more(state, subject)),
-            decisions=[messages.event(line) for line in self._log.lines(name, _DECISIONS)],
+            decisions=[messages.event(line) for line in self._log.lines(subject.name, _DECISIONS)],
             incident=messages.newest_incident(state, subject, self._runtime.now_ns()),
         )
 
     def jobs(self) -> admin_pb2.ListJobsReply:
-        """Return all jobs, running ones first."""
+        """Return the newest job of each name and those that wait to begin, running ones first."""
         state, now_ns = self._runtime.state, self._runtime.now_ns()
-        jobs = sorted(state.jobs.values(), key=lambda j: (j.state.value == "ended", j.name))
+        jobs = [job for job in state.jobs.values() if job.after or state.is_current(job)]
+        jobs.sort(key=lambda job: (job.state.value == "ended", job.name, job.created_ns))
         lines = [messages.job_summary(state, job, now_ns) for job in jobs]
         return admin_pb2.ListJobsReply(jobs=lines)
 
     def job(self, name: str) -> admin_pb2.JobDetail:
         """Return one job."""
         state, now_ns = self._runtime.state, self._runtime.now_ns()
-        detail = messages.job_detail(state, self._job(name), now_ns)
-        self._snapshots.complete(detail)
+        job = self._job(name)
+        detail = messages.job_detail(state, job, now_ns)
+        if state.is_current(job):
+            self._snapshots.complete(detail)
         return detail
 
     def ledger(self, name: str) -> admin_pb2.Ledger:

@@ -10,6 +10,7 @@ from everstep_controller.api.admin import snapshot_messages
 from everstep_controller.api.admin.errors import (
     OrderRefusedError,
     UnknownNameError,
+    current_job_named,
     job_named,
     node_named,
 )
@@ -59,7 +60,8 @@ class SnapshotOperations:
 
     async def table(self, name: str) -> admin_pb2.Snapshots:
         """Return every step of a job and what a restart would go back to."""
-        job, view, lines = job_named(self._runtime.state, name), self._view(name), []
+        job = current_job_named(self._runtime.state, name)
+        view, lines = self._view(job.name), []
         for line in snapshot_steps(view):
             lines.append(line)
             # A step of a large job costs 10 ms, and streams wait meanwhile.
@@ -91,30 +93,30 @@ class SnapshotOperations:
         They are made one by one: a large job has a hundred thousand, and streams wait meanwhile.
         """
         state = self._runtime.state
-        job_named(state, request.job)
+        job = current_job_named(state, request.job)
         if request.node:
             node_named(state, request.node)
         step = request.step if request.HasField("step") else None
         return (
             snapshot_messages.copy(held, unreachable=not self._connected(held.node))
-            for held in self._vault.copies(request.job)
+            for held in self._vault.copies(job.name)
             if step in (None, held.step) and request.node in ("", held.node)
         )
 
     async def forget(self, name: str, operator: str) -> admin_pb2.ForgetJobReply:
         """Have the memory of an ended job dropped. Raises OrderRefusedError."""
-        job = job_named(self._runtime.state, name)
+        job = current_job_named(self._runtime.state, name)
         if problem := _problem(job):
             raise OrderRefusedError(problem)
-        before = self._vault.memory_bytes(name)
-        taken = await self._runtime.submit(OperatorForgotJob(name, operator))
+        before = self._vault.memory_bytes(job.name)
+        taken = await self._runtime.submit(OperatorForgotJob(job.id, operator))
         refused = self._runtime.state.halted or taken.rejected
-        job = job_named(self._runtime.state, name)
+        job = job_named(self._runtime.state, job.id)
         if refused or not job.ending.forgotten_by:
-            why = refused or f"{name} has just begun again"
+            why = refused or f"{job.name} has just begun again"
             raise OrderRefusedError(f"the controller did not take the order: {why}")
         involved = {*before, *job.launchers, *job.lineage.holders}
-        await self._dropped(name, [node for node in involved if self._connected(node)])
+        await self._dropped(job.name, [node for node in involved if self._connected(node)])
         return self._outcome(job, before, involved)
 
     def _outcome(

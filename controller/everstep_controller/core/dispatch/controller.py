@@ -36,7 +36,8 @@ def event_rejected(turn: Turn, event: events.EventRejected) -> None:
         rule="an event that raises is kept out and pauses automation for what it concerns",
     )
     turn.state.findings["event rejected"] = OpenFinding(finding, turn.now_ns)
-    for subject in filter(None, (event.node, event.job)):
+    job = turn.state.job(event.job)
+    for subject in filter(None, (event.node, job.name if job else event.job)):
         _mark_subject(turn, subject)
         turn.state.paused[subject] = message
         turn.announce(subject, "AutomationPaused", f"automation for {subject} pauses: {message}")
@@ -63,7 +64,9 @@ def _mark_subject(turn: Turn, subject: str) -> None:
         turn.mark_fleet()
     elif subject in turn.state.nodes:
         turn.mark_node(subject)
-    turn.mark_job(subject)
+    job = turn.state.job(subject)
+    if job is not None:
+        turn.mark_job(job.id)
 
 
 def recovery_begun(turn: Turn, event: RecoveryBegun) -> None:
@@ -81,7 +84,7 @@ def recovery_over(turn: Turn, _: str) -> None:
     state = turn.state
     state.term = max(state.term, state.highest_term_seen) + 1
     state.halted, state.recovering = "", False
-    for job in state.jobs.values():
+    for job in state.newest_jobs():
         membership.adopt_generation(turn, job, state.generations_seen.get(job.name, 0))
     isolation.restart_drivers(turn)
     turn.announce(CONTROLLER, "RecoveryOver", f"rebuilt; term {state.term} begins")

@@ -40,8 +40,8 @@ class Core:
         halted, changes nothing.
         """
         turn = Turn(self.state, now_ns)
-        self.state.event_count += 1
         if self._is_news(event) and (not self.state.halted or type(event) in _WHILE_HALTED):
+            self.state.event_count += 1
             _take_event(turn, event)
             reconcile(turn)
         if self.state.halted:
@@ -76,7 +76,9 @@ def _take_event(turn: Turn, event: events.Event) -> None:
         _HANDLERS[events.kind_of(event)](turn, event)
         # Progress comes every second; its handler marks the job itself where a decision may change.
         if not isinstance(event, events.JobProgressed):
-            turn.mark_job(getattr(event, "job", ""))
+            job = turn.state.job(getattr(event, "job", ""))
+            if job is not None:
+                turn.mark_job(job.id)
 
 
 def _take_timer(turn: Turn, timer: str) -> None:

@@ -8,7 +8,7 @@ Last, when all claims are settled, isolation drivers are asked for what differs 
 agents that have come back are told what is wanted of their nodes.
 """
 
-from everstep_controller.core.jobs import admission, ending, membership, orders, progress
+from everstep_controller.core.jobs import ending, identity, membership, orders, progress
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import jobs_of_node
 from everstep_controller.core.nodes import health, isolation, liveness
@@ -41,9 +41,9 @@ def _reconcile_round(turn: Turn) -> set[str]:
     nodes = _reconcile_nodes(turn)
     marks = turn.take_marks()
     for name in nodes:
-        marks.jobs.update(job.name for job in jobs_of_node(turn.state, turn.state.nodes[name]))
-    for name in sorted(marks.jobs):
-        _reconcile_job(turn, name)
+        marks.jobs.update(job.id for job in jobs_of_node(turn.state, turn.state.nodes[name]))
+    for job_id in sorted(marks.jobs):
+        _reconcile_job(turn, job_id)
     restarts.reconcile_jobs(turn, marks.jobs)
     waiting = nodes | _waiting_nodes(turn, marks)
     spares.reconcile_spares(turn, waiting)
@@ -80,14 +80,15 @@ def _tell_agents(turn: Turn) -> None:
 
 def _waiting_nodes(turn: Turn, marks: Marks) -> set[str]:
     """Return the nodes whose launchers wait in jobs that have moved."""
-    moved = (turn.state.jobs[name] for name in marks.moved if name in turn.state.jobs)
+    moved = (turn.state.jobs[one] for one in marks.moved if one in turn.state.jobs)
     return {name for job in moved for name in job.launchers.keys() - set(job.generation.members)}
 
 
-def _reconcile_job(turn: Turn, name: str) -> None:
-    admission.admit_successors(turn, name)
-    job = turn.state.jobs.get(name)
-    if job is not None:
+def _reconcile_job(turn: Turn, job_id: str) -> None:
+    job = turn.state.jobs.get(job_id)
+    if job is not None and job.after:
+        identity.begin_if_free(turn, job)
+    if job is not None and not job.after:
         start.reconcile_job(turn, job)
         progress.reconcile_job(turn, job)
         planning.reconsider(turn, job)

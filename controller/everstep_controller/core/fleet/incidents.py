@@ -26,12 +26,9 @@ def failures_of_job(state: State, job: JobRecord) -> int:
     return failure_count(incident.cause for incident in incidents_of_job(state, job))
 
 
-def next_id(state: State, job: JobRecord) -> str:
-    """Return the id of a job's next incident; jobs of one name may follow each other."""
-    number = len(job.recovery.incidents) + 1
-    while f"{job.name}-{number}" in state.incidents:
-        number += 1
-    return f"{job.name}-{number}"
+def next_id(job: JobRecord) -> str:
+    """Return the id of a job's next incident."""
+    return f"{job.id}.{len(job.recovery.incidents) + 1}"
 
 
 def keep_incident(state: State, job: JobRecord, incident: JobIncident) -> None:

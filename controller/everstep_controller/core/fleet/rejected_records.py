@@ -43,8 +43,9 @@ def record_rejected(turn: Turn, event: events.RecordRejected) -> None:
         turn.announce(event.node, "RecordRejected", _sentence(event.node, event.kind, event.error))
     known.count += event.count
     known.last_ns = turn.now_ns
-    if event.job in turn.state.jobs:
-        turn.announce(event.job, "RecordRejected", _sentence(event.node, event.kind, event.error))
+    job = turn.state.job(event.job)
+    if job is not None:
+        turn.announce(job.name, "RecordRejected", _sentence(event.node, event.kind, event.error))
     turn.set_timer(f"{TimerKind.REJECTED}/{key}", QUIET_NS)
 
 

@@ -5,12 +5,10 @@ from everstep_common.reports import LauncherJoined
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import Reported
-from everstep_controller.core.fleet.incidents import forget_incidents
 from everstep_controller.core.jobs import ending, identity, incidents, membership, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import (
     Cause,
-    Generation,
     JobRecord,
     JobSpec,
     JobState,
@@ -19,7 +17,7 @@ from everstep_controller.core.model.job import (
 from everstep_controller.core.model.state import note_node
 from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.registry import Handlers
-from everstep_controller.core.turn import TimerKind, Turn
+from everstep_controller.core.turn import Turn
 
 # A job in these states runs nothing, and began from what nobody may want any more.
 _REPLACEABLE = (JobState.FORMING, JobState.WAITING_CAPACITY, JobState.WAITING_STATE)
@@ -29,18 +27,10 @@ def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
     """Let a launcher take part in a job, or refuse it."""
     report = event.report
     state, node = turn.state, event.origin.node
-    job = state.jobs.get(event.job)
-    if job is not None and identity.is_over(job, report.job_id):
-        identity.tell_late_launcher(turn, job, node, report.job_id)
+    if identity.is_over(state, event.job, report.job_id):
+        identity.tell_late_launcher(turn, event.job, node, report.job_id)
         return
-    if job is not None and _left_behind(job, event):
-        ending.end_replaced(turn, job)
-    if job is None or (job.state is JobState.ENDED and node not in job.launchers):
-        job = _new_job(turn, event, job)
-    elif identity.is_next(job, event):
-        note_node(state, node, job)
-        identity.wait_for_end(turn, job, event)
-        return
+    job = _job_of(turn, event)
     key = f"{event.job}@{node}"
     state.refusals.pop(key, None)
     if refusal := _refusal(job, event):
@@ -60,17 +50,22 @@ def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
         incidents.record_fault(turn, job, event.at_ns, Cause.LAUNCHER, node, message)
     turn.actions.extend(orders.for_member(state, job, node))
     turn.mark_node(node)
-    turn.mark_job(job.name)
+    turn.mark_job(job.id)
 
 
-def admit_successors(turn: Turn, name: str) -> None:
-    """Let launchers that have waited for the end of the job before theirs take part."""
-    job = turn.state.jobs.get(name)
-    if job is None or identity.is_ending(job):
-        return
-    waited, job.successors = job.successors, {}
-    for event in waited.values():
-        launcher_joined(turn, event)
+def _job_of(turn: Turn, event: Reported[LauncherJoined]) -> JobRecord:
+    """Return the job that a launcher takes part in, a new one if need be."""
+    state, name = turn.state, event.job
+    job = identity.job_told(state, name, event.report.job_id)
+    if job is None and name in state.names:
+        job = state.newest(name)
+    if job is not None and _left_behind(job, event):
+        ending.end_replaced(turn, job)
+    if job is None or (job.state is JobState.ENDED and event.origin.node not in job.launchers):
+        return _new_job(turn, event, job)
+    if identity.is_next(job, event):
+        return identity.job_after(state, job) or _new_job(turn, event, job)
+    return job
 
 
 def _counts_on(job: JobRecord, node: str) -> bool:
@@ -96,43 +91,38 @@ def _left_behind(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
     return fresh or _spec_of(event) != job.spec
 
 
-def _new_job(turn: Turn, event: Reported[LauncherJoined], ended: JobRecord | None) -> JobRecord:
+def _new_job(turn: Turn, event: Reported[LauncherJoined], before: JobRecord | None) -> JobRecord:
     report = event.report
     job = JobRecord(
+        id=identity.new_id(turn.state, event),
         name=event.job,
         spec=_spec_of(event),
         created_ns=turn.now_ns,
         ledger=Ledger(turn.now_ns),
         since_ns=turn.now_ns,
-        job_id=identity.number_for(turn, event, ended),
-        ends_before=identity.ends_before(ended),
-        # Generations of a name never repeat, so what an old job left behind stays fenced off.
-        generation=Generation(ended.generation.number if ended else 0),
     )
-    turn.announce(job.name, "JobForming", f"{job.name} was started by user {report.uid}")
-    # The name is in use again: what was to be forgotten under it is forgotten now.
-    turn.drop_timer(f"{TimerKind.FORGET}/{job.name}")
-    if ended is not None:
-        identity.take_over_state(turn, job, ended)
+    turn.state.jobs[job.id] = job
+    if before is not None and before.state is not JobState.ENDED:
+        identity.await_end(turn, job, before)
+    else:
+        identity.begin(turn, job, before)
     membership.adopt_generation(turn, job, report.running_generation)
     if report.running_generation:  # it runs on, and this controller has not heard of it
         job.lineage.skipped = list(report.skipped)
     job.ledger.enter(turn.now_ns, Category.INIT_QUEUE)
-    if ended is not None:
-        forget_incidents(turn.state, ended)
-    turn.state.jobs[event.job] = job
-    for holder in job.lineage.holders:
-        note_node(turn.state, holder, job)
     return job
 
 
 def _begin_from(turn: Turn, job: JobRecord, event: Reported[LauncherJoined]) -> None:
     """Find out what a job that has not started yet begins with."""
     report = event.report
+    job.generation.number = max(job.generation.number, report.stored_generation)
+    if job.after:
+        identity.note_wish(job, report)
+        return
     if report.fresh and not report.running_generation and not job.lineage.fresh:
         identity.begin_anew(turn, job)
     identity.storage_seen(job, report.latest)
-    job.generation.number = max(job.generation.number, report.stored_generation)
 
 
 def _refusal(job: JobRecord, event: Reported[LauncherJoined]) -> str:

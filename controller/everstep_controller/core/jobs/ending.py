@@ -38,7 +38,7 @@ def close_job(turn: Turn, job: JobRecord, reason: str) -> None:
     elif job.state is not JobState.CLOSING:
         job.ending.closing = reason
         turn.set_timer(
-            f"{TimerKind.BREAKPOINT}/{job.name}", turn.state.settings.final_save_timeout_ns
+            f"{TimerKind.BREAKPOINT}/{job.id}", turn.state.settings.final_save_timeout_ns
         )
         sentence = f"its last step is being brought to storage: {reason}"
         move_job(turn, job, JobEvent.LAST_STEP_AWAITED, sentence)
@@ -56,7 +56,7 @@ def _has_state(job: JobRecord) -> bool:
 
 def breakpoint_reached(turn: Turn, event: BreakpointReached) -> None:
     """The last step of a job that ends is in storage, or will not come there."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if (
         job is not None
         and job.state is JobState.CLOSING
@@ -66,13 +66,13 @@ def breakpoint_reached(turn: Turn, event: BreakpointReached) -> None:
         _end_closed(turn, job, event.message if event.missed else "")
 
 
-def breakpoint_overdue(turn: Turn, name: str) -> None:
+def breakpoint_overdue(turn: Turn, job_id: str) -> None:
     """The last step of a job that ends has not come to storage in time."""
-    job = turn.state.jobs.get(name)
+    job = turn.state.jobs.get(job_id)
     if job is not None and job.state is JobState.CLOSING:
         waited_s = turn.state.settings.final_save_timeout_ns // 1_000_000_000
         missed = f"its last step was not in storage after {waited_s} s"
-        turn.announce(name, "BreakpointMissed", f"{name}: {missed}, it ends without")
+        turn.announce(job.name, "BreakpointMissed", f"{job.name}: {missed}, it ends without")
         _end_closed(turn, job, missed)
 
 
@@ -92,16 +92,16 @@ def _end_closed(turn: Turn, job: JobRecord, missed: str) -> None:
 
 def count_launchers(turn: Turn, job: JobRecord) -> None:
     """A job without any launcher does not wait for ever for one to come back."""
-    timer = f"{TimerKind.ABANDONED}/{job.name}"
+    timer = f"{TimerKind.ABANDONED}/{job.id}"
     if job.launchers or job.state is JobState.ENDED:
         turn.drop_timer(timer)
     elif timer not in turn.state.timers:
         turn.set_timer(timer, turn.state.settings.memory_kept_ns)
 
 
-def end_abandoned(turn: Turn, name: str) -> None:
+def end_abandoned(turn: Turn, job_id: str) -> None:
     """A job has been without any launcher for long."""
-    job = turn.state.jobs.get(name)
+    job = turn.state.jobs.get(job_id)
     if job is not None and job.state is not JobState.ENDED and not job.launchers:
         minutes = turn.state.settings.memory_kept_ns / 60e9
         reason = f"all its launchers have been gone for {minutes:g} min"
@@ -113,7 +113,7 @@ def end_replaced(turn: Turn, job: JobRecord) -> None:
     how = "again while it was ending" if job.state is JobState.CLOSING else "in another way"
     move_job(turn, job, JobEvent.REPLACED, f"its launchers were gone when it was started {how}")
     for kind in _OF_LIVING_JOBS:
-        turn.drop_timer(f"{kind}/{job.name}")
+        turn.drop_timer(f"{kind}/{job.id}")
 
 
 def end_job(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None:
@@ -121,14 +121,14 @@ def end_job(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None
     job.ending.succeeded = succeeded
     move_job(turn, job, JobEvent.OVER, reason)
     for kind in _OF_LIVING_JOBS:
-        turn.drop_timer(f"{kind}/{job.name}")
-    turn.set_timer(f"{TimerKind.FORGET}/{job.name}", turn.state.settings.ended_job_retention_ns)
+        turn.drop_timer(f"{kind}/{job.id}")
+    turn.set_timer(f"{TimerKind.FORGET}/{job.id}", turn.state.settings.ended_job_retention_ns)
 
 
 def job_forgotten(turn: Turn, event: OperatorForgotJob) -> None:
     """Have every holder drop the job's memory; one that is away is told when it is back."""
-    job = turn.state.jobs.get(event.job)
-    if job is None or job.state is not JobState.ENDED:
+    job = turn.state.job(event.job)
+    if job is None or job.state is not JobState.ENDED or not turn.state.is_current(job):
         return
     involved = list(dict.fromkeys([*job.launchers, *job.lineage.holders]))
     if not job.ending.forgotten_by:
@@ -139,11 +139,14 @@ def job_forgotten(turn: Turn, event: OperatorForgotJob) -> None:
     turn.actions.extend(orders.forget(job, node) for node in involved)
 
 
-def retention_over(turn: Turn, name: str) -> None:
-    """Forget a job that ended long ago."""
-    job = turn.state.jobs.pop(name, None)
-    if job is not None:
-        forget_incidents(turn.state, job)
+def retention_over(turn: Turn, job_id: str) -> None:
+    """Forget a job that ended long ago, and its name if no other job has it since."""
+    job = turn.state.jobs.pop(job_id, None)
+    if job is None:
+        return
+    forget_incidents(turn.state, job)
+    if turn.state.is_current(job):
+        del turn.state.names[job.name]
 
 
 HANDLERS: Handlers = {

@@ -1,25 +1,26 @@
-"""Job identity: how jobs of one name are told apart, wait for each other, and continue another.
+"""Job identity: ids, who has a name, and what the next job of a name continues.
 
-A job has a name, and a number that tells it from the jobs of this name before and after it. Its
-launchers learn the number, and say it again whenever they come back. A launcher that comes while
-the job before its own still ends waits for that end. A new job takes over the whole branch of
-the one before it, or nothing.
+A job has an id, which its launchers learn and say again whenever they come back. Its name belongs
+to the newest job that has begun under it. A job that is started while the one before it still ends
+waits for that end. It continues the whole branch of the one before it, or nothing.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
 
+from everstep_common.job_ids import job_id_of, number_of_job
 from everstep_common.reports import JobOnNode, LauncherJoined, StoredStep
 from everstep_controller.core.events import RecoveryStepChosen, Reported
+from everstep_controller.core.fleet.incidents import forget_incidents
 from everstep_controller.core.jobs import orders, restore_point
-from everstep_controller.core.model.job import EndedJob, JobRecord, JobState, Lineage
-from everstep_controller.core.model.snapshots import BranchPoint, Past
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.job import JobRecord, JobState, Lineage
+from everstep_controller.core.model.snapshots import BranchPoint, Predecessor
+from everstep_controller.core.model.state import State, note_node
 from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
-# So many ends are remembered of one name.
-_ENDS_MAX = 8
+# So many jobs are remembered of one name, besides the newest: people look up how they ended.
+_ENDED_MAX = 8
 
 # Besides the time that the last step of a job may take to storage: agents kill what does not stop
 # within seconds, and a node that is silent counts as lost within a quarter of a minute.
@@ -31,51 +32,61 @@ _NAMED_MAX = 3
 _S = 1_000_000_000
 
 
-def number_for(turn: Turn, event: Reported[LauncherJoined], ended: JobRecord | None) -> int:
-    """Return the number of a new job; one that runs already, and is not known here, has its own."""
-    if 0 < event.report.job_id <= turn.now_ns:
-        return event.report.job_id
-    return max(turn.now_ns, ended.job_id + 1 if ended is not None else 0)
+def new_id(state: State, event: Reported[LauncherJoined]) -> str:
+    """Return the id of a new job; one that runs already, and is not known here, has its own."""
+    name, told = event.job, event.report.job_id
+    if number_of_job(told, name) is not None and told not in state.jobs:
+        return told
+    number = max(state.event_count, _newest_number(state, name) + 1)
+    while job_id_of(name, number) in state.names:  # there is a job of this very name
+        number += 1
+    return job_id_of(name, number)
 
 
-def ends_before(ended: JobRecord | None) -> list[EndedJob]:
-    """Return how the jobs of a name have ended before the new one."""
-    if ended is None:
-        return []
-    end = EndedJob(ended.job_id, ended.ending.succeeded, ended.reason)
-    return [*ended.ends_before, end][-_ENDS_MAX:]
+def job_told(state: State, name: str, job_id: str) -> JobRecord | None:
+    """Return the job of this name that a launcher says it is of, if it is known."""
+    job = state.jobs.get(job_id)
+    return job if job is not None and job.name == name else None
 
 
-def is_over(job: JobRecord, job_id: int) -> bool:
-    """Return whether the job of this number and name is over.
+def is_over(state: State, name: str, job_id: str) -> bool:
+    """Return whether the job of this id is over, by the word of a launcher that says it is of it.
 
-    One with a higher number than is known here is not: this journal is older than it.
+    One that is not known here is over if it is older than the newest of its name; one that is newer
+    is not, for this journal is older than it.
     """
-    if not job_id:
-        return False
-    return job_id < job.job_id or (job_id == job.job_id and job.state is JobState.ENDED)
+    job = job_told(state, name, job_id)
+    if job is not None:
+        return job.state is JobState.ENDED
+    number = number_of_job(job_id, name)
+    return number is not None and number < _newest_number(state, name)
 
 
-def tell_late_launcher(turn: Turn, job: JobRecord, node: str, job_id: int) -> None:
+def _newest_number(state: State, name: str) -> int:
+    newest = state.job(name)
+    return -1 if newest is None else number_of_job(newest.id, name) or 0
+
+
+def tell_late_launcher(turn: Turn, name: str, node: str, job_id: str) -> None:
     """Tell a launcher that its job is over; what the node holds of it is kept if it is wanted."""
-    order = orders.end_of(job, node, job_id)
-    turn.announce(job.name, "LauncherLate", f"the launcher on {node} is late: {order.reason}")
+    order = orders.late_end(turn.state, name, node, job_id)
+    turn.announce(name, "LauncherLate", f"the launcher on {node} is late: {order.reason}")
     turn.actions.append(order)
-    if job.state is not JobState.ENDED and node in job.lineage.holders:
-        turn.actions.append(orders.keep(job, node))
+    newest = turn.state.job(name)
+    if newest is not None and newest.state is not JobState.ENDED:
+        turn.actions.extend([orders.keep(newest, node)] if node in newest.lineage.holders else [])
 
 
 def tell_late_launchers_on(turn: Turn, node: str, seen: Iterable[JobOnNode]) -> None:
     """Tell the launchers of a node that was cut off whose jobs have ended meanwhile."""
     for on_node in seen:
-        job = turn.state.jobs.get(on_node.job)
-        if job is not None and is_over(job, on_node.job_id):
-            tell_late_launcher(turn, job, node, on_node.job_id)
+        if on_node.job_id and is_over(turn.state, on_node.job, on_node.job_id):
+            tell_late_launcher(turn, on_node.job, node, on_node.job_id)
 
 
 def is_next(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
     """Return whether a launcher is not of a job that is ending, but of the next one of its name."""
-    if not is_ending(job) or event.report.job_id == job.job_id:
+    if not is_ending(job) or event.report.job_id == job.id:
         return False
     if not same_owner(job, event):
         return False
@@ -88,49 +99,96 @@ def is_ending(job: JobRecord) -> bool:
     return wanted or job.state is JobState.CLOSING
 
 
-def wait_for_end(turn: Turn, job: JobRecord, event: Reported[LauncherJoined]) -> None:
-    """Have a launcher wait for the end of the job before its own."""
-    node = event.origin.node
-    if not job.successors:
-        turn.set_timer(_timer(job), turn.state.settings.final_save_timeout_ns + _STOP_NS)
-    job.successors[node] = event
-    order = orders.hold_for_end(job, node)
-    turn.announce(job.name, "LauncherWaits", f"the launcher on {node} {order.reason}")
-    turn.actions.append(order)
+def job_after(state: State, job: JobRecord) -> JobRecord | None:
+    """Return the job that waits for the end of this one."""
+    return next((other for other in state.jobs.values() if other.after == job.id), None)
 
 
-def successor_left(turn: Turn, job: JobRecord, node: str) -> bool:
-    """A launcher is gone; return whether it was one that waited."""
-    waited = job.successors.pop(node, None) is not None
-    if waited and not job.successors:
-        turn.drop_timer(_timer(job))
-    return waited
+def await_end(turn: Turn, job: JobRecord, before: JobRecord) -> None:
+    """Have a new job wait for the end of the one of its name before it."""
+    job.after = before.id
+    job.reason = f"waits for the end of the job of this name before it: {orders.what_lasts(before)}"
+    turn.set_timer(_timer(job), turn.state.settings.final_save_timeout_ns + _STOP_NS)
+    turn.announce(job.name, "JobWaits", f"{job.id} {job.reason}")
 
 
-def end_overdue(turn: Turn, name: str) -> None:
-    """A job has not come to its end in time: whoever waits for it is told so."""
-    job = turn.state.jobs.get(name)
-    if job is None:
+def note_wish(job: JobRecord, report: LauncherJoined) -> None:
+    """Remember, until a job begins that waits, what a launcher says of where it is to begin."""
+    job.lineage.fresh = job.lineage.fresh or report.fresh
+    known = job.lineage.latest
+    if report.latest is not None and (known is None or report.latest.key > known.key):
+        job.lineage.latest = report.latest
+
+
+def begin_if_free(turn: Turn, job: JobRecord) -> None:
+    """Have a new job begin, unless the job of its name before it has still to end."""
+    before = turn.state.jobs.get(job.after)
+    if before is not None and before.state is not JobState.ENDED:
         return
-    for node in job.successors:
-        reason = (
-            f"the job of this name before it has not ended: {orders.what_lasts(job)}; see "
-            f"'everstep job {name}', or choose another name with --job"
-        )
-        turn.state.refusals[f"{name}@{node}"] = reason
-        turn.actions.append(orders.refuse(name, node, reason))
-        turn.announce(name, "LauncherRefused", f"launcher on {node} refused: {reason}")
-    job.successors.clear()
-
-
-def release_successors(turn: Turn, job: JobRecord) -> None:
-    """A job is over: those that waited join the next one when it is reconciled."""
-    turn.mark_job(job.name)
+    job.after = ""
     turn.drop_timer(_timer(job))
+    fresh, latest = job.lineage.fresh, job.lineage.latest
+    begin(turn, job, before)
+    if fresh:
+        begin_anew(turn, job)
+    storage_seen(job, latest)
+
+
+def begin(turn: Turn, job: JobRecord, before: JobRecord | None) -> None:
+    """Have a job begin: it has its name from now on, and what the one before it has left."""
+    turn.state.names[job.name] = job.id
+    turn.announce(job.name, "JobForming", f"{job.id} was started by user {job.spec.uid}")
+    if before is not None:
+        # Generations of a name never repeat, so what an old job left behind stays fenced off.
+        job.generation.number = max(job.generation.number, before.generation.number)
+        take_over_state(turn, job, before)
+    _forget_oldest(turn, job.name)
+
+
+def drop_if_left(turn: Turn, job: JobRecord) -> None:
+    """Drop a job that has not begun, if no launcher is left that waits for it to begin."""
+    if job.after and not job.launchers:
+        del turn.state.jobs[job.id]
+        turn.drop_timer(_timer(job))
+
+
+def end_overdue(turn: Turn, job_id: str) -> None:
+    """The job before this one has not come to its end in time: who waits for that is told so."""
+    job = turn.state.jobs.get(job_id)
+    if job is None or not job.after:
+        return
+    reason = (
+        "the job of this name before it has not ended: "
+        f"{orders.what_lasts(turn.state.jobs[job.after])}; see 'everstep job {job.name}', or "
+        "choose another name with --job"
+    )
+    for node in job.launchers:
+        turn.state.refusals[f"{job.name}@{node}"] = reason
+        turn.actions.append(orders.refuse(job.name, node, reason))
+        turn.announce(job.name, "LauncherRefused", f"launcher on {node} refused: {reason}")
+    job.launchers.clear()
+    drop_if_left(turn, job)
+
+
+def release_next(turn: Turn, job: JobRecord) -> None:
+    """A job is over: one that has waited for that begins when it is reconciled."""
+    waiting = job_after(turn.state, job)
+    if waiting is not None:
+        turn.mark_job(waiting.id)
+
+
+def _forget_oldest(turn: Turn, name: str) -> None:
+    """Keep only so many jobs that another one of their name has followed."""
+    jobs = turn.state.jobs
+    past = [job for job in jobs.values() if job.name == name and not turn.state.is_current(job)]
+    for job in [job for job in past if job.state is JobState.ENDED][:-_ENDED_MAX]:
+        forget_incidents(turn.state, job)
+        del jobs[job.id]
+        turn.drop_timer(f"{TimerKind.FORGET}/{job.id}")
 
 
 def _timer(job: JobRecord) -> str:
-    return f"{TimerKind.NEXT}/{job.name}"
+    return f"{TimerKind.NEXT}/{job.id}"
 
 
 def take_over_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
@@ -152,22 +210,24 @@ def take_over_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
         recoverable_step=known.recoverable_step,
         skipped=list(known.skipped),
         foreign_generation=known.foreign_generation,
+        root=ended.lineage_id,
     )
     failed = "was cancelled" if ended.ending.wanted else "failed"
     how = "ended without its last step in storage" if ended.ending.unsaved else failed
-    past = (
-        ended.lineage.past
-        if ended.lineage.past and not ended.lineage.started
-        else Past(ended.since_ns, how)
-    )
+    past = Predecessor(ended.id, ended.since_ns, how)
+    if known.continues and not known.started:
+        past = known.continues  # this one has never made a step of its own
     when = ago(turn.now_ns - past.ended_ns)
-    job.lineage.past = past
+    job.lineage.continues = past
     job.lineage.begun = (
         f"goes on from what is left of the job that {past.how} {when}; "
         "use --fresh to start from scratch"
     )
     turn.announce(job.name, "JobContinues", f"{job.name} {job.lineage.begun}")
     turn.actions.extend(orders.keep(job, node) for node in job.lineage.holders)
+    ended.lineage.holders.clear()  # what they hold is this job's from now on
+    for node in job.lineage.holders:
+        note_node(turn.state, node, job)
 
 
 def begin_anew(turn: Turn, job: JobRecord) -> None:
@@ -180,7 +240,7 @@ def begin_anew(turn: Turn, job: JobRecord) -> None:
         if job.lineage.recoverable_step is None
         else f", after step {job.lineage.recoverable_step}"
     )
-    past = job.lineage.past
+    past = job.lineage.continues
     whose = f"the job that {past.how} {ago(turn.now_ns - past.ended_ns)}" if past else "storage"
     job.lineage.begun = (
         f"starts from scratch, as --fresh asks, and leaves the state of {whose}{left}"
@@ -200,11 +260,11 @@ def storage_seen(job: JobRecord, latest: StoredStep | None) -> None:
         return
     if any(point.has(*latest.key) for point in job.lineage.branch):
         job.lineage.latest = latest
-    elif job.lineage.past is None or latest.generation > max(
+    elif job.lineage.continues is None or latest.generation > max(
         point.generation for point in job.lineage.branch
     ):
         # A newer generation than any that is known here fences all of these off.
-        job.lineage.latest, job.lineage.past, job.lineage.begun = latest, None, ""
+        job.lineage.latest, job.lineage.continues, job.lineage.begun = latest, None, ""
         job.lineage.branch = [BranchPoint(latest.generation, latest.step, latest.world_size)]
         job.lineage.skipped = list(latest.skipped)
 
@@ -216,11 +276,11 @@ def choice_or_anew(
 
     It is not, as long as a node is away that had some of it, and would still keep it.
     """
-    past = job.lineage.past
+    past = job.lineage.continues
     if past is None or job.lineage.started:
         return event
     if not event.lost and event.step is None:
-        job.lineage.past, job.lineage.begun = None, ""  # it had not made any state
+        job.lineage.continues, job.lineage.begun = None, ""  # it had not made any state
     if not event.lost or job.lineage.latest is not None:
         return event
     away = any(state.nodes[name].gone for name in job.lineage.holders)
@@ -234,10 +294,11 @@ def choice_or_anew(
 
 def continues_sentence(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str:
     """Return how a generation begins that is the first to go on from another job's state."""
-    assert job.lineage.past is not None
-    when = ago(now_ns - job.lineage.past.ended_ns)
+    past = job.lineage.continues
+    assert past is not None
+    when = ago(now_ns - past.ended_ns)
     return (
-        f"continues after step {event.step} of the job that {job.lineage.past.how} {when}, "
+        f"continues after step {event.step} of the job that {past.how} {when}, "
         f"from {_place_of(event)}{without_data(job)}; use --fresh to start from scratch"
     )
 
@@ -279,6 +340,7 @@ def _leave_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
 def _drop_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
     if ended.ending.leaves_state:
         turn.actions.extend(orders.forget(ended, node) for node in ended.lineage.holders)
+    ended.lineage.holders.clear()
     job.lineage = Lineage(
         begun=job.lineage.begun,
         fresh=job.lineage.fresh,
@@ -302,6 +364,4 @@ def _names(names: list[str]) -> str:
     return shown if more <= 0 else f"{shown} and {more} more"
 
 
-TIMERS: Timers = {
-    TimerKind.NEXT: end_overdue,
-}
+TIMERS: Timers = {TimerKind.NEXT: end_overdue}

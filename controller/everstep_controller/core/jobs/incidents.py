@@ -67,7 +67,7 @@ def record_fault(
     turn: Turn, job: JobRecord, at_ns: int, cause: Cause, node: str, message: str
 ) -> None:
     """Something broke a running generation, or says more about what broke it."""
-    turn.mark_job(job.name)
+    turn.mark_job(job.id)
     if not job.generation.cause or _STRENGTH[cause] > _STRENGTH[job.generation.cause]:
         job.generation.cause = cause
     runs = job.state in ACTIVE
@@ -85,9 +85,9 @@ def record_fault(
 
 def _new_incident(state: State, job: JobRecord, first: IncidentPart, cause: Cause) -> JobIncident:
     return JobIncident(
-        id=next_id(state, job),
+        id=next_id(job),
         kind=IncidentKind.JOB,
-        subjects=[job.name],
+        subjects=[job.id],
         onset_ns=first.at_ns,
         cause=cause,
         node=first.node,
@@ -223,7 +223,7 @@ def rollback_asked(turn: Turn, event: Reported[RollbackAsked]) -> None:
     it goes on, and ends after the restarts that it may make without progress.
     """
     report = event.report
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     node = event.origin.node
     if (
         job is None

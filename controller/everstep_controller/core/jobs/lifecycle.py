@@ -43,8 +43,8 @@ class JobEffect(Enum):
     CLOSE_LEDGER = auto()
     # Tell everybody who has to do with the job that it is over.
     TELL_END = auto()
-    # Let launchers that have waited for its end begin the next job of its name.
-    RELEASE_SUCCESSORS = auto()
+    # Let the next job of its name begin, if one waits for its end.
+    RELEASE_NEXT = auto()
 
 
 class TransitionRefusedError(Exception):
@@ -75,7 +75,7 @@ _WAIT_FOR_STATE = Step(_S.WAITING_STATE, (_X.HOLD_LAUNCHERS,), Category.CAPACITY
 _START = Step(_S.STARTING, (_X.START_MEMBERS, _X.HOLD_SPARES), Category.ENV)
 _STOP = Step(_S.STOPPING, (_X.STOP_MEMBERS,), Category.DRAIN)
 _CLOSE = Step(_S.CLOSING, (_X.HOLD_LAUNCHERS,))
-_END = Step(_S.ENDED, (_X.CLOSE_LEDGER, _X.TELL_END, _X.RELEASE_SUCCESSORS))
+_END = Step(_S.ENDED, (_X.CLOSE_LEDGER, _X.TELL_END, _X.RELEASE_NEXT))
 
 TRANSITIONS: Mapping[tuple[JobState, JobEvent], Step] = MappingProxyType(
     {
@@ -103,7 +103,7 @@ TRANSITIONS: Mapping[tuple[JobState, JobEvent], Step] = MappingProxyType(
     | {(state, _E.LAST_STEP_AWAITED): _CLOSE for state in (*_BETWEEN, *_ACTIVE)}
     | {(state, _E.OVER): _END for state in JobState if state is not _S.ENDED}
     | {
-        (state, _E.REPLACED): Step(_S.ENDED, (_X.CLOSE_LEDGER, _X.RELEASE_SUCCESSORS))
+        (state, _E.REPLACED): Step(_S.ENDED, (_X.CLOSE_LEDGER, _X.RELEASE_NEXT))
         for state in (_S.FORMING, _S.WAITING_CAPACITY, _S.WAITING_STATE, _S.CLOSING)
     }
 )

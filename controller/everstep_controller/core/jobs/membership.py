@@ -30,12 +30,16 @@ from everstep_controller.core.turn import Turn
 def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
     """A launcher and its processes are gone."""
     node = event.origin.node
-    turn.state.refusals.pop(f"{event.job}@{node}", None)
-    job = turn.state.jobs.get(event.job)
-    if job is None or identity.successor_left(turn, job, node) or node not in job.launchers:
+    job = turn.state.job(event.job)
+    turn.state.refusals.pop(f"{job.name if job is not None else event.job}@{node}", None)
+    if job is not None and node not in job.launchers:
+        # One that left before it was told its job's id may be of the job that waits for this one.
+        job = identity.job_after(turn.state, job)
+    if job is None or node not in job.launchers:
         return
     del job.launchers[node]
-    if job.state is JobState.ENDED:
+    identity.drop_if_left(turn, job)
+    if job.state is JobState.ENDED or job.after:
         return
     # A launcher that ends on a node in maintenance ends with the node; nobody means to end the job.
     meant = event.report.by_user and turn.state.nodes[node].state is not NodeState.MAINTENANCE
@@ -52,7 +56,7 @@ def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
         )
     # A launcher that waited on the node waits no more.
     turn.mark_node(node)
-    turn.mark_job(job.name, moved=True)
+    turn.mark_job(job.id, moved=True)
 
 
 def _processes_gone(job: JobRecord, node: str) -> None:
@@ -63,7 +67,7 @@ def _processes_gone(job: JobRecord, node: str) -> None:
 def rank_exited(turn: Turn, event: Reported[RankExited]) -> None:
     """A training process ended before its generation did."""
     report = event.report
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is None or report.generation != job.generation.number:
         return
     step = job.lineage.last_step if report.step is None else report.step
@@ -77,7 +81,7 @@ def rank_exited(turn: Turn, event: Reported[RankExited]) -> None:
 def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
     """No process of a generation is left on a node."""
     report = event.report
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     node = event.origin.node
     if job is None:
         return
@@ -143,7 +147,7 @@ def node_back(turn: Turn, node: str, seen: Mapping[str, JobOnNode], silent_since
     for name, on_node in seen.items():
         known = turn.state.generations_seen.get(name, 0)
         turn.state.generations_seen[name] = max(known, on_node.generation)
-        job = turn.state.jobs.get(name)
+        job = turn.state.job(name)
         if job is not None and on_node.generation:
             _note_what_it_holds(turn, job, node, on_node.generation)
     for job in jobs_involving(turn.state, turn.state.nodes[node]):
@@ -163,22 +167,22 @@ def _note_what_it_holds(turn: Turn, job: JobRecord, node: str, generation: int) 
 
 def _note_what_is_gone(turn: Turn, job: JobRecord, node: str, silent_since_ns: int) -> None:
     job.lineage.holders.pop(node, None)
-    identity.successor_left(turn, job, node)
     had_launcher = _forget_launcher(turn, job, node)
+    identity.drop_if_left(turn, job)
     if job.state is JobState.ENDED:
         return
     if node in job.generation.members and (had_launcher or node not in job.generation.stopped):
         _processes_gone(job, node)
         message = f"{node} came back without its processes"
         incidents.record_fault(turn, job, silent_since_ns, Cause.NODE, node, message)
-    turn.mark_job(job.name)
+    turn.mark_job(job.id)
 
 
 def _forget_launcher(turn: Turn, job: JobRecord, node: str) -> bool:
     """Forget a launcher that is gone; return whether there was one."""
     if job.launchers.pop(node, None) is None:
         return False
-    turn.mark_job(job.name, moved=True)
+    turn.mark_job(job.id, moved=True)
     return True
 
 
@@ -237,7 +241,7 @@ def _what_is_newer(state: State, event: NodeConnected) -> str:
     if event.highest_term > state.term or (event.highest_term == state.term and not mine):
         return f"term {event.highest_term}, which is not of this journal"
     for seen in event.jobs:
-        job = state.jobs.get(seen.job)
+        job = state.job(seen.job)
         # What a recovery has learned of a job that the journal lost is known from then on.
         known = state.generations_seen.get(seen.job, 0)
         own = job is not None and _is_own(job, event.node, seen)

@@ -15,7 +15,7 @@ from everstep_controller.core.actions import (
 )
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.jobs.restore_point import choose_step
-from everstep_controller.core.model.job import EndedJob, JobRecord, JobState
+from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import State, jobs_involving, jobs_of_node
 from everstep_controller.core.nodes import isolation, lifecycle
@@ -34,16 +34,16 @@ def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
     """Yield what a node should be told now about one job."""
     if stale := _stale_generation(job, node):
         yield stop(state, job, node, stale)
-    if node in job.successors:
-        yield hold_for_end(job, node)
     if job.state is JobState.ENDED:
+        if not state.is_current(job):
+            return  # what is there under its name is another job's
         involved = node in job.launchers or node in job.lineage.holders
         yield from [end(job, node)] if involved else []
         yield from [forget(job, node)] if involved and job.ending.forgotten_by else []
     elif node in job.generation.members and job.state in (JobState.STOPPING, *ACTIVE):
         yield from _for_running(state, job, node)
     else:
-        yield from _for_holder(state, job, node) if job.lineage.past else []
+        yield from _for_holder(state, job, node) if job.lineage.continues else []
         yield from [hold(state, job, node)] if node in job.launchers else []
 
 
@@ -82,7 +82,7 @@ def refuse(job: str, node: str, reason: str) -> RefuseLauncher:
 def stop(state: State, job: JobRecord, node: str, generation: int) -> StopGeneration:
     """Return the order to stop a generation on a node."""
     return StopGeneration(
-        id=f"{job.name}/g{generation}/stop/{node}",
+        id=f"{job.id}/g{generation}/stop/{node}",
         node=node,
         reason=job.reason,
         job=job.name,
@@ -104,7 +104,7 @@ def start(job: JobRecord, node: str) -> StartGeneration:
 
 def _start(job: JobRecord, node: str, node_rank: int) -> StartGeneration:
     return StartGeneration(
-        id=f"{job.name}/g{job.generation.number}/start/{node}",
+        id=f"{job.id}/g{job.generation.number}/start/{node}",
         node=node,
         reason=job.generation.start_reason,
         job=job.name,
@@ -120,7 +120,7 @@ def _start(job: JobRecord, node: str, node_rank: int) -> StartGeneration:
         stored=job.generation.restore_stored,
         skipped=tuple(job.lineage.skipped),
         own_restarts=job.generation.own_restarts,
-        job_id=job.job_id,
+        job_id=job.id,
         renew=job.generation.renew,
     )
 
@@ -128,7 +128,7 @@ def _start(job: JobRecord, node: str, node_rank: int) -> StartGeneration:
 def end(job: JobRecord, node: str) -> EndJob:
     """Return the order to end a job on a node."""
     return EndJob(
-        id=f"{job.name}/end/{node}",
+        id=f"{job.id}/end/{node}",
         node=node,
         reason=job.reason,
         job=job.name,
@@ -137,21 +137,17 @@ def end(job: JobRecord, node: str) -> EndJob:
     )
 
 
-def end_of(job: JobRecord, node: str, job_id: int) -> EndJob:
+def late_end(state: State, name: str, node: str, job_id: str) -> EndJob:
     """Return the order to end a launcher of a job that ended while it was away."""
-    if job_id == job.job_id:
-        ended = EndedJob(job_id, job.ending.succeeded, job.reason)
-        since = ""
-    else:
-        unknown = EndedJob(job_id, False, "how, is not known any more")
-        ended = next((one for one in job.ends_before if one.job_id == job_id), unknown)
-        since = f"; another job has the name {job.name} since, see 'everstep job {job.name}'"
+    ended, newest = state.jobs.get(job_id), state.names.get(name)
+    how = "how, is not known any more" if ended is None else ended.reason
+    since = f"; another job has the name {name} since, see 'everstep job {name}'"
     return EndJob(
-        id=f"{job.name}/{job_id}/end/{node}",
+        id=f"{job_id}/late/{node}",
         node=node,
-        reason=f"it ended while this launcher was away ({ended.reason}){since}",
-        job=job.name,
-        succeeded=ended.succeeded,
+        reason=f"it ended while this launcher was away ({how}){since * (newest != job_id)}",
+        job=name,
+        succeeded=ended is not None and ended.ending.succeeded,
         job_id=job_id,
     )
 
@@ -159,7 +155,7 @@ def end_of(job: JobRecord, node: str, job_id: int) -> EndJob:
 def forget(job: JobRecord, node: str) -> ForgetJob:
     """Return the order to drop what a node keeps of a job that has ended."""
     return ForgetJob(
-        id=f"{job.name}/g{job.generation.number}/forget/{node}",
+        id=f"{job.id}/g{job.generation.number}/forget/{node}",
         node=node,
         reason=f"forgotten by {job.ending.forgotten_by or 'a new job of its name'}",
         job=job.name,
@@ -169,19 +165,9 @@ def forget(job: JobRecord, node: str) -> ForgetJob:
 def keep(job: JobRecord, node: str) -> KeepJob:
     """Return the order to keep what a node has of the job whose state this one goes on from."""
     return KeepJob(
-        id=f"{job.name}/g{job.generation.number}/keep/{node}",
+        id=f"{job.id}/g{job.generation.number}/keep/{node}",
         node=node,
         reason=f"the next job of the name {job.name} goes on from it",
-        job=job.name,
-    )
-
-
-def hold_for_end(job: JobRecord, node: str) -> HoldLauncher:
-    """Return the order to let the launcher of the next job wait for the end of this one."""
-    return HoldLauncher(
-        id=f"{job.name}/next/{node}",
-        node=node,
-        reason=f"waits for the end of the job of this name before it: {what_lasts(job)}",
         job=job.name,
     )
 
@@ -212,11 +198,11 @@ def hold(state: State, job: JobRecord, node: str) -> HoldLauncher:
         without = f"; {job.name} goes on without it" if kept and spare else ""
         reason = f"{kept}{without}" or reason
     return HoldLauncher(
-        id=f"{job.name}/hold/{node}/{job.state.value}",
+        id=f"{job.id}/hold/{node}/{job.state.value}",
         node=node,
         reason=reason,
         job=job.name,
-        job_id=job.job_id,
+        job_id=job.id,
     )
 
 

@@ -53,7 +53,7 @@ _LATE: Mapping[Phase, Mapping[Category, Category]] = MappingProxyType(
 
 def phase_reached(turn: Turn, event: Reported[PhaseReached]) -> None:
     """A node's ranks reached a phase; when all nodes have, so has the job."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     node = event.origin.node
     if (
         job is None
@@ -97,7 +97,7 @@ def _enter_phase(turn: Turn, job: JobRecord, phase: Phase) -> None:
 
 def progressed(turn: Turn, event: JobProgressed) -> None:
     """Count steps that all ranks completed."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is None or event.generation != job.generation.number or job.state is JobState.ENDED:
         return
     if job.state in ACTIVE and job.state not in (*STEPPING, JobState.WARMING):
@@ -115,7 +115,7 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
         watch_steps(turn, job)
     # Steps alone change nothing that is decided: this comes every second, of every job.
     if job.planned is not None or restore_point.has_state(job) is not had_state:
-        turn.mark_job(job.name)
+        turn.mark_job(job.id)
 
 
 def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: int) -> None:
@@ -144,15 +144,15 @@ def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: 
 
 def step_recoverable(turn: Turn, event: StepRecoverable) -> None:
     """A newer step can be restored, and no row of progress has said so."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is not None and event.generation == job.generation.number:
         job.lineage.recoverable_step = event.step
-        turn.mark_job(job.name)
+        turn.mark_job(job.id)
 
 
 def keeper_chosen(turn: Turn, event: KeeperChosen) -> None:
     """Ask this node, too, what it has when the job has to go back."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is not None and job.state is not JobState.ENDED and event.node in turn.state.nodes:
         job.lineage.holders.setdefault(event.node, 0)
         note_node(turn.state, event.node, job)
@@ -160,14 +160,14 @@ def keeper_chosen(turn: Turn, event: KeeperChosen) -> None:
 
 def cadence_chosen(turn: Turn, event: CadenceChosen) -> None:
     """Remember which steps are snapshotted: costs are theirs, and a restart goes on with it."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is not None:
         job.cadence = event.cadence
 
 
 def layout_learned(turn: Turn, event: LayoutLearned) -> None:
     """Remember which parts a whole state of this generation has."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is not None:
         job.lineage.branch = [
             replace(point, layouts=event.layouts) if point.generation == event.generation else point
@@ -177,7 +177,7 @@ def layout_learned(turn: Turn, event: LayoutLearned) -> None:
 
 def generation_finished(turn: Turn, event: Reported[GenerationFinished]) -> None:
     """All ranks of a node ended well."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     node = event.origin.node
     if job is None or event.report.generation != job.generation.number or job.state not in ACTIVE:
         return
@@ -243,21 +243,21 @@ _ASKED_AGAIN_NS = 10 * _S
 
 def watch_steps(turn: Turn, job: JobRecord) -> None:
     """Steps were made: look again when there should have been another."""
-    timer = f"{TimerKind.STALLED}/{job.name}"
+    timer = f"{TimerKind.STALLED}/{job.id}"
     if turn.state.settings.stall_timeout_ns and timer not in turn.state.timers and job.ledger.steps:
         turn.set_timer(timer, _patience_ns(turn, job))
 
 
 def postpone_stalls(turn: Turn) -> None:
     """Judge nothing by steps that nobody was there to hear of, until the agents have told them."""
-    for name in turn.state.jobs:
-        if f"{TimerKind.STALLED}/{name}" in turn.state.timers:
-            turn.set_timer(f"{TimerKind.STALLED}/{name}", turn.state.settings.startup_grace_ns)
+    for job_id in turn.state.jobs:
+        if f"{TimerKind.STALLED}/{job_id}" in turn.state.timers:
+            turn.set_timer(f"{TimerKind.STALLED}/{job_id}", turn.state.settings.startup_grace_ns)
 
 
-def stall_due(turn: Turn, name: str) -> None:
+def stall_due(turn: Turn, job_id: str) -> None:
     """See whether a step was made in the meantime."""
-    job = turn.state.jobs.get(name)
+    job = turn.state.jobs.get(job_id)
     if job is None or not job.ledger.steps:
         return
     since_ns = job.ledger.steps[-1].end_ns
@@ -265,16 +265,18 @@ def stall_due(turn: Turn, name: str) -> None:
     restart_ns = turn.state.settings.stall_restart_timeout_ns
     if job.state is JobState.RUNNING:
         if still_ns < _patience_ns(turn, job):
-            turn.set_timer(f"{TimerKind.STALLED}/{name}", _patience_ns(turn, job) - still_ns)
+            turn.set_timer(f"{TimerKind.STALLED}/{job_id}", _patience_ns(turn, job) - still_ns)
             return
         transition.move_job(turn, job, JobEvent.STALLED, _stall_sentence(job, still_ns))
     if job.state is not JobState.STALLED or not restart_ns:
         return
-    wait_ns = max(restart_ns - still_ns, _ASKED_AGAIN_NS if turn.paused(name) else 0)
+    wait_ns = max(restart_ns - still_ns, _ASKED_AGAIN_NS if turn.paused(job.name) else 0)
     if wait_ns > 0:
-        turn.set_timer(f"{TimerKind.STALLED}/{name}", wait_ns)
+        turn.set_timer(f"{TimerKind.STALLED}/{job_id}", wait_ns)
         return
-    message = f"no rank of {name} has ended, and none makes steps: {_stall_sentence(job, still_ns)}"
+    message = (
+        f"no rank of {job.name} has ended, and none makes steps: {_stall_sentence(job, still_ns)}"
+    )
     incidents.record_fault(turn, job, since_ns, Cause.STALLED, "", message)
 
 

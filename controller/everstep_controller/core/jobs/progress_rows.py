@@ -31,9 +31,9 @@ class Reporters:
     running: bool
 
 
-def reporters(state: State, name: str) -> Reporters | None:
+def reporters(state: State, key: str) -> Reporters | None:
     """Return who must report the steps of a job now; None for no job."""
-    job = state.jobs.get(name)
+    job = state.job(key)
     if job is None:
         return None
     # One that is away tells nothing now, and one that has finished nothing more.

@@ -55,7 +55,7 @@ def choose_step(state: State, job: JobRecord) -> ChooseRecoveryStep:
     alive = {name: last for name, last in job.lineage.holders.items() if not state.nodes[name].gone}
     newest = max(alive.values(), default=0)
     return ChooseRecoveryStep(
-        id=f"{job.name}/g{job.generation.number}/choose",
+        id=f"{job.id}/g{job.generation.number}/choose",
         job=job.name,
         generation=job.generation.number,
         settled_generation=newest,

@@ -19,7 +19,7 @@ def move_job(turn: Turn, job: JobRecord, event: JobEvent, reason: str) -> None:
     before, is_news = job.state, reason != job.reason
     job.state, job.reason = found.to, reason
     if job.state is not before:
-        turn.mark_job(job.name, moved=True)
+        turn.mark_job(job.id, moved=True)
         job.since_ns = turn.now_ns
         turn.announce(
             job.name,
@@ -76,8 +76,9 @@ def _close_ledger(turn: Turn, job: JobRecord) -> None:
 
 def _tell_end(turn: Turn, job: JobRecord) -> None:
     # What waits on a node for its end is of the next job, and goes on from what the node holds.
-    involved = {**job.launchers, **job.lineage.holders}
-    told = [node for node in involved if node not in job.successors]
+    waiting = identity.job_after(turn.state, job)
+    others = waiting.launchers if waiting is not None else ()
+    told = [node for node in {**job.launchers, **job.lineage.holders} if node not in others]
     turn.actions.extend(orders.end(job, node) for node in told)
 
 
@@ -89,5 +90,5 @@ _EFFECTS: Mapping[JobEffect, Callable[[Turn, JobRecord], None]] = {
     JobEffect.HOLD_SPARES: _hold_spares,
     JobEffect.CLOSE_LEDGER: _close_ledger,
     JobEffect.TELL_END: _tell_end,
-    JobEffect.RELEASE_SUCCESSORS: identity.release_successors,
+    JobEffect.RELEASE_NEXT: identity.release_next,
 }

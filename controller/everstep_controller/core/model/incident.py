@@ -116,7 +116,7 @@ class Incident:
 
     id: str
     kind: IncidentKind
-    # Names of the nodes or jobs that it hit.
+    # Names of the nodes, or ids of the jobs, that it hit.
     subjects: list[str]
     # When the first of its faults happened, and when it was over; 0 while it is open.
     onset_ns: int

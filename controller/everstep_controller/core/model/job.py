@@ -6,7 +6,6 @@ from enum import Enum, StrEnum
 from everstep_common.orders import ShardSource
 from everstep_common.reports import (
     DataRange,
-    LauncherJoined,
     Phase,
     RestartedHere,
     Storage,
@@ -18,7 +17,7 @@ from everstep_controller.core.model.node import Reported
 from everstep_controller.core.model.snapshots import (
     BranchPoint,
     Cadence,
-    Past,
+    Predecessor,
     RecoveryStepChosen,
     SnapshotCosts,
     StepKey,
@@ -129,15 +128,6 @@ class Planned:
     named: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EndedJob:
-    """End of an earlier job whose name another one has now."""
-
-    job_id: int
-    succeeded: bool
-    reason: str
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """Specification of a job: what was asked for at its start; it never changes."""
@@ -217,8 +207,10 @@ class Lineage:
     skipped: list[DataRange] = field(default_factory=list)
     # The step in storage that the job began with.
     latest: StoredStep | None = None
-    # The earlier job of this name whose state this one continues, and a sentence about that.
-    past: Past | None = None
+    # The job whose state this one continues, and a sentence about what it begins with.
+    continues: Predecessor | None = None
+    # Id of the job with which this lineage began; "" where that is the job itself.
+    root: str = ""
     begun: str = ""
     # Its user wants it to start from scratch.
     fresh: bool = False
@@ -280,6 +272,8 @@ class Ending:
 class JobRecord:
     """Record of one job: its specification, generation, lineage, recovery and ending."""
 
+    # What it is known by to the end of time; and its name, which the next job may have as well.
+    id: str
     name: str
     spec: JobSpec
     created_ns: int
@@ -287,16 +281,13 @@ class JobRecord:
     state: JobState = JobState.FORMING
     since_ns: int = 0
     reason: str = "waiting for its nodes"
-    # Tells it from the jobs of its name before and after it; and how those before have ended.
-    job_id: int = 0
-    ends_before: list[EndedJob] = field(default_factory=list)
+    # The job of its name before it, whose end it waits for before it begins; else empty.
+    after: str = ""
     launchers: dict[str, Launcher] = field(default_factory=dict)
     generation: Generation = field(default_factory=Generation)
     lineage: Lineage = field(default_factory=Lineage)
     recovery: Recovery = field(default_factory=Recovery)
     ending: Ending = field(default_factory=Ending)
-    # By their nodes, launchers that have come while it ends, and begin the next job of the name.
-    successors: dict[str, Reported[LauncherJoined]] = field(default_factory=dict)
     # Which steps are snapshotted, as was decided last, and what the newest of them have cost.
     cadence: Cadence = field(default_factory=Cadence)
     snapshot_costs: SnapshotCosts = field(default_factory=SnapshotCosts)
@@ -305,6 +296,11 @@ class JobRecord:
     planned: Planned | None = None
     growable_since_ns: int = 0
     grown_ns: int = 0
+
+    @property
+    def lineage_id(self) -> str:
+        """Return the id of the job with which its lineage began, perhaps its own."""
+        return self.lineage.root or self.id
 
     @property
     def world_size(self) -> int:

@@ -53,9 +53,10 @@ class RecoveryStepChosen:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
-    """Predecessor: the job that had the name before, and whose state this one continues."""
+class Predecessor:
+    """Predecessor of a job: an earlier one of its name, whose state it continues."""
 
+    job_id: str
     ended_ns: int
     # "failed", as in: the job that failed.
     how: str

@@ -1,10 +1,10 @@
 """State: what the controller knows and has decided; the value that the journal folds to."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from everstep_controller.core.model.isolation import DriverRecord
 from everstep_controller.core.model.job import (
-    EndedJob,
     JobIncident,
     JobRecord,
     JobState,
@@ -38,7 +38,6 @@ __all__ = [
     "Claim",
     "Confirmation",
     "DriverRecord",
-    "EndedJob",
     "Injection",
     "JobIncident",
     "JobRecord",
@@ -66,13 +65,15 @@ class State:
     term: int = 0
     settings: Settings = field(default_factory=Settings)
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
+    # By their ids; and for each name, the id of the newest job that has begun under it.
     jobs: dict[str, JobRecord] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
     # Highest sequence that was taken of each agent's outbox.
     outboxes: dict[str, int] = field(default_factory=dict)
     timers: dict[str, int] = field(default_factory=dict)
-    # Node, job or "fleet" to the reason of the pause.
+    # Node, name of a job, or "fleet" to the reason of the pause.
     paused: dict[str, str] = field(default_factory=dict)
-    # Launchers to refuse, "job@node" to the reason.
+    # Launchers to refuse, "name of the job@node" to the reason.
     refusals: dict[str, str] = field(default_factory=dict)
     findings: dict[str, OpenFinding] = field(default_factory=dict)
     # By "node/kind".
@@ -81,7 +82,7 @@ class State:
     halted: str = ""
     recovering: bool = False
     highest_term_seen: int = 0
-    # Highest generation that agents have seen of each job.
+    # Highest generation that agents have seen under each name of a job.
     generations_seen: dict[str, int] = field(default_factory=dict)
     self_suspect_since_ns: int = 0
     # Nodes that were being drained after the last event.
@@ -95,7 +96,24 @@ class State:
     incidents: dict[str, JobIncident] = field(default_factory=dict)
     # Isolation drivers by name.
     drivers: dict[str, DriverRecord] = field(default_factory=dict)
+    # Events that were taken: the number of the newest in the journal, less those that say no news.
     event_count: int = 0
+
+    def job(self, key: str) -> JobRecord | None:
+        """Return the job of an id, or the newest one that has begun under a name."""
+        return self.jobs.get(key) or self.jobs.get(self.names.get(key, ""))
+
+    def newest(self, name: str) -> JobRecord:
+        """Return the newest job that has begun under a name. Raises KeyError."""
+        return self.jobs[self.names[name]]
+
+    def is_current(self, job: JobRecord) -> bool:
+        """Return whether no other job has begun under the name since."""
+        return self.names.get(job.name) == job.id
+
+    def newest_jobs(self) -> Iterator[JobRecord]:
+        """Yield the newest job that has begun under each name."""
+        return (self.jobs[job_id] for job_id in self.names.values())
 
 
 # --- index from each node to its jobs, so that no event has to look at all jobs -------------------
@@ -104,20 +122,14 @@ class State:
 def note_node(state: State, node: str, job: JobRecord) -> None:
     """Remember that a node has to do with a job; jobs that it has left are forgotten."""
     record = state.nodes[node]
-    known = [one.name for one in jobs_involving(state, record) if one.name != job.name]
-    record.jobs = [*known, job.name]
+    known = [one.id for one in jobs_involving(state, record) if one.id != job.id]
+    record.jobs = [*known, job.id]
 
 
 def jobs_involving(state: State, node: NodeRecord) -> list[JobRecord]:
     """Return the jobs that a node takes part in, waits for, or may hold some state of."""
-    known = [state.jobs[name] for name in node.jobs if name in state.jobs]
-    return [
-        job
-        for job in known
-        if _takes_part(job, node.name)
-        or node.name in job.lineage.holders
-        or node.name in job.successors
-    ]
+    known = [state.jobs[job_id] for job_id in node.jobs if job_id in state.jobs]
+    return [job for job in known if _takes_part(job, node.name) or node.name in job.lineage.holders]
 
 
 def jobs_of_node(state: State, node: NodeRecord) -> list[JobRecord]:

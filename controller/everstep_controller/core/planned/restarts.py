@@ -22,12 +22,12 @@ from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 
-def reconcile_jobs(turn: Turn, names: Set[str]) -> None:
+def reconcile_jobs(turn: Turn, job_ids: Set[str]) -> None:
     """See what is wanted of each of these jobs, and do what is due of it."""
     nodes, known = turn.state.nodes, turn.state.jobs
     turn.state.draining = [name for name in turn.state.draining if nodes[name].draining]
     draining = set(turn.state.draining)
-    for job in (known[name] for name in sorted(names) if name in known):
+    for job in (known[job_id] for job_id in sorted(job_ids) if job_id in known):
         if job.state is JobState.ENDED:
             _end(turn, job)
         else:
@@ -39,7 +39,7 @@ def reconcile_jobs(turn: Turn, names: Set[str]) -> None:
 
 def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
     """An operator wants a job restarted."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is None or job.state in OVER:
         return
     if job.state not in (*ACTIVE, JobState.STOPPING):
@@ -55,19 +55,19 @@ def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
     _want(turn, job, wish)
 
 
-def look_again(turn: Turn, name: str) -> None:
+def look_again(turn: Turn, job_id: str) -> None:
     """It is time to look again at what is wanted of a job."""
-    turn.mark_job(name)
+    turn.mark_job(job_id)
 
 
-def boundary_overdue(turn: Turn, name: str) -> None:
+def boundary_overdue(turn: Turn, job_id: str) -> None:
     """The chosen step has not become recoverable in time."""
-    job = turn.state.jobs.get(name)
+    job = turn.state.jobs.get(job_id)
     if job is None or job.planned is None or job.state not in ACTIVE:
         return
-    if turn.paused(name):
+    if turn.paused(job.name):
         turn.set_timer(
-            f"{TimerKind.PLANNED}/{name}", turn.state.settings.planned_restart_timeout_ns
+            f"{TimerKind.PLANNED}/{job_id}", turn.state.settings.planned_restart_timeout_ns
         )
         return
     waited_s = turn.state.settings.planned_restart_timeout_ns // 1_000_000_000
@@ -99,7 +99,7 @@ def _want(turn: Turn, job: JobRecord, wish: Planned) -> None:
     if known is not None and wish.after_step is None and not _takes_back(known, wish):
         wish.after_step, wish.named = known.after_step, known.named
     elif known is not None:
-        turn.drop_timer(f"{TimerKind.PLANNED}/{job.name}")
+        turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
     job.planned = wish
     turn.announce(job.name, f"{wish.kind.title()}Planned", f"{job.name}: {describe(job, wish)}")
 
@@ -134,7 +134,7 @@ def _forget_what_is_done(turn: Turn, job: JobRecord) -> None:
         turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: no node is drained")
     if started or (moot and job.state in ACTIVE):
         job.planned = None
-        turn.drop_timer(f"{TimerKind.PLANNED}/{job.name}")
+        turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
 
 
 def _end(turn: Turn, job: JobRecord) -> None:
@@ -142,7 +142,7 @@ def _end(turn: Turn, job: JobRecord) -> None:
     if job.planned is not None:
         message = f"{job.name} has ended before what was planned: {job.planned.reason}"
         turn.announce(job.name, "PlanDropped", message)
-        turn.drop_timer(f"{TimerKind.PLANNED}/{job.name}")
+        turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
         job.planned = None
 
 
@@ -163,7 +163,7 @@ def _look_for_drain(turn: Turn, job: JobRecord, draining: set[str]) -> None:
 
 
 def _look_for_growth(turn: Turn, job: JobRecord) -> None:
-    timer = f"{TimerKind.GROWTH}/{job.name}"
+    timer = f"{TimerKind.GROWTH}/{job.id}"
     if not may_grow(turn, job):
         if job.growable_since_ns:
             job.growable_since_ns = 0
@@ -197,7 +197,7 @@ def _reach_boundary(turn: Turn, job: JobRecord) -> None:
     newest = -1 if job.lineage.last_step is None else job.lineage.last_step
     if wish.after_step is None or too_far(job, wish, newest):
         wish.after_step = newest + margin(job)
-        turn.drop_timer(f"{TimerKind.PLANNED}/{job.name}")
+        turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
         turn.announce(job.name, "StepPlanned", f"{job.name}: {describe(job, wish)}")
     if is_reached(job, wish.after_step):
         _stop(turn, job, f"step {job.lineage.recoverable_step} is recoverable")
@@ -206,7 +206,7 @@ def _reach_boundary(turn: Turn, job: JobRecord) -> None:
 
 
 def _await_boundary(turn: Turn, job: JobRecord, near: bool) -> None:
-    timer = f"{TimerKind.PLANNED}/{job.name}"
+    timer = f"{TimerKind.PLANNED}/{job.id}"
     if near and timer not in turn.state.timers:
         turn.set_timer(timer, turn.state.settings.planned_restart_timeout_ns)
 
@@ -217,7 +217,7 @@ def _stands_still(turn: Turn, job: JobRecord, wish: Planned) -> bool:
     if at_ns is None:
         return False
     if turn.now_ns < at_ns:
-        timer = f"{TimerKind.STILL}/{job.name}"
+        timer = f"{TimerKind.STILL}/{job.id}"
         if timer not in turn.state.timers:
             turn.set_timer(timer, at_ns - turn.now_ns)
         return False
@@ -229,7 +229,7 @@ def _stop(turn: Turn, job: JobRecord, why: str) -> None:
     wish = job.planned
     if wish is None:
         return
-    turn.drop_timer(f"{TimerKind.PLANNED}/{job.name}")
+    turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
     if nothing := in_vain(turn.state, job, wish):
         job.planned = None
         turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: {nothing}")
@@ -264,11 +264,11 @@ def cancel_problem(state: State, job: JobRecord) -> str:
 
 def restart_cancelled(turn: Turn, event: RestartCancelled) -> None:
     """Forget the restart. What else is wanted of the job, a drain perhaps, is planned anew."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is None or job.planned is None or cancel_problem(turn.state, job):
         return
     wish, job.planned = job.planned, None
-    turn.drop_timer(f"{TimerKind.PLANNED}/{job.name}")
+    turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
     why = f": {event.reason}" if event.reason else ""
     turn.announce(
         job.name,

@@ -36,18 +36,18 @@ def reconsider(turn: Turn, job: JobRecord) -> None:
         plan(turn, job)
 
 
-def wait_over(turn: Turn, name: str) -> None:
+def wait_over(turn: Turn, job_id: str) -> None:
     """A job has waited long enough for more nodes than it needs."""
     # The timer stays in the state: that it is overdue lets the job begin with fewer nodes.
-    job = turn.state.jobs.get(name)
+    job = turn.state.jobs.get(job_id)
     if job is not None and job.state is JobState.FORMING:
-        turn.state.timers[f"{TimerKind.FORMING}/{name}"] = turn.now_ns
-        turn.mark_job(name)
+        turn.state.timers[f"{TimerKind.FORMING}/{job_id}"] = turn.now_ns
+        turn.mark_job(job_id)
 
 
-def retry_due(turn: Turn, name: str) -> None:
+def retry_due(turn: Turn, job_id: str) -> None:
     """It is time to ask again for a state that nobody could give back."""
-    turn.mark_job(name)
+    turn.mark_job(job_id)
 
 
 def _awaits_agents(state: State, job: JobRecord) -> bool:
@@ -60,7 +60,7 @@ def _form(turn: Turn, job: JobRecord) -> None:
     if job.ending.wanted:
         ending.end_job(turn, job, succeeded=False, reason=job.ending.wanted)
         return
-    ready, timer = len(candidates(turn.state, job)), f"{TimerKind.FORMING}/{job.name}"
+    ready, timer = len(candidates(turn.state, job)), f"{TimerKind.FORMING}/{job.id}"
     waited = turn.state.timers.get(timer, turn.now_ns + 1) <= turn.now_ns
     if ready >= job.spec.nodes_max or (ready >= job.spec.nodes_min and waited):
         if not turn.paused(job.name):
@@ -183,7 +183,7 @@ def plan(turn: Turn, job: JobRecord) -> None:
     if not turn.paused(job.name) and not job.generation.unreachable:
         blame.judge_end(turn, job)
         if turn.marks.nodes:
-            turn.mark_job(job.name)  # a node is blamed: what is made of that comes before the plan
+            turn.mark_job(job.id)  # a node is blamed: what is made of that comes before the plan
             return
     refusal = job.ending.wanted or _given_up(turn.state, job)
     if refusal:
@@ -279,7 +279,7 @@ def may_ask_again(state: State, job: JobRecord, members: list[str]) -> bool:
     same = members == job.generation.members and not job.ending.wanted
     asked = same and _connected_holders(state, job) == job.generation.asked_of
     return (
-        not asked or f"{TimerKind.RETRY}/{job.name}" not in state.timers or job.name in state.paused
+        not asked or f"{TimerKind.RETRY}/{job.id}" not in state.timers or job.name in state.paused
     )
 
 
@@ -294,7 +294,7 @@ def ask_again(turn: Turn, job: JobRecord, members: list[str]) -> None:
 
 def _note_asked(turn: Turn, job: JobRecord) -> None:
     job.generation.asked_of = _connected_holders(turn.state, job)
-    turn.set_timer(f"{TimerKind.RETRY}/{job.name}", _RETRY_NS)
+    turn.set_timer(f"{TimerKind.RETRY}/{job.id}", _RETRY_NS)
 
 
 def _connected_holders(state: State, job: JobRecord) -> list[str]:
@@ -303,7 +303,9 @@ def _connected_holders(state: State, job: JobRecord) -> list[str]:
 
 def _next_step(state: State, job: JobRecord) -> str:
     anew = (
-        "start it" if job.lineage.past and not job.lineage.started else "end it and start it again"
+        "start it"
+        if job.lineage.continues and not job.lineage.started
+        else "end it and start it again"
     )
     fresh = f"to start from scratch, {anew} with --fresh"
     away = [name for name in job.lineage.holders if not state.nodes[name].connected]

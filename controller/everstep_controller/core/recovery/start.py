@@ -28,14 +28,14 @@ from everstep_controller.core.turn import TimerKind, Turn
 
 def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
     """Take the word of the catalogue where a generation that was planned begins."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is not None and event.generation == job.generation.number:
         job.generation.choice = event
 
 
 def restarted_here(turn: Turn, event: Reported[RestartedHere]) -> None:
     """Take the word of an agent that it has begun a generation on its own."""
-    job = turn.state.jobs.get(event.job)
+    job = turn.state.job(event.job)
     if job is not None and job.state is not JobState.ENDED:
         job.generation.restarted = event
 
@@ -60,7 +60,7 @@ def _start_planned(turn: Turn, job: JobRecord, event: RecoveryStepChosen) -> Non
         planning.wait_for_state(turn, job, event.lost)
         return
     job.generation.unreachable = ""
-    turn.drop_timer(f"{TimerKind.RETRY}/{job.name}")
+    turn.drop_timer(f"{TimerKind.RETRY}/{job.id}")
     _count_restart(turn.state, job, event.step)
     rebase(job, event)
     job.generation.own_restarts = _own_restarts(turn.state, job)
@@ -137,7 +137,7 @@ def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str
         return (
             f"generation {job.generation.number} {anew or f'starts from scratch: {event.reason}'}"
         )
-    if first and job.lineage.past is not None:
+    if first and job.lineage.continues is not None:
         job.lineage.begun = identity.continues_sentence(job, event, now_ns)
         return f"generation {job.generation.number} {job.lineage.begun}"
     plan_text = f"generation {job.generation.number} ({job.recovery.plan})"

@@ -326,12 +326,12 @@ class VaultNews:
         before, orders = decision.before, snapshots.orders
         keeper = orders.replication.keeper
         if keeper not in ("", before.replication.keeper):
-            yield KeeperChosen(job.name, keeper)
+            yield KeeperChosen(job.id, keeper)
         if orders.recoverable.step != before.recoverable.step or not snapshots.generation.parts:
             yield from self._tell_parts(snapshots)
             yield from self._tell_differing(snapshots)
         if orders.cadence is not before.cadence:
-            yield CadenceChosen(job.name, orders.cadence)
+            yield CadenceChosen(job.id, orders.cadence)
             yield Message("SnapshotCadence", f"{job.name}: {orders.cadence.reason}")
         yield from self._tell_storage(snapshots, job, decision.inputs)
 

@@ -10,7 +10,7 @@ def add_incidents(state: State, job: JobRecord, *causes: Cause, over_ns: int = 0
     """Let a job have had an incident of each cause."""
     for cause in causes:
         incident = JobIncident(
-            id=next_id(state, job),
+            id=next_id(job),
             kind=IncidentKind.JOB,
             subjects=[job.name],
             onset_ns=0,

@@ -26,7 +26,7 @@ def test_an_incident_is_made_of_the_faults_that_have_its_cause_in_the_order_they
     story.exit_rank("n1")
     story.find("n1", XID)
     (incident,) = fleet_incidents(story.core.state)
-    assert (incident.kind, incident.subjects) == (IncidentKind.JOB, ["j"])
+    assert (incident.kind, incident.subjects) == (IncidentKind.JOB, [story.core.state.names["j"]])
     told = [(part.cause, part.node) for part in incident.parts]
     assert told == [("process", "n0"), ("process", "n1"), ("finding", "n1")]
     assert incident.message == incident.parts[-1].message, "the finding explains the deaths"
@@ -60,7 +60,8 @@ def test_incidents_are_told_newest_first_and_are_the_same_after_a_restart() -> N
         story.choose(None)
         story.progress(step)
     found = fleet_incidents(story.core.state)
-    assert [one.id for one in found] == ["j-2", "j-1"]
+    job_id = story.core.state.names["j"]
+    assert [one.id for one in found] == [f"{job_id}.2", f"{job_id}.1"]
     assert all(one.over_ns for one in found)
     assert fleet_incidents(decode_state(encode(story.core.state))) == found
 
@@ -69,13 +70,14 @@ def test_they_are_of_the_fleet_by_their_ids_and_go_with_the_job_that_they_hit() 
     story = running()
     story.exit_rank("n0")
     state = story.core.state
-    assert list(state.incidents) == state.jobs["j"].recovery.incidents == ["j-1"]
+    job = state.newest("j")
+    assert list(state.incidents) == job.recovery.incidents == [f"{job.id}.1"]
     story.stop_all()
     story.choose(None)
     for node in ("n0", "n1"):
         finished = events.Reported(story.origin(node), 0, reports.GenerationFinished(2), "j")
         story.tell(finished)
-    assert state.jobs["j"].state is JobState.ENDED
-    assert list(state.incidents) == ["j-1"]
-    story.tell(events.TimerDue("forget/j"), after_s=8 * 86_400)
+    assert job.state is JobState.ENDED
+    assert list(state.incidents) == [f"{job.id}.1"]
+    story.tell(events.TimerDue(f"forget/{job.id}"), after_s=8 * 86_400)
     assert (state.jobs, state.incidents) == ({}, {})

@@ -59,9 +59,9 @@ def test_it_concerns_neither_the_node_nor_a_job_that_runs_there() -> None:
     story = Story()
     story.run()
     state = story.core.state
-    before = deepcopy((state.jobs["j"], state.nodes["n0"]))
+    before = deepcopy((state.newest("j"), state.nodes["n0"]))
     story.tell(bad(job="j"))
-    assert (state.jobs["j"], state.nodes["n0"]) == before
+    assert (state.newest("j"), state.nodes["n0"]) == before
     assert state.paused == {}
 
 

@@ -180,6 +180,38 @@ def test_what_a_job_never_ran_had_goes_on_to_the_next() -> None:
 
 
 @pytest.mark.parametrize(("uid", "token"), [(2, "t"), (1, "other")])
+def test_whoever_gets_nothing_of_a_job_has_a_lineage_of_its_own(uid: int, token: str) -> None:
+    story = NextStory(nodes=4)
+    story.cancelled()
+    before = story.job
+    story.join("n2", nodes=1, uid=uid, token=token)
+    assert before.lineage_id == before.id
+    assert story.job.lineage_id == story.job.id != before.id
+
+
+def test_jobs_that_go_on_from_each_other_have_the_lineage_of_the_first() -> None:
+    story = NextStory(nodes=4)
+    story.cancelled()
+    first = story.job
+    story.join("n2", nodes=1)
+    second = story.chosen(2)
+    story.leave("n2")
+    story.sequence += 1
+    story.stop_all()
+    story.join("n3", nodes=1)
+    third = story.job
+    assert len({first.id, second.id, third.id}) == 3
+    assert {one.lineage_id for one in (first, second, third)} == {first.id}
+
+
+def test_a_job_that_begins_anew_has_a_lineage_of_its_own() -> None:
+    story = NextStory(nodes=4)
+    story.cancelled()
+    story.join("n2", nodes=1, fresh=True)
+    assert story.job.lineage_id == story.job.id
+
+
+@pytest.mark.parametrize(("uid", "token"), [(2, "t"), (1, "other")])
 def test_another_user_and_another_token_get_nothing_of_it(uid: int, token: str) -> None:
     story = NextStory(nodes=4)
     story.cancelled()
@@ -340,7 +372,7 @@ def test_a_node_that_is_away_and_may_have_it_is_waited_for_as_long_as_it_keeps_i
     job = story.chosen(None, lost="no copy of rank 0 can be reached")
     assert job.state is JobState.WAITING_STATE
     assert "start it with --fresh" in job.reason
-    story.tell(events.TimerDue("retry/j"), after_s=31 * MINUTE_S)
+    story.tell(events.TimerDue(f"retry/{story.job.id}"), after_s=31 * MINUTE_S)
     assert story.chosen(None, lost="gone").state is JobState.STARTING
 
 
@@ -363,9 +395,9 @@ def test_a_job_whose_launchers_vanished_ends_when_none_comes() -> None:
     story.train(1, 2)
     for node in ("n0", "n1"):
         story.vanish(node)
-    story.tell(events.TimerDue("abandoned/j"), after_s=29 * MINUTE_S)
+    story.tell(events.TimerDue(f"abandoned/{story.job.id}"), after_s=29 * MINUTE_S)
     assert not story.ended()
-    story.tell(events.TimerDue("abandoned/j"), after_s=2 * MINUTE_S)
+    story.tell(events.TimerDue(f"abandoned/{story.job.id}"), after_s=2 * MINUTE_S)
     assert story.ended()
 
 
@@ -373,7 +405,7 @@ def test_the_next_job_is_not_forgotten_with_the_one_before() -> None:
     story = NextStory()
     story.cancelled()
     story.join("n0")
-    story.tell(events.TimerDue("forget/j"), after_s=8 * 86_400)
+    story.tell(events.TimerDue(f"forget/{story.job.id}"), after_s=8 * 86_400)
     assert story.job.state is JobState.FORMING
 
 
@@ -441,7 +473,7 @@ def test_nothing_that_breaks_then_makes_a_success_a_failure() -> None:
     story.vanish("n1")
     story.find("n0")
     assert not story.ended()
-    story.tell(events.TimerDue("breakpoint/j"), after_s=121)
+    story.tell(events.TimerDue(f"breakpoint/{story.job.id}"), after_s=121)
     assert (story.ended(), story.job.ending.succeeded, story.incidents) == (
         True,
         True,

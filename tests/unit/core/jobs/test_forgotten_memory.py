@@ -1,5 +1,7 @@
 """Memory of ended jobs that an operator wants back: every holder is told, until it has none."""
 
+from dataclasses import replace
+
 from everstep_common.reports import JobOnNode
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import Category
@@ -26,6 +28,7 @@ def _job(state: JobState = JobState.ENDED) -> JobRecord:
     ledger = Ledger(S)
     ledger.enter(S, Category.INIT_QUEUE)
     return JobRecord(
+        id="llama-7",
         name="llama",
         spec=JobSpec(uid=1000, token_sha256="", nodes_min=2, nodes_max=2),
         created_ns=S,
@@ -46,7 +49,7 @@ def _hello(node: str, *jobs: str) -> events.NodeConnected:
 
 def _core(job: JobRecord) -> Core:
     """Return a core that knows three nodes and the job."""
-    core = Core(State(jobs={job.name: job}))
+    core = Core(State(jobs={job.id: job}, names={job.name: job.id}))
     core.handle(events.ControllerStarted("0.1.0"), S)
     for node in NODES:
         core.handle(_hello(node, *([job.name] if node in job.lineage.holders else [])), 2 * S)
@@ -66,7 +69,7 @@ def test_every_node_that_keeps_memory_of_the_job_is_told_to_drop_it() -> None:
     done = core.handle(_FORGET, 9 * S)
     assert _orders(done) == [
         actions.ForgetJob(
-            id=f"llama/g4/forget/{node}", node=node, reason="forgotten by ann", job="llama"
+            id=f"llama-7/g4/forget/{node}", node=node, reason="forgotten by ann", job="llama"
         )
         for node in ("n0", "n1")
     ]
@@ -79,7 +82,7 @@ def test_forgetting_again_tells_the_nodes_again_and_people_once() -> None:
     again = core.handle(events.OperatorForgotJob("llama", "bob"), 10 * S)
     assert _orders(again) == _orders(first)
     assert _said(again) == []
-    assert core.state.jobs["llama"].ending.forgotten_by == "ann"
+    assert core.state.newest("llama").ending.forgotten_by == "ann"
 
 
 def test_a_job_that_has_not_ended_forgets_nothing() -> None:
@@ -87,10 +90,10 @@ def test_a_job_that_has_not_ended_forgets_nothing() -> None:
         if state is JobState.ENDED:
             continue
         core = _core(_job())
-        core.state.jobs["llama"].state = state
+        core.state.newest("llama").state = state
         done = core.handle(_FORGET, 9 * S)
         assert not [one for one in done if isinstance(one, actions.ForgetJob)]
-        assert core.state.jobs["llama"].ending.forgotten_by == ""
+        assert core.state.newest("llama").ending.forgotten_by == ""
 
 
 def test_a_job_that_nobody_knows_is_no_trouble() -> None:
@@ -132,6 +135,7 @@ def test_event_and_order_are_readable_from_the_journal() -> None:
 def test_a_new_job_of_the_name_keeps_its_memory() -> None:
     core = _core(_job())
     core.handle(_FORGET, 9 * S)
-    core.state.jobs["llama"] = _job(JobState.RUNNING)
+    core.state.jobs["llama-9"] = replace(_job(JobState.RUNNING), id="llama-9")
+    core.state.names["llama"] = "llama-9"
     assert _orders(core.due(10 * S)) == []
     assert _orders(core.handle(_hello("n0", "llama"), 11 * S)) == []

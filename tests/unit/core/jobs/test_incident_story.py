@@ -148,7 +148,7 @@ def test_the_state_of_an_older_version_is_read_and_goes_on() -> None:
     story.die("n0", "killed", rank=0)
     body = _older(json.loads(codec.encode(story.core.state)))
     state = codec.decode_state(json.dumps(body).encode())
-    assert incidents_of_job(state, state.jobs["j"])[-1].deaths == []
+    assert incidents_of_job(state, state.newest("j"))[-1].deaths == []
     story.core = Core(state)
     stop(story, n1=(70,))
     assert story.job.generation.members == ["n0", "n2"]
@@ -160,4 +160,4 @@ def test_the_state_with_all_of_it_is_the_same_after_it_was_written_down() -> Non
     stop(story, n1=(70,))
     state: State = codec.decode_state(codec.encode(story.core.state))
     assert state == story.core.state
-    assert isinstance(incidents_of_job(state, state.jobs["j"])[-1].deaths[0], Death)
+    assert isinstance(incidents_of_job(state, state.newest("j"))[-1].deaths[0], Death)

@@ -45,7 +45,7 @@ class LongStory(Story):
 
     @property
     def job(self) -> JobRecord:
-        return self.core.state.jobs["j"]
+        return self.core.state.newest("j")
 
     def ended(self) -> bool:
         return self.job.state is JobState.ENDED
@@ -122,7 +122,7 @@ def test_what_a_node_or_an_operator_broke_says_nothing_about_the_state() -> None
                     story.origin("n0"), 0, reports.CheckFinished(check.id, True, "good")
                 )
             )
-        story.tell(events.TimerDue("retry/j"))
+        story.tell(events.TimerDue(f"retry/{story.job.id}"))
         assert story.job.state is JobState.REPLANNING
         story.restore(1, 3)
     assert story.job.lineage.crashed_from == []
@@ -224,9 +224,9 @@ def test_a_job_with_storage_ends_when_its_last_step_is_there() -> None:
 
 def test_a_job_with_storage_does_not_wait_for_it_for_ever() -> None:
     story = _closing()
-    story.tell(events.TimerDue("breakpoint/j"), after_s=119)
+    story.tell(events.TimerDue(f"breakpoint/{story.job.id}"), after_s=119)
     assert not story.ended()
-    done = story.tell(events.TimerDue("breakpoint/j"), after_s=2)
+    done = story.tell(events.TimerDue(f"breakpoint/{story.job.id}"), after_s=2)
     assert story.ended()
     said = [a.message for a in done if isinstance(a, actions.Announce)]
     assert any("not in storage after 120 s" in message for message in said)
@@ -235,7 +235,7 @@ def test_a_job_with_storage_does_not_wait_for_it_for_ever() -> None:
 def test_a_restarted_controller_waits_on_for_the_last_step() -> None:
     story = _closing()
     timers = [a for a in story.core.due(story.now_ns) if isinstance(a, actions.SetTimer)]
-    assert "breakpoint/j" in [timer.timer for timer in timers]
+    assert f"breakpoint/{story.job.id}" in [timer.timer for timer in timers]
     assert not [a for a in story.core.due(story.now_ns) if isinstance(a, actions.EndJob)]
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from everstep_common import reports
+from everstep_common.job_ids import number_of_job
 from everstep_common.reports import JobOnNode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
@@ -12,7 +13,7 @@ from unit.core.jobs.test_continuation import NextStory
 class LateStory(NextStory):
     """Launchers that say which job of the name they are of."""
 
-    def rejoin(self, node: str, job_id: int, *, running: int = 0) -> list[actions.Action]:
+    def rejoin(self, node: str, job_id: str, *, running: int = 0) -> list[actions.Action]:
         return self.tell(
             events.Reported(
                 self.origin(node),
@@ -46,10 +47,10 @@ class LateStory(NextStory):
             )
         )
 
-    def next_runs(self) -> tuple[int, JobRecord]:
-        """End the job while n1 is cut off, begin the next on other nodes; return its number."""
+    def next_runs(self) -> tuple[str, JobRecord]:
+        """End the job while n1 is cut off, begin the next on other nodes; return its id."""
         self.cancelled()
-        before = self.job.job_id
+        before = self.job.id
         self.join("n2")
         self.join("n3")
         return before, self.chosen(2)
@@ -62,17 +63,21 @@ def _ends(done: list[actions.Action]) -> list[actions.EndJob]:
 def test_every_launcher_learns_which_job_of_its_name_it_is_of() -> None:
     story = LateStory(nodes=4)
     held = [a for a in story.join("n0") if isinstance(a, actions.HoldLauncher)]
-    assert {a.job_id for a in held} == {story.job.job_id} != {0}
+    assert {a.job_id for a in held} == {story.job.id} != {""}
     story.join("n1")
     started = [a for a in story.choose(None) if isinstance(a, actions.StartGeneration)]
-    assert {a.job_id for a in started} == {story.job.job_id}
+    assert {a.job_id for a in started} == {story.job.id}
 
 
 def test_a_job_has_a_higher_number_than_those_of_its_name_before_it() -> None:
     story = LateStory(nodes=4)
     before, job = story.next_runs()
-    assert job.job_id > before
-    assert [one.job_id for one in job.ends_before] == [before]
+    numbers = [number_of_job(one, "j") or 0 for one in (before, job.id)]
+    assert 0 < numbers[0] < numbers[1]
+    assert list(story.core.state.jobs) == [before, job.id]
+    assert story.core.state.names == {"j": job.id}
+    assert job.lineage.continues is not None
+    assert job.lineage.continues.job_id == before
 
 
 def test_a_launcher_that_hung_past_its_jobs_end_is_ended_and_takes_no_part_in_the_next() -> None:
@@ -96,7 +101,7 @@ def test_a_late_launcher_begins_no_job_where_no_other_has_the_name() -> None:
     story.cancelled()
     ended = story.job
     story.vanish("n1")
-    (end,) = _ends(story.rejoin("n1", ended.job_id))
+    (end,) = _ends(story.rejoin("n1", ended.id))
     assert end.reason == "it ended while this launcher was away (ended by its user on n0)"
     assert story.job is ended
 
@@ -106,15 +111,15 @@ def test_a_node_that_was_cut_off_is_told_which_of_its_launchers_are_late() -> No
     before, job = story.next_runs()
     seen = JobOnNode("j", 1, True, 1, before)
     assert [end.job_id for end in _ends(story.hello("n1", seen))] == [before]
-    own = JobOnNode("j", job.generation.number, True, job.generation.number, job.job_id)
+    own = JobOnNode("j", job.generation.number, True, job.generation.number, job.id)
     assert not _ends(story.hello("n2", own))
 
 
-@pytest.mark.parametrize("number", [0, None])
-def test_a_launcher_that_says_no_number_is_served_as_ever(number: int | None) -> None:
+@pytest.mark.parametrize("told", ["", None, "other-1", "j", "j-", "j-x"])
+def test_a_launcher_that_says_no_id_of_its_name_is_served_as_ever(told: str | None) -> None:
     story = LateStory(nodes=4)
     _, job = story.next_runs()
-    done = story.rejoin("n1", job.job_id if number is None else number)
+    done = story.rejoin("n1", job.id if told is None else told)
     assert not _ends(done)
     assert "n1" in job.launchers
 
@@ -122,19 +127,19 @@ def test_a_launcher_that_says_no_number_is_served_as_ever(number: int | None) ->
 def test_a_launcher_of_a_newer_job_than_the_journal_knows_is_not_told_that_it_is_over() -> None:
     story = LateStory(nodes=4)
     _, job = story.next_runs()
-    assert not _ends(story.rejoin("n1", job.job_id + 1))
+    assert not _ends(story.rejoin("n1", "j-999999"))
     assert "n1" in job.launchers
 
 
 def test_a_controller_that_has_forgotten_a_running_job_takes_its_number_over() -> None:
     story = LateStory(nodes=4)
-    story.rejoin("n0", 7, running=3)
-    assert story.job.job_id == 7
-    assert not _ends(story.rejoin("n1", 7, running=3))
-    # A number that nobody can have given is not taken over.
+    story.rejoin("n0", "j-7001", running=3)
+    assert story.job.id == "j-7001"
+    assert not _ends(story.rejoin("n1", "j-7001", running=3))
+    # An id that nobody can have given is not taken over.
     strange = LateStory(nodes=2)
-    strange.rejoin("n0", 2**62)
-    assert strange.job.job_id == strange.now_ns
+    strange.rejoin("n0", f"j-{10**18}")
+    assert strange.job.id == f"j-{strange.core.state.event_count}"
 
 
 def test_a_launcher_of_the_job_that_is_ending_is_not_taken_for_the_next_ones() -> None:
@@ -143,5 +148,5 @@ def test_a_launcher_of_the_job_that_is_ending_is_not_taken_for_the_next_ones() -
     story.train(1, 2)
     story.leave("n0")
     story.sequence += 1
-    story.rejoin("n1", story.job.job_id, running=1)
-    assert not story.job.successors
+    story.rejoin("n1", story.job.id, running=1)
+    assert list(story.core.state.jobs) == [story.job.id]

@@ -32,7 +32,8 @@ def test_the_launcher_reads_that_storage_has_not_what_the_job_ended_with(missed:
 
 
 def test_the_launcher_reads_that_storage_took_too_long() -> None:
-    done = _closing().tell(events.TimerDue("breakpoint/j"), after_s=121)
+    story = _closing()
+    done = story.tell(events.TimerDue(f"breakpoint/{story.job.id}"), after_s=121)
     wanted = "; its last step was not in storage after 120 s"
     assert all(reason.endswith(wanted) for reason in _reasons(done))
 

@@ -146,7 +146,7 @@ def test_a_controller_that_has_forgotten_a_running_job_hears_what_it_leaves_out(
 def test_it_is_kept_over_a_restart_of_the_controller() -> None:
     story = LeavingOut()
     story.left()
-    assert decode_state(encode(story.core.state)).jobs["j"].lineage.skipped == [DataRange(2, 3)]
+    assert decode_state(encode(story.core.state)).newest("j").lineage.skipped == [DataRange(2, 3)]
 
 
 def test_journals_without_it_are_still_read() -> None:

@@ -39,7 +39,7 @@ class _Start:
 
     @property
     def job(self) -> JobRecord:
-        return self.story.core.state.jobs["j"]
+        return self.story.core.state.newest("j")
 
     def seconds(self) -> dict[str, float]:
         totals = self.job.ledger.totals(self.story.now_ns)

@@ -19,7 +19,7 @@ class StillStory(Story):
 
     @property
     def job(self) -> JobRecord:
-        return self.core.state.jobs["j"]
+        return self.core.state.newest("j")
 
     def state_of_job(self) -> JobState:
         return self.job.state
@@ -133,8 +133,8 @@ def test_a_stalled_job_is_one_after_the_controller_is_back() -> None:
     story.wait(100)
     state = decode_state(encode(story.core.state))
     assert state == story.core.state
-    assert state.jobs["j"].state is JobState.STALLED
-    assert "stalled/j" in state.timers
+    assert state.newest("j").state is JobState.STALLED
+    assert f"stalled/{state.names['j']}" in state.timers
 
 
 def test_steps_that_a_controller_was_not_there_to_hear_of_were_made_all_the_same() -> None:

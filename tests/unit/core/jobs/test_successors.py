@@ -24,6 +24,10 @@ class Hanging(NextStory):
         self.before = self.job
         assert self.before.state is JobState.STOPPING
 
+    def waiting(self) -> JobRecord:
+        """Return the job that waits for the end of the first one."""
+        return next(job for job in self.core.state.jobs.values() if job.after)
+
     def stops(self) -> list[actions.Action]:
         """The processes on n1 are gone at last."""
         stopped = events.Reported(
@@ -39,6 +43,7 @@ def _of(kind: type[_A], done: list[actions.Action], node: str) -> list[_A]:
 def test_it_is_told_what_it_waits_for() -> None:
     story = Hanging()
     (held,) = _of(actions.HoldLauncher, story.join("n2"), "n2")
+    assert held.job_id not in ("", story.before.id)
     assert held.reason == (
         "waits for the end of the job of this name before it: n1 has still to stop its processes"
     )
@@ -70,14 +75,15 @@ def test_a_launcher_of_the_ending_job_that_comes_back_ends_with_it() -> None:
 def test_a_stranger_does_not_wait() -> None:
     story = Hanging()
     assert _of(actions.RefuseLauncher, story.join("n2", uid=2), "n2")
-    assert not story.before.successors
+    assert list(story.core.state.jobs) == [story.before.id]
 
 
 def test_one_that_goes_away_meanwhile_begins_nothing() -> None:
     story = Hanging()
     story.join("n2")
     story.vanish("n2")
-    assert "next/j" not in story.core.state.timers
+    assert list(story.core.state.jobs) == [story.before.id]
+    assert not [timer for timer in story.core.state.timers if timer.startswith("next/")]
     story.stops()
     assert story.job is story.before
     assert story.ended()
@@ -95,8 +101,9 @@ def test_a_node_that_comes_back_without_it_begins_nothing() -> None:
 def test_it_is_refused_when_the_end_does_not_come() -> None:
     story = Hanging()
     story.join("n2")
-    assert not story.tell(events.TimerDue("next/j"), after_s=170)
-    done = story.tell(events.TimerDue("next/j"), after_s=20)
+    due = events.TimerDue(f"next/{story.waiting().id}")
+    assert not story.tell(due, after_s=170)
+    done = story.tell(due, after_s=20)
     (refused,) = _of(actions.RefuseLauncher, done, "n2")
     assert "has not ended: n1 has still to stop its processes; see 'everstep job j'" in (
         refused.reason
@@ -108,9 +115,41 @@ def test_it_is_refused_when_the_end_does_not_come() -> None:
 def test_one_that_asks_for_another_size_than_the_first_is_refused_by_the_next_job() -> None:
     story = Hanging()
     story.join("n2")
-    story.join("n3", nodes=3)
-    assert _of(actions.RefuseLauncher, story.stops(), "n3")
+    assert _of(actions.RefuseLauncher, story.join("n3", nodes=3), "n3")
+    story.stops()
     assert sorted(story.job.launchers) == ["n2"]
+
+
+def test_what_its_launchers_want_is_remembered_until_it_begins() -> None:
+    story = Hanging()
+    story.join("n2", fresh=True)
+    story.join("n3")
+    story.stops()
+    assert (story.job.lineage.branch, story.job.lineage.continues) == ([], None)
+    assert "starts from scratch, as --fresh asks" in story.chosen(None).generation.start_reason
+
+
+def test_one_that_comes_back_by_its_id_is_of_the_job_that_waits() -> None:
+    story = Hanging()
+    (held,) = _of(actions.HoldLauncher, story.join("n2"), "n2")
+    again = events.Reported(
+        story.origin("n2"),
+        story.now_ns,
+        reports.LauncherJoined(
+            uid=1,
+            token_sha256="t",
+            nodes_min=2,
+            nodes_max=2,
+            processes_per_node=1,
+            reform=False,
+            restarts_max=9,
+            free_port=1,
+            job_id=held.job_id,
+        ),
+        "j",
+    )
+    (told,) = _of(actions.HoldLauncher, story.tell(again), "n2")
+    assert told.job_id == held.job_id == story.waiting().id
 
 
 def test_a_controller_that_restarts_meanwhile_goes_on_with_it() -> None:
@@ -122,3 +161,40 @@ def test_a_controller_that_restarts_meanwhile_goes_on_with_it() -> None:
     job: JobRecord = story.job
     assert sorted(job.launchers) == ["n2"]
     assert job.state is JobState.FORMING
+
+
+def test_a_job_that_is_over_keeps_no_timer_but_that_of_its_retention() -> None:
+    story = Hanging()
+    story.vanish("n1")
+    assert story.ended()
+    job_id = story.before.id
+    kept = [timer for timer in story.core.state.timers if timer.endswith(f"/{job_id}")]
+    assert kept == [f"forget/{job_id}"]
+
+
+def test_a_job_is_forgotten_with_its_name_unless_another_one_has_that() -> None:
+    story = Hanging()
+    story.vanish("n1")
+    first = story.before.id
+    story.join("n2")
+    second = story.job.id
+    story.tell(events.TimerDue(f"forget/{first}"), after_s=8 * 86_400)
+    assert list(story.core.state.jobs) == [second]
+    story.leave("n2")
+    story.tell(events.TimerDue(f"forget/{second}"), after_s=8 * 86_400)
+    assert (story.core.state.jobs, story.core.state.names) == ({}, {})
+
+
+def test_of_one_name_only_so_many_jobs_are_kept() -> None:
+    story = Hanging()
+    story.vanish("n1")
+    for _ in range(12):
+        story.join("n2")
+        story.leave("n2")
+        story.sequence += 1
+    ids = list(story.core.state.jobs)
+    assert len(ids) == 9
+    assert ids[-1] == story.core.state.names["j"]
+    assert {timer for timer in story.core.state.timers if timer.startswith("forget/")} == {
+        f"forget/{job_id}" for job_id in ids
+    }

@@ -81,7 +81,7 @@ def test_a_job_that_waits_for_the_end_of_maintenance_says_so_on_every_terminal()
     done = _maintain(story, "n1") + story.tell(events.TimerDue("maintenance/m-1"), 1)
     assert [a.node for a in done if isinstance(a, actions.StopGeneration)] == ["n0", "n1"]
     done = story.stop_all()
-    assert story.core.state.jobs["j"].state is JobState.WAITING_CAPACITY
+    assert story.core.state.newest("j").state is JobState.WAITING_CAPACITY
     (there,) = set(_notices(done, "n1"))
     assert "everstep maintenance cancel m-1" in there
     assert not _notices(story.tell(events.OperatorDrained("n1", "bob", "x")), "n0")

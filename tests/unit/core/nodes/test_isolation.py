@@ -159,7 +159,7 @@ def test_others_who_drain_a_job_have_it_leave_at_a_step_boundary() -> None:
     story.join("n2")
     story.scheduler.drain("n0")
     story.look()
-    job = story.core.state.jobs["j"]
+    job = story.core.state.newest("j")
     assert job.planned is not None
     assert job.planned.by == "scheduler"
     incident = open_incident(story.core.state, job)

@@ -162,7 +162,7 @@ def test_an_incident_that_took_over_is_over_only_at_a_step_that_is_new() -> None
     story.train(4, 5, 6)
     story.restart(at_step=7)
     story.train(7)
-    story.tell(events.TimerDue("planned/j"), after_s=301)
+    story.tell(events.TimerDue(f"planned/{story.job.id}"), after_s=301)
     story.stop_all()
     story.choose(3)
     story.exit_rank("n0")
@@ -210,7 +210,7 @@ def test_a_job_that_makes_no_steps_is_restarted_when_that_is_sure_not_after_one_
     story.tell(events.RestartOrdered("j", "ops", "it hangs", None), after_s=still_s)
     assert (story.state_of_job() is JobState.STOPPING) == (still_s > 10)
     if still_s < 10:
-        story.tell(events.TimerDue("still/j"), after_s=2)
+        story.tell(events.TimerDue(f"still/{story.job.id}"), after_s=2)
     assert story.state_of_job() is JobState.STOPPING
     assert "no step was made since step 13" in story.job.reason
     assert causes(story) == ["operator"]
@@ -224,7 +224,7 @@ def test_a_job_that_stands_still_waits_where_that_would_cost_steps_or_another_on
     unsafe.restart()
     named.restart(at_step=50)
     for story in (unsafe, named):
-        story.tell(events.TimerDue("still/j"), after_s=60)
+        story.tell(events.TimerDue(f"still/{story.job.id}"), after_s=60)
         assert story.state_of_job() is JobState.RUNNING
 
 
@@ -246,7 +246,7 @@ def test_a_job_does_not_restart_to_grow_when_the_node_that_waited_is_gone_again(
         story.tell(
             events.Reported(story.origin("n1"), 0, reports.CheckFinished(check.id, True, "good"))
         )
-    story.tell(events.TimerDue("growth/j"), after_s=61)
+    story.tell(events.TimerDue(f"growth/{story.job.id}"), after_s=61)
     assert story.job.planned is not None
     step = story.job.planned.after_step or 0
     story.tell(left(story, "n1"))

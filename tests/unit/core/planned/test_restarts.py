@@ -49,7 +49,7 @@ class PlannedStory(Story):
 
     @property
     def job(self) -> JobRecord:
-        return self.core.state.jobs["j"]
+        return self.core.state.newest("j")
 
     def is_planned(self) -> bool:
         return self.job.planned is not None
@@ -196,7 +196,7 @@ def test_a_step_that_does_not_become_recoverable_in_time_is_not_waited_for() -> 
     story = PlannedStory().begin()
     story.restart(at_step=4)
     story.train(4)
-    story.tell(events.TimerDue("planned/j"), after_s=301)
+    story.tell(events.TimerDue(f"planned/{story.job.id}"), after_s=301)
     assert story.state_of_job() is JobState.STOPPING
     assert "goes back to step 3" in story.job.reason
 
@@ -293,7 +293,7 @@ def test_a_smaller_job_grows_when_a_node_has_waited_for_it_and_not_before() -> N
         )
     assert story.core.state.nodes["n1"].usable
     assert not story.is_planned()
-    story.tell(events.TimerDue("growth/j"), after_s=61)
+    story.tell(events.TimerDue(f"growth/{story.job.id}"), after_s=61)
     planned = story.job.planned
     assert planned is not None
     story.recoverable(planned.after_step or 0)
@@ -310,7 +310,7 @@ def test_growth_is_not_more_often_than_the_setting_says() -> None:
         story.tell(
             events.Reported(story.origin("n1"), 0, reports.CheckFinished(check.id, True, "good"))
         )
-    due_ns = story.core.state.timers["growth/j"]
+    due_ns = story.core.state.timers[f"growth/{story.job.id}"]
     assert due_ns == story.job.grown_ns + SETTINGS.growth_interval_min_ns
 
 

@@ -36,7 +36,7 @@ class Away(Story):
 
     @property
     def job(self) -> JobRecord:
-        return self.core.state.jobs["j"]
+        return self.core.state.newest("j")
 
     def start(self, node: str) -> None:
         self.tell(
@@ -275,8 +275,8 @@ def test_it_is_adopted_as_well_when_the_controller_had_ordered_a_stop_before_it_
 def test_a_journal_that_has_lost_the_plan_adopts_nothing_on_its_own() -> None:
     story = Away()
     core = Core(copy.deepcopy(story.core.state))
-    core.state.term, core.state.jobs["j"].generation.number = 1, 0
-    core.state.jobs["j"].generation.own_restarts = 0
+    core.state.term, core.state.newest("j").generation.number = 1, 0
+    core.state.newest("j").generation.own_restarts = 0
     hello = events.NodeConnected(
         node="n0",
         boot_id="1",

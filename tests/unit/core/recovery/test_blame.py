@@ -56,7 +56,7 @@ class Incidents(Story):
 
     @property
     def job(self) -> JobRecord:
-        return self.core.state.jobs["j"]
+        return self.core.state.newest("j")
 
     def again(
         self,
@@ -279,11 +279,12 @@ def test_a_paused_job_is_neither_judged_nor_ended() -> None:
 def test_another_job_on_the_blamed_node_moves_as_well() -> None:
     story = Incidents()
     story.run()
-    other = codec.decode_state(codec.encode(story.core.state)).jobs["j"]
-    other.name = "other"
-    story.core.state.jobs["other"] = other
+    other = codec.decode_state(codec.encode(story.core.state)).newest("j")
+    other.name, other.id = "other", "other-1"
+    story.core.state.jobs["other-1"] = other
+    story.core.state.names["other"] = "other-1"
     for name in other.launchers:
-        story.core.state.nodes[name].jobs.append("other")
+        story.core.state.nodes[name].jobs.append("other-1")
     story.again("n0", "crash", step=16)
     story.again("n0", "crash", step=16)
     assert story.owners("n0") == ["automation"]

@@ -19,7 +19,7 @@ def _running(spare: bool = True) -> Story:
 
 
 def _members(story: Story) -> list[str]:
-    return story.core.state.jobs["j"].generation.members
+    return story.core.state.newest("j").generation.members
 
 
 def _stop(story: Story) -> None:
@@ -45,7 +45,7 @@ def test_training_is_not_stopped_for_it() -> None:
     story = _running()
     done = story.find("n1")
     assert not [action for action in done if isinstance(action, actions.StopGeneration)]
-    assert story.core.state.jobs["j"].state is JobState.RUNNING
+    assert story.core.state.newest("j").state is JobState.RUNNING
 
 
 def test_without_a_spare_it_keeps_its_place() -> None:

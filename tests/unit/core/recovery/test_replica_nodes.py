@@ -94,7 +94,7 @@ class _Story(Story):
 
     def train(self, step: int) -> None:
         """Let all ranks of the generation start, and make a step that is safe."""
-        job = self.core.state.jobs["j"]
+        job = self.core.state.newest("j")
         for phase in Phase:
             for node in job.generation.members:
                 origin = self.origin(node)
@@ -111,7 +111,7 @@ class _Story(Story):
         )  # fmt: skip
 
     def stopped(self, *nodes: str) -> None:
-        generation = self.core.state.jobs["j"].generation.number
+        generation = self.core.state.newest("j").generation.number
         for node in nodes:
             self.tell(
                 events.Reported(
@@ -131,7 +131,7 @@ def _running() -> _Story:
 
 def test_a_job_goes_on_without_the_copy_that_lost_a_node_and_grows_by_a_whole_one() -> None:
     story = _running()
-    job = story.core.state.jobs["j"]
+    job = story.core.state.newest("j")
     assert job.generation.members == list(_NODES)
     story.tell(events.OperatorIsolated("n1", "ops", "fan"))
     story.stopped(*_NODES)
@@ -139,7 +139,7 @@ def test_a_job_goes_on_without_the_copy_that_lost_a_node_and_grows_by_a_whole_on
     assert job.generation.members == ["n2", "n3"]
     story.train(2)
     # n0 alone is half a copy.
-    assert "growth/j" not in story.core.state.timers
+    assert f"growth/{job.id}" not in story.core.state.timers
     for action in story.tell(events.OperatorReleased("n1", "ops", "")):
         if isinstance(action, actions.RunCheck):
             story.tell(
@@ -147,7 +147,7 @@ def test_a_job_goes_on_without_the_copy_that_lost_a_node_and_grows_by_a_whole_on
                     story.origin("n1"), 0, reports.CheckFinished(action.id, True, "good")
                 )
             )
-    assert "growth/j" in story.core.state.timers
+    assert f"growth/{job.id}" in story.core.state.timers
 
 
 def test_with_half_a_copy_left_the_job_waits() -> None:
@@ -155,7 +155,7 @@ def test_with_half_a_copy_left_the_job_waits() -> None:
     for node in ("n0", "n2", "n3"):
         story.tell(events.OperatorIsolated(node, "ops", "fan"))
     story.stopped(*_NODES)
-    job = story.core.state.jobs["j"]
+    job = story.core.state.newest("j")
     assert job.state is JobState.WAITING_CAPACITY
     assert "it needs 2" in job.reason
 

@@ -29,7 +29,7 @@ class Spares(Story):
 
     @property
     def job(self) -> JobRecord:
-        return self.core.state.jobs["j"]
+        return self.core.state.newest("j")
 
     def wait_s(self, seconds: float) -> list[actions.Action]:
         """Let time pass, and what comes due be told; return what it called for."""
@@ -221,7 +221,7 @@ def test_a_check_touches_nothing_that_runs_on_the_node() -> None:
     )
     story.tell(events.RecoveryStepChosen(job="other", generation=1, step=None, lost=""))
     story.fail("n2")
-    running = story.core.state.jobs["other"]
+    running = story.core.state.newest("other")
     assert running.state is JobState.STARTING
     assert [node.name for node in candidates(story.core.state, running)] == ["n2"]
     assert story.spares() == []

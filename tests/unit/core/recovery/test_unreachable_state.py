@@ -29,7 +29,7 @@ def test_it_makes_no_generation_while_it_waits_and_says_nothing_twice() -> None:
     generation, judged = story.job.generation.number, list(story.job.recovery.judgements)
     assert story.job.state is JobState.WAITING_STATE
     for _ in range(20):
-        asked = story.tell(events.TimerDue("retry/j"), after_s=15)
+        asked = story.tell(events.TimerDue(f"retry/{story.job.id}"), after_s=15)
         assert [a.generation for a in asked if isinstance(a, actions.ChooseRecoveryStep)] == [2]
         assert _said(asked + story.choose(None, lost=LOST)) == []
         assert story.job.state is JobState.WAITING_STATE
@@ -38,7 +38,7 @@ def test_it_makes_no_generation_while_it_waits_and_says_nothing_twice() -> None:
 
 def test_it_keeps_its_cause_and_says_what_is_to_be_done() -> None:
     story = _without_its_state()
-    story.tell(events.TimerDue("retry/j"), after_s=15)
+    story.tell(events.TimerDue(f"retry/{story.job.id}"), after_s=15)
     story.choose(None, lost=LOST)
     assert story.open_incident is not None
     assert (story.open_incident.cause, story.open_incident.node) == ("node", "n0")
@@ -74,7 +74,7 @@ def test_an_answer_for_a_member_that_has_gone_since_is_not_taken() -> None:
 
 def test_a_controller_that_starts_again_asks_again() -> None:
     story = _without_its_state()
-    story.tell(events.TimerDue("retry/j"), after_s=15)
+    story.tell(events.TimerDue(f"retry/{story.job.id}"), after_s=15)
     story.tell(events.ControllerStarted("0.1.0"))
     due = story.core.due(story.now_ns)
     assert [a.generation for a in due if isinstance(a, actions.ChooseRecoveryStep)] == [2]

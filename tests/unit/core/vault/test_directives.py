@@ -18,7 +18,9 @@ NODES = ("a", "b", "c")
 
 def _job(*members: str) -> JobRecord:
     spec = JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=2, reform=True)
-    job = JobRecord("train", spec, created_ns=0, ledger=Ledger(0), state=JobState.RUNNING)
+    job = JobRecord(
+        "train-1", "train", spec, created_ns=0, ledger=Ledger(0), state=JobState.RUNNING
+    )
     job.launchers = {name: Launcher(29500, 0) for name in NODES}
     _start(job, 1, *members)
     return job
@@ -112,7 +114,7 @@ def test_a_keeper_is_told_once_to_the_core_and_before_anything_else() -> None:
     snapshots = Snapshots(_job("a"))
     snapshots.report("a", (0, 5))
     news = snapshots.decide()
-    assert news[0] == KeeperChosen("train", "b")
+    assert news[0] == KeeperChosen("train-1", "b")
     assert not [one for one in snapshots.decide() if isinstance(one, KeeperChosen)]
 
 

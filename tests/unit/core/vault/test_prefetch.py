@@ -17,7 +17,7 @@ def _world() -> World:
     world.state.nodes["c"] = NodeRecord(
         "c", NodeState.HEALTHY, connected=True, bulk_address="c:1", domain="c"
     )
-    record = world.state.jobs["train"]
+    record = world.state.newest("train")
     record.launchers = {name: Launcher(29500, 0) for name in ("a", "b", "c")}
     world.report("a", (0, 5), (1, 5))
     world.report("b", (0, 5), (1, 5))
@@ -62,7 +62,7 @@ def test_it_is_the_step_that_the_plan_would_take_also_where_it_is_not_safe_yet()
 
 def test_it_is_fetched_too_while_the_job_stops_because_the_other_ranks_failed() -> None:
     world = _world()
-    world.state.jobs["train"].state = JobState.STOPPING
+    world.state.newest("train").state = JobState.STOPPING
     _silent(world, "b")
     assert [(one.node, one.rank) for one in _ahead(world).sources] == [("a", 1)]
 
@@ -83,7 +83,7 @@ def test_it_goes_on_when_the_member_is_judged_lost() -> None:
     world = _world()
     _silent(world, "b")
     world.state.nodes["b"].state = NodeState.LOST
-    world.state.jobs["train"].state = JobState.STOPPING
+    world.state.newest("train").state = JobState.STOPPING
     world.service.forget_node("b")
     world.settle()
     assert _ahead(world).first_rank == 1
@@ -91,7 +91,7 @@ def test_it_goes_on_when_the_member_is_judged_lost() -> None:
 
 def _stops(world: World, *claims: Claim, state: NodeState = NodeState.HEALTHY) -> None:
     """Let the job stop because somebody keeps node b from having ranks."""
-    node, record = world.state.nodes["b"], world.state.jobs["train"]
+    node, record = world.state.nodes["b"], world.state.newest("train")
     node.claims, node.state, record.state = list(claims), state, JobState.STOPPING
     world.service.job_changed("train")
     world.settle()
@@ -118,7 +118,7 @@ def test_what_a_member_has_that_the_stopping_job_leaves_is_fetched_from_itself_t
 
 def test_a_member_whose_launcher_has_gone_is_left_as_well() -> None:
     world = _world()
-    del world.state.jobs["train"].launchers["b"]
+    del world.state.newest("train").launchers["b"]
     _stops(world)
     assert _ahead(world).first_rank == 1
 
@@ -152,7 +152,7 @@ def test_nothing_is_fetched_when_everybody_keeps_its_place() -> None:
 
 def test_nothing_is_fetched_for_a_job_that_ends() -> None:
     world = _world()
-    world.state.jobs["train"].ending.wanted = "cancelled by ann"
+    world.state.newest("train").ending.wanted = "cancelled by ann"
     _stops(world, Claim("automation", "Xid 79", 0))
     assert world.directives["c"].prefetch is None
 
@@ -175,7 +175,7 @@ def test_members_that_a_new_controller_has_not_heard_yet_are_not_left() -> None:
 def test_a_spare_that_leaves_the_job_meanwhile_is_told_no_more_of_it() -> None:
     world = _world()
     _silent(world, "b")
-    record = world.state.jobs["train"]
+    record = world.state.newest("train")
     record.state = JobState.STOPPING
     del record.launchers["c"]
     world.directives.clear()
@@ -190,7 +190,7 @@ def test_before_a_step_is_safe_a_spare_is_told_nothing() -> None:
     world.state.nodes["c"] = NodeRecord(
         "c", NodeState.HEALTHY, connected=True, bulk_address="c:1", domain="c"
     )
-    world.state.jobs["train"].launchers = {name: Launcher(29500, 0) for name in ("a", "b", "c")}
+    world.state.newest("train").launchers = {name: Launcher(29500, 0) for name in ("a", "b", "c")}
     world.report("a", (0, 5), (1, 5))
     world.report("b", (1, 5))
     _silent(world, "b")
@@ -211,7 +211,7 @@ def test_nothing_is_fetched_when_the_other_half_is_silent_too() -> None:
     world = _world()
     for name in ("a", "b"):
         world.state.nodes[name].silent_to = ["d"]
-    assert suspects(world.state.jobs["train"], world.state) == []
+    assert suspects(world.state.newest("train"), world.state) == []
 
 
 def test_a_node_that_this_controller_has_not_heard_yet_is_not_silent() -> None:

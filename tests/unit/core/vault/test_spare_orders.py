@@ -26,6 +26,7 @@ _GENERATION = 1
 
 def _job(*launchers: str) -> JobRecord:
     record = JobRecord(
+        id="train-1",
         name="train",
         spec=JobSpec(uid=0, token_sha256="", nodes_min=2, nodes_max=2, reform=True),
         created_ns=0,
@@ -99,7 +100,7 @@ def test_a_little_growth_of_the_state_is_no_news() -> None:
 
 def test_a_spare_that_comes_back_is_told_again() -> None:
     world = World()
-    launchers = world.state.jobs["train"].launchers
+    launchers = world.state.newest("train").launchers
     launchers["c"] = Launcher(29500, 0)
     world.report("a", (0, 5), (1, 5))
     world.report("b", (0, 5), (1, 5))
@@ -131,7 +132,7 @@ def _of_one_node(*spares: str) -> World:
         world.state.nodes[name] = NodeRecord(
             name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=name
         )
-    record = world.state.jobs["train"]
+    record = world.state.newest("train")
     record.generation.members, record.lineage.branch = ["a"], [BranchPoint(1, None, 1)]
     record.launchers = {name: Launcher(29500, 0) for name in ("a", *spares)}
     world.service.job_changed("train")
@@ -143,13 +144,13 @@ def test_a_job_on_one_node_has_its_replicas_kept_by_a_spare() -> None:
     world = _of_one_node("b", "c")
     assert world.directives["a"].replica_target == "b"
     assert world.directives["b"].spare is None
-    assert KeeperChosen("train", "b") in world.events
+    assert KeeperChosen("train-1", "b") in world.events
 
 
 def test_the_spare_hears_from_what_the_generation_began_and_members_from_their_plan() -> None:
     world = _of_one_node("b")
     source = ShardSource("a", "a:1", 1, 0, 5, "00" * 16, 100)
-    world.state.jobs["train"].generation.sources = (source,)
+    world.state.newest("train").generation.sources = (source,)
     world.report("a", (0, 5))
     assert world.directives["b"].sources == (source,)
     assert world.directives["a"].sources == ()
@@ -183,7 +184,7 @@ def test_while_it_stops_nothing_is_freed_that_the_keeper_has_alone() -> None:
     world = _of_one_node("b")
     world.report("a", (0, 5))
     world.report("b", (0, 5))
-    world.state.jobs["train"].state = JobState.STOPPING
+    world.state.newest("train").state = JobState.STOPPING
     world.report("a", (0, 5), (0, 6))
     assert world.directives["b"].recoverable_step == 5
 

@@ -51,6 +51,7 @@ def job(*, storage: Storage | None = None, state: JobState = JobState.RUNNING) -
     """Return a job of three nodes in its first generation."""
     spec = JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=3, reform=True, storage=storage)
     return JobRecord(
+        "train-1",
         "train",
         spec,
         created_ns=0,
