@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.probes import nvml_child
+from everstep_agent.probes.gpus import nvml_child
 
 _SOURCE = Path(__file__).with_name("nvml_stub.c")
 _UNKNOWN = -(2**63)

@@ -16,7 +16,7 @@ from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.ipc.line_process import PidfdExits
 from everstep_agent.monitoring.findings import Findings
 from everstep_agent.monitoring.watch_loop import Watch
-from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
+from everstep_agent.probes.gpus.nvml import NvmlDeadlines, NvmlProbe
 from everstep_agent.sources.gpus import GpuSource
 from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.clock import Stamp

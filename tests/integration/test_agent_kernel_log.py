@@ -15,10 +15,10 @@ from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.monitoring.findings import Findings
 from everstep_agent.monitoring.watch_loop import Watch
-from everstep_agent.probes.file_changes import FileChanges
-from everstep_agent.probes.kernel_device import DeviceLog
-from everstep_agent.probes.kernel_file import FileLog
-from everstep_agent.probes.kernel_log import KernelBatch, Position
+from everstep_agent.probes.kernel.file_changes import FileChanges
+from everstep_agent.probes.kernel.kernel_device import DeviceLog
+from everstep_agent.probes.kernel.kernel_file import FileLog
+from everstep_agent.probes.kernel.kernel_log import KernelBatch, Position
 from everstep_agent.sources.gpus import FreshGpus
 from everstep_agent.sources.kernel_log import KernelLogSource, kernel_log
 from everstep_common.clock import Stamp

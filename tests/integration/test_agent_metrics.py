@@ -21,10 +21,10 @@ from everstep_agent.metrics.collector import (
 )
 from everstep_agent.metrics.server import MetricsServer
 from everstep_agent.persistence.outbox import OutboxCounts
-from everstep_agent.probes.host import HostProbe
-from everstep_agent.probes.infiniband import InfinibandProbe
-from everstep_agent.probes.network import NetworkProbe
-from everstep_agent.probes.storage import StorageProbe
+from everstep_agent.probes.links.infiniband import InfinibandProbe
+from everstep_agent.probes.links.network import NetworkProbe
+from everstep_agent.probes.machine.host import HostProbe
+from everstep_agent.probes.machine.storage import StorageProbe
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, Severity

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.probes.network_mounts import NetworkMounts, ask
+from everstep_agent.probes.machine.network_mounts import NetworkMounts, ask
 from everstep_agent.sources.host import HostSettings, disk_sources
 
 _LOCAL = "27 1 259:1 / / rw - ext4 /dev/nvme0n1p1 rw\n"

@@ -17,7 +17,7 @@ from everstep_agent.detectors.gpus.reading import (
     GpusReading,
 )
 from everstep_agent.ipc.line_process import PidfdExits
-from everstep_agent.probes.nvml import (
+from everstep_agent.probes.gpus.nvml import (
     COMPLETE_EVERY,
     DriverHangError,
     NvmlDeadlines,

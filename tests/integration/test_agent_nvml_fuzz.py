@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.limits import GpuLimits
 from everstep_agent.detectors.readings.counters import Counters
-from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
+from everstep_agent.probes.gpus.nvml import NvmlDeadlines, NvmlProbe
 from everstep_common.clock import Stamp
 from fakes.nvml import NAMES, FakeDriver
 

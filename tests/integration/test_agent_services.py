@@ -11,8 +11,8 @@ from everstep_agent.detectors.host.service_limits import ServiceLimits
 from everstep_agent.detectors.host.services import UnitReading
 from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.probes.services import ServicesProbe
-from everstep_agent.probes.system_bus import BusError, SystemBus
+from everstep_agent.probes.machine.services import ServicesProbe
+from everstep_agent.probes.machine.system_bus import BusError, SystemBus
 from everstep_agent.sources.services import ServicesSettings, services_source
 from everstep_common.clock import Stamp
 from fakes.system_bus import FakeBus, FakeSystemd, FakeUnit

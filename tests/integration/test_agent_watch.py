@@ -17,9 +17,9 @@ from everstep_agent.monitoring.findings import Findings
 from everstep_agent.monitoring.node_watch import link_sources
 from everstep_agent.monitoring.watch_loop import Watch
 from everstep_agent.orders import CheckResult, run_check
-from everstep_agent.probes.host import HostProbe
-from everstep_agent.probes.kernel_log import Position
-from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
+from everstep_agent.probes.gpus.nvml import NvmlDeadlines, NvmlProbe
+from everstep_agent.probes.kernel.kernel_log import Position
+from everstep_agent.probes.machine.host import HostProbe
 from everstep_agent.sources.gpus import GpuSource
 from everstep_agent.sources.host import HostSettings, disk_sources, host_sources
 from everstep_agent.sources.kernel_log import KernelLogSource, kernel_log

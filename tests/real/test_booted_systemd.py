@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.detectors.host.services import ServicesReading, UnitReading
-from everstep_agent.probes.services import ServicesProbe
-from everstep_agent.probes.system_bus import SystemBus
+from everstep_agent.probes.machine.services import ServicesProbe
+from everstep_agent.probes.machine.system_bus import SystemBus
 from real.booted_box import NEEDS, REPOSITORY, Box, booted, can_boot, enable, program
 from real.daemons import eventually
 from real.sandbox import denies_containers

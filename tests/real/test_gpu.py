@@ -14,7 +14,7 @@ from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.limits import GpuLimits
 from everstep_agent.detectors.gpus.reading import GpusReading
 from everstep_agent.detectors.readings.counters import Counters
-from everstep_agent.probes.nvml import COMPLETE_EVERY, NvmlDeadlines, NvmlProbe
+from everstep_agent.probes.gpus.nvml import COMPLETE_EVERY, NvmlDeadlines, NvmlProbe
 from everstep_common.clock import Stamp
 from everstep_common.judging.findings import Severity
 from everstep_common.judging.judgement import Faulty

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.detectors.host.mounts import MountReading
-from everstep_agent.probes.network_mounts import NetworkMounts
-from everstep_agent.probes.storage import StorageProbe
+from everstep_agent.probes.machine.network_mounts import NetworkMounts
+from everstep_agent.probes.machine.storage import StorageProbe
 from real.sandbox import denies_fuse
 
 _DEVICE = Path("/dev/fuse")

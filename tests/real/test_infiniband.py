@@ -10,7 +10,7 @@ from everstep_agent.detectors.links.infiniband import InfinibandDetector
 from everstep_agent.detectors.links.infiniband_rules import REGISTERS
 from everstep_agent.detectors.links.reading import LinkReading
 from everstep_agent.detectors.readings.counters import Counters
-from everstep_agent.probes.infiniband import InfinibandProbe
+from everstep_agent.probes.links.infiniband import InfinibandProbe
 from real.daemons import eventually
 from real.ibsim import Fabric, missing
 from unit.agent.link_time import Timeline

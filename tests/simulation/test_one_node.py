@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 
 from everstep_controller.core import events
+from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.model.job import JobState
 from everstep_sim.cluster import Shape, SimulatedCluster
 
@@ -38,10 +39,11 @@ def test_the_loss_of_its_node_costs_a_step_at_most(seed: int) -> None:
         made.append(max(cluster.ranks.completed))
         cluster.kill_node(_member(cluster))
 
-    job = _run(seed, 3, lose).job
+    cluster = _run(seed, 3, lose)
+    job = cluster.job
     assert job is not None
     assert (job.state, job.ending.succeeded) == (JobState.ENDED, True)
-    (incident,) = job.recovery.incidents
+    (incident,) = incidents_of_job(cluster.controller.core.state, job)
     assert incident.step_restored is not None
     assert made[0] - incident.step_restored <= 1
     assert job.generation.number == 2

@@ -10,6 +10,7 @@ import pytest
 
 from everstep_common.reports import Storage
 from everstep_controller.core import events
+from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.copies import Copy
@@ -207,7 +208,7 @@ def test_a_job_with_storage_survives_the_loss_of_all_memory(seed: int) -> None:
     assert job is not None
     assert job.ending.succeeded, (job.state, job.reason)
     # It may have grown later, from memory.
-    step = job.recovery.incidents[0].step_restored
+    step = incidents_of_job(cluster.controller.core.state, job)[0].step_restored
     assert step is not None
     folder = cluster.vaults.folder
     assert (1, step) in {*folder.files, *folder.removed}

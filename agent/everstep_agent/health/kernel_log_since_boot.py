@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.kernel import KernelLine
-from everstep_agent.probes.kernel_log import KernelBatch, KernelLog, Position
+from everstep_agent.probes.kernel.kernel_log import KernelBatch, KernelLog, Position
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.judgement import Healthy
 

@@ -12,7 +12,7 @@ from everstep_agent.health.report import HealthReport, Known, report_on
 from everstep_agent.monitoring.findings import Findings
 from everstep_agent.monitoring.memory import no_memory
 from everstep_agent.monitoring.node_watch import NodeWatch
-from everstep_agent.probes.kernel_log import KernelLog
+from everstep_agent.probes.kernel.kernel_log import KernelLog
 from everstep_agent.sources.source import ProbeResult
 from everstep_common.clock import stamp_clock
 from everstep_common.judging.book import FindingBook

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from everstep_agent.detectors.kernel import KernelLine
 from everstep_agent.injections.specs import KernelSpec, XidSpec
-from everstep_agent.probes.kernel_log import KernelBatch, KernelLog, Position
+from everstep_agent.probes.kernel.kernel_log import KernelBatch, KernelLog, Position
 
 # Facility 1 (user) and level 3 (error): the kernel lets no process write as facility 0, so that
 # everybody who reads the log sees that a process wrote the line (kmsg(4)).

@@ -20,8 +20,8 @@ from everstep_agent.monitoring.memory import (
     load_xids,
 )
 from everstep_agent.monitoring.watch_loop import Watch
-from everstep_agent.probes.kernel_log import KernelLog, Position
-from everstep_agent.probes.nvml import NvmlDeadlines, NvmlProbe
+from everstep_agent.probes.gpus.nvml import NvmlDeadlines, NvmlProbe
+from everstep_agent.probes.kernel.kernel_log import KernelLog, Position
 from everstep_agent.sources.accelerators import AcceleratorSources, accelerator_probes
 from everstep_agent.sources.gpus import FreshGpus, GpuSource
 from everstep_agent.sources.host import HostSettings, disk_sources, host_sources, own_cost_source

@@ -9,8 +9,8 @@ from everstep_agent.detectors.gpus.presence import judge_driver_hang
 from everstep_agent.detectors.gpus.reading import GpuEvent, GpusReading
 from everstep_agent.detectors.kernel import KernelLine, judge_gpu_faults_over
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.probes.network import nvidia_gpus_on_bus
-from everstep_agent.probes.nvml import DriverHangError, NvmlProbe
+from everstep_agent.probes.gpus.nvml import DriverHangError, NvmlProbe
+from everstep_agent.probes.links.network import nvidia_gpus_on_bus
 from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.sources.source import Source
 from everstep_common.clock import StampClock

@@ -19,13 +19,13 @@ from everstep_agent.detectors.host.usage import (
 )
 from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.probes.clock import read_clock
-from everstep_agent.probes.host import HostProbe, UsageProbe
-from everstep_agent.probes.host_hardware import HardwareReading, read_hardware
-from everstep_agent.probes.network_mounts import NetworkMounts
+from everstep_agent.probes.machine.clock import read_clock
+from everstep_agent.probes.machine.host import HostProbe, UsageProbe
+from everstep_agent.probes.machine.host_hardware import HardwareReading, read_hardware
+from everstep_agent.probes.machine.network_mounts import NetworkMounts
+from everstep_agent.probes.machine.storage import StorageProbe
+from everstep_agent.probes.machine.tasks import TaskScan
 from everstep_agent.probes.own_cost import AgentCost, OwnCost
-from everstep_agent.probes.storage import StorageProbe
-from everstep_agent.probes.tasks import TaskScan
 from everstep_agent.sources.source import Source, threaded
 from everstep_common.clock import StampClock
 from everstep_common.judging.findings import FindingKey

@@ -9,9 +9,9 @@ from everstep_agent.detectors.links.hca import HcaReading, judge_hcas
 from everstep_agent.detectors.links.infiniband import DeviceFile, InfinibandDetector
 from everstep_agent.detectors.links.reading import LinkReading
 from everstep_agent.detectors.readings.counters import Counters
-from everstep_agent.probes.hca import read_hcas
-from everstep_agent.probes.infiniband import InfinibandProbe
-from everstep_agent.probes.netlink import LinkEvents
+from everstep_agent.probes.links.hca import read_hcas
+from everstep_agent.probes.links.infiniband import InfinibandProbe
+from everstep_agent.probes.links.netlink import LinkEvents
 from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.sources.link_readings import LinkReadings
 from everstep_agent.sources.network import COUNTERS_INTERVAL_NS, LINK_INTERVAL_S, NetworkSettings

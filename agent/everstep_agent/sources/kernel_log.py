@@ -21,10 +21,10 @@ from everstep_agent.detectors.kernel.xid_detector import DriverTruth
 from everstep_agent.detectors.kernel.xid_history import XidSighting
 from everstep_agent.detectors.kernel.xid_table import driver_branch
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.probes.kernel_device import DeviceLog
-from everstep_agent.probes.kernel_file import FileLog
-from everstep_agent.probes.kernel_log import KernelBatch, KernelLog, Position
-from everstep_agent.probes.pstore import read_pstore
+from everstep_agent.probes.kernel.kernel_device import DeviceLog
+from everstep_agent.probes.kernel.kernel_file import FileLog
+from everstep_agent.probes.kernel.kernel_log import KernelBatch, KernelLog, Position
+from everstep_agent.probes.kernel.pstore import read_pstore
 from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.sources.source import Source, threaded
 from everstep_agent.tables.fault_tables import load_tables

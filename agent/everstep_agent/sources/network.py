@@ -14,9 +14,9 @@ from everstep_agent.detectors.links.limits import LinkLimits
 from everstep_agent.detectors.links.reading import LinkReading
 from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.detectors.readings.topology import PciPlace
-from everstep_agent.probes.netlink import LinkEvents
-from everstep_agent.probes.network import NetworkProbe
-from everstep_agent.probes.pci import read_places
+from everstep_agent.probes.links.netlink import LinkEvents
+from everstep_agent.probes.links.network import NetworkProbe
+from everstep_agent.probes.links.pci import read_places
 from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.sources.link_readings import LinkReadings
 from everstep_agent.sources.source import Source

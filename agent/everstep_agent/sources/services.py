@@ -11,8 +11,8 @@ from everstep_agent.detectors.host.service_limits import PEER_MEMORY, USUAL_UNIT
 from everstep_agent.detectors.host.services import ServiceDetector, ServicesReading, judge_unwatched
 from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.probes.services import ServicesProbe
-from everstep_agent.probes.system_bus import SYSTEM_BUS, SystemBus
+from everstep_agent.probes.machine.services import ServicesProbe
+from everstep_agent.probes.machine.system_bus import SYSTEM_BUS, SystemBus
 from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.sources.source import Source
 from everstep_common.clock import StampClock

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from everstep_common.reports import Standbys
 from everstep_common.version import VERSION
-from everstep_controller.core.accounting.ledger import failure_count
+from everstep_controller.core.fleet.incidents import failures_of_job
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
@@ -196,7 +196,7 @@ def job_metrics(state: State, now_ns: int) -> Iterator[Metric]:
     )
     for job in running:
         incidents.add_metric([job.name], len(job.recovery.incidents))
-        failures.add_metric([job.name], failure_count(one.cause for one in job.recovery.incidents))
+        failures.add_metric([job.name], failures_of_job(state, job))
         skipped.add_metric([job.name], job.snapshots_skipped)
         restarts.add_metric([job.name], job.recovery.restarts)
         for category, amount in job.ledger.totals(now_ns).items():

@@ -13,7 +13,7 @@ from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.gpus.limits import GpuLimits
 from everstep_agent.detectors.gpus.reading import GpuReading, GpusReading
 from everstep_agent.detectors.readings.counters import Counters
-from everstep_agent.probes.nvml_answers import Answers, NonsenseError
+from everstep_agent.probes.gpus.nvml_answers import Answers, NonsenseError
 from everstep_common.clock import Stamp
 from everstep_common.judging.judgement import Faulty, Healthy, Unknown
 

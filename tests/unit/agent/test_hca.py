@@ -6,7 +6,7 @@ import pytest
 
 from everstep_agent.detectors.links.hca import HcaReading, Sensor, judge_hcas
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
-from everstep_agent.probes.hca import read_hcas
+from everstep_agent.probes.links.hca import read_hcas
 from everstep_common.judging.judgement import Faulty, Healthy, Unknown
 from fakes.sysfs import FakeNode
 

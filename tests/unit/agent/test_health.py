@@ -18,7 +18,7 @@ from everstep_agent.health.report import (
     encode,
     report_on,
 )
-from everstep_agent.probes.kernel_log import KernelBatch, Position
+from everstep_agent.probes.kernel.kernel_log import KernelBatch, Position
 from everstep_agent.sources.source import ProbeResult
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import BookEntry

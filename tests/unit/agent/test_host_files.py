@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from everstep_agent.probes import proc_tables
-from everstep_agent.probes.clock import Timex, read_clock
-from everstep_agent.probes.host import HostProbe, UsageProbe
-from everstep_agent.probes.host_hardware import read_hardware
-from everstep_agent.probes.kernel_files import KeptFile, number_in
-from everstep_agent.probes.storage import StorageProbe
-from everstep_agent.probes.tasks import TaskScan
+from everstep_agent.probes.machine import proc_tables
+from everstep_agent.probes.machine.clock import Timex, read_clock
+from everstep_agent.probes.machine.host import HostProbe, UsageProbe
+from everstep_agent.probes.machine.host_hardware import read_hardware
+from everstep_agent.probes.machine.kernel_files import KeptFile, number_in
+from everstep_agent.probes.machine.storage import StorageProbe
+from everstep_agent.probes.machine.tasks import TaskScan
 
 # Files of an ordinary node, under proc/ and sys/, that every probe here can read.
 _FILES = {

@@ -16,7 +16,7 @@ from everstep_agent.injections.memory import InjectionMemory, InjectionStatus, U
 from everstep_agent.injections.running import Running, RunningInjections
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.ipc.processes import ProcessIdentity
-from everstep_agent.probes.kernel_log import KernelBatch, Position
+from everstep_agent.probes.kernel.kernel_log import KernelBatch, Position
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from everstep_common.judging.findings import Finding, FindingKey, Severity

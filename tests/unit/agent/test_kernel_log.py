@@ -10,9 +10,9 @@ import pytest
 
 from everstep_agent.detectors.kernel import KernelLine, worth_showing
 from everstep_agent.kernel_messages import LINES_MAX, RecentKernelMessages
-from everstep_agent.probes.kernel_device import DeviceLog
-from everstep_agent.probes.kernel_file import FileLog
-from everstep_agent.probes.kernel_log import Position
+from everstep_agent.probes.kernel.kernel_device import DeviceLog
+from everstep_agent.probes.kernel.kernel_file import FileLog
+from everstep_agent.probes.kernel.kernel_log import Position
 from everstep_agent.sources.kernel_log import kernel_log
 from everstep_common.clock import Stamp
 from everstep_proto.generated import fleet_pb2

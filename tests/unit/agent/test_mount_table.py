@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.probes.mounts import MountTable, parse_mount, writable_by_table
+from everstep_agent.probes.machine.mounts import MountTable, parse_mount, writable_by_table
 
 
 @given(line=st.text(max_size=200) | st.text("0:/ -,rwo\\", max_size=200))

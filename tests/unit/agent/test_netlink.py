@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.probes.netlink import LinkEvent, LinkEvents, OverrunError, link_events
+from everstep_agent.probes.links.netlink import LinkEvent, LinkEvents, OverrunError, link_events
 
 _NEW, _DELETED, _OVERRUN = 16, 17, 4
 _UP = 0x1 | 0x40 | 0x10000

@@ -8,8 +8,8 @@ import pytest
 
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.probes.infiniband import InfinibandProbe
-from everstep_agent.probes.network import NetworkProbe
+from everstep_agent.probes.links.infiniband import InfinibandProbe
+from everstep_agent.probes.links.network import NetworkProbe
 from everstep_agent.sources.link_readings import LinkReadings
 from fakes.nobody import nobody
 from fakes.sysfs import FakeNode

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.detectors.kernel.pstore import CrashRecord, PstoreReading, judge_pstore
-from everstep_agent.probes.pstore import read_pstore
+from everstep_agent.probes.kernel.pstore import read_pstore
 from everstep_common.clock import Stamp
 from everstep_common.judging.findings import Severity
 from everstep_common.judging.judgement import Faulty, Healthy, Unknown

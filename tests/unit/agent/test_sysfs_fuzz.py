@@ -18,11 +18,11 @@ from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
 from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.detectors.readings.topology import nearest
 from everstep_agent.inventory.node_view import interface
-from everstep_agent.probes.hca import read_hcas
-from everstep_agent.probes.infiniband import InfinibandProbe, rate
-from everstep_agent.probes.network import NetworkProbe
-from everstep_agent.probes.pci import read_places
-from everstep_agent.probes.sysfs_file import Descriptors, SysfsFile
+from everstep_agent.probes.links.hca import read_hcas
+from everstep_agent.probes.links.infiniband import InfinibandProbe, rate
+from everstep_agent.probes.links.network import NetworkProbe
+from everstep_agent.probes.links.pci import read_places
+from everstep_agent.probes.links.sysfs_file import Descriptors, SysfsFile
 from everstep_common.reports import Interface
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire, to_wire

@@ -13,7 +13,7 @@ from everstep_agent.detectors.readings.topology import (
     nearest,
 )
 from everstep_agent.inventory.node_view import located
-from everstep_agent.probes.pci import read_places
+from everstep_agent.probes.links.pci import read_places
 from everstep_common.reports import Accelerator
 from fakes.sysfs import FakeNode
 

@@ -1,8 +1,10 @@
-from everstep_controller.api.admin.queries import explain
+from everstep_controller.api.admin.queries import explain, judged_cause
 from everstep_controller.core.accounting.ledger import Ledger
+from everstep_controller.core.fleet.incidents import keep_incident
 from everstep_controller.core.model.incident import IncidentKind
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobSpec
 from everstep_controller.core.model.node import Claim, NodeRecord, NodeState
+from everstep_controller.core.model.state import State
 
 
 def test_a_reason_is_told_once() -> None:
@@ -47,9 +49,10 @@ def test_the_judgement_of_an_open_incident_is_told_until_it_is_over() -> None:
         message="rank 0 on n exited 1",
         step_before=4,
     )
-    job.recovery.incidents = [incident]
+    state = State()
+    keep_incident(state, job, incident)
     incident.verdict = "only a repetition tells"
     told = "j is forming: its ranks start; the fault was judged: only a repetition tells"
-    assert explain(job, "") == told
+    assert explain(job, "", judged_cause(state, job)) == told
     incident.over_ns = 9
-    assert explain(job, "") == "j is forming: its ranks start"
+    assert explain(job, "", judged_cause(state, job)) == "j is forming: its ranks start"

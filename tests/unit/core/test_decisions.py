@@ -7,7 +7,8 @@ from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.reports import JobOnNode, Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
-from everstep_controller.core.model.job import JobState
+from everstep_controller.core.fleet.incidents import incidents_of_job, open_incident
+from everstep_controller.core.model.job import JobIncident, JobState
 from everstep_controller.core.model.node import NodeState, Origin
 from everstep_controller.core.model.settings import Settings
 
@@ -62,6 +63,14 @@ class Story:
 
     def state(self, node: str) -> NodeState:
         return self.core.state.nodes[node].state
+
+    @property
+    def incidents(self) -> list[JobIncident]:
+        return incidents_of_job(self.core.state, self.core.state.jobs["j"])
+
+    @property
+    def open_incident(self) -> JobIncident | None:
+        return open_incident(self.core.state, self.core.state.jobs["j"])
 
     def owners(self, node: str) -> list[str]:
         return [claim.owner for claim in self.core.state.nodes[node].claims]
@@ -284,7 +293,7 @@ def test_the_rank_that_died_first_is_the_cause_whoever_reports_first() -> None:
         "j",
     )
     story.tell(first)
-    incident = story.core.state.jobs["j"].recovery.incidents[-1]
+    incident = story.incidents[-1]
     assert (incident.node, incident.message) == ("n0", "rank 0 on n0 was killed by signal 9")
 
 
@@ -310,7 +319,7 @@ def test_a_spare_takes_the_place_of_the_node_that_is_gone() -> None:
     story.stop_all()
     started = [a for a in story.choose(0) if isinstance(a, actions.StartGeneration)]
     assert [(a.node, a.node_rank) for a in started] == [("n2", 0), ("n1", 1)]
-    assert story.core.state.jobs["j"].recovery.incidents[-1].plan == "spare"
+    assert story.incidents[-1].plan == "spare"
 
 
 def test_a_job_that_may_not_re_form_waits_for_capacity() -> None:

@@ -28,7 +28,7 @@ def test_every_pair_of_the_node_table(state: NodeState, event: NodeEvent) -> Non
     _check_node_step(state, event, lifecycle.TRANSITIONS[pair])
 
 
-def _check_node_step(state: NodeState, event: NodeEvent, step: lifecycle.Step) -> None:
+def _check_node_step(state: NodeState, event: NodeEvent, step: lifecycle.NodeTransition) -> None:
     if event is NodeEvent.SILENT:
         assert step.to is NodeState.LOST
     if state is NodeState.MAINTENANCE:

@@ -9,8 +9,8 @@ from everstep_controller.core.accounting.ledger import (
     DEFINITIONS,
     Effectiveness,
     effectiveness,
-    failure_count,
 )
+from everstep_controller.core.fleet.incidents import failures_of_job, incidents_of_job
 from everstep_controller.core.model.incident import Death, Incident
 from everstep_controller.core.model.job import JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
@@ -164,7 +164,7 @@ def job_summary(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobSumma
         spares=[
             node.name for node in candidates(state, job) if node.name not in job.generation.members
         ],
-        ettr_time=_effectiveness(job, now_ns).ettr_time,
+        ettr_time=_effectiveness(state, job, now_ns).ettr_time,
         reason=job.reason,
         uid=job.spec.uid,
     )
@@ -180,16 +180,16 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
         recoverable_step=job.lineage.recoverable_step or 0,
         has_recoverable=job.lineage.recoverable_step is not None,
         restarts=job.recovery.restarts,
-        incidents=_incidents(job, now_ns),
+        incidents=_incidents(state, job, now_ns),
         begun=job.lineage.begun,
         planned=planned_line(state, job),
         kept_out=claims.waiting_launchers(state, job),
     )
 
 
-def ledger(job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
+def ledger(state: State, job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
     """Return where a job's time went."""
-    found = _effectiveness(job, now_ns)
+    found = _effectiveness(state, job, now_ns)
     return admin_pb2.Ledger(
         job=job.name,
         wall_ns=found.wall_ns,
@@ -199,7 +199,7 @@ def ledger(job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
         ],
         ettr_time=found.ettr_time,
         ettr_work=found.ettr_work,
-        incidents=_incidents(job, now_ns),
+        incidents=_incidents(state, job, now_ns),
         steps=job.ledger.step_count,
         budget_per_failure_s=found.budget_per_failure_s,
         failures=found.failures,
@@ -207,16 +207,17 @@ def ledger(job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
     )
 
 
-def _effectiveness(job: JobRecord, now_ns: int) -> Effectiveness:
-    failures = failure_count(incident.cause for incident in job.recovery.incidents)
-    return effectiveness(job.ledger, failures, now_ns)
+def _effectiveness(state: State, job: JobRecord, now_ns: int) -> Effectiveness:
+    return effectiveness(job.ledger, failures_of_job(state, job), now_ns)
 
 
-def newest_incident(subject: NodeRecord | JobRecord, now_ns: int) -> admin_pb2.Incident | None:
+def newest_incident(
+    state: State, subject: NodeRecord | JobRecord, now_ns: int
+) -> admin_pb2.Incident | None:
     """Return the newest incident of a job that had one."""
     if isinstance(subject, NodeRecord) or not subject.recovery.incidents:
         return None
-    return _incident(subject, subject.recovery.incidents[-1], now_ns)
+    return _incident(subject, incidents_of_job(state, subject)[-1], now_ns)
 
 
 def fleet_incident(state: State, incident: Incident, now_ns: int) -> admin_pb2.Incident:
@@ -227,8 +228,8 @@ def fleet_incident(state: State, incident: Incident, now_ns: int) -> admin_pb2.I
     return _every_incident(incident)
 
 
-def _incidents(job: JobRecord, now_ns: int) -> list[admin_pb2.Incident]:
-    return [_incident(job, incident, now_ns) for incident in job.recovery.incidents]
+def _incidents(state: State, job: JobRecord, now_ns: int) -> list[admin_pb2.Incident]:
+    return [_incident(job, incident, now_ns) for incident in incidents_of_job(state, job)]
 
 
 def _incident(job: JobRecord, incident: JobIncident, now_ns: int) -> admin_pb2.Incident:

@@ -1,6 +1,6 @@
 """Queries of the admin API: nodes, findings, incidents, jobs, ledgers, and reasons for states."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from everstep_common.version import VERSION
@@ -9,10 +9,10 @@ from everstep_controller.api.admin.errors import UnknownNameError, job_named, no
 from everstep_controller.api.admin.event_log import EventLog
 from everstep_controller.api.admin.snapshots import SnapshotOperations, SnapshotSource
 from everstep_controller.api.fleet.sessions import Sessions
-from everstep_controller.core.fleet.incidents import fleet_incidents
+from everstep_controller.core.fleet.incidents import fleet_incidents, open_incident
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import Claim, NodeRecord, OpenFinding
-from everstep_controller.core.model.state import CONTROLLER, FLEET
+from everstep_controller.core.model.state import CONTROLLER, FLEET, State
 from everstep_controller.core.nodes.claims import failed_check
 from everstep_controller.core.nodes.isolation import isolation_sentences
 from everstep_controller.core.planned.forecast import describe, windows_told
@@ -108,9 +108,9 @@ class Queries:
         return admin_pb2.WhyReply(
             kind=kind,
             state=subject.state.value,
-            answer=explain(subject, paused, isolation_sentences(state, name)),
+            answer=explain(subject, paused, _more(state, subject)),
             decisions=[messages.event(line) for line in self._log.lines(name, _DECISIONS)],
-            incident=messages.newest_incident(subject, self._runtime.now_ns()),
+            incident=messages.newest_incident(state, subject, self._runtime.now_ns()),
         )
 
     def jobs(self) -> admin_pb2.ListJobsReply:
@@ -129,7 +129,7 @@ class Queries:
 
     def ledger(self, name: str) -> admin_pb2.Ledger:
         """Return where a job's time went."""
-        return messages.ledger(self._job(name), self._runtime.now_ns())
+        return messages.ledger(self._runtime.state, self._job(name), self._runtime.now_ns())
 
     def controller(self) -> admin_pb2.ControllerDetail:
         """Return the state of the controller itself."""
@@ -151,6 +151,21 @@ class Queries:
         return job_named(self._runtime.state, name)
 
 
+def _more(state: State, subject: NodeRecord | JobRecord) -> Iterator[str]:
+    """Yield what is known of a node or job elsewhere than in its own record."""
+    if isinstance(subject, NodeRecord):
+        yield from isolation_sentences(state, subject.name)
+    else:
+        yield from judged_cause(state, subject)
+
+
+def judged_cause(state: State, job: JobRecord) -> Iterator[str]:
+    """Yield what the open incident of a job was judged to come from, unless the job says it."""
+    incident = open_incident(state, job)
+    if incident is not None and incident.verdict not in ("", job.reason):
+        yield f"the fault was judged: {incident.verdict}"
+
+
 def explain(subject: NodeRecord | JobRecord, paused: str, more: Iterable[str] = ()) -> str:
     """Return the sentence; ``paused`` is why automation for it waits, or empty; ``more`` to say."""
     parts = [f"{subject.name} is {subject.state.value}: {subject.reason}"]
@@ -160,8 +175,6 @@ def explain(subject: NodeRecord | JobRecord, paused: str, more: Iterable[str] = 
             parts.append(f"should be isolated: {subject.deferred}")
         if failed := failed_check(subject):
             parts.append(failed)
-    elif subject.incident is not None and subject.incident.verdict not in ("", subject.reason):
-        parts.append(f"the fault was judged: {subject.incident.verdict}")
     if isinstance(subject, JobRecord) and subject.planned is not None:
         parts.append(describe(subject, subject.planned))
     parts.extend(more)

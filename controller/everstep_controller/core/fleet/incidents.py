@@ -1,12 +1,47 @@
-"""Incidents of the fleet: those of all jobs in one list, newest first."""
+"""Incidents of the fleet: whatever reads or keeps one does it here, by the job that it hit."""
 
-from everstep_controller.core.model.incident import Incident
+from everstep_controller.core.accounting.ledger import failure_count
+from everstep_controller.core.model.job import JobIncident, JobRecord
 from everstep_controller.core.model.state import State
 
 
-def fleet_incidents(state: State) -> list[Incident]:
+def fleet_incidents(state: State) -> list[JobIncident]:
     """Return all incidents that are kept, newest first."""
-    found: list[Incident] = []
-    for job in state.jobs.values():
-        found += job.recovery.incidents
-    return sorted(found, key=lambda incident: incident.onset_ns, reverse=True)
+    return sorted(state.incidents.values(), key=lambda one: one.onset_ns, reverse=True)
+
+
+def incidents_of_job(state: State, job: JobRecord) -> list[JobIncident]:
+    """Return the incidents of a job, oldest first."""
+    return [state.incidents[name] for name in job.recovery.incidents]
+
+
+def open_incident(state: State, job: JobRecord) -> JobIncident | None:
+    """Return the incident of a job that is not over yet."""
+    newest = state.incidents[job.recovery.incidents[-1]] if job.recovery.incidents else None
+    return newest if newest is not None and not newest.over_ns else None
+
+
+def failures_of_job(state: State, job: JobRecord) -> int:
+    """Return how many incidents a job had that nobody planned."""
+    return failure_count(incident.cause for incident in incidents_of_job(state, job))
+
+
+def next_id(state: State, job: JobRecord) -> str:
+    """Return the id of a job's next incident; jobs of one name may follow each other."""
+    number = len(job.recovery.incidents) + 1
+    while f"{job.name}-{number}" in state.incidents:
+        number += 1
+    return f"{job.name}-{number}"
+
+
+def keep_incident(state: State, job: JobRecord, incident: JobIncident) -> None:
+    """Make a new incident one of the fleet, and the newest of the job that it hit."""
+    state.incidents[incident.id] = incident
+    job.recovery.incidents.append(incident.id)
+
+
+def forget_incidents(state: State, job: JobRecord) -> None:
+    """Forget the incidents of a job that is forgotten itself."""
+    for name in job.recovery.incidents:
+        del state.incidents[name]
+    job.recovery.incidents.clear()

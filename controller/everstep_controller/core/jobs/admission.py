@@ -5,6 +5,7 @@ from everstep_common.reports import LauncherJoined
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import Reported
+from everstep_controller.core.fleet.incidents import forget_incidents
 from everstep_controller.core.jobs import ending, identity, incidents, membership, orders
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import (
@@ -117,6 +118,8 @@ def _new_job(turn: Turn, event: Reported[LauncherJoined], ended: JobRecord | Non
     if report.running_generation:  # it runs on, and this controller has not heard of it
         job.lineage.skipped = list(report.skipped)
     job.ledger.enter(turn.now_ns, Category.INIT_QUEUE)
+    if ended is not None:
+        forget_incidents(turn.state, ended)
     turn.state.jobs[event.job] = job
     for holder in job.lineage.holders:
         note_node(turn.state, holder, job)

@@ -2,6 +2,7 @@
 
 from everstep_controller.core import events
 from everstep_controller.core.events import BreakpointReached, OperatorForgotJob
+from everstep_controller.core.fleet.incidents import forget_incidents, open_incident
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
@@ -20,7 +21,7 @@ _OF_LIVING_JOBS = (
 
 def finish_job(turn: Turn, job: JobRecord, reason: str) -> None:
     """End a job whose ranks have all ended well; a fault after its last step costs no more."""
-    incident = job.incident
+    incident = open_incident(turn.state, job)
     if incident is not None:
         incident.over_ns, job.recovery.plan = turn.now_ns, None
         lasted_s = (turn.now_ns - incident.onset_ns) / 1e9
@@ -140,7 +141,9 @@ def job_forgotten(turn: Turn, event: OperatorForgotJob) -> None:
 
 def retention_over(turn: Turn, name: str) -> None:
     """Forget a job that ended long ago."""
-    turn.state.jobs.pop(name, None)
+    job = turn.state.jobs.pop(name, None)
+    if job is not None:
+        forget_incidents(turn.state, job)
 
 
 HANDLERS: Handlers = {

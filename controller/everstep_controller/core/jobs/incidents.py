@@ -8,12 +8,19 @@ from everstep_common.reports import DataRange, GenerationStopped, RollbackAsked
 from everstep_common.reports.quantities import RANGES_MAX
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import Reported
+from everstep_controller.core.fleet.incidents import (
+    incidents_of_job,
+    keep_incident,
+    next_id,
+    open_incident,
+)
 from everstep_controller.core.jobs import transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.model.incident import Death, IncidentKind, IncidentPart
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import MAINTENANCE, OPERATOR, NodeState
 from everstep_controller.core.model.snapshots import StepKey
+from everstep_controller.core.model.state import State
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Turn
 
@@ -64,21 +71,21 @@ def record_fault(
     if not job.generation.cause or _STRENGTH[cause] > _STRENGTH[job.generation.cause]:
         job.generation.cause = cause
     runs = job.state in ACTIVE
-    known = job.incident
+    known = open_incident(turn.state, job)
     part = IncidentPart(at_ns, cause, node, message)
     if known is None and runs:
-        _open(job, _new_incident(job, part, cause))
+        _open(turn.state, job, _new_incident(turn.state, job, part, cause))
     elif known is not None and not _is_part(turn, job, known, cause, node):
-        _interrupt(turn, job, known, _new_incident(job, part, cause))
+        _interrupt(turn, job, known, _new_incident(turn.state, job, part, cause))
     elif known is not None:
         _add_part(known, part, cause)
     if runs:
         _stop_generation(turn, job, at_ns, message)
 
 
-def _new_incident(job: JobRecord, first: IncidentPart, cause: Cause) -> JobIncident:
+def _new_incident(state: State, job: JobRecord, first: IncidentPart, cause: Cause) -> JobIncident:
     return JobIncident(
-        id=f"{job.name}-{len(job.recovery.incidents) + 1}",
+        id=next_id(state, job),
         kind=IncidentKind.JOB,
         subjects=[job.name],
         onset_ns=first.at_ns,
@@ -130,8 +137,8 @@ def _explains_more(incident: JobIncident, cause: Cause, at_ns: int) -> bool:
     return _STRENGTH[cause] > known or (_STRENGTH[cause] == known and at_ns < incident.onset_ns)
 
 
-def _open(job: JobRecord, incident: JobIncident) -> None:
-    job.recovery.incidents.append(incident)
+def _open(state: State, job: JobRecord, incident: JobIncident) -> None:
+    keep_incident(state, job, incident)
     job.recovery.judgements.clear()
 
 
@@ -140,7 +147,7 @@ def _interrupt(turn: Turn, job: JobRecord, known: JobIncident, news: JobIncident
     known.over_ns = max(news.onset_ns, known.onset_ns, 1)
     made = [step for step in (known.step_before, news.step_before) if step is not None]
     news.step_before = max(made, default=None)
-    _open(job, news)
+    _open(turn.state, job, news)
     if job.state in _PHASES:
         message = f"{news.message}, while {job.name} is {job.state.value} as planned"
         turn.announce(job.name, "JobFault", message)
@@ -150,7 +157,7 @@ def _interrupt(turn: Turn, job: JobRecord, known: JobIncident, news: JobIncident
 
 def _stop_generation(turn: Turn, job: JobRecord, at_ns: int, message: str) -> None:
     """Stop a running generation for the incident that is open."""
-    incident = job.recovery.incidents[-1]
+    incident = incidents_of_job(turn.state, job)[-1]
     turn.announce(
         job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation.number}"
     )
@@ -158,16 +165,16 @@ def _stop_generation(turn: Turn, job: JobRecord, at_ns: int, message: str) -> No
     transition.move_job(turn, job, JobEvent.FAULT, message)
 
 
-def keep_death(job: JobRecord, death: Death) -> None:
+def keep_death(state: State, job: JobRecord, death: Death) -> None:
     """Keep a death in the open incident, if it is one of the first."""
-    incident = job.incident
+    incident = open_incident(state, job)
     if incident is None:
         return
     exit = death.exit
     said = replace(exit, exception=exit.exception[:_SAID_MAX], last_line=exit.last_line[:_SAID_MAX])
     insort(incident.deaths, replace(death, exit=said), key=_death_order)
     del incident.deaths[DEATHS_MAX:]
-    for old in job.recovery.incidents[-_INCIDENTS_MAX - 1 : -_INCIDENTS_MAX]:
+    for old in incidents_of_job(state, job)[-_INCIDENTS_MAX - 1 : -_INCIDENTS_MAX]:
         old.deaths.clear()
         old.parts.clear()
 
@@ -181,7 +188,8 @@ def keep_left_behind(turn: Turn, job: JobRecord, event: Reported[GenerationStopp
     launcher.holds_generation = report.generation
     sentence = _left_behind(event)
     turn.announce(job.name, "ProcessesLeftBehind", f"{job.name}: {sentence}")
-    known = job.incident.left_behind if job.incident else []
+    incident = open_incident(turn.state, job)
+    known = incident.left_behind if incident else []
     # A launcher that comes back says it again.
     if sentence not in known and len(known) < _NODES_MAX:
         known.append(sentence)
@@ -252,7 +260,7 @@ def _spoil(turn: Turn, job: JobRecord, step: int) -> None:
 
 def _restored_lately(turn: Turn, job: JobRecord, step: int) -> StepKey | None:
     """Return the state that was restored, if what is bad now may have begun in it."""
-    if job.lineage.restored is None or job.incident is None:
+    if job.lineage.restored is None or open_incident(turn.state, job) is None:
         return None
     soon = step - job.lineage.restored[1] <= turn.state.settings.probation_steps
     return job.lineage.restored if soon else None

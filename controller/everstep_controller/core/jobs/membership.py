@@ -8,6 +8,7 @@ from everstep_common.endings import by_user_on
 from everstep_common.reports import GenerationStopped, JobOnNode, LauncherLeft, RankExited
 from everstep_controller.core import events
 from everstep_controller.core.events import NodeConnected, Reported
+from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.jobs import identity, incidents
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.incident import Death, add_death
@@ -70,7 +71,7 @@ def rank_exited(turn: Turn, event: Reported[RankExited]) -> None:
     add_death(job.recovery.deaths, death)
     cause = Cause.PROCESS if death.explains else Cause.COLLECTIVE
     incidents.record_fault(turn, job, event.at_ns, cause, death.node, death.sentence())
-    incidents.keep_death(job, death)
+    incidents.keep_death(turn.state, job, death)
 
 
 def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
@@ -102,17 +103,17 @@ def reconcile_node(turn: Turn, node: NodeRecord) -> None:
             continue
         if node.gone:
             _fence(job, node.name)
-        if node.name in job.generation.members and not _is_told(job, node):
+        if node.name in job.generation.members and not _is_told(turn.state, job, node):
             onset_ns = node.silent_since_ns or turn.now_ns
             incidents.record_fault(turn, job, onset_ns, *_why_unusable(node))
 
 
-def _is_told(job: JobRecord, node: NodeRecord) -> bool:
+def _is_told(state: State, job: JobRecord, node: NodeRecord) -> bool:
     """Return whether the generation ends already, and its incident says this of the node."""
     if job.state in ACTIVE or job.generation.cause is None:
         return False
     # A fault may have interrupted the incident of what was planned: both are of this generation.
-    newest = job.recovery.incidents[-2:]
+    newest = incidents_of_job(state, job)[-2:]
     told = ((part.cause, part.node, part.message) for one in newest for part in one.parts)
     return _why_unusable(node) in told
 

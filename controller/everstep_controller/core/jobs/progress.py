@@ -24,6 +24,7 @@ from everstep_controller.core.events import (
     Reported,
     StepRecoverable,
 )
+from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import ending, incidents, restore_point, transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
 from everstep_controller.core.model.job import Cause, JobRecord, JobState
@@ -85,10 +86,10 @@ def _enter_phase(turn: Turn, job: JobRecord, phase: Phase) -> None:
     if job.state in STEPPING:
         job.ledger.relabel(_LATE[phase], at_ns)
     elif phase is Phase.STARTED:
-        job.ledger.enter(at_ns, transition.category(job, Category.INIT))
+        job.ledger.enter(at_ns, transition.category(turn.state, job, Category.INIT))
     elif phase is Phase.ATTACHED:
         transition.move_job(turn, job, JobEvent.ATTACHED, "all ranks have called in")
-        job.ledger.enter(at_ns, transition.category(job, Category.RESTORE))
+        job.ledger.enter(at_ns, transition.category(turn.state, job, Category.RESTORE))
     else:
         transition.move_job(turn, job, JobEvent.RESTORED, "all ranks have their state")
         job.ledger.begin_steps(at_ns, warmup=True)
@@ -120,7 +121,7 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
 def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: int) -> None:
     if job.lineage.last_step is not None and number <= job.lineage.last_step:
         return
-    incident = job.incident
+    incident = open_incident(turn.state, job)
     job.ledger.commit_step(number, end_ns, stall_ns)
     job.snapshot_costs.record(job.cadence, number, stall_ns)
     job.lineage.last_step = number

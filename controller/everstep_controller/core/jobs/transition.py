@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping
 
 from everstep_controller.core.accounting.categories import Category, category_of
+from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import identity, orders, restore_point
 from everstep_controller.core.jobs.lifecycle import JobEffect, JobEvent, step
 from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.state import State
 from everstep_controller.core.turn import Turn
 
 
@@ -25,15 +27,16 @@ def move_job(turn: Turn, job: JobRecord, event: JobEvent, reason: str) -> None:
             f"{job.name} is {job.state.value}: {reason}",
         )
     if found.stage is not None:
-        _enter_stage(turn, job, category(job, found.stage))
+        _enter_stage(turn, job, category(turn.state, job, found.stage))
     for effect in found.effects:
         if effect is not JobEffect.HOLD_LAUNCHERS or is_news:
             _EFFECTS[effect](turn, job)
 
 
-def category(job: JobRecord, stage: Category) -> Category:
+def category(state: State, job: JobRecord, stage: Category) -> Category:
     """Return where the time of a stage of the job's start goes."""
-    return category_of(stage, job.incident.cause if job.incident else None)
+    incident = open_incident(state, job)
+    return category_of(stage, incident.cause if incident else None)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -242,7 +242,8 @@ class Lineage:
 class Recovery:
     """Recovery of a job: its incidents, deaths, judgements and restarts."""
 
-    incidents: list[JobIncident] = field(default_factory=list)
+    # Ids of its incidents, oldest first; the fleet keeps them (core/fleet/incidents.py).
+    incidents: list[str] = field(default_factory=list)
     # How ranks of the newest generation that lost some died, those that explain most first.
     deaths: list[Death] = field(default_factory=list)
     # Judgements on how the generations in the newest incident ended.
@@ -251,12 +252,6 @@ class Recovery:
     plan: PlanKind | None = None
     restarts: int = 0
     restarts_without_progress: int = 0
-
-    @property
-    def incident(self) -> JobIncident | None:
-        """Return the incident that is not over yet."""
-        last = self.incidents[-1] if self.incidents else None
-        return last if last is not None and not last.over_ns else None
 
 
 @dataclass(slots=True)
@@ -310,11 +305,6 @@ class JobRecord:
     planned: Planned | None = None
     growable_since_ns: int = 0
     grown_ns: int = 0
-
-    @property
-    def incident(self) -> JobIncident | None:
-        """Return the incident that is not over yet."""
-        return self.recovery.incident
 
     @property
     def world_size(self) -> int:

@@ -91,6 +91,8 @@ class State:
     # Maintenance windows by their ids; how many were ordered so far, so that no id comes twice.
     windows: dict[str, Window] = field(default_factory=dict)
     windows_ordered: int = 0
+    # By their ids, what broke: today all are of jobs.
+    incidents: dict[str, JobIncident] = field(default_factory=dict)
     # Isolation drivers by name.
     drivers: dict[str, DriverRecord] = field(default_factory=dict)
     event_count: int = 0

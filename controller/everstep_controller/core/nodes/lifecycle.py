@@ -44,7 +44,7 @@ class NodeEffect(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class NodeTransition:
     """The state that an event leads to, and its effects."""
 
     to: NodeState
@@ -53,42 +53,44 @@ class Step:
 
 _S, _E, _X = NodeState, NodeEvent, NodeEffect
 
-_FAILED = Step(_S.REPAIRING, (_X.CLAIM,))
+_FAILED = NodeTransition(_S.REPAIRING, (_X.CLAIM,))
 
-_LOST = Step(_S.LOST, (_X.CLAIM_DEAD,))
+_LOST = NodeTransition(_S.LOST, (_X.CLAIM_DEAD,))
 
-_VALIDATE = Step(_S.VALIDATING, (_X.CHECK,))
+_VALIDATE = NodeTransition(_S.VALIDATING, (_X.CHECK,))
 
-_BLAMED = Step(_S.VALIDATING, (_X.CLAIM, _X.CHECK))
+_BLAMED = NodeTransition(_S.VALIDATING, (_X.CLAIM, _X.CHECK))
 
-_MAINTAINED: dict[tuple[NodeState, NodeEvent], Step] = {
-    (state, _E.MAINTENANCE_BEGUN): Step(_S.MAINTENANCE)
+_MAINTAINED: dict[tuple[NodeState, NodeEvent], NodeTransition] = {
+    (state, _E.MAINTENANCE_BEGUN): NodeTransition(_S.MAINTENANCE)
     for state in _S
     if state not in (_S.RETIRED, _S.MAINTENANCE)
 }
 
-TRANSITIONS: Mapping[tuple[NodeState, NodeEvent], Step] = MappingProxyType(
+TRANSITIONS: Mapping[tuple[NodeState, NodeEvent], NodeTransition] = MappingProxyType(
     {
         (_S.JOINING, _E.CONNECTED): _VALIDATE,
         (_S.JOINING, _E.SILENT): _LOST,
         (_S.VALIDATING, _E.CONNECTED): _VALIDATE,
-        (_S.VALIDATING, _E.CHECK_PASSED): Step(_S.HEALTHY),
-        (_S.VALIDATING, _E.RECHECK_PASSED): Step(_S.PROBATION, (_X.RELEASE, _X.START_PROBATION)),
+        (_S.VALIDATING, _E.CHECK_PASSED): NodeTransition(_S.HEALTHY),
+        (_S.VALIDATING, _E.RECHECK_PASSED): NodeTransition(
+            _S.PROBATION, (_X.RELEASE, _X.START_PROBATION)
+        ),
         (_S.VALIDATING, _E.CHECK_FAILED): _FAILED,
         (_S.VALIDATING, _E.FATAL_FINDING): _FAILED,
         (_S.VALIDATING, _E.SILENT): _LOST,
-        (_S.HEALTHY, _E.DEGRADED_FINDING): Step(_S.SUSPECT),
+        (_S.HEALTHY, _E.DEGRADED_FINDING): NodeTransition(_S.SUSPECT),
         (_S.HEALTHY, _E.FATAL_FINDING): _FAILED,
         (_S.HEALTHY, _E.BLAMED): _BLAMED,
         (_S.HEALTHY, _E.SILENT): _LOST,
         (_S.SUSPECT, _E.FATAL_FINDING): _FAILED,
         (_S.SUSPECT, _E.BLAMED): _BLAMED,
-        (_S.SUSPECT, _E.CLEARED): Step(_S.HEALTHY),
+        (_S.SUSPECT, _E.CLEARED): NodeTransition(_S.HEALTHY),
         (_S.SUSPECT, _E.SILENT): _LOST,
-        (_S.PROBATION, _E.DEGRADED_FINDING): Step(_S.SUSPECT),
+        (_S.PROBATION, _E.DEGRADED_FINDING): NodeTransition(_S.SUSPECT),
         (_S.PROBATION, _E.FATAL_FINDING): _FAILED,
         (_S.PROBATION, _E.BLAMED): _BLAMED,
-        (_S.PROBATION, _E.PROBATION_OVER): Step(_S.HEALTHY),
+        (_S.PROBATION, _E.PROBATION_OVER): NodeTransition(_S.HEALTHY),
         (_S.PROBATION, _E.SILENT): _LOST,
         (_S.REPAIRING, _E.REPAIRED): _VALIDATE,
         (_S.REPAIRING, _E.CLEARED): _VALIDATE,
@@ -141,7 +143,7 @@ class NodeTransitionRefusedError(Exception):
     """Something was said of a node that cannot happen in its state."""
 
 
-def step(state: NodeState, event: NodeEvent) -> Step | None:
+def step(state: NodeState, event: NodeEvent) -> NodeTransition | None:
     """Return what the event does; None where it means nothing.
 
     Raises NodeTransitionRefusedError.

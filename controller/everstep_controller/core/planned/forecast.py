@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.accounting.categories import PLANNED_WORK
+from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.job import JobRecord, JobState, PlanKind, Planned, PlannedKind
@@ -119,7 +120,7 @@ def lead_ns(state: State, span: Span) -> int:
     restarts = [
         incident.over_ns - incident.onset_ns
         for job in jobs_in_span(state, span)
-        for incident in job.recovery.incidents
+        for incident in incidents_of_job(state, job)
         if incident.over_ns
         and incident.cause in PLANNED_WORK
         and incident.plan is not PlanKind.WAITED

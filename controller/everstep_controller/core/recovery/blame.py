@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.model.incident import (
     JUDGEMENTS_MAX,
     STRIKES_MAX,
@@ -32,7 +33,7 @@ _HARDWARE = frozenset(
 
 def judge_end(turn: Turn, job: JobRecord) -> None:
     """Look, once, at how the generation ended that is to be followed by a new one; and act."""
-    incident = job.incident
+    incident = open_incident(turn.state, job)
     past = job.recovery.judgements
     if incident is None or (past and past[-1].generation == job.generation.number):
         return
@@ -59,7 +60,7 @@ def _act(turn: Turn, job: JobRecord, incident: JobIncident, judgement: Judgement
 def reconcile_node(turn: Turn, node: NodeRecord) -> None:
     """Judge again where a node's word came after the decision, while training stands still."""
     for job in jobs_of_node(turn.state, node):
-        incident = job.incident
+        incident = open_incident(turn.state, job)
         if (
             incident is None
             or job.state is JobState.ENDED

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from everstep_controller.core.accounting.categories import Category
+from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import ending, orders, restore_point
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
@@ -184,7 +185,7 @@ def plan(turn: Turn, job: JobRecord) -> None:
         if turn.marks.nodes:
             turn.mark_job(job.name)  # a node is blamed: what is made of that comes before the plan
             return
-    refusal = job.ending.wanted or _given_up(job)
+    refusal = job.ending.wanted or _given_up(turn.state, job)
     if refusal:
         ending.close_job(turn, job, refusal)
         return
@@ -226,10 +227,11 @@ def _begin_generation(turn: Turn, job: JobRecord, members: list[str], kind: Plan
     )
 
 
-def _given_up(job: JobRecord) -> str:
-    if job.incident is None or job.recovery.restarts_without_progress < job.spec.restarts_max:
+def _given_up(state: State, job: JobRecord) -> str:
+    incident = open_incident(state, job)
+    if incident is None or job.recovery.restarts_without_progress < job.spec.restarts_max:
         return ""
-    last = job.recovery.judgements[-1].sentence if job.recovery.judgements else job.incident.message
+    last = job.recovery.judgements[-1].sentence if job.recovery.judgements else incident.message
     restarts = "1 restart" if job.spec.restarts_max == 1 else f"{job.spec.restarts_max} restarts"
     sentence = f"given up after {restarts} without a new step; the last fault: {last}"
     return sentence + blame.tried_summary(job)

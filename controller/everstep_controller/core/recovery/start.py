@@ -7,6 +7,7 @@ from everstep_common.reports import RestartedHere
 from everstep_controller.core import events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import RecoveryStepChosen, Reported
+from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import identity, incidents, orders, restore_point, transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.jobs.transition import move_job
@@ -60,7 +61,7 @@ def _start_planned(turn: Turn, job: JobRecord, event: RecoveryStepChosen) -> Non
         return
     job.generation.unreachable = ""
     turn.drop_timer(f"{TimerKind.RETRY}/{job.name}")
-    _count_restart(job, event.step)
+    _count_restart(turn.state, job, event.step)
     rebase(job, event)
     job.generation.own_restarts = _own_restarts(turn.state, job)
     # Even if a fault caused this generation: a restart that was ordered is done with it.
@@ -71,11 +72,12 @@ def _start_planned(turn: Turn, job: JobRecord, event: RecoveryStepChosen) -> Non
     move_job(turn, job, JobEvent.STEP_CHOSEN, job.generation.start_reason)
 
 
-def _count_restart(job: JobRecord, step: int | None) -> None:
-    if job.incident is not None:
+def _count_restart(state: State, job: JobRecord, step: int | None) -> None:
+    incident = open_incident(state, job)
+    if incident is not None:
         job.recovery.restarts += 1
         job.recovery.restarts_without_progress += 1
-        job.incident.plan, job.incident.step_restored = job.recovery.plan, step
+        incident.plan, incident.step_restored = job.recovery.plan, step
         blame.note_plan_tried(job, step)
 
 
@@ -212,8 +214,9 @@ def _adopt(turn: Turn, job: JobRecord, event: Reported[RestartedHere]) -> None:
     job.recovery.plan = PlanKind.IN_PLACE
     job.recovery.restarts += 1
     job.recovery.restarts_without_progress += 1
-    if job.incident is not None:
-        job.incident.plan, job.incident.step_restored = job.recovery.plan, report.restore_step
+    incident = open_incident(turn.state, job)
+    if incident is not None:
+        incident.plan, incident.step_restored = job.recovery.plan, report.restore_step
         blame.note_plan_tried(job, report.restore_step)
     left = job.generation.own_restarts - (report.generation - job.generation.number)
     # On the same node, with the same address: as if it had been planned here.
@@ -238,8 +241,8 @@ def _adopt(turn: Turn, job: JobRecord, event: Reported[RestartedHere]) -> None:
     )
     job.generation.start_reason = report.reason
     job.lineage.started = True
-    job.ledger.enter(_decided_ns(event), transition.category(job, Category.DRAIN))
-    job.ledger.enter(event.at_ns, transition.category(job, Category.ENV))
+    job.ledger.enter(_decided_ns(event), transition.category(turn.state, job, Category.DRAIN))
+    job.ledger.enter(event.at_ns, transition.category(turn.state, job, Category.ENV))
     transition.move_job(turn, job, JobEvent.ADOPTED, f"adopted: {report.reason}")
 
 

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from statistics import median_low
 
-from everstep_controller.core.accounting.ledger import REFERENCE_STEPS, failure_count
+from everstep_controller.core.accounting.ledger import REFERENCE_STEPS
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.snapshots import Cadence
@@ -51,11 +51,10 @@ class SnapshotCost:
     between_faults_ns: float
 
 
-def measure_cost(job: JobRecord, now_ns: int) -> SnapshotCost:
-    """Return what the steps and snapshots of a job have cost."""
+def measure_cost(job: JobRecord, faults: int, now_ns: int) -> SnapshotCost:
+    """Return what the steps and snapshots of a job have cost that had so many faults."""
     recent = job.ledger.steps[-REFERENCE_STEPS:]
     works = [step.end_ns - step.start_ns - step.stall_ns for step in recent]
-    faults = failure_count(incident.cause for incident in job.recovery.incidents)
     nodes = max(1, len(job.generation.members))
     # One fault that has not come yet, in the time in which nodes like these have one.
     prior_ns = 1 / (_FAULTS_PER_NODE_NS * nodes)
@@ -66,7 +65,9 @@ def measure_cost(job: JobRecord, now_ns: int) -> SnapshotCost:
     )
 
 
-def decide_cadence(before: Cadence, job: JobRecord, settings: Settings, now_ns: int) -> Cadence:
+def decide_cadence(
+    before: Cadence, job: JobRecord, faults: int, settings: Settings, now_ns: int
+) -> Cadence:
     """Return how often to snapshot from now on: as before, unless it is worth a change."""
     least, most = interval_bounds(job, settings)
     every = min(max(before.every, least), most)
@@ -74,7 +75,7 @@ def decide_cadence(before: Cadence, job: JobRecord, settings: Settings, now_ns: 
     due = age_ns >= _CHANGE_NS and len(job.ledger.reference_ns) >= _STEPS_MIN
     if every == before.every and not due:
         return before
-    known = measure_cost(job, now_ns)
+    known = measure_cost(job, faults, now_ns)
     reason = before.reason if every == before.every else f"{_often(every)}, as the job asks"
     if due and known.step_ns and known.stall_ns:
         wanted = min(max(best_interval(known, settings, every), least), most)

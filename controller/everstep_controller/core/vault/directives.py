@@ -19,6 +19,7 @@ from everstep_controller.core.events import (
     RecoveryStepChosen,
     StepRecoverable,
 )
+from everstep_controller.core.fleet.incidents import failures_of_job
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.snapshots import Cadence
@@ -172,7 +173,9 @@ class JobSnapshots:
         self.orders = VaultOrders(
             replication,
             recoverable,
-            decide_cadence(before.cadence, job, state.settings, now_ns),
+            decide_cadence(
+                before.cadence, job, failures_of_job(state, job), state.settings, now_ns
+            ),
             self._prepare_spares(job, state, replication, recoverable.step),
             publish,
             choose_stand_ins(inputs, self.persistence.named) if away else {},

@@ -17,12 +17,21 @@ from everstep_controller.core.accounting.ledger import (
     ettr_work,
 )
 from everstep_controller.core.model.job import Cause, JobRecord, JobSpec
-from unit.core.fleet.job_incidents import incidents_of
+from everstep_controller.core.model.state import State
+from everstep_proto.generated import admin_pb2
+from unit.core.fleet.job_incidents import add_incidents
 
 S = 1_000_000_000
 
 
-def _job(*causes: str) -> JobRecord:
+def _shown(*causes: str) -> admin_pb2.Ledger:
+    """Return what people are shown of the job after 100 s, with an incident of each cause."""
+    job, state = _job(), State()
+    add_incidents(state, job, *map(Cause, causes), over_ns=1)
+    return ledger_to_admin(state, job, 100 * S)
+
+
+def _job() -> JobRecord:
     """Return a job of 100 s: 10 s of start, 9 steps of 8 s, a slow one of 16 s, 2 s in flight."""
     spec = JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=1)
     job = JobRecord("train", spec, created_ns=0, ledger=Ledger(0))
@@ -31,7 +40,6 @@ def _job(*causes: str) -> JobRecord:
     for step in range(9):
         job.ledger.commit_step(step, (18 + 8 * step) * S, 0)
     job.ledger.commit_step(9, 98 * S, 0)
-    job.recovery.incidents = incidents_of("train", *map(Cause, causes), over_ns=1)
     return job
 
 
@@ -70,19 +78,19 @@ def test_before_any_time_has_passed_there_is_no_ratio() -> None:
 
 @pytest.mark.parametrize("planned", ["operator", "user", "growth"])
 def test_planned_work_is_no_failure(planned: str) -> None:
-    shown = ledger_to_admin(_job("process", planned, "node", planned), 100 * S)
+    shown = _shown("process", planned, "node", planned)
     assert (shown.failures, len(shown.incidents)) == (2, 4)
     # 0.5 % of 100 s, for each of two failures.
     assert shown.budget_per_failure_s == pytest.approx(0.25)
 
 
 def test_without_a_failure_there_is_no_rate_to_tell_a_budget_from() -> None:
-    assert ledger_to_admin(_job("operator"), 100 * S).budget_per_failure_s == 0
+    assert _shown("operator").budget_per_failure_s == 0
     assert budget_per_failure_s(100 * S, 0) == 0
 
 
 def test_every_number_goes_out_with_its_definition() -> None:
-    shown = ledger_to_admin(_job(), 100 * S)
+    shown = _shown()
     for number in ("ETTR_time", "ETTR_work", "failure"):
         assert any(number in sentence for sentence in shown.definitions)
     assert all(category.meaning for category in shown.categories)

@@ -1,16 +1,18 @@
 """Incidents of a job for tests that need no more of them than how many, and their causes."""
 
+from everstep_controller.core.fleet.incidents import keep_incident, next_id
 from everstep_controller.core.model.incident import IncidentKind
-from everstep_controller.core.model.job import Cause, JobIncident
+from everstep_controller.core.model.job import Cause, JobIncident, JobRecord
+from everstep_controller.core.model.state import State
 
 
-def incidents_of(job: str, *causes: Cause, over_ns: int = 0) -> list[JobIncident]:
-    """Return an incident for each cause."""
-    return [
-        JobIncident(
-            id=f"{job}-{number}",
+def add_incidents(state: State, job: JobRecord, *causes: Cause, over_ns: int = 0) -> None:
+    """Let a job have had an incident of each cause."""
+    for cause in causes:
+        incident = JobIncident(
+            id=next_id(state, job),
             kind=IncidentKind.JOB,
-            subjects=[job],
+            subjects=[job.name],
             onset_ns=0,
             over_ns=over_ns,
             cause=cause,
@@ -18,5 +20,4 @@ def incidents_of(job: str, *causes: Cause, over_ns: int = 0) -> list[JobIncident
             message="",
             step_before=None,
         )
-        for number, cause in enumerate(causes)
-    ]
+        keep_incident(state, job, incident)

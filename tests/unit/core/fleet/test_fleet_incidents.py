@@ -1,7 +1,10 @@
 """Incidents of the fleet: faults with one cause are one, and say what they are made of."""
 
+from everstep_common import reports
+from everstep_controller.core import events
 from everstep_controller.core.fleet.incidents import fleet_incidents
 from everstep_controller.core.model.incident import IncidentKind
+from everstep_controller.core.model.job import JobState
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_decisions import XID, Story
 
@@ -60,3 +63,19 @@ def test_incidents_are_told_newest_first_and_are_the_same_after_a_restart() -> N
     assert [one.id for one in found] == ["j-2", "j-1"]
     assert all(one.over_ns for one in found)
     assert fleet_incidents(decode_state(encode(story.core.state))) == found
+
+
+def test_they_are_of_the_fleet_by_their_ids_and_go_with_the_job_that_they_hit() -> None:
+    story = running()
+    story.exit_rank("n0")
+    state = story.core.state
+    assert list(state.incidents) == state.jobs["j"].recovery.incidents == ["j-1"]
+    story.stop_all()
+    story.choose(None)
+    for node in ("n0", "n1"):
+        finished = events.Reported(story.origin(node), 0, reports.GenerationFinished(2), "j")
+        story.tell(finished)
+    assert state.jobs["j"].state is JobState.ENDED
+    assert list(state.incidents) == ["j-1"]
+    story.tell(events.TimerDue("forget/j"), after_s=8 * 86_400)
+    assert (state.jobs, state.incidents) == ({}, {})

@@ -442,7 +442,7 @@ def test_nothing_that_breaks_then_makes_a_success_a_failure() -> None:
     story.find("n0")
     assert not story.ended()
     story.tell(events.TimerDue("breakpoint/j"), after_s=121)
-    assert (story.ended(), story.job.ending.succeeded, story.job.recovery.incidents) == (
+    assert (story.ended(), story.job.ending.succeeded, story.incidents) == (
         True,
         True,
         [],

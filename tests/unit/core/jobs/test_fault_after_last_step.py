@@ -12,8 +12,8 @@ def test_an_incident_is_over_when_the_ranks_end_well_without_a_new_step() -> Non
     story.train(1, 2, 3)
     story.crash()
     story.restore(1, 3)
-    (incident,) = story.job.recovery.incidents
-    assert story.job.incident is incident
+    (incident,) = story.incidents
+    assert story.open_incident is incident
     for node in ("n0", "n1"):
         generation = story.job.generation.number
         story.tell(
@@ -23,4 +23,4 @@ def test_an_incident_is_over_when_the_ranks_end_well_without_a_new_step() -> Non
         )
     assert story.job.state is JobState.ENDED
     assert incident.over_ns == story.now_ns
-    assert story.job.incident is None
+    assert story.open_incident is None

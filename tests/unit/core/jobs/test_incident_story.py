@@ -7,6 +7,7 @@ from everstep_common import reports
 from everstep_controller.api.admin import messages
 from everstep_controller.core import events
 from everstep_controller.core.core import Core
+from everstep_controller.core.fleet.incidents import incidents_of_job, keep_incident
 from everstep_controller.core.jobs import incidents
 from everstep_controller.core.model.incident import Death
 from everstep_controller.core.model.job import JobIncident, JobState
@@ -25,7 +26,7 @@ def started() -> Incidents:
 
 def incident(story: Incidents) -> JobIncident:
     """Return the newest incident."""
-    return story.job.recovery.incidents[-1]
+    return story.incidents[-1]
 
 
 def stop(story: Incidents, **abandoned: tuple[int, ...]) -> None:
@@ -68,7 +69,7 @@ def test_an_incident_that_is_over_still_tells_who_died() -> None:
     stop(story)
     story.choose(None)
     story.progress(3)
-    assert story.job.incident is None
+    assert story.open_incident is None
     assert [death.exit.rank for death in incident(story).deaths] == [0]
     (told,) = messages.job_detail(story.core.state, story.job, story.now_ns).incidents
     assert [(death.rank, death.node, death.kind) for death in told.deaths] == [(0, "n0", "killed")]
@@ -80,9 +81,10 @@ def test_incidents_of_long_ago_keep_no_deaths() -> None:
     first = incident(story)
     death = first.deaths[0]
     for number in range(2, 60):
-        story.job.recovery.incidents.append(replace(first, id=f"j-{number}", deaths=[]))
-        incidents.keep_death(story.job, death)
-    kept = [bool(one.deaths) for one in story.job.recovery.incidents]
+        later = replace(first, id=f"j-{number}", deaths=[])
+        keep_incident(story.core.state, story.job, later)
+        incidents.keep_death(story.core.state, story.job, death)
+    kept = [bool(one.deaths) for one in story.incidents]
     assert kept == [False] * 27 + [True] * 32
 
 
@@ -146,7 +148,7 @@ def test_the_state_of_an_older_version_is_read_and_goes_on() -> None:
     story.die("n0", "killed", rank=0)
     body = _older(json.loads(codec.encode(story.core.state)))
     state = codec.decode_state(json.dumps(body).encode())
-    assert state.jobs["j"].recovery.incidents[-1].deaths == []
+    assert incidents_of_job(state, state.jobs["j"])[-1].deaths == []
     story.core = Core(state)
     stop(story, n1=(70,))
     assert story.job.generation.members == ["n0", "n2"]
@@ -158,4 +160,4 @@ def test_the_state_with_all_of_it_is_the_same_after_it_was_written_down() -> Non
     stop(story, n1=(70,))
     state: State = codec.decode_state(codec.encode(story.core.state))
     assert state == story.core.state
-    assert isinstance(state.jobs["j"].recovery.incidents[-1].deaths[0], Death)
+    assert isinstance(incidents_of_job(state, state.jobs["j"])[-1].deaths[0], Death)

@@ -50,7 +50,7 @@ def test_the_bad_step_and_those_after_it_are_avoided_and_the_one_before_is_not()
     done = story.call_bad(15)
     assert {a.node for a in done if isinstance(a, actions.StopGeneration)} == {"n0", "n1"}
     assert story.avoided() == [(1, step) for step in range(15, 19)]
-    incident = story.job.recovery.incidents[-1]
+    incident = story.incidents[-1]
     assert (incident.cause, incident.node) == ("rollback", "n0")
     assert "go back before step 15: step 15: the loss is nan" in incident.message
 
@@ -70,7 +70,7 @@ def test_what_the_rank_then_dies_of_is_not_the_cause() -> None:
     story.call_bad(17)
     story.die("n0", "nan", exception="everstep.loss.BadStepError: step 17: the loss is nan")
     story.stop_all()
-    assert story.job.recovery.incidents[-1].cause == "rollback"
+    assert story.incidents[-1].cause == "rollback"
     assert story.job.recovery.judgements[-1].node == ""
     assert story.job.state is JobState.REPLANNING
 

@@ -56,7 +56,7 @@ def test_a_job_without_a_step_is_shown_as_stalled_once_and_runs_with_the_next_on
     assert story.state_of_job() is JobState.STALLED
     story.progress(5)
     assert story.state_of_job() is JobState.RUNNING
-    assert story.job.incident is None
+    assert story.open_incident is None
     assert story.job.generation.number == 1
 
 
@@ -101,7 +101,7 @@ def test_where_that_is_wanted_it_is_stopped_and_the_time_counted_from_its_last_s
     done = story.wait(2)
     assert story.state_of_job() is JobState.STOPPING
     assert {one.node for one in done if isinstance(one, actions.StopGeneration)} == {"n0", "n1"}
-    incident = story.job.incident
+    incident = story.open_incident
     assert incident is not None
     assert (incident.cause, incident.node, incident.onset_ns) == ("stalled", "", last_ns)
     assert "no rank of j has ended, and none makes steps" in incident.message
@@ -114,8 +114,8 @@ def test_a_fault_of_a_stalled_job_is_a_fault_like_any_other() -> None:
     story.wait(120)
     story.exit_rank("n1")
     assert story.state_of_job() is JobState.STOPPING
-    assert story.job.incident is not None
-    assert story.job.incident.cause == "process"
+    assert story.open_incident is not None
+    assert story.open_incident.cause == "process"
 
 
 def test_an_operator_restarts_it_at_once_and_paused_automation_does_not() -> None:

@@ -10,7 +10,7 @@ def test_who_ends_a_job_on_purpose_has_planned_it() -> None:
     story.train(1, 2, 3)
     story.leave("n0")
     story.stop_all()
-    (incident,) = story.job.recovery.incidents
+    (incident,) = story.incidents
     assert (incident.cause, incident.node) == ("user", "n0")
     assert not [name for name in story.job.ledger.totals(10**12) if name.startswith("inc.")]
 
@@ -20,6 +20,6 @@ def test_a_fault_that_was_there_before_is_not_planned_by_who_ends_the_job() -> N
     story.run()
     story.train(1, 2, 3)
     story.tell(events.OperatorIsolated("n0", "ops", "fan"))
-    before = story.job.recovery.incidents[-1].cause
+    before = story.incidents[-1].cause
     story.leave("n0")
-    assert story.job.recovery.incidents[-1].cause == before
+    assert story.incidents[-1].cause == before

@@ -5,6 +5,7 @@ import pytest
 from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import PLANNED_WORK
+from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.model.isolation import Hold, IsolationResult, SeenHold
 from everstep_controller.core.model.node import AUTOMATION, OPERATOR, SCHEDULER
 from everstep_controller.core.nodes.claims import why_ineligible
@@ -161,8 +162,9 @@ def test_others_who_drain_a_job_have_it_leave_at_a_step_boundary() -> None:
     job = story.core.state.jobs["j"]
     assert job.planned is not None
     assert job.planned.by == "scheduler"
-    assert job.incident is not None
-    assert job.incident.cause in PLANNED_WORK
+    incident = open_incident(story.core.state, job)
+    assert incident is not None
+    assert incident.cause in PLANNED_WORK
 
 
 def test_a_node_that_connects_for_the_first_time_is_claimed_by_a_hold_that_was_there() -> None:

@@ -112,5 +112,5 @@ def test_the_wait_for_the_end_of_one_window_does_not_lengthen_the_lead_of_the_ne
     story.choose(planned.after_step)
     last = planned.after_step or 0
     story.train(last + 1, last + 2, last + 3, saved=last + 2)
-    assert story.job.recovery.incidents[-1].over_ns
+    assert story.incidents[-1].over_ns
     assert story.planned("n1").lead_ns == story.core.state.settings.maintenance_drain_lead_ns

@@ -47,7 +47,7 @@ def left(story: PlannedStory, node: str) -> events.Reported[reports.LauncherLeft
 
 
 def causes(story: PlannedStory) -> list[str]:
-    return [incident.cause for incident in story.job.recovery.incidents]
+    return [incident.cause for incident in story.incidents]
 
 
 def costs(story: PlannedStory, incident: JobIncident) -> dict[Category, int]:
@@ -71,7 +71,7 @@ def goes_on(story: PlannedStory) -> None:
             story.tell(reached)
     story.train(5, 6, 7, 8, 9, saved=9)
     assert story.state_of_job() is JobState.RUNNING
-    assert all(incident.over_ns for incident in story.job.recovery.incidents)
+    assert all(incident.over_ns for incident in story.incidents)
     totals = story.job.ledger.totals(story.now_ns)
     assert sum(totals.values()) == story.job.ledger.wall_ns(story.now_ns)
 
@@ -80,7 +80,7 @@ def test_a_rank_that_dies_while_what_was_planned_starts_is_a_fault_and_its_time_
     story = starting()
     story.exit_rank("n0")
     assert causes(story) == ["operator", "process"]
-    planned, fault = story.job.recovery.incidents
+    planned, fault = story.incidents
     assert planned.over_ns
     goes_on(story)
     assert set(costs(story, planned)) == {Category.PLANNED}
@@ -100,7 +100,7 @@ def test_a_node_that_is_lost_while_a_plan_stops_the_job_is_a_fault_from_its_sile
     story = stopping()
     lose(story, "n1")
     assert causes(story) == ["operator", "node"]
-    planned, fault = story.job.recovery.incidents
+    planned, fault = story.incidents
     goes_on(story)
     assert costs(story, fault)[Category.DETECT] > 15 * S
     assert Category.PLANNED not in costs(story, fault)
@@ -152,7 +152,7 @@ def test_a_node_that_an_operator_isolates_while_a_fault_is_recovered_from_costs_
     story.tell(events.OperatorIsolated("n1", "ops", "fan"))
     assert causes(story) == ["process", "operator"]
     goes_on(story)
-    fault, planned = story.job.recovery.incidents
+    fault, planned = story.incidents
     assert Category.PLANNED not in costs(story, fault)
     assert not [name for name in costs(story, planned) if name.startswith("inc.")]
 
@@ -169,9 +169,9 @@ def test_an_incident_that_took_over_is_over_only_at_a_step_that_is_new() -> None
     story.stop_all()
     story.choose(3)
     story.train(4, 5, 6, 7)
-    assert not story.job.recovery.incidents[-1].over_ns
+    assert not story.incidents[-1].over_ns
     story.train(8)
-    assert story.job.recovery.incidents[-1].over_ns
+    assert story.incidents[-1].over_ns
 
 
 def test_a_drain_whose_spare_is_gone_restarts_nothing_says_so_and_is_done_when_one_comes() -> None:

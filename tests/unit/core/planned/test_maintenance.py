@@ -86,7 +86,7 @@ def test_a_job_leaves_for_a_spare_ahead_of_the_window_and_loses_no_step() -> Non
     assert story.state_of_job() is JobState.RUNNING
     story.moved()
     assert story.job.generation.members == ["n0", "n2"]
-    assert story.job.recovery.incidents[-1].cause == "operator"
+    assert story.incidents[-1].cause == "operator"
     done = story.run_until(window.span.begin_ns)
     assert story.state("n1") is NodeState.MAINTENANCE
     assert actions.StopGeneration not in kinds(done)
@@ -106,7 +106,7 @@ def test_nothing_is_judged_on_a_node_in_maintenance_and_its_silence_is_no_loss()
     assert story.state("n1") is NodeState.MAINTENANCE
     assert story.core.state.nodes["n1"].gone
     assert story.owners("n1") == [MAINTENANCE]
-    assert len(story.job.recovery.incidents) == 1
+    assert len(story.incidents) == 1
 
 
 def test_after_the_window_a_node_is_checked_and_is_the_last_choice_for_a_while() -> None:
@@ -186,7 +186,7 @@ def test_what_is_not_recoverable_in_time_is_stopped_when_the_window_begins() -> 
     window = story.planned("n1")
     story.run_until(window.span.begin_ns)
     assert story.state_of_job() is JobState.STOPPING
-    assert story.job.recovery.incidents[-1].cause == "operator"
+    assert story.incidents[-1].cause == "operator"
 
 
 def test_a_stop_that_a_powered_off_node_does_not_confirm_is_not_waited_for() -> None:

@@ -160,5 +160,5 @@ def test_the_incident_of_a_drain_names_the_node_that_was_left_and_a_restart_none
     drained.recoverable(drained.wish().after_step or 0)
     restarted.restart(at_step=4)
     restarted.recoverable(4)
-    assert drained.job.recovery.incidents[-1].node == "n1"
-    assert restarted.job.recovery.incidents[-1].node == ""
+    assert drained.incidents[-1].node == "n1"
+    assert restarted.incidents[-1].node == ""

@@ -189,7 +189,7 @@ def test_the_same_order_twice_restarts_once() -> None:
     story.stop_all()
     story.choose(5)
     assert story.job.planned is None
-    assert len(story.job.recovery.incidents) == 1
+    assert len(story.incidents) == 1
 
 
 def test_a_step_that_does_not_become_recoverable_in_time_is_not_waited_for() -> None:
@@ -216,7 +216,7 @@ def test_a_real_fault_meanwhile_satisfies_the_plan_and_is_no_planned_work() -> N
     story.stop_all()
     story.choose(3)
     assert story.job.planned is None
-    assert story.job.recovery.incidents[-1].cause == "process"
+    assert story.incidents[-1].cause == "process"
 
 
 def test_a_drained_node_is_left_at_a_step_boundary_for_a_spare() -> None:
@@ -297,7 +297,7 @@ def test_a_smaller_job_grows_when_a_node_has_waited_for_it_and_not_before() -> N
     planned = story.job.planned
     assert planned is not None
     story.recoverable(planned.after_step or 0)
-    assert story.job.recovery.incidents[-1].cause == "growth"
+    assert story.incidents[-1].cause == "growth"
     story.stop_all()
     assert story.job.generation.members == ["n0", "n1"]
 

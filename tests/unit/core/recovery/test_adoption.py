@@ -161,7 +161,7 @@ def test_the_incident_and_its_time_are_in_the_ledger_as_they_were() -> None:
         at_ns = died_ns + 5 * S
         story.tell(events.Reported(story.origin("n0"), at_ns, reports.PhaseReached(2, phase), "j"))
     story.ended_at(11, 2, died_ns + 6 * S)
-    incident = story.job.recovery.incidents[-1]
+    incident = story.incidents[-1]
     assert (incident.onset_ns, incident.over_ns) == (died_ns, died_ns + 6 * S)
     assert (incident.plan, incident.step_restored, incident.step_before) == ("in_place", 10, 10)
     assert BOOM in incident.message
@@ -186,7 +186,7 @@ def test_two_restarts_of_its_own_are_adopted_one_after_the_other() -> None:
     story.restarted(2, died_ns + 8 * S)
     assert (story.job.generation.number, story.job.state) == (3, JobState.STARTING)
     assert (story.job.recovery.restarts, story.job.generation.own_restarts) == (2, 1)
-    assert len(story.job.recovery.incidents) == 1
+    assert len(story.incidents) == 1
     totals = story.job.ledger.totals(story.now_ns)
     assert sum(totals.values()) == story.job.ledger.wall_ns(story.now_ns)
 

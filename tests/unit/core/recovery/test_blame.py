@@ -6,6 +6,7 @@ from everstep_common import reports
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 from everstep_controller.core import actions, events
 from everstep_controller.core.core import Core
+from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
@@ -103,12 +104,12 @@ def test_the_broken_collective_of_another_rank_is_not_the_cause_even_if_it_was_f
     story = Incidents()
     story.run()
     story.die("n1", "collective", exception="RuntimeError: Connection closed by peer")
-    assert story.job.recovery.incidents[-1].cause == "collective"
+    assert story.incidents[-1].cause == "collective"
     story.die("n0", "exception", exception=BAD_BATCH)
-    incident = story.job.recovery.incidents[-1]
+    incident = story.incidents[-1]
     assert (incident.cause, incident.node) == ("process", "n0")
     story.die("n1", "collective", ago_ns=S, rank=1)
-    assert story.job.recovery.incidents[-1].node == "n0"
+    assert story.incidents[-1].node == "n0"
 
 
 def test_a_second_unexplained_death_on_a_node_has_a_spare_take_its_place_and_the_node_checked() -> (
@@ -286,7 +287,7 @@ def test_another_job_on_the_blamed_node_moves_as_well() -> None:
     story.again("n0", "crash", step=16)
     story.again("n0", "crash", step=16)
     assert story.owners("n0") == ["automation"]
-    assert other.recovery.incidents[-1].cause == "finding"
+    assert incidents_of_job(story.core.state, other)[-1].cause == "finding"
 
 
 def test_a_restart_of_the_controller_at_any_event_decides_the_same() -> None:

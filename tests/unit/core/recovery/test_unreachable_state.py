@@ -40,8 +40,8 @@ def test_it_keeps_its_cause_and_says_what_is_to_be_done() -> None:
     story = _without_its_state()
     story.tell(events.TimerDue("retry/j"), after_s=15)
     story.choose(None, lost=LOST)
-    assert story.job.incident is not None
-    assert (story.job.incident.cause, story.job.incident.node) == ("node", "n0")
+    assert story.open_incident is not None
+    assert (story.open_incident.cause, story.open_incident.node) == ("node", "n0")
     assert story.job.reason == (
         f"its state cannot be restored: {LOST}; it goes on when what n0 had can be reached: bring "
         "back the node, or to start from scratch, end it and start it again with --fresh"

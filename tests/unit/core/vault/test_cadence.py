@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everstep_controller.core.accounting.categories import Category
+from everstep_controller.core.fleet.incidents import failures_of_job
 from everstep_controller.core.model.job import Cause, JobRecord
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.snapshots import COSTS_KEPT, Cadence, SnapshotCosts
+from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.cadence import (
     SnapshotCost,
     best_interval,
@@ -22,7 +24,7 @@ from everstep_controller.core.vault.cadence import (
     measure_cost,
     young_interval,
 )
-from unit.core.fleet.job_incidents import incidents_of
+from unit.core.fleet.job_incidents import add_incidents
 from unit.core.vault.vault_story import S, job
 
 MS = S // 1000
@@ -41,7 +43,7 @@ def _trained(steps: int, step_ns: int, stall_ns: int) -> JobRecord:
 
 
 def _decide(record: JobRecord, before: Cadence | None = None, at_s: int = 600) -> Cadence:
-    return decide_cadence(before or Cadence(), record, Settings(), at_s * S)
+    return decide_cadence(before or Cadence(), record, 0, Settings(), at_s * S)
 
 
 def test_every_step_is_snapshotted_while_that_costs_next_to_nothing() -> None:
@@ -51,7 +53,7 @@ def test_every_step_is_snapshotted_while_that_costs_next_to_nothing() -> None:
 def test_what_costs_much_is_done_as_often_as_it_loses_least() -> None:
     record = _trained(200, S, 200 * MS)
     decided = _decide(record)
-    known = measure_cost(record, 600 * S)
+    known = measure_cost(record, 0, 600 * S)
     ideal = math.sqrt(2 * 0.2 * known.between_faults_ns / S)
     assert decided.every == min(60, round(ideal)) > 1
     assert "200.0 ms of a step of 1000 ms" in decided.reason
@@ -89,12 +91,16 @@ def test_the_jobs_word_counts_at_once_within_the_operators() -> None:
 
 
 def test_faults_of_the_job_make_snapshots_more_frequent_and_operators_do_not() -> None:
-    record = _trained(200, S, 200 * MS)
-    quiet = measure_cost(record, 86_400 * S).between_faults_ns
-    record.recovery.incidents = incidents_of("j", *[Cause.OPERATOR] * 5)
-    assert measure_cost(record, 86_400 * S).between_faults_ns == quiet
-    record.recovery.incidents += incidents_of("j", *[Cause.NODE] * 5)
-    assert measure_cost(record, 86_400 * S).between_faults_ns == quiet / 6
+    record, state = _trained(200, S, 200 * MS), State()
+
+    def between_faults_ns() -> float:
+        return measure_cost(record, failures_of_job(state, record), 86_400 * S).between_faults_ns
+
+    quiet = between_faults_ns()
+    add_incidents(state, record, *[Cause.OPERATOR] * 5)
+    assert between_faults_ns() == quiet
+    add_incidents(state, record, *[Cause.NODE] * 5)
+    assert between_faults_ns() == quiet / 6
 
 
 def test_a_cost_that_nobody_measured_changes_nothing() -> None:
@@ -164,7 +170,7 @@ class _Job:
 
     def _look(self) -> None:
         self._looked_ns = self._now_ns
-        decided = decide_cadence(self.record.cadence, self.record, Settings(), self._now_ns)
+        decided = decide_cadence(self.record.cadence, self.record, 0, Settings(), self._now_ns)
         if decided is not self.record.cadence:
             self.record.cadence = decided
             self.changes.append((self._now_ns // S, decided.every))
@@ -243,8 +249,8 @@ def test_no_more_training_lies_between_two_snapshots_than_the_operator_allows() 
 
 def test_the_operators_settings_decide() -> None:
     record = _trained(200, S, 200 * MS)
-    decided = decide_cadence(Cadence(), record, FORMULA_ALONE, 600 * S)
-    assert decided.every == young_interval(measure_cost(record, 600 * S)) > 60
+    decided = decide_cadence(Cadence(), record, 0, FORMULA_ALONE, 600 * S)
+    assert decided.every == young_interval(measure_cost(record, 0, 600 * S)) > 60
 
 
 @settings(deadline=None)

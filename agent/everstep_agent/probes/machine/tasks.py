@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from everstep_agent.detectors.host.tasks import TasksReading, WaitingTask
-from everstep_agent.probes.kernel_files import names_in, read_file, text_of
-from everstep_agent.probes.proc_tables import process_fields
+from everstep_agent.probes.machine.kernel_files import names_in, read_file, text_of
+from everstep_agent.probes.machine.proc_tables import process_fields
 
 # include/linux/sched.h
 _PF_KTHREAD = 0x00200000

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from everstep_agent.detectors.host.clock import ClockReading
-from everstep_agent.probes.kernel_files import text_of
+from everstep_agent.probes.machine.kernel_files import text_of
 
 # include/uapi/linux/timex.h
 _STA_UNSYNC = 0x0040

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from everstep_agent.detectors.gpus.reading import GpuEvent, GpusReading
 from everstep_agent.ipc.line_process import LineProcess
-from everstep_agent.probes.nvml_answers import Answers, NonsenseError
+from everstep_agent.probes.gpus.nvml_answers import Answers, NonsenseError
 
 
 class ProbeError(OSError):

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from everstep_agent.detectors.gpus.reading import GpuEvent, GpusReading
 from everstep_agent.ipc.line_process import Exits, LineProcess, PidfdExits, where_it_waits
-from everstep_agent.probes import nvml_child
-from everstep_agent.probes.nvml_conversation import Conversation
-from everstep_agent.probes.nvml_conversation import ProbeError as ProbeError
+from everstep_agent.probes.gpus import nvml_child
+from everstep_agent.probes.gpus.nvml_conversation import Conversation
+from everstep_agent.probes.gpus.nvml_conversation import ProbeError as ProbeError
 
 _COMMAND = (sys.executable, "-P", nvml_child.__file__)
 # Values that change in minutes are read every so many looks.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from everstep_agent.detectors.host.cpu import CpuReading
 from everstep_agent.detectors.host.edac import DimmReading
-from everstep_agent.probes.kernel_files import names_in, number_in, text_of
+from everstep_agent.probes.machine.kernel_files import names_in, number_in, text_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ import os
 import re
 
 from everstep_agent.detectors.readings.topology import PciPlace
-from everstep_agent.probes.sysfs_file import names_in, text_of
+from everstep_agent.probes.links.sysfs_file import names_in, text_of
 
 _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
 _NODE = re.compile(r"[0-9]{1,5}\Z")

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
-from everstep_agent.probes.nvml_process.calls import code_of
-from everstep_agent.probes.nvml_process.gpu import Gpu
+from everstep_agent.probes.gpus.nvml_process.calls import code_of
+from everstep_agent.probes.gpus.nvml_process.gpu import Gpu
 
 # nvmlEventType… of nvml.h.
 _SINGLE, _DOUBLE, _XID = 0x1, 0x2, 0x8

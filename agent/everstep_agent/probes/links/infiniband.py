@@ -9,8 +9,8 @@ from typing import TypeGuard
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.infiniband import DeviceFile
 from everstep_agent.detectors.links.reading import LinkReading
-from everstep_agent.probes.pci import is_virtual_function, numa_node, pci_address
-from everstep_agent.probes.sysfs_file import Descriptors, SysfsFile, names_in, text_of
+from everstep_agent.probes.links.pci import is_virtual_function, numa_node, pci_address
+from everstep_agent.probes.links.sysfs_file import Descriptors, SysfsFile, names_in, text_of
 
 # A port has up to 60 counters; these are judged or shown. Names are those of the kernel.
 _COUNTERS = (

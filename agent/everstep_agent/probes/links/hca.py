@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Sequence
 
 from everstep_agent.detectors.links.hca import HcaReading, Sensor
-from everstep_agent.probes.pci import is_virtual_function
-from everstep_agent.probes.sysfs_file import names_in, text_of
+from everstep_agent.probes.links.pci import is_virtual_function
+from everstep_agent.probes.links.sysfs_file import names_in, text_of
 
 _RATE = re.compile(r"(\d{1,3}(?:\.\d)?) GT/s")
 _NUMBER = re.compile(r"-?\d{1,9}\Z")

@@ -1,9 +1,9 @@
 """GPU in the NVML process: reads its identity once, fast values always, slow values rarely."""
 
-from everstep_agent.probes.nvml_process.calls import Calls, GoneError, as_text, member
-from everstep_agent.probes.nvml_process.fast import read_fast
-from everstep_agent.probes.nvml_process.links import Nvlinks
-from everstep_agent.probes.nvml_process.slow import read_slow
+from everstep_agent.probes.gpus.nvml_process.calls import Calls, GoneError, as_text, member
+from everstep_agent.probes.gpus.nvml_process.fast import read_fast
+from everstep_agent.probes.gpus.nvml_process.links import Nvlinks
+from everstep_agent.probes.gpus.nvml_process.slow import read_slow
 
 Values = dict[str, object]
 

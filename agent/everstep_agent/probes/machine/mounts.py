@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_agent.probes.kernel_files import KeptFile, text_of
+from everstep_agent.probes.machine.kernel_files import KeptFile, text_of
 
 # File systems that another machine serves: each may cease to answer at any time.
 _NETWORK = frozenset(

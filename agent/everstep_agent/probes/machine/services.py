@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Protocol
 
 from everstep_agent.detectors.host.services import ServicesReading, UnitReading
-from everstep_agent.probes.kernel_files import names_in, text_of
-from everstep_agent.probes.system_bus import NoServiceManagerError, Unit
+from everstep_agent.probes.machine.kernel_files import names_in, text_of
+from everstep_agent.probes.machine.system_bus import NoServiceManagerError, Unit
 
 # Asking for a unit that is not installed makes systemd look for its file: not at every look.
 _LOOKS_PER_LISTING = 6

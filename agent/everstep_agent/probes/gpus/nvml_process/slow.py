@@ -3,7 +3,14 @@
 from collections.abc import Iterable, Mapping, Sized
 from typing import cast
 
-from everstep_agent.probes.nvml_process.calls import Calls, Field, as_flag, as_text, member, scaled
+from everstep_agent.probes.gpus.nvml_process.calls import (
+    Calls,
+    Field,
+    as_flag,
+    as_text,
+    member,
+    scaled,
+)
 
 Values = dict[str, object]
 

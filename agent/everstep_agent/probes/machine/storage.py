@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from everstep_agent.detectors.host.disks import DiskReading, StorageReading
-from everstep_agent.probes.kernel_files import names_in, number_in, text_of
-from everstep_agent.probes.mounts import Mount, MountTable, writable_by_table
+from everstep_agent.probes.machine.kernel_files import names_in, number_in, text_of
+from everstep_agent.probes.machine.mounts import Mount, MountTable, writable_by_table
 
 
 class StorageProbe:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from everstep_agent.detectors.host.usage import HostReading, KernelUsage, Usage
-from everstep_agent.probes import proc_tables
-from everstep_agent.probes.kernel_files import KeptFile, names_in, number_in, text_of
-from everstep_agent.probes.proc_tables import counter_in
+from everstep_agent.probes.machine import proc_tables
+from everstep_agent.probes.machine.kernel_files import KeptFile, names_in, number_in, text_of
+from everstep_agent.probes.machine.proc_tables import counter_in
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from everstep_agent.probes.nvml_process.calls import Calls, Field
+from everstep_agent.probes.gpus.nvml_process.calls import Calls, Field
 
 Values = dict[str, object]
 

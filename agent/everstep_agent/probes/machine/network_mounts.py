@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_agent.detectors.host.mounts import MountReading
-from everstep_agent.probes.mounts import Mount, MountTable
+from everstep_agent.probes.machine.mounts import Mount, MountTable
 from everstep_agent.probes.worker import ProbeWorker
 
 # How many mounts are asked, each on a thread: containers mount the same few servers over and over.

@@ -7,8 +7,8 @@ from pathlib import Path
 from everstep_agent.detectors.kernel import KernelLine
 from everstep_agent.detectors.kernel.detector import SIEVE
 from everstep_agent.detectors.kernel.log_formats import LogFormats
-from everstep_agent.probes.file_changes import FileChanges
-from everstep_agent.probes.kernel_log import KernelBatch, Position
+from everstep_agent.probes.kernel.file_changes import FileChanges
+from everstep_agent.probes.kernel.kernel_log import KernelBatch, Position
 
 # One drain takes at most this much, so that a flood cannot keep the thread for ever.
 _FILE_BYTES_MAX = 4 << 20

@@ -24,9 +24,9 @@ class Server:
     """Server of requests on standard input; driver events may come in between."""
 
     def __init__(self, library: ModuleType) -> None:
-        from everstep_agent.probes.nvml_process.calls import Calls
-        from everstep_agent.probes.nvml_process.events import listen
-        from everstep_agent.probes.nvml_process.gpu import Gpu
+        from everstep_agent.probes.gpus.nvml_process.calls import Calls
+        from everstep_agent.probes.gpus.nvml_process.events import listen
+        from everstep_agent.probes.gpus.nvml_process.gpu import Gpu
 
         self._calls = Calls(library)
         self._gpus = [Gpu(self._calls, i) for i in range(library.nvmlDeviceGetCount())]

@@ -9,8 +9,8 @@ from pathlib import Path
 from everstep_agent.detectors.links.bonds import BondReading, BondSlave
 from everstep_agent.detectors.links.errors import CountersReading
 from everstep_agent.detectors.links.reading import LinkReading
-from everstep_agent.probes.pci import is_virtual_function, numa_node, pci_address
-from everstep_agent.probes.sysfs_file import Descriptors, SysfsFile, names_in, text_of
+from everstep_agent.probes.links.pci import is_virtual_function, numa_node, pci_address
+from everstep_agent.probes.links.sysfs_file import Descriptors, SysfsFile, names_in, text_of
 
 # include/uapi/linux/if_arp.h
 _ARPHRD_LOOPBACK = "772"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from everstep_agent.detectors.kernel import KernelLine
-from everstep_agent.probes.kernel_log import KernelBatch, Position
+from everstep_agent.probes.kernel.kernel_log import KernelBatch, Position
 
 # The kernel never hands over a longer record (CONSOLE_EXT_LOG_MAX).
 _RECORD_BYTES = 8192

@@ -1,0 +1,1 @@
+"""Probes of NVIDIA GPUs, through a process that talks to the driver."""

@@ -1,0 +1,1 @@
+"""Probes of network links: Ethernet, InfiniBand, the cards and their place on the PCI bus."""

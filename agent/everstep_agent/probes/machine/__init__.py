@@ -1,0 +1,1 @@
+"""Probes of the machine: load, limits, clock, processes, disks, mounts and services."""
