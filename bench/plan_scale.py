@@ -15,7 +15,7 @@ from table import Row, arguments, row, show
 from everstep_common import reports
 from everstep_common.reports import Phase
 from everstep_controller.core import events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.messages import VaultReport

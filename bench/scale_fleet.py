@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from everstep_common import reports
 from everstep_common.lessons import Lesson
 from everstep_controller.core import events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Directive

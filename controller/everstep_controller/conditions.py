@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from everstep_common.judging.condition import Condition
-from everstep_controller.core import controller
+from everstep_controller.core.dispatch import controller
 from everstep_controller.core.fleet import rejected_records
 from everstep_controller.core.nodes import health, isolation
 from everstep_controller.core.planned import forecast

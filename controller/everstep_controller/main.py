@@ -19,7 +19,7 @@ from everstep_common.version import VERSION
 from everstep_controller import replay
 from everstep_controller.api.server import ListenError
 from everstep_controller.config import ControllerConfig
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.journal.codec import UnreadableError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.schema import SchemaError

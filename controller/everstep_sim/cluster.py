@@ -11,7 +11,7 @@ from everstep_common import reports
 from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.reports import Storage
 from everstep_controller.core import actions, events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.settings import Settings

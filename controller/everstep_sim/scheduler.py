@@ -3,7 +3,7 @@
 import random
 
 from everstep_controller.core import actions, events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.isolation import (
     DriverRecord,
     Hold,

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from everstep_common.judging.findings import Mode
 from everstep_controller.config import ControllerConfig
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.state import State
 from everstep_controller.core_settings import CoreSettings
 from everstep_controller.service import Controller, Options

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import ControllerStarted, NodeConnected
 from everstep_controller.journal.group_commit import GroupCommit
 from everstep_controller.journal.store import JournalStore, Mark

@@ -10,7 +10,7 @@ from typing import cast
 
 import grpc
 
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.drivers.drivers import CommandDriverConfig, DriversConfig
 from everstep_controller.service import Controller, Options
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc

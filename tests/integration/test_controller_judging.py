@@ -14,7 +14,7 @@ import numpy as np
 from everstep_common.judging.condition import Condition
 from everstep_common.samples import COLUMNS, SCHEMA
 from everstep_controller.core import events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.journal.codec import decode_event
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.judging.judge import Judge, Ruling

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from everstep_common.reports import FindingRaised
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import Reported
 from everstep_controller.journal.codec import decode_event
 from everstep_controller.journal.store import JournalStore

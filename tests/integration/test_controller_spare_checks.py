@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from everstep_common.judging.findings import Mode
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core_settings import CoreSettings
 from everstep_controller.service import Controller, Options
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2

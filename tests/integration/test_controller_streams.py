@@ -6,7 +6,7 @@ import pytest
 
 from everstep_common.reports import FindingRaised
 from everstep_controller.core.actions import Action
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import Event, Reported
 from everstep_controller.service import Controller
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2

@@ -2,7 +2,7 @@
 
 from everstep_common import reports
 from everstep_controller.core import events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.node import AUTOMATION, OPERATOR
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.vault.catalogue import Catalogue

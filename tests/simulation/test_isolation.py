@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from everstep_controller.core import actions
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.nodes.isolation import wanted_isolation
 from everstep_sim.cluster import Shape, SimulatedCluster

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from everstep_controller.core import actions, events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobState
 from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.controller import fold

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from everstep_controller.core.actions import Action
-from everstep_controller.core.core import EVENT_KINDS
+from everstep_controller.core.dispatch.core import EVENT_KINDS
 from everstep_controller.core.events import REPORTS, Event, Reported
 from everstep_controller.core.model.state import State
 

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from everstep_controller.core.actions import Action
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import ControllerStarted, Event, SettingsApplied, TimerDue
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State

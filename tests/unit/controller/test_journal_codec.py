@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep_controller.core.core import EVENT_KINDS
+from everstep_controller.core.dispatch.core import EVENT_KINDS
 from everstep_controller.journal import codec
 
 _KINDS = """

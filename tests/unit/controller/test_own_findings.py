@@ -1,5 +1,5 @@
 from everstep_common.judging.findings import Severity
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import AutomationPaused, EventRejected, RecoveryBegun
 from everstep_controller.core.model.state import State
 from everstep_controller.journal.group_commit import JournalFull

@@ -6,7 +6,7 @@ from everstep_common.orders import Publish
 from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import (
     BreakpointReached,
     CadenceChosen,

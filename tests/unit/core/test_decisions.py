@@ -6,7 +6,7 @@ from everstep_common import reports
 from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.reports import JobOnNode, Phase
 from everstep_controller.core import actions, events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.fleet.incidents import incidents_of_job, open_incident
 from everstep_controller.core.model.job import JobIncident, JobState
 from everstep_controller.core.model.node import NodeState, Origin

@@ -8,12 +8,12 @@ import pytest
 from everstep_common import reports
 from everstep_common.reports import JobOnNode, Phase
 from everstep_controller.core import actions, events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
+from everstep_controller.core.dispatch.reconcile import reconcile
 from everstep_controller.core.jobs import membership
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.state import jobs_involving, jobs_of_node
 from everstep_controller.core.nodes.lifecycle import check_order
-from everstep_controller.core.reconcile import reconcile
 from everstep_controller.core.recovery import blame
 from everstep_controller.core.turn import Turn
 from everstep_controller.journal.codec import encode

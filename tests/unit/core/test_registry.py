@@ -3,16 +3,8 @@
 import pytest
 
 from everstep_common import reports
-from everstep_controller.core import (
-    controller,
-    events,
-    fleet,
-    jobs,
-    nodes,
-    planned,
-    recovery,
-    registry,
-)
+from everstep_controller.core import events, fleet, jobs, nodes, planned, recovery, registry
+from everstep_controller.core.dispatch import controller
 from everstep_controller.core.registry import RegistrationError
 from everstep_controller.core.turn import TimerKind
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from everstep_common import reports
 from everstep_controller.api.admin import messages
 from everstep_controller.core import events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.fleet.incidents import incidents_of_job, keep_incident
 from everstep_controller.core.jobs import incidents
 from everstep_controller.core.model.incident import Death

@@ -5,7 +5,7 @@ import copy
 from everstep_common import reports
 from everstep_common.reports import JobOnNode
 from everstep_controller.core import actions, events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobState
 from unit.core.jobs.test_job_endings import LongStory
 

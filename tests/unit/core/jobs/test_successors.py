@@ -4,7 +4,7 @@ from typing import TypeVar
 
 from everstep_common import reports
 from everstep_controller.core import actions, events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.jobs.test_continuation import NextStory

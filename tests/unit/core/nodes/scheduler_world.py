@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.isolation import (
     DriverRecord,
     Hold,

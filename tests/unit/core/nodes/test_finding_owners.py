@@ -5,7 +5,7 @@ from dataclasses import replace
 from everstep_common import reports
 from everstep_common.judging.findings import Finding, FindingKey, Measurement, Mode, Severity
 from everstep_controller.core import actions, events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.node import FindingOwner, NodeState
 from everstep_controller.journal.codec import decode_event, decode_state, encode, kind_of
 from unit.core.test_decisions import XID, Story

@@ -6,7 +6,7 @@ from everstep_common import reports
 from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.reports import InjectionState
 from everstep_controller.core import actions, events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.node import NodeState, Origin
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.nodes.injections import LISTED_NS, STALE_NS

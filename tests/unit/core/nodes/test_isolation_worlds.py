@@ -5,7 +5,7 @@ import random
 import pytest
 
 from everstep_controller.core import actions, events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.nodes.isolation import wanted_isolation
 from unit.core.nodes.scheduler_world import DRIVER, SchedulerStory
 

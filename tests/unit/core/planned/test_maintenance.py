@@ -5,7 +5,7 @@ import pytest
 from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import Category
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import MAINTENANCE, NodeState
 from everstep_controller.core.model.windows import Span, Window, WindowState

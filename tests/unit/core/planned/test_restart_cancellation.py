@@ -3,7 +3,7 @@
 import pytest
 
 from everstep_controller.core import actions, events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobState, Planned
 from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.journal.codec import decode_state, encode

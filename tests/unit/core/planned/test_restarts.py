@@ -6,7 +6,7 @@ from everstep_common import reports
 from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import Category
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.settings import Settings

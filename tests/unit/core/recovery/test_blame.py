@@ -5,7 +5,7 @@ from dataclasses import replace
 from everstep_common import reports
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 from everstep_controller.core import actions, events
-from everstep_controller.core.core import Core
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState

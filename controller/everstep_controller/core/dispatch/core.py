@@ -1,11 +1,12 @@
 """Core: takes one event at a time, changes the state, and returns the actions that follow."""
 
-from everstep_controller.core import controller, events, fleet, jobs, nodes, planned, recovery
+from everstep_controller.core import events, fleet, jobs, nodes, planned, recovery
 from everstep_controller.core.actions import Action, Announce, SetTimer
+from everstep_controller.core.dispatch import controller
+from everstep_controller.core.dispatch.reconcile import reconcile
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.state import State
-from everstep_controller.core.reconcile import reconcile
 from everstep_controller.core.registry import merge_handlers, merge_timers
 from everstep_controller.core.turn import TimerKind, Turn
 
