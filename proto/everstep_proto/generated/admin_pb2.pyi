@@ -1639,7 +1639,7 @@ class Incident(_message.Message):
     SUBJECTS_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     incident: _builtins.str
-    """"demo-3": job and number."""
+    """"demo-17.3": id of the job, and number."""
     onset_ns: _builtins.int
     """When the fault began."""
     over_ns: _builtins.int
