@@ -121,7 +121,7 @@ def test_it_begins_anew_where_its_user_wants_so_and_for_another_token(how: str) 
         fleet.until("the end", _TIMEOUT_S, lambda: _well(fleet))
         assert fleet.first_steps()[2] == 0
         said = _said(fleet, "node-3")
-        assert ("as --fresh asks" if how == "fresh" else "was of another token") in said
+        assert ("as --fresh asks" if how == "fresh" else "had another token") in said
         # Nobody can go on from it any more, so nobody keeps it.
         fleet.until("free memory", _TIMEOUT_S, lambda: not _held(fleet))
 

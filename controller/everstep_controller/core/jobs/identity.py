@@ -329,10 +329,9 @@ def _owner(job: JobRecord) -> tuple[int, str]:
 
 def _leave_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
     if ended.lineage.branch and ended.ending.leaves_state:
-        whose = "another token" if job.spec.uid == ended.spec.uid else "another user"
-        job.lineage.begun = (
-            f"starts from scratch: the job of this name before it belonged to {whose}"
-        )
+        same_user = job.spec.uid == ended.spec.uid
+        why = "had another token" if same_user else "belonged to another user"
+        job.lineage.begun = f"starts from scratch: the job of this name before it {why}"
         turn.announce(job.name, "JobBegunAnew", f"{job.name} {job.lineage.begun}")
     _drop_state(turn, job, ended)
 
