@@ -53,7 +53,7 @@ $(FRAMEWORKS): $(TORCH)
 demo: $(READY) ## Run the demonstration: a small cluster on this machine, three failures, their cost.
 	@$(BIN)/everstep demo
 
-test: $(TORCH) ## Run the tests that need only Python packages (about 12 minutes).
+test: $(TORCH) ## Run the tests that need only Python packages (15 to 35 minutes).
 	@mkdir -p $(REPORTS)
 	$(PYTEST) -m 'not real and not long' -n $(WORKERS) --dist loadgroup \
 		--junitxml=$(REPORTS)/test.xml tests
