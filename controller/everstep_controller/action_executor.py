@@ -19,6 +19,7 @@ from everstep_controller.core.events import (
     PeerJudged,
     PeerReported,
 )
+from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.recovery_step import RestoreSources, group_sources
@@ -110,14 +111,21 @@ class RuntimeVaultPort:
         if state.halted or job is None:
             return False
         target = state.nodes.get(directive.replica_target)
-        key = transfer_key(self._secret, job.lineage_id)
-        return self._sessions.send(node, to_agent.directive(directive, target, state.term, key))
+        message = to_agent.directive(directive, self._directed(job), target, state.term)
+        return self._sessions.send(node, message)
 
     def teach(self, node: str, job: str, lesson: Lesson) -> bool:
         """See VaultPort."""
         state = self._state()
-        message = to_agent.spare_lesson(job, lesson, state.term)
-        return not state.halted and self._sessions.send(node, message)
+        record = state.job(job)
+        if state.halted or record is None:
+            return False
+        message = to_agent.spare_lesson(self._directed(record), lesson, state.term)
+        return self._sessions.send(node, message)
+
+    def _directed(self, job: JobRecord) -> to_agent.DirectedJob:
+        key = transfer_key(self._secret, job.lineage_id)
+        return to_agent.DirectedJob(job.name, job.id, job.lineage_id, key)
 
     def post(self, event: Event) -> None:
         """See VaultPort."""
@@ -199,12 +207,14 @@ class EventFollower:
                 lambda name: name == subject,
             )
             self._peers_changed()
-        if subject in state.names:
-            self._targets.vault.job_changed(subject)
+        job = state.job(subject)
+        if job is not None:
+            self._targets.vault.job_changed(job.id)
 
 
 def _subject(action: Action) -> str:
     """Return the node or job that an action shows to have changed."""
     if isinstance(action, actions.Announce):
         return action.subject
-    return getattr(action, "job", "") or getattr(action, "node", "")
+    about: str = getattr(action, "job_id", "") or getattr(action, "job", "")
+    return about or getattr(action, "node", "")

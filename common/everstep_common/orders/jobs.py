@@ -75,8 +75,9 @@ class StartGeneration(NodeOrder):
     # How often the node may restart the job on its own while the controller is away, each time
     # under the next number after this generation's.
     own_restarts: q.Count = 0
-    # Id of the job; ``job`` is its name.
+    # Id of the job, whose name is ``job``; and of the one with which its state's lineage began.
     job_id: q.JobId = ""
+    lineage_id: q.JobId = ""
     # Warm standbys are not used: the script may have changed since they were made.
     renew: bool = False
 
@@ -108,6 +109,8 @@ class StopGeneration(NodeOrder):
     generation: q.Generation
     # How long processes may take after SIGTERM before SIGKILL; 0 kills at once.
     grace_ns: q.DurationNs
+    job_id: q.JobId = ""
+    lineage_id: q.JobId = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +119,6 @@ class EndJob(NodeOrder):
 
     job: q.JobName
     succeeded: bool
-    # Only a launcher of the job with this id is meant; "": whichever is there.
     job_id: q.JobId = ""
     # The last step did not come to storage, so nodes keep the memory though the job succeeded.
     unsaved: bool = False
@@ -127,13 +129,17 @@ class ForgetJob(NodeOrder):
     """Drop the memory that is kept of a job that has ended."""
 
     job: q.JobName
+    job_id: q.JobId = ""
+    lineage_id: q.JobId = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepJob(NodeOrder):
-    """Keep the memory of a job that has ended: the next one goes on from it."""
+    """Keep the memory of a lineage, whose last job has ended: this job goes on from it."""
 
     job: q.JobName
+    job_id: q.JobId = ""
+    lineage_id: q.JobId = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +156,7 @@ class HoldLauncher(NodeOrder):
     job: q.JobName
     # Id of the job in which it waits.
     job_id: q.JobId = ""
+    lineage_id: q.JobId = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,8 @@ class VaultDirective:
     """What a node keeps, copies and persists of a job's snapshots."""
 
     job: q.JobName
+    job_id: q.JobId = ""
+    lineage_id: q.JobId = ""
     # One of an older generation is ignored.
     generation: q.Generation
     term: Term
@@ -79,6 +81,8 @@ class SpareMemory:
     """Memory that a node makes ready while it waits as a spare, and copies that it fetches."""
 
     job: q.JobName
+    job_id: q.JobId = ""
+    lineage_id: q.JobId = ""
     term: Term
     # Largest copy of a rank, and how many ranks would come here.
     copy_bytes: q.SizeBytes
@@ -96,5 +100,7 @@ class SpareLesson:
     """What standbys of a node that waits as a spare import meanwhile."""
 
     job: q.JobName
+    job_id: q.JobId = ""
+    lineage_id: q.JobId = ""
     term: Term
     lesson: Lesson

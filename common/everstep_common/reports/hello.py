@@ -90,8 +90,9 @@ class JobOnNode:
     # The plan that the job's newest generation comes from: another one where the agent began that
     # itself; 0 when there is none.
     planned_generation: q.Generation = 0
-    # Id of the job that its launcher belongs to; "" where there is no launcher, or it is not known.
+    # Its id, and that of the job with which the lineage of its state began; "": not known yet.
     job_id: q.JobId = ""
+    lineage_id: q.JobId = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

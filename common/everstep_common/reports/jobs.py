@@ -112,6 +112,9 @@ class LauncherJoined(JobRequest):
     # Where `latest` in the storage folder points to, and the newest generation that it has seen.
     latest: StoredStep | None = None
     stored_generation: q.Generation = 0
+    # Id of the job with which the lineage of its state began, for a controller that has forgotten
+    # it; "": not known.
+    lineage_id: q.JobId = ""
     # Data that the running generation leaves out, for a controller that has forgotten it.
     skipped: DataRanges = ()
 

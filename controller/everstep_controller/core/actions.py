@@ -96,8 +96,6 @@ class ChooseRecoveryStep:
     # Steps in storage that launchers told of, and states that the job crashed from again and again.
     stored: tuple[StoredStep, ...] = ()
     avoided: tuple[StepKey, ...] = ()
-    # Copies of this generation and older ones belong to another job, which had the name before.
-    foreign_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

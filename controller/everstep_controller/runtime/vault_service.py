@@ -1,7 +1,7 @@
 """Vault service: feeds the core with the agents' vault reports, and sends out its directives.
 
-What nodes hold goes by the name of a job, for the next one of the name may continue it: ``job`` is
-a name here, and the branch of the newest job says which of the copies count.
+What nodes hold belongs to a lineage: to the newest job that goes on from it. A job may be called by
+its id or name here, and a lineage by its own id, which is that of the job with which it began.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from everstep_common.reports import Standbys
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import Event
 from everstep_controller.core.jobs.lifecycle import ACTIVE
-from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.directives import JobSnapshots, Message, VaultNews
@@ -108,9 +108,10 @@ class VaultPort(Protocol):
 
 
 @dataclass(slots=True)
-class _Job:
-    """One job: its snapshots, the news told of it, and the directives sent to its nodes."""
+class _Lineage:
+    """One lineage: its snapshots, the news told of it, and the directives sent to its nodes."""
 
+    id: str
     snapshots: JobSnapshots
     news: VaultNews = field(default_factory=VaultNews)
     # By node, the newest directive that it was sent.
@@ -127,73 +128,81 @@ class VaultService:
     def __init__(self, state: Callable[[], State], port: VaultPort) -> None:
         self._state = state
         self._port = port
-        self._lessons = ImportLessons(port.teach)
-        self._jobs: dict[str, _Job] = {}
+        self._lessons = ImportLessons(self._teach)
+        self._lineages: dict[str, _Lineage] = {}
 
-    def held(self, job: str, node: str) -> Mapping[bytes, Copy]:
-        """Return what a node's last report of a job was, by the names of the copies."""
-        known = self._jobs.get(job)
+    def held(self, lineage: str, node: str) -> Mapping[bytes, Copy]:
+        """Return what a node's last report of a lineage was, by the names of the copies."""
+        known = self._lineages.get(self._lineage_id(lineage))
         return {} if known is None else known.snapshots.holdings.catalogue.held(node)
 
-    def report(self, job: str, node: str, report: VaultReport) -> None:
-        """Take what a node says of a job."""
-        snapshots = self._job(job).snapshots
-        snapshots.record_report(node, report)
-        self._lessons.heard(job, report.lesson)
-        if not snapshots.holdings.holders and job not in self._state().names:
-            del self._jobs[job]
+    def report(self, lineage: str, node: str, report: VaultReport) -> None:
+        """Take what a node says of a lineage."""
+        known = self._known_or_new(lineage)
+        known.snapshots.record_report(node, report)
+        self._lessons.heard(known.id, report.lesson)
+        if not known.snapshots.holdings.holders and self._job_of(known) is None:
+            del self._lineages[known.id]
             return
-        self._follow(job)
+        self._follow(known)
 
-    def connected(self, node: str, jobs: Iterable[str]) -> None:
-        """A stream opened: jobs that its agent does not know have no copies there."""
-        told = set(jobs)
+    def connected(self, node: str, lineages: Iterable[str]) -> None:
+        """A stream opened: lineages that its agent does not know have no copies there."""
+        told = set(map(self._lineage_id, lineages))
         self._lessons.connected(node)
-        for job, known in self._jobs.items():
+        for known in self._lineages.values():
             known.sent.pop(node, None)
-            if job not in told:
-                record = self._state().job(job)
+            if known.id not in told:
+                record = self._job_of(known)
                 known.snapshots.holdings.clear(node, record.generation.number if record else 0)
-            self._follow(job)
+            self._follow(known)
 
     def refresh_spares_of(self, node: str) -> None:
         """A node fell silent, or is heard again: a spare may have something to fetch."""
-        for job, known in self._jobs.items():
+        for known in self._lineages.values():
             if node in known.snapshots.generation.members:
-                self._refresh_soon(job)
+                self._refresh_soon(known)
 
     def forget_node(self, node: str) -> None:
         """A node is lost: nothing that it holds can be reached."""
-        for job, known in self._jobs.items():
+        for known in self._lineages.values():
             known.snapshots.holdings.forget(node)
-            self._follow(job)
+            self._follow(known)
 
     def choose(self, action: ChooseRecoveryStep) -> None:
         """Answer with RecoveryStepChosen as soon as all holders have settled or are lost."""
-        self._job(action.job).snapshots.asked = action
-        self._answer(action.job)
+        known = self._known_or_new(action.job)
+        known.snapshots.asked = action
+        self._answer(known)
 
     def job_changed(self, job: str) -> None:
         """Something happened to a job: its ring or its end may follow."""
         record = self._state().job(job)
         if record is None:
-            self._jobs.pop(job, None)
+            self._lineages.pop(job, None)
             self._lessons.forget(job)
             return
-        known = self._job(job)
+        if record.after:
+            return  # it has not begun, and nobody knows yet what it goes on from
+        known = self._known_or_new(record.lineage_id)
+        if self._job_of(known) is not record:
+            newest = self._state().job_of_lineage(known.id)
+            if newest is not record:
+                return  # what is left of it is the next job's
+            known.snapshots.job = record.id
         if record.state is JobState.ENDED:
-            self._lessons.forget(job)
+            self._lessons.forget(known.id)
             known.snapshots.end()
             known.sent.clear()
             return
         known.snapshots.adopt(record, self._state())
-        self._refresh_soon(job)
+        self._refresh_soon(known)
 
     # --- what is known ---------------------------------------------------------------------------
 
     def recoverable_step(self, job: str) -> int | None:
         """Return the newest step that is recoverable without any one node."""
-        known = self._jobs.get(job)
+        known = self._known(job)
         return known.snapshots.orders.recoverable.step if known else None
 
     def recoverable_age_ns(self, job: str) -> int | None:
@@ -206,7 +215,7 @@ class VaultService:
     def view(self, job: str) -> SnapshotView | None:
         """Return what is known of a job's snapshots now; None for no job."""
         state = self._state()
-        record, known = state.job(job), self._jobs.get(job)
+        record, known = state.job(job), self._known(job)
         if record is None:
             return None
         snapshots = JobSnapshots(job) if known is None else known.snapshots
@@ -229,51 +238,71 @@ class VaultService:
 
     def copies(self, job: str) -> Iterable[Copy]:
         """Yield the single copies of a job, newest step first."""
-        known = self._jobs.get(job)
+        known = self._known(job)
         return known.snapshots.holdings.catalogue.copies() if known else ()
 
     def memory_bytes(self, job: str) -> Counter[str]:
         """Return how much memory each node has in use for a job's snapshots."""
-        known = self._jobs.get(job)
+        known = self._known(job)
         return known.snapshots.holdings.catalogue.memory_bytes() if known else Counter()
 
     def standbys(self, job: str) -> Mapping[str, Standbys]:
         """Return what waits on each node to become ranks of a job."""
-        known = self._jobs.get(job)
+        known = self._known(job)
         return known.snapshots.holdings.standbys if known else {}
 
     # ---------------------------------------------------------------------------------------------
 
-    def _job(self, job: str) -> _Job:
-        known = self._jobs.get(job)
+    def _lineage_id(self, job: str) -> str:
+        record = self._state().job(job)
+        return job if record is None else record.lineage_id
+
+    def _known(self, job: str) -> _Lineage | None:
+        """Return the lineage of a job; None where another one has gone on from it since."""
+        record, known = self._state().job(job), self._lineages.get(self._lineage_id(job))
+        if known is None or record is None:
+            return known
+        return known if self._job_of(known) is record else None
+
+    def _known_or_new(self, job: str) -> _Lineage:
+        lineage_id = self._lineage_id(job)
+        known = self._lineages.get(lineage_id)
         if known is None:
-            known = self._jobs[job] = _Job(JobSnapshots(job))
+            known = self._lineages[lineage_id] = _Lineage(lineage_id, JobSnapshots(""))
         return known
 
-    def _follow(self, job: str) -> None:
-        self._refresh_soon(job)
-        self._answer(job)
+    def _teach(self, node: str, lineage: str, lesson: Lesson) -> bool:
+        return self._port.teach(node, self._lineages[lineage].snapshots.job, lesson)
 
-    def _answer(self, job: str) -> None:
-        answer = self._jobs[job].snapshots.choose_step(self._state())
+    def _job_of(self, known: _Lineage) -> JobRecord | None:
+        """Return the newest job of a lineage; as a rule it is the one that was so before."""
+        state = self._state()
+        record = state.jobs.get(known.snapshots.job)
+        if record is None or record.lineage_id != known.id:
+            record = state.job_of_lineage(known.id)
+            known.snapshots.job = known.snapshots.job if record is None else record.id
+        return record
+
+    def _follow(self, known: _Lineage) -> None:
+        self._refresh_soon(known)
+        self._answer(known)
+
+    def _answer(self, known: _Lineage) -> None:
+        answer = known.snapshots.choose_step(self._state())
         if answer is not None:
             self._port.post(answer)
 
-    def _refresh_soon(self, job: str) -> None:
-        known = self._jobs[job]
+    def _refresh_soon(self, known: _Lineage) -> None:
         if not known.refresh_waits:
             known.refresh_waits = True
             members = len(known.snapshots.generation.members)
             delay_s = min(_REFRESH_S_MAX, (members - 16) * _REFRESH_S_PER_MEMBER)
-            self._port.later(max(0.0, delay_s), lambda: self._refresh(job))
+            self._port.later(max(0.0, delay_s), lambda: self._refresh(known))
 
-    def _refresh(self, job: str) -> None:
-        known = self._jobs.get(job)
-        if known is None:
-            return
+    def _refresh(self, known: _Lineage) -> None:
         known.refresh_waits = False
-        record, state = self._state().job(job), self._state()
-        if record is None:
+        record, state = self._job_of(known), self._state()
+        if record is None or self._lineages.get(known.id) is not known:
             return
         snapshots = known.snapshots
         # After a restart nothing else may ever tell of a generation that just runs on.
@@ -283,15 +312,15 @@ class VaultService:
         decision = snapshots.decide(record, state, self._port.now_ns())
         for news in known.news.since(decision, snapshots, record):
             if isinstance(news, Message):
-                self._port.announce(job, news.reason, news.sentence)
+                self._port.announce(record.name, news.reason, news.sentence)
             else:
                 self._port.post(news)
         self._direct(known)
         if record.state in ACTIVE:
-            self._lessons.send_to_spares(job, spares_of(record))
+            self._lessons.send_to_spares(known.id, spares_of(record))
         self._tell_recoverable(known)
 
-    def _direct(self, known: _Job) -> None:
+    def _direct(self, known: _Lineage) -> None:
         directed = set[str]()
         for node, directive in known.snapshots.directives():
             directed.add(node)
@@ -301,10 +330,10 @@ class VaultService:
         for node in known.sent.keys() - directed:
             del known.sent[node]
 
-    def _tell_recoverable(self, known: _Job, *, late: bool = False) -> None:
+    def _tell_recoverable(self, known: _Lineage, *, late: bool = False) -> None:
         """Have the core know it soon: the next row of progress says it, where one comes."""
         snapshots = known.snapshots
-        record = self._state().job(snapshots.job)
+        record = self._job_of(known)
         untold = None if record is None else snapshots.untold(record)
         if untold is None:
             return
@@ -314,7 +343,7 @@ class VaultService:
             known.telling = True
             self._port.later(_UNTOLD_S, lambda: self._tell_late(known))
 
-    def _tell_late(self, known: _Job) -> None:
+    def _tell_late(self, known: _Lineage) -> None:
         known.telling = False
         self._tell_recoverable(known, late=True)
 

@@ -444,6 +444,7 @@ class JobOnNode(_message.Message):
     LAUNCHER_FIELD_NUMBER: _builtins.int
     PLANNED_GENERATION_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
+    LINEAGE_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -455,7 +456,9 @@ class JobOnNode(_message.Message):
     that itself. 0 when there is none.
     """
     job_id: _builtins.str
-    """Id of the job that this launcher is of; empty when there is none, or it is not known."""
+    """Its id; empty while no controller has told it."""
+    lineage_id: _builtins.str
+    """Id of the job with which the lineage of its state began; empty while that is not known."""
     def __init__(
         self,
         *,
@@ -464,10 +467,11 @@ class JobOnNode(_message.Message):
         launcher: _builtins.bool = ...,
         planned_generation: _builtins.int = ...,
         job_id: _builtins.str = ...,
+        lineage_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "job_id", b"job_id", "launcher", b"launcher", "planned_generation", b"planned_generation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "job_id", b"job_id", "launcher", b"launcher", "lineage_id", b"lineage_id", "planned_generation", b"planned_generation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -706,7 +710,9 @@ class Record(_message.Message):
     sequence: _builtins.int
     """Counts from 1 within the outbox."""
     job: _builtins.str
-    """Name of the job that the body is about; empty for a body that is about the node."""
+    """Id of the job that the body is about, or its name while no controller has told the id; of a launcher that joins
+    always the name. Empty for a body that is about the node.
+    """
     @_builtins.property
     def stamp(self) -> Global___Stamp:
         """When the node saw it."""
@@ -932,6 +938,7 @@ class LauncherJoined(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     REPLICA_NODES_FIELD_NUMBER: _builtins.int
     PROGRAM_FIELD_NUMBER: _builtins.int
+    LINEAGE_ID_FIELD_NUMBER: _builtins.int
     token_sha256: _builtins.str
     """SHA-256 of the job token, hex."""
     uid: _builtins.int
@@ -964,6 +971,8 @@ class LauncherJoined(_message.Message):
     """So many nodes hold one copy of the model together."""
     program: _builtins.str
     """What the launcher starts, in words that differ where the programs do; empty: it does not say."""
+    lineage_id: _builtins.str
+    """Id of the job with which the lineage of its state began, for a controller that has forgotten it; empty: not known."""
     @_builtins.property
     def storage(self) -> Global___Storage:
         """Where and how often the state is brought to storage; not set: never."""
@@ -998,10 +1007,11 @@ class LauncherJoined(_message.Message):
         job_id: _builtins.str = ...,
         replica_nodes: _builtins.int = ...,
         program: _builtins.str = ...,
+        lineage_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["latest", b"latest", "storage", b"storage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_port", b"free_port", "fresh", b"fresh", "job_id", b"job_id", "latest", b"latest", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "program", b"program", "reform", b"reform", "replica_nodes", b"replica_nodes", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "skipped", b"skipped", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "stored_generation", b"stored_generation", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_port", b"free_port", "fresh", b"fresh", "job_id", b"job_id", "latest", b"latest", "lineage_id", b"lineage_id", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "program", b"program", "reform", b"reform", "replica_nodes", b"replica_nodes", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "skipped", b"skipped", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "stored_generation", b"stored_generation", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1564,6 +1574,7 @@ class VaultReport(_message.Message):
     STANDBYS_FIELD_NUMBER: _builtins.int
     LESSON_FIELD_NUMBER: _builtins.int
     REPLICAS_SHORT_FIELD_NUMBER: _builtins.int
+    LINEAGE_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     settled_generation: _builtins.int
@@ -1574,6 +1585,8 @@ class VaultReport(_message.Message):
     """
     replicas_short: _builtins.bool
     """Memory was too short here for the replicas of more than one member."""
+    lineage_id: _builtins.str
+    """Id of the job with which the lineage of the copies began."""
     @_builtins.property
     def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Copy]:
         """Every committed and verified copy, own slots and replicas; of a change, those that are new."""
@@ -1616,10 +1629,11 @@ class VaultReport(_message.Message):
         standbys: Global___Standbys | None = ...,
         lesson: Global___Lesson | None = ...,
         replicas_short: _builtins.bool = ...,
+        lineage_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lesson", b"lesson", "standbys", b"standbys"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "lesson", b"lesson", "persist_failures", b"persist_failures", "replicas_short", b"replicas_short", "settled_generation", b"settled_generation", "standbys", b"standbys", "stored", b"stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "lesson", b"lesson", "lineage_id", b"lineage_id", "persist_failures", b"persist_failures", "replicas_short", b"replicas_short", "settled_generation", b"settled_generation", "standbys", b"standbys", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2098,6 +2112,7 @@ class StartGeneration(_message.Message):
     OWN_RESTARTS_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     RENEW_FIELD_NUMBER: _builtins.int
+    LINEAGE_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -2128,6 +2143,8 @@ class StartGeneration(_message.Message):
     """Id of the job; its launchers say it when they come back."""
     renew: _builtins.bool
     """Somebody had the job restarted: processes that were made ahead are not used, for code may have changed since."""
+    lineage_id: _builtins.str
+    """Id of the job with which the lineage of its state began."""
     @_builtins.property
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardSource]:
         """Where each shard of that state is."""
@@ -2160,10 +2177,11 @@ class StartGeneration(_message.Message):
         own_restarts: _builtins.int = ...,
         job_id: _builtins.str = ...,
         renew: _builtins.bool = ...,
+        lineage_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_restore_step", b"_restore_step", "restore_step", b"restore_step", "stored", b"stored"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_restore_step", b"_restore_step", "first_rank", b"first_rank", "generation", b"generation", "job", b"job", "job_id", b"job_id", "master_address", b"master_address", "master_port", b"master_port", "node_count", b"node_count", "node_rank", b"node_rank", "own_restarts", b"own_restarts", "processes", b"processes", "renew", b"renew", "restore_step", b"restore_step", "skipped", b"skipped", "sources", b"sources", "stored", b"stored", "transfer_key", b"transfer_key", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_restore_step", b"_restore_step", "first_rank", b"first_rank", "generation", b"generation", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "master_address", b"master_address", "master_port", b"master_port", "node_count", b"node_count", "node_rank", b"node_rank", "own_restarts", b"own_restarts", "processes", b"processes", "renew", b"renew", "restore_step", b"restore_step", "skipped", b"skipped", "sources", b"sources", "stored", b"stored", "transfer_key", b"transfer_key", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__restore_step: _TypeAlias = _typing.Literal["restore_step"]  # noqa: Y015
     _WhichOneofArgType__restore_step: _TypeAlias = _typing.Literal["_restore_step", b"_restore_step"]  # noqa: Y015
@@ -2234,22 +2252,30 @@ class StopGeneration(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     GRACE_NS_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    LINEAGE_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
     """The generation; processes of older ones are stopped too."""
     grace_ns: _builtins.int
     """How long processes may take after SIGTERM before SIGKILL; 0 kills at once."""
+    job_id: _builtins.str
+    """Its id."""
+    lineage_id: _builtins.str
+    """Id of the job with which the lineage of its state began."""
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
         generation: _builtins.int = ...,
         grace_ns: _builtins.int = ...,
+        job_id: _builtins.str = ...,
+        lineage_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "grace_ns", b"grace_ns", "job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "grace_ns", b"grace_ns", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2270,7 +2296,7 @@ class EndJob(_message.Message):
     succeeded: _builtins.bool
     """It reached its end; its memory is reaped at once."""
     job_id: _builtins.str
-    """Only if the launcher here is of the job of this id; empty: whichever is here."""
+    """Its id."""
     unsaved: _builtins.bool
     """It reached its end, and its last step is in no storage: its memory is kept as if it had failed."""
     def __init__(
@@ -2296,16 +2322,24 @@ class ForgetJob(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    LINEAGE_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
+    job_id: _builtins.str
+    """Its id."""
+    lineage_id: _builtins.str
+    """Id of the job with which the lineage of its state began."""
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
+        job_id: _builtins.str = ...,
+        lineage_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2313,21 +2347,29 @@ Global___ForgetJob: _TypeAlias = ForgetJob  # noqa: Y015
 
 @_typing.final
 class KeepJob(_message.Message):
-    """Keep the memory of a job that has ended, until EndJob or ForgetJob comes."""
+    """Keep the memory of a job that has ended for the one that goes on from it, until that one ends or ForgetJob comes."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    LINEAGE_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
-    """Name of the job."""
+    """Name of the job that goes on from it."""
+    job_id: _builtins.str
+    """Its id."""
+    lineage_id: _builtins.str
+    """Id of the job with which the lineage of its state began."""
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
+        job_id: _builtins.str = ...,
+        lineage_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2431,19 +2473,23 @@ class HoldLauncher(_message.Message):
 
     JOB_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
+    LINEAGE_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     job_id: _builtins.str
     """Id of the job in which it waits."""
+    lineage_id: _builtins.str
+    """Id of the job with which the lineage of its state began."""
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
         job_id: _builtins.str = ...,
+        lineage_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2570,6 +2616,8 @@ class VaultDirective(_message.Message):
     PERSIST_REPLICAS_FIELD_NUMBER: _builtins.int
     HOLD_AFTER_FIELD_NUMBER: _builtins.int
     SOURCES_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    LINEAGE_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -2592,6 +2640,10 @@ class VaultDirective(_message.Message):
     """The last step before a planned restart, snapshotted whatever snapshot_every says; who begins a later one waits
     for the restart. Absent when none is planned.
     """
+    job_id: _builtins.str
+    """Its id."""
+    lineage_id: _builtins.str
+    """Id of the job with which the lineage of its state began."""
     @_builtins.property
     def dead_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Steps above it that some rank has passed without a snapshot: they can never become common."""
@@ -2630,10 +2682,12 @@ class VaultDirective(_message.Message):
         persist_replicas: _abc.Iterable[_builtins.int] | None = ...,
         hold_after: _builtins.int | None = ...,
         sources: _abc.Iterable[Global___ShardSource] | None = ...,
+        job_id: _builtins.str = ...,
+        lineage_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "hold_after", b"hold_after", "publish", b"publish", "recoverable_step", b"recoverable_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "dead_steps", b"dead_steps", "generation", b"generation", "hold_after", b"hold_after", "job", b"job", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "sources", b"sources", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "dead_steps", b"dead_steps", "generation", b"generation", "hold_after", b"hold_after", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "sources", b"sources", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__hold_after: _TypeAlias = _typing.Literal["hold_after"]  # noqa: Y015
     _WhichOneofArgType__hold_after: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after"]  # noqa: Y015
@@ -2659,6 +2713,8 @@ class SpareMemory(_message.Message):
     AHEAD_FIELD_NUMBER: _builtins.int
     FIRST_RANK_FIELD_NUMBER: _builtins.int
     TRANSFER_KEY_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    LINEAGE_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     copy_bytes: _builtins.int
@@ -2671,6 +2727,10 @@ class SpareMemory(_message.Message):
     """The first of these ranks."""
     transfer_key: _builtins.bytes
     """Key for the job's transfers; set with `ahead`."""
+    job_id: _builtins.str
+    """Its id."""
+    lineage_id: _builtins.str
+    """Id of the job with which the lineage of its state began."""
     @_builtins.property
     def ahead(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardSource]:
         """Copies of a member's ranks to fetch now: it is silent, and this node would take its place. Not
@@ -2687,10 +2747,12 @@ class SpareMemory(_message.Message):
         ahead: _abc.Iterable[Global___ShardSource] | None = ...,
         first_rank: _builtins.int = ...,
         transfer_key: _builtins.bytes = ...,
+        job_id: _builtins.str = ...,
+        lineage_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "copy_bytes", b"copy_bytes", "first_rank", b"first_rank", "job", b"job", "processes", b"processes", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ahead", b"ahead", "copy_bytes", b"copy_bytes", "first_rank", b"first_rank", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "processes", b"processes", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2705,10 +2767,16 @@ class SpareLesson(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
     LESSON_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    LINEAGE_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     term: _builtins.int
     """Term of the controller."""
+    job_id: _builtins.str
+    """Its id."""
+    lineage_id: _builtins.str
+    """Id of the job with which the lineage of its state began."""
     @_builtins.property
     def lesson(self) -> Global___Lesson:
         """What was seen."""
@@ -2719,10 +2787,12 @@ class SpareLesson(_message.Message):
         job: _builtins.str = ...,
         term: _builtins.int = ...,
         lesson: Global___Lesson | None = ...,
+        job_id: _builtins.str = ...,
+        lineage_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lesson", b"lesson"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "lesson", b"lesson", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id", "lesson", b"lesson", "lineage_id", b"lineage_id", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

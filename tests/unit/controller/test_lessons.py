@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from everstep_common.lessons import Lesson
-from everstep_controller.api.fleet.to_agent import spare_lesson
+from everstep_controller.api.fleet.to_agent import DirectedJob, spare_lesson
 from everstep_controller.api.fleet.vault_reports import changed, vault_report
 from everstep_controller.core.model.job import JobRecord, JobState, Launcher
 from everstep_controller.core.model.node import NodeRecord, NodeState
@@ -84,8 +84,8 @@ def test_a_lesson_goes_from_one_message_into_the_other() -> None:
     wire = _wire(*_LESSON.modules, **_LESSON.variables)
     assert vault_report("a", wire, {}).lesson == _LESSON
     assert changed("a", wire, {}).lesson == _LESSON
-    told = spare_lesson("j", _LESSON, 7).spare_lesson
-    assert (told.job, told.term) == ("j", 7)
+    told = spare_lesson(DirectedJob("j", "j-4", "j-1", b""), _LESSON, 7).spare_lesson
+    assert (told.job, told.job_id, told.lineage_id, told.term) == ("j", "j-4", "j-1", 7)
     assert Lesson(tuple(told.lesson.modules), dict(told.lesson.variables)) == _LESSON
 
 
@@ -117,7 +117,7 @@ def test_members_are_not_told_spares_are_and_without_any_snapshot() -> None:
     world.service.report("train", "a", VaultReport({}, 0, lesson=_LESSON))
     world.service.job_changed("train")
     world.settle()
-    assert world.taught == [("c", "train", _LESSON)]
+    assert world.taught == [("c", "train-1", _LESSON)]
     world.job.state = JobState.REPLANNING
     world.service.job_changed("train")
     world.settle()

@@ -107,6 +107,16 @@ class World:
         self.service.report("train", node, VaultReport(by_name, settled, stored, failures))
         self.settle()
 
+    def next_job(self, root: str = "") -> JobRecord:
+        """Have another job begin under the name; ``root``: it goes on from what that one left."""
+        before = self.state.newest("train")
+        before.state = JobState.ENDED
+        job = replace(before, id="train-9", state=JobState.RUNNING, lineage=Lineage(root=root))
+        self.state.jobs[job.id], self.state.names["train"] = job, job.id
+        self.service.job_changed("train")
+        self.settle()
+        return job
+
     def choose(self, *others: str) -> None:
         self.service.choose(
             ChooseRecoveryStep(
@@ -140,7 +150,7 @@ def test_a_recoverable_step_that_no_row_of_progress_tells_is_told_after_a_while(
     world.report("b", (1, 5), (0, 5))
     world.events.clear()
     world.wait()
-    assert world.events == [StepRecoverable("train", 1, 5)]
+    assert world.events == [StepRecoverable("train-1", 1, 5)]
 
 
 def test_a_recoverable_step_that_a_row_of_progress_has_told_is_not_told_again() -> None:
@@ -210,7 +220,7 @@ def test_the_layout_is_told_once_when_every_rank_has_a_copy() -> None:
     world.report("a", (0, 5))
     world.report("b", (1, 5))
     world.report("b", (1, 6))
-    assert world.events == [LayoutLearned("train", 1, layouts=("shard-0", "shard-1"))]
+    assert world.events == [LayoutLearned("train-1", 1, layouts=("shard-0", "shard-1"))]
 
 
 def test_the_step_is_chosen_when_all_holders_have_settled() -> None:
@@ -341,7 +351,7 @@ def test_a_breakpoint_is_written_though_a_lost_node_took_second_copies_with_it()
     stored = StoredStep(1, 7, 2, "aa", 2)
     world.report("a", (0, 7), (1, 7), stored=(stored,), settled=1)
     assert world.events == [
-        BreakpointReached("train", 1, "its last recoverable step, 7, is in storage")
+        BreakpointReached("train-1", 1, "its last recoverable step, 7, is in storage")
     ]
 
 
@@ -355,7 +365,7 @@ def test_a_last_step_that_storage_does_not_take_is_told_as_missed() -> None:
     world.report("b", (0, 7), (1, 7), settled=1)
     assert (
         BreakpointReached(
-            "train",
+            "train-1",
             1,
             "step 7 could not be brought to storage: rank 0: No space left on device",
             missed=True,
@@ -432,3 +442,43 @@ def test_equal_copies_of_two_ranks_are_nothing_to_tell() -> None:
         world.service.report("train", node, VaultReport(held, 0, (), ()))
         world.settle()
     assert [reason for reason, _ in world.told] == []
+
+
+def test_what_another_job_of_the_name_left_is_not_the_next_ones_though_numbers_agree() -> None:
+    world = World()
+    world.report("a", (0, 5), (1, 5))
+    world.report("b", (0, 5), (1, 5))
+    world.next_job()
+    assert not list(world.service.copies("train"))
+    assert len(list(world.service.copies("train-1"))) == 4
+    world.choose()
+    world.service.report("train-9", "a", VaultReport({}, 1))
+    world.service.report("train-9", "b", VaultReport({}, 1))
+    (choice,) = [event for event in world.events if isinstance(event, RecoveryStepChosen)]
+    assert (choice.step, choice.lost) == (None, "no reachable copy of rank 0, rank 1")
+    # Nodes that come back tell which of the two they have something of.
+    world.service.connected("a", ["train-9"])
+    assert {copy.node for copy in world.service.copies("train-1")} == {"b"}
+
+
+def test_a_job_that_goes_on_from_another_has_its_copies_and_that_one_has_none() -> None:
+    world = World()
+    world.report("a", (0, 5), (1, 5))
+    world.report("b", (0, 5), (1, 5))
+    world.next_job(root="train-1")
+    assert len(list(world.service.copies("train"))) == 4
+    assert not list(world.service.copies("train-1"))
+    assert {told.job for told in world.directives.values()} == {"train-9"}
+    # What happens to the one before it concerns nobody any more.
+    world.service.job_changed("train-1")
+    world.service.report("train-1", "a", VaultReport({}, 1))
+    assert {copy.node for copy in world.service.copies("train")} == {"b"}
+
+
+def test_a_controller_that_starts_finds_whose_the_copies_are() -> None:
+    world = World()
+    world.next_job(root="train-1")
+    world.service = VaultService(lambda: world.state, world)
+    held = {b"x": Copy("a", 1, 0, 5, False, "ff", 1, "shard-0")}
+    world.service.report("train-1", "a", VaultReport(held, 0))
+    assert [copy.step for copy in world.service.copies("train-9")] == [5]

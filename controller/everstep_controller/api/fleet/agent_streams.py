@@ -72,7 +72,7 @@ class AgentStreams:
         session.clock.enter_hello(from_wire(Stamp, hello.stamp), session.opened_ns)
         self._intake.flush_node(event.node)
         # Jobs that the agent does not know must not be waited for by what the event leads to.
-        self._vault.connected(event.node, [job.job for job in event.jobs])
+        self._vault.connected(event.node, from_agent.lineages_seen(event))
         try:
             await self._runtime.submit(event)
         except JournalFull as error:
@@ -211,26 +211,29 @@ class AgentStreams:
 
     def _vault_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         report, node = message.vault, session.node
-        if report.change and report.job in session.unusable_copies:
+        lineage = vault_reports.lineage_of(report)
+        if report.change and lineage in session.unusable_copies:
             return
         told = self._changed(session, report) if report.change else self._listed(session, report)
         if not told.copies:
-            session.copies.pop(report.job, None)
-        self._vault.report(report.job, node, told)
+            session.copies.pop(lineage, None)
+        self._vault.report(lineage, node, told)
         for sentence in report.bad_copies[:16]:
             self._runtime.announce(report.job, "BadCopy", f"{session.node}: {sentence[:500]}")
 
     def _listed(self, session: Session, report: fleet_pb2.VaultReport) -> VaultReport:
-        session.unusable_copies.add(report.job)
-        held = self._vault.held(report.job, session.node)
+        lineage = vault_reports.lineage_of(report)
+        session.unusable_copies.add(lineage)
+        held = self._vault.held(lineage, session.node)
         told = vault_reports.vault_report(session.node, report, held)
-        session.unusable_copies.discard(report.job)
-        session.copies[report.job] = told.copies
+        session.unusable_copies.discard(lineage)
+        session.copies[lineage] = told.copies
         return told
 
     def _changed(self, session: Session, report: fleet_pb2.VaultReport) -> VaultReport:
         try:
-            return vault_reports.changed(session.node, report, session.copies.get(report.job))
+            told = session.copies.get(vault_reports.lineage_of(report))
+            return vault_reports.changed(session.node, report, told)
         except WireError as error:
             # On the next stream the whole list comes, and is left out if it cannot be used.
             raise StreamEnd(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error

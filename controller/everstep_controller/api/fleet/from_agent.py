@@ -56,6 +56,12 @@ def node_connected(wire: fleet_pb2.Hello) -> events.NodeConnected:
     return events.NodeConnected(boot_id=hello.stamp.boot_id, **same)
 
 
+def lineages_seen(hello: events.NodeConnected) -> list[str]:
+    """Return the lineages that an agent holds something of; names where no id was told yet."""
+    held = [seen for seen in hello.jobs if seen.lineage_id or seen.generation]
+    return [seen.lineage_id or seen.job_id or seen.job for seen in held]
+
+
 def reported(record: fleet_pb2.Record, context: RecordContext) -> events.Event | ReportedSteps:
     """Return the event of a record, or the steps that wait for others. Raises WireError."""
     report = report_of(record)

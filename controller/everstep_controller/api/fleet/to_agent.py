@@ -1,7 +1,7 @@
 """Actions of the core as messages to agents: orders, peer lists and vault directives."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from everstep_common.lessons import Lesson
@@ -18,7 +18,7 @@ from everstep_proto.record_codec import to_wire
 _SAME_OF_DIRECTIVE = tuple(
     one.name
     for one in fields(Directive)
-    if one.name in {known.name for known in fields(VaultDirective)} - {"replica_target"}
+    if one.name in {known.name for known in fields(VaultDirective)} - {"job", "replica_target"}
 )
 
 
@@ -53,37 +53,57 @@ def _peer(node: NodeRecord) -> fleet_pb2.Peer:
     return fleet_pb2.Peer(node=node.name, liveness_address=node.liveness_address)
 
 
+@dataclass(frozen=True, slots=True)
+class DirectedJob:
+    """Job that a directive is about, and the key for its transfers."""
+
+    name: str
+    id: str
+    lineage_id: str
+    transfer_key: bytes
+
+
 def directive(
-    what: Directive, target: NodeRecord | None, term: int, transfer_key: bytes
+    what: Directive, job: DirectedJob, target: NodeRecord | None, term: int
 ) -> fleet_pb2.ControllerMessage:
     """Return what a vault shall do."""
     if what.spare is not None:
-        memory = _spare_memory(what, what.spare, term, transfer_key)
+        memory = _spare_memory(what, what.spare, job, term)
         told = to_wire(memory, fleet_pb2.SpareMemory)
         return fleet_pb2.ControllerMessage(spare_memory=told)
     same: dict[str, Any] = {name: getattr(what, name) for name in _SAME_OF_DIRECTIVE}
     reachable = target is not None and bool(target.bulk_address)
     wanted = VaultDirective(
         **same,
+        job=job.name,
+        job_id=job.id,
+        lineage_id=job.lineage_id,
         term=term,
-        transfer_key=transfer_key,
+        transfer_key=job.transfer_key,
         replica_target=target.name if target and reachable else "",
         replica_bulk_address=target.bulk_address if target and reachable else "",
     )
     return fleet_pb2.ControllerMessage(vault=to_wire(wanted, fleet_pb2.VaultDirective))
 
 
-def _spare_memory(what: Directive, need: SpareNeed, term: int, transfer_key: bytes) -> SpareMemory:
+def _spare_memory(what: Directive, need: SpareNeed, job: DirectedJob, term: int) -> SpareMemory:
     memory = SpareMemory(
-        job=what.job, term=term, copy_bytes=need.copy_bytes, processes=need.processes
+        job=job.name,
+        job_id=job.id,
+        lineage_id=job.lineage_id,
+        term=term,
+        copy_bytes=need.copy_bytes,
+        processes=need.processes,
     )
     if what.prefetch is None:
         return memory
     ahead, first = what.prefetch.sources, what.prefetch.first_rank
-    return replace(memory, ahead=ahead, first_rank=first, transfer_key=transfer_key)
+    return replace(memory, ahead=ahead, first_rank=first, transfer_key=job.transfer_key)
 
 
-def spare_lesson(job: str, lesson: Lesson, term: int) -> fleet_pb2.ControllerMessage:
+def spare_lesson(job: DirectedJob, lesson: Lesson, term: int) -> fleet_pb2.ControllerMessage:
     """Return what standbys of a spare shall import."""
-    told = to_wire(SpareLesson(job=job, term=term, lesson=lesson), fleet_pb2.SpareLesson)
-    return fleet_pb2.ControllerMessage(spare_lesson=told)
+    lesson_order = SpareLesson(
+        job=job.name, job_id=job.id, lineage_id=job.lineage_id, term=term, lesson=lesson
+    )
+    return fleet_pb2.ControllerMessage(spare_lesson=to_wire(lesson_order, fleet_pb2.SpareLesson))

@@ -16,6 +16,11 @@ from everstep_proto.record_codec import WireError, from_wire
 TEXT_MAX = 4096
 
 
+def lineage_of(wire: fleet_pb2.VaultReport) -> str:
+    """Return the lineage whose copies are told; where no id was told yet, the name of the job."""
+    return wire.lineage_id or wire.job
+
+
 def vault_report(
     node: str, wire: fleet_pb2.VaultReport, known: Mapping[bytes, Copy]
 ) -> VaultReport:
@@ -50,6 +55,7 @@ def _report(
     wire: fleet_pb2.VaultReport, copies: dict[bytes, Copy], news: News | None = None
 ) -> VaultReport:
     name(wire.job, "job")
+    name(lineage_of(wire), "lineage")
     return VaultReport(
         copies,
         wire.settled_generation,

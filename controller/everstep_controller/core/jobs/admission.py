@@ -109,6 +109,7 @@ def _new_job(turn: Turn, event: Reported[LauncherJoined], before: JobRecord | No
     membership.adopt_generation(turn, job, report.running_generation)
     if report.running_generation:  # it runs on, and this controller has not heard of it
         job.lineage.skipped = list(report.skipped)
+        job.lineage.root = report.lineage_id
     job.ledger.enter(turn.now_ns, Category.INIT_QUEUE)
     return job
 

@@ -80,7 +80,8 @@ def tell_late_launcher(turn: Turn, name: str, node: str, job_id: str) -> None:
 def tell_late_launchers_on(turn: Turn, node: str, seen: Iterable[JobOnNode]) -> None:
     """Tell the launchers of a node that was cut off whose jobs have ended meanwhile."""
     for on_node in seen:
-        if on_node.job_id and is_over(turn.state, on_node.job, on_node.job_id):
+        there = on_node.launcher and on_node.job_id
+        if there and is_over(turn.state, on_node.job, on_node.job_id):
             tell_late_launcher(turn, on_node.job, node, on_node.job_id)
 
 
@@ -141,7 +142,10 @@ def begin(turn: Turn, job: JobRecord, before: JobRecord | None) -> None:
     if before is not None:
         # Generations of a name never repeat, so what an old job left behind stays fenced off.
         job.generation.number = max(job.generation.number, before.generation.number)
-        take_over_state(turn, job, before)
+        _note_another_user(turn, job, before)
+    own = _newest_of_user(turn.state, job)
+    if own is not None:
+        take_over_state(turn, job, own)
     _forget_oldest(turn, job.name)
 
 
@@ -209,7 +213,6 @@ def take_over_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
         crashed_from=list(known.crashed_from),
         recoverable_step=known.recoverable_step,
         skipped=list(known.skipped),
-        foreign_generation=known.foreign_generation,
         root=ended.lineage_id,
     )
     failed = "was cancelled" if ended.ending.wanted else "failed"
@@ -327,24 +330,41 @@ def _owner(job: JobRecord) -> tuple[int, str]:
     return (job.spec.uid, job.spec.token_sha256)
 
 
+def _newest_of_user(state: State, job: JobRecord) -> JobRecord | None:
+    """Return the newest job of this name and user that has ended, whoever had the name since."""
+    mine = [
+        one
+        for one in state.jobs.values()
+        if (one.name, one.spec.uid) == (job.name, job.spec.uid)
+        and one.state is JobState.ENDED
+        and one is not job
+    ]
+    return mine[-1] if mine else None
+
+
+def _note_another_user(turn: Turn, job: JobRecord, before: JobRecord) -> None:
+    """Say that a job of another user is not gone on from; nodes keep what they have of it."""
+    left = before.lineage.branch and before.ending.leaves_state
+    if left and job.spec.uid != before.spec.uid:
+        _begin_from_scratch(turn, job, "belonged to another user")
+
+
 def _leave_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
     if ended.lineage.branch and ended.ending.leaves_state:
-        same_user = job.spec.uid == ended.spec.uid
-        why = "had another token" if same_user else "belonged to another user"
-        job.lineage.begun = f"starts from scratch: the job of this name before it {why}"
-        turn.announce(job.name, "JobBegunAnew", f"{job.name} {job.lineage.begun}")
+        _begin_from_scratch(turn, job, "had another token")
     _drop_state(turn, job, ended)
+
+
+def _begin_from_scratch(turn: Turn, job: JobRecord, why: str) -> None:
+    job.lineage.begun = f"starts from scratch: the job of this name before it {why}"
+    turn.announce(job.name, "JobBegunAnew", f"{job.name} {job.lineage.begun}")
 
 
 def _drop_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
     if ended.ending.leaves_state:
         turn.actions.extend(orders.forget(ended, node) for node in ended.lineage.holders)
     ended.lineage.holders.clear()
-    job.lineage = Lineage(
-        begun=job.lineage.begun,
-        fresh=job.lineage.fresh,
-        foreign_generation=ended.generation.number,
-    )
+    job.lineage = Lineage(begun=job.lineage.begun, fresh=job.lineage.fresh)
 
 
 def _place_of(event: RecoveryStepChosen) -> str:

@@ -1,6 +1,6 @@
 """Membership of a job: launchers, ranks and agents that come and go, and nodes that are lost."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 
 from everstep_common import reports
@@ -142,17 +142,35 @@ def _fence(job: JobRecord, node: str) -> None:
     _processes_gone(job, node)
 
 
-def node_back(turn: Turn, node: str, seen: Mapping[str, JobOnNode], silent_since_ns: int) -> None:
+def node_back(turn: Turn, node: str, seen: Sequence[JobOnNode], silent_since_ns: int) -> None:
     """An agent connected: what it no longer knows of a job is gone."""
-    for name, on_node in seen.items():
-        known = turn.state.generations_seen.get(name, 0)
-        turn.state.generations_seen[name] = max(known, on_node.generation)
-        job = turn.state.job(name)
+    for on_node in seen:
+        _note_generation(turn.state, on_node)
+        job = _job_seen(turn.state, on_node)
         if job is not None and on_node.generation:
             _note_what_it_holds(turn, job, node, on_node.generation)
     for job in jobs_involving(turn.state, turn.state.nodes[node]):
-        if job.name not in seen:
+        if not any(_is_about(on_node, job) for on_node in seen):
             _note_what_is_gone(turn, job, node, silent_since_ns)
+
+
+def _note_generation(state: State, on_node: JobOnNode) -> None:
+    known = state.generations_seen.get(on_node.job, 0)
+    state.generations_seen[on_node.job] = max(known, on_node.generation)
+
+
+def _job_seen(state: State, on_node: JobOnNode) -> JobRecord | None:
+    """Return the job that an agent has something of: whose state it is, or who has launchers."""
+    if not on_node.job_id:
+        return state.job(on_node.job)
+    return state.job_of_lineage(on_node.lineage_id) or state.jobs.get(on_node.job_id)
+
+
+def _is_about(on_node: JobOnNode, job: JobRecord) -> bool:
+    """Return whether an agent's word is, or where no id was told may be, about a job."""
+    if not on_node.job_id:
+        return on_node.job == job.name
+    return on_node.job_id == job.id or on_node.lineage_id == job.lineage_id
 
 
 def _note_what_it_holds(turn: Turn, job: JobRecord, node: str, generation: int) -> None:
@@ -218,8 +236,7 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
         turn.announce(CONTROLLER, "ControllerHalted", state.halted)
     if state.halted:
         for seen in event.jobs:
-            known = state.generations_seen.get(seen.job, 0)
-            state.generations_seen[seen.job] = max(known, seen.generation)
+            _note_generation(state, seen)
         return
     if event.node not in state.nodes:
         state.nodes[event.node] = NodeRecord(event.node, since_ns=turn.now_ns)
@@ -228,7 +245,7 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
     kept = () if liveness.has_rebooted(node, event) else event.jobs
     silent_since_ns = node.silent_since_ns or turn.now_ns
     liveness.record_hello(turn, node, event)
-    node_back(turn, node.name, {seen.job: seen for seen in kept}, silent_since_ns)
+    node_back(turn, node.name, kept, silent_since_ns)
     identity.tell_late_launchers_on(turn, node.name, kept)
     turn.untold.add(node.name)
     node.welcomed_term = state.term

@@ -35,9 +35,9 @@ def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
     if stale := _stale_generation(job, node):
         yield stop(state, job, node, stale)
     if job.state is JobState.ENDED:
-        if not state.is_current(job):
-            return  # what is there under its name is another job's
-        involved = node in job.launchers or node in job.lineage.holders
+        # Where another job has the name since, its launcher hears it when it says whose it is.
+        waits = node in job.launchers and state.is_current(job)
+        involved = waits or node in job.lineage.holders
         yield from [end(job, node)] if involved else []
         yield from [forget(job, node)] if involved and job.ending.forgotten_by else []
     elif node in job.generation.members and job.state in (JobState.STOPPING, *ACTIVE):
@@ -86,6 +86,8 @@ def stop(state: State, job: JobRecord, node: str, generation: int) -> StopGenera
         node=node,
         reason=job.reason,
         job=job.name,
+        job_id=job.id,
+        lineage_id=job.lineage_id,
         generation=generation,
         grace_ns=state.settings.stop_grace_ns,
     )
@@ -121,6 +123,7 @@ def _start(job: JobRecord, node: str, node_rank: int) -> StartGeneration:
         skipped=tuple(job.lineage.skipped),
         own_restarts=job.generation.own_restarts,
         job_id=job.id,
+        lineage_id=job.lineage_id,
         renew=job.generation.renew,
     )
 
@@ -132,6 +135,7 @@ def end(job: JobRecord, node: str) -> EndJob:
         node=node,
         reason=job.reason,
         job=job.name,
+        job_id=job.id,
         succeeded=job.ending.succeeded,
         unsaved=job.ending.unsaved,
     )
@@ -159,6 +163,8 @@ def forget(job: JobRecord, node: str) -> ForgetJob:
         node=node,
         reason=f"forgotten by {job.ending.forgotten_by or 'a new job of its name'}",
         job=job.name,
+        job_id=job.id,
+        lineage_id=job.lineage_id,
     )
 
 
@@ -169,6 +175,8 @@ def keep(job: JobRecord, node: str) -> KeepJob:
         node=node,
         reason=f"the next job of the name {job.name} goes on from it",
         job=job.name,
+        job_id=job.id,
+        lineage_id=job.lineage_id,
     )
 
 
@@ -203,6 +211,7 @@ def hold(state: State, job: JobRecord, node: str) -> HoldLauncher:
         reason=reason,
         job=job.name,
         job_id=job.id,
+        lineage_id=job.lineage_id,
     )
 
 

@@ -56,7 +56,7 @@ def choose_step(state: State, job: JobRecord) -> ChooseRecoveryStep:
     newest = max(alive.values(), default=0)
     return ChooseRecoveryStep(
         id=f"{job.id}/g{job.generation.number}/choose",
-        job=job.name,
+        job=job.id,
         generation=job.generation.number,
         settled_generation=newest,
         holders=tuple(name for name, last in alive.items() if last == newest),
@@ -66,7 +66,6 @@ def choose_step(state: State, job: JobRecord) -> ChooseRecoveryStep:
         reason=job.reason,
         stored=() if job.lineage.latest is None else (job.lineage.latest,),
         avoided=avoided(job),
-        foreign_generation=job.lineage.foreign_generation,
     )
 
 

@@ -75,10 +75,7 @@ def _close_ledger(turn: Turn, job: JobRecord) -> None:
 
 
 def _tell_end(turn: Turn, job: JobRecord) -> None:
-    # What waits on a node for its end is of the next job, and goes on from what the node holds.
-    waiting = identity.job_after(turn.state, job)
-    others = waiting.launchers if waiting is not None else ()
-    told = [node for node in {**job.launchers, **job.lineage.holders} if node not in others]
+    told = {**job.launchers, **job.lineage.holders}
     turn.actions.extend(orders.end(job, node) for node in told)
 
 

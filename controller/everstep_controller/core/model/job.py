@@ -214,8 +214,6 @@ class Lineage:
     begun: str = ""
     # Its user wants it to start from scratch.
     fresh: bool = False
-    # Copies of this generation and older ones belong to another job, which had the name before.
-    foreign_generation: int = 0
     # A generation of it was started.
     started: bool = False
 

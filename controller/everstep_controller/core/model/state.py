@@ -107,6 +107,11 @@ class State:
         """Return the newest job that has begun under a name. Raises KeyError."""
         return self.jobs[self.names[name]]
 
+    def job_of_lineage(self, lineage_id: str) -> JobRecord | None:
+        """Return the newest job of a lineage that has begun: what is left of it is that job's."""
+        known = [job for job in self.jobs.values() if job.lineage_id == lineage_id]
+        return next((job for job in reversed(known) if not job.after), None)
+
     def is_current(self, job: JobRecord) -> bool:
         """Return whether no other job has begun under the name since."""
         return self.names.get(job.name) == job.id

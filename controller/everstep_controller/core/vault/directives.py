@@ -121,8 +121,9 @@ class Decision(NamedTuple):
 
 @dataclass(slots=True)
 class JobSnapshots:
-    """Snapshots of one job: the nodes' reports, and the orders decided from them."""
+    """Snapshots of one lineage: the nodes' reports, and the orders decided from them."""
 
+    # The newest job of the lineage.
     job: str
     holdings: Holdings = field(default_factory=Holdings)
     generation: DirectedGeneration = field(default_factory=DirectedGeneration)
@@ -201,7 +202,7 @@ class JobSnapshots:
         self.asked = None
         choice = choose_step(catalogue, question_of(asked, reachable_nodes(state)))
         return RecoveryStepChosen(
-            job=self.job,
+            job=asked.job,
             generation=asked.generation,
             step=choice.step,
             sources=choice.sources,
@@ -329,7 +330,7 @@ class VaultNews:
             yield KeeperChosen(job.id, keeper)
         if orders.recoverable.step != before.recoverable.step or not snapshots.generation.parts:
             yield from self._tell_parts(snapshots)
-            yield from self._tell_differing(snapshots)
+            yield from self._tell_differing(snapshots, job)
         if orders.cadence is not before.cadence:
             yield CadenceChosen(job.id, orders.cadence)
             yield Message("SnapshotCadence", f"{job.name}: {orders.cadence.reason}")
@@ -343,7 +344,7 @@ class VaultNews:
             self.layouts = (directed.number, layouts)
             yield LayoutLearned(snapshots.job, directed.number, layouts=layouts)
 
-    def _tell_differing(self, snapshots: JobSnapshots) -> Iterator[Message]:
+    def _tell_differing(self, snapshots: JobSnapshots, job: JobRecord) -> Iterator[Message]:
         """Tell it once a generation: the loss of a node could cost a rank what only it had."""
         step, number = snapshots.orders.recoverable.step, snapshots.generation.number
         if step is None or self.differing == number:
@@ -351,7 +352,7 @@ class VaultNews:
         ranks = snapshots.holdings.catalogue.differing(number, step)
         if ranks is not None:
             self.differing = number
-            yield Message("SnapshotsDiffer", _differing(snapshots.job, step, *ranks))
+            yield Message("SnapshotsDiffer", _differing(job.name, step, *ranks))
 
     def _tell_storage(
         self, snapshots: JobSnapshots, job: JobRecord, inputs: PersistenceInput
@@ -364,7 +365,7 @@ class VaultNews:
         self.not_stored = sentence
         if job.state is JobState.CLOSING and (over := persistence.last_step_settled(inputs)):
             yield BreakpointReached(
-                job.name, job.generation.number, over, persistence.last_step_missed(inputs)
+                job.id, job.generation.number, over, persistence.last_step_missed(inputs)
             )
 
 

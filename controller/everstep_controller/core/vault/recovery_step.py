@@ -30,8 +30,6 @@ class Question:
     avoided: Collection[StepKey] = ()
     # Steps in storage that are known from elsewhere than the nodes' reports.
     stored: Sequence[StoredStep] = ()
-    # What nodes hold of this generation and older ones is another job's, perhaps another user's.
-    foreign_generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +82,6 @@ def question_of(action: ChooseRecoveryStep, reachable: Mapping[str, str]) -> Que
         action.expected,
         action.avoided,
         action.stored,
-        action.foreign_generation,
     )
 
 
@@ -103,10 +100,8 @@ def choose_step(catalogue: Catalogue, question: Question) -> Choice:
     found = picked.candidate
     if found is None:
         return Choice(None, (), picked.lost, picked.reason)
-    foreign = found.generation <= question.foreign_generation
     held = catalogue.steps(found.generation).get(found.step, StepCopies()).ordered()
-    reachable = {} if foreign else question.reachable
-    sources = _sources(held, reachable)
+    sources = _sources(held, question.reachable)
     return Choice(
         found.step, sources, "", picked.reason, found.generation, found.stored, found.tier
     )
@@ -158,8 +153,7 @@ def restorable_steps(catalogue: Catalogue, question: Question) -> Iterator[Resto
     away = catalogue.away(question.reachable)
     # A generation that started over, without a step to restore, begins at the lowest step again.
     for key in sorted(on_branch, key=lambda key: (key[1], key[0]), reverse=True):
-        own = key[0] > question.foreign_generation
-        if own and (tier := _tier(points[key[0]], catalogue, key, away)):
+        if tier := _tier(points[key[0]], catalogue, key, away):
             replaced = () if key in stored else _replaced(points[key[0]], catalogue, key, away)
             yield RestorableStep(*key, stored.get(key), tier, replaced)
         elif key in stored:

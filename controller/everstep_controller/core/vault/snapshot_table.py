@@ -102,8 +102,7 @@ class SnapshotView:
         """Return the question that would be asked if the job stopped now."""
         latest = () if self.job.lineage.latest is None else (self.job.lineage.latest,)
         avoided = restore_point.avoided(self.job)
-        foreign = self.job.lineage.foreign_generation
-        return Question(self.job.lineage.branch, self.reachable, True, avoided, latest, foreign)
+        return Question(self.job.lineage.branch, self.reachable, True, avoided, latest)
 
     def point(self, key: StepKey) -> BranchPoint | None:
         """Return where on the job's branch a step is; None when it is not."""

@@ -13,11 +13,8 @@ from everstep_controller.core.jobs.identity import ago
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.snapshots import BranchPoint
-from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.recovery_step import Question, choose_step
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.jobs.test_job_endings import STORAGE, LongStory
-from unit.core.vault.vault_story import REACHABLE, ring, stored
 
 MINUTE_S = 60
 
@@ -105,7 +102,7 @@ def test_the_next_job_asks_for_the_newest_step_of_the_one_that_was_cancelled() -
     story.join("n3")
     question = _question(story)
     assert question.branch == (BranchPoint(1, None, 2),)
-    assert (question.generation, question.expected, question.foreign_generation) == (2, True, 0)
+    assert (question.generation, question.expected) == (2, True)
     assert (set(question.holders), question.settled_generation) == ({"n0", "n1"}, 1)
 
 
@@ -216,25 +213,43 @@ def test_another_user_and_another_token_get_nothing_of_it(uid: int, token: str) 
     story = NextStory(nodes=4)
     story.cancelled()
     done = story.join("n2", nodes=1, uid=uid, token=token)
-    forgotten = _of(actions.ForgetJob, done)
-    assert {action.node for action in forgotten} == {"n0", "n1"}
+    # What its user gives up with the token is dropped; another user's is not to be touched.
+    forgotten = {action.node for action in _of(actions.ForgetJob, done)}
+    assert forgotten == (set() if uid == 2 else {"n0", "n1"})
     question = _question(story)
-    assert (question.branch, question.generation) == ((), 2)
-    assert (question.expected, question.foreign_generation) == (False, 1)
+    assert (question.branch, question.generation, question.expected) == ((), 2, False)
     assert "starts from scratch" in story.chosen(None).generation.start_reason
 
 
-def test_what_another_user_holds_is_not_chosen_even_where_the_numbers_are_the_same() -> None:
-    branch = (BranchPoint(1, 5, 3),)
-    mine = stored(5)
-    catalogue = ring([4, 5])
-    question = Question(branch, REACHABLE, expected=True, stored=(mine,), foreign_generation=1)
-    choice = choose_step(catalogue, question)
-    assert (choice.step, choice.stored, choice.sources) == (5, mine, ())
-    assert choice.tier == "shared storage"
-    nothing = choose_step(catalogue, replace(question, stored=()))
-    assert nothing.step is None
-    assert choose_step(Catalogue(), replace(question, stored=())).step is None
+def test_a_user_goes_on_from_an_own_job_though_another_user_had_the_name_since() -> None:
+    story = NextStory(nodes=4)
+    story.cancelled()
+    mine = story.job
+    story.join("n2", nodes=1, uid=2)
+    theirs = story.chosen(None)
+    story.leave("n2")
+    story.sequence += 1
+    story.stop_all()
+    assert theirs.state is JobState.ENDED
+    kept = _of(actions.KeepJob, story.join("n3", nodes=1))
+    assert {(one.node, one.lineage_id) for one in kept} == {("n0", mine.id), ("n1", mine.id)}
+    question = _question(story)
+    # Its numbers are newer than those of both.
+    assert (question.branch, question.generation) == ((BranchPoint(1, None, 2),), 3)
+    assert set(question.holders) == {"n0", "n1"}
+    assert story.job.lineage_id == mine.id
+    assert "of the job that was cancelled" in story.chosen(2).lineage.begun
+
+
+def test_what_a_node_that_comes_back_has_is_of_the_job_whose_state_it_is() -> None:
+    story = NextStory(nodes=4)
+    story.cancelled()
+    mine = story.job
+    story.join("n2", nodes=1, uid=2)
+    _back(story, "n0", JobOnNode("j", 1, launcher=False, job_id=mine.id, lineage_id=mine.id))
+    _back(story, "n1")
+    assert set(mine.lineage.holders) == {"n0"}
+    assert not story.job.lineage.holders
 
 
 def test_fresh_begins_anew_and_says_what_it_leaves() -> None:
@@ -242,7 +257,7 @@ def test_fresh_begins_anew_and_says_what_it_leaves() -> None:
     story.cancelled(after_s=40)
     story.join("n2", nodes=1, fresh=True)
     question = _question(story)
-    assert (question.branch, question.expected, question.foreign_generation) == ((), False, 1)
+    assert (question.branch, question.expected) == ((), False)
     assert story.chosen(None).generation.start_reason == (
         "generation 2 starts from scratch, as --fresh asks, and leaves the state"
         " of the job that was cancelled 40 s ago, after step 2"

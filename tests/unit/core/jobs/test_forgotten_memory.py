@@ -69,7 +69,12 @@ def test_every_node_that_keeps_memory_of_the_job_is_told_to_drop_it() -> None:
     done = core.handle(_FORGET, 9 * S)
     assert _orders(done) == [
         actions.ForgetJob(
-            id=f"llama-7/g4/forget/{node}", node=node, reason="forgotten by ann", job="llama"
+            id=f"llama-7/g4/forget/{node}",
+            node=node,
+            reason="forgotten by ann",
+            job="llama",
+            job_id="llama-7",
+            lineage_id="llama-7",
         )
         for node in ("n0", "n1")
     ]
@@ -137,5 +142,6 @@ def test_a_new_job_of_the_name_keeps_its_memory() -> None:
     core.handle(_FORGET, 9 * S)
     core.state.jobs["llama-9"] = replace(_job(JobState.RUNNING), id="llama-9")
     core.state.names["llama"] = "llama-9"
-    assert _orders(core.due(10 * S)) == []
-    assert _orders(core.handle(_hello("n0", "llama"), 11 * S)) == []
+    # What nodes are told again is about the one that was forgotten, and says so.
+    again = _orders(core.due(10 * S)) + _orders(core.handle(_hello("n0", "llama"), 11 * S))
+    assert {(one.job_id, one.lineage_id) for one in again} == {("llama-7", "llama-7")}

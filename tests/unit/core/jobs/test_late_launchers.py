@@ -109,9 +109,9 @@ def test_a_late_launcher_begins_no_job_where_no_other_has_the_name() -> None:
 def test_a_node_that_was_cut_off_is_told_which_of_its_launchers_are_late() -> None:
     story = LateStory(nodes=4)
     before, job = story.next_runs()
-    seen = JobOnNode("j", 1, True, 1, before)
+    seen = JobOnNode("j", 1, True, 1, before, before)
     assert [end.job_id for end in _ends(story.hello("n1", seen))] == [before]
-    own = JobOnNode("j", job.generation.number, True, job.generation.number, job.id)
+    own = JobOnNode("j", job.generation.number, True, job.generation.number, job.id, before)
     assert not _ends(story.hello("n2", own))
 
 

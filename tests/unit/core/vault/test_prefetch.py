@@ -233,6 +233,7 @@ def test_the_order_names_ranks_copies_and_the_key() -> None:
     told = Directive(
         "train", 1, None, (), "", spare=SpareNeed(8, 1), prefetch=Prefetch(1, (source,))
     )
-    wire = to_agent.directive(told, None, 7, b"key").spare_memory
+    job = to_agent.DirectedJob("train", "train-1", "train-1", b"key")
+    wire = to_agent.directive(told, job, None, 7).spare_memory
     assert (wire.first_rank, wire.transfer_key) == (1, b"key")
     assert [(one.node, one.rank, one.step) for one in wire.ahead] == [("a", 1, 5)]
