@@ -1,4 +1,4 @@
-"""Vault report queue: what each job's vault reports next on this stream, whole or as a change."""
+"""Vault report queue: what is reported next of each lineage's copies, whole or as a change."""
 
 from everstep_proto.generated import fleet_pb2
 
@@ -10,7 +10,7 @@ _Told = dict[bytes, fleet_pb2.Copy]
 
 
 class VaultReports:
-    """The newest report of each job, which goes out whole or as a change of the one before.
+    """The newest report of each lineage, which goes out whole or as a change of the one before.
 
     A copy comes and goes once and is listed a dozen times meanwhile, so changes are a third of the
     controller's work. They refer to what this very stream carried before, in order: a stream that
@@ -20,20 +20,21 @@ class VaultReports:
     def __init__(self) -> None:
         self._waiting: dict[str, fleet_pb2.VaultReport] = {}
         self._told: dict[str, _Told] = {}
-        # The import lesson that was sent last for each job: large, and rarely another one.
+        # The import lesson that was sent last for each: large, and rarely another one.
         self._lessons: dict[str, fleet_pb2.Lesson] = {}
         self._changes = False
 
     def put(self, report: fleet_pb2.VaultReport) -> None:
         """Send a report soon; what an unsent one said of bad copies is not lost."""
-        before = self._waiting.get(report.job)
+        lineage = _lineage_of(report)
+        before = self._waiting.get(lineage)
         if before is not None and before.bad_copies:
             newest, report = report, fleet_pb2.VaultReport()
             report.CopyFrom(newest)
             bad = [*before.bad_copies, *newest.bad_copies][-_BAD_COPIES_MAX:]
             del report.bad_copies[:]
             report.bad_copies.extend(bad)
-        self._waiting[report.job] = report
+        self._waiting[lineage] = report
 
     def begin(self, *, changes: bool) -> None:
         """A stream begins, on which nothing was told; ``changes``: its controller takes them."""
@@ -48,17 +49,19 @@ class VaultReports:
         report = self._without_known_lesson(self._waiting.pop(next(iter(self._waiting))))
         if not self._changes:
             return report
-        before = self._told.pop(report.job, None)
+        lineage = _lineage_of(report)
+        before = self._told.pop(lineage, None)
         now = {copy.SerializeToString(): copy for copy in report.copies}
         if now:
-            self._told[report.job] = now
+            self._told[lineage] = now
         return report if before is None else _change(report, before, now)
 
     def _without_known_lesson(self, report: fleet_pb2.VaultReport) -> fleet_pb2.VaultReport:
+        lineage = _lineage_of(report)
         if not report.HasField("lesson"):
-            self._lessons.pop(report.job, None)  # the next job of the name may have the same
+            self._lessons.pop(lineage, None)  # the next job of the lineage may have the same
             return report
-        known, self._lessons[report.job] = self._lessons.get(report.job), report.lesson
+        known, self._lessons[lineage] = self._lessons.get(lineage), report.lesson
         if known != report.lesson:
             return report
         without = fleet_pb2.VaultReport()
@@ -67,9 +70,14 @@ class VaultReports:
         return without
 
 
+def _lineage_of(report: fleet_pb2.VaultReport) -> str:
+    return report.lineage_id or report.job
+
+
 def _change(report: fleet_pb2.VaultReport, before: _Told, now: _Told) -> fleet_pb2.VaultReport:
     return fleet_pb2.VaultReport(
         job=report.job,
+        lineage_id=report.lineage_id,
         copies=[copy for told, copy in now.items() if told not in before],
         settled_generation=report.settled_generation,
         bad_copies=report.bad_copies,

@@ -22,7 +22,17 @@ from integration.bulk_messages import Blow
 from integration.bulk_tap import Tap, tapping
 from integration.vault_blows import Job
 from integration.vault_killed import killable
-from integration.vault_world import KEY, TIMEOUT_S, Node, plan, running, settings, trainer
+from integration.vault_world import (
+    JOB_ID,
+    KEY,
+    TIMEOUT_S,
+    Node,
+    identify,
+    plan,
+    running,
+    settings,
+    trainer,
+)
 
 # Two stripes, so that a second connection has one to carry.
 SIZE = STRIPE_BYTES + STRIPE_BYTES // 4
@@ -94,7 +104,7 @@ class Pair:
         job = self.looker.jobs.known("demo")
         assert job is not None
         vault = job.vault
-        remote = RemoteAgent(self.other.agent.bulk_address, "demo", KEY)
+        remote = RemoteAgent(self.other.agent.bulk_address, JOB_ID, KEY)
         _, region = await get_copy(remote, expected, vault.receive_buffers, vault.context.incoming)
         assert bytes(region.view()[:SIZE]) == state_of(self.step)
         region.release()
@@ -158,6 +168,7 @@ def _directive(pair: Pair, step: int | None) -> None:
         term=1,
         recoverable_step=step,
     )
+    identify(directive)
     pair.other.node.jobs.on_directive(from_wire(VaultDirective, directive))
     directive.replica_target = pair.other.node.name
     directive.replica_bulk_address = pair.tap.address

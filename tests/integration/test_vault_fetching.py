@@ -22,6 +22,7 @@ from everstep_common.trainer_messages import (
 from everstep_proto.generated import fleet_pb2
 from integration.file_tier import Files
 from integration.vault_world import (
+    JOB_ID,
     KEY,
     TIMEOUT_S,
     Client,
@@ -187,7 +188,7 @@ async def test_what_is_fetched_ahead_is_left_off_when_its_generation_is_stopped(
 @lived
 async def test_manifests_say_what_is_in_copies_that_are_there(tmp_path: Path) -> None:
     async with _two_ranks(tmp_path) as node:
-        remote = RemoteAgent(node.jobs.bulk_address, "demo", KEY)
+        remote = RemoteAgent(node.jobs.bulk_address, JOB_ID, KEY)
         wanted = [
             CopyRef(CopyKey(1, source.rank, 3), source.size_bytes, source.root_hash)
             for source in _sources(node)

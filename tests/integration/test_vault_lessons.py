@@ -49,7 +49,8 @@ async def test_other_nodes_of_a_generation_do_not_tell(tmp_path: Path) -> None:
 
 def _teach(node: Node, wire: fleet_pb2.Lesson = _WIRE, job: str = "demo") -> None:
     lesson = from_wire(Lesson, wire)
-    node.jobs.on_spare_lesson(SpareLesson(job=job, term=1, lesson=lesson))
+    known = {"job": job, "job_id": f"{job}-1", "lineage_id": f"{job}-1"}
+    node.jobs.on_spare_lesson(SpareLesson(**known, term=1, lesson=lesson))
 
 
 @lived

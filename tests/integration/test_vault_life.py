@@ -99,12 +99,13 @@ async def test_after_the_end_the_name_serves_another_job_from_its_first_generati
             node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
             assert isinstance(await control.hear(), End)
         async with launcher(node, token="another") as control:
-            node.order(start_generation=plan(1))
+            node.order(start_generation=plan(1, job_id="demo-9"))
             assert isinstance(await control.hear(), Start)
-            await node.outlet.until(lambda: not node.outlet.copies())
             async with trainer(node, token="another") as rank:
                 await rank.save(0, b"of the second")
-                await node.outlet.until(lambda: node.outlet.copies() == {(1, 0, 0, False)})
+                mine = {(1, 0, 0, False)}
+                await node.outlet.until(lambda: node.outlet.copies_of("demo-9") == mine)
+            assert node.outlet.copies_of("demo-1") == {(5, 0, 1, False)}
 
 
 @lived

@@ -23,6 +23,7 @@ from everstep_common.trainer_messages import Entry, Restore
 from everstep_proto.generated import fleet_pb2
 from integration.trainer_node import until
 from integration.vault_world import (
+    JOB_ID,
     KEY,
     Node,
     launcher,
@@ -63,7 +64,7 @@ async def _put(node: Node, rank: int) -> None:
     os.pwrite(region.fd, state.tobytes(), 0)
     root_hash = hash_region(region, state.nbytes)
     facts = CopyManifest(CopyKey(1, rank, 5), state.nbytes, root_hash, (entry,))
-    remote = RemoteAgent(node.jobs.bulk_address, "demo", KEY)
+    remote = RemoteAgent(node.jobs.bulk_address, JOB_ID, KEY)
     await put_copy(remote, facts, region, job.vault.context.outgoing)
     region.release()
 

@@ -17,14 +17,16 @@ from everstep_agent.vault.transfer.remote_agent import RemoteAgent, connect
 from everstep_common.trainer_messages import (
     TO_TRAINER,
     Attached,
+    Begin,
     Entry,
-    Restore,
+    Skip,
     Start,
     Storage,
 )
 from everstep_proto.generated import fleet_pb2
 from integration.storage_world import save_and_store, storing
 from integration.vault_world import (
+    JOB_ID,
     KEY,
     TIMEOUT_S,
     Client,
@@ -67,6 +69,13 @@ def _job(node: Node) -> NodeJob:
     return job
 
 
+def _joined_by_stranger(node: Node) -> NodeJob:
+    """Let another user's launcher join."""
+    job = node.jobs.table.of_new_launcher(join_message())
+    admit_launcher(job, join_message(), _STRANGER, _Deaf())
+    return job
+
+
 @lived
 async def test_a_failed_jobs_snapshots_are_not_the_next_users(tmp_path: Path) -> None:
     async with running(settings(tmp_path)) as node:
@@ -78,12 +87,17 @@ async def test_a_failed_jobs_snapshots_are_not_the_next_users(tmp_path: Path) ->
                 await node.outlet.until(lambda: node.outlet.copies() == {(3, 0, 1, False)})
             node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
             await control.hear()
-        job = _job(node)
-        assert job.vault.holdings.size_bytes
-        admit_launcher(job, join_message(), _STRANGER, _Deaf())
-        assert job.vault.holdings.size_bytes == 0
-        assert job.vault.transfer_key == b""
-        await node.outlet.until(lambda: node.outlet.copies() == set())
+        before = _job(node)
+        job = _joined_by_stranger(node)
+        node.order(start_generation=plan(4, job_id="demo-9"))
+        assert (job.vault.holdings.size_bytes, job.facts.lineage) == (0, "demo-9")
+        # They are still the first user's, who may go on from them.
+        assert before.vault.holdings.size_bytes
+        assert node.outlet.copies_of("demo-1") == {(3, 0, 1, False)}
+        assert node.outlet.copies_of("demo-9") == set()
+        node.order(keep_job=fleet_pb2.KeepJob(job="demo", job_id="demo-12", lineage_id="demo-1"))
+        assert before.facts.job_id == "demo-12"
+        assert node.outlet.copies_of("demo-1") == {(3, 0, 1, False)}
 
 
 @lived
@@ -94,12 +108,12 @@ async def test_a_failed_jobs_storage_is_not_the_next_users(tmp_path: Path) -> No
         async with storing(node, folder) as rank:
             await save_and_store(node, rank, 1, b"a secret")
             assert _children() - before  # it waits for the next step
-        job = _job(node)
-        admit_launcher(job, join_message(), _STRANGER, _Deaf())
+            node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
+        job = _joined_by_stranger(node)
         assert not job.storage.files.configured
         assert job.facts.storage.storage is None
         async with asyncio.timeout(TIMEOUT_S):
-            # Nobody asks for the storage of a job any more that has none.
+            # Nobody writes anything more of a job that has ended.
             while _children() - before:  # noqa: ASYNC110 - a process rings no bell
                 await asyncio.sleep(0.02)
 
@@ -116,16 +130,12 @@ async def test_a_process_of_the_last_job_gets_nothing_of_the_next_one(tmp_path: 
             await rank.save(1, b"ours")
             node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
             await control.hear()
-        job = _job(node)
-        admit_launcher(job, join_message(), _STRANGER, _Deaf())
-        node.order(start_generation=plan(1))
+        _joined_by_stranger(node)
+        node.order(start_generation=plan(1, job_id="demo-9"))
         # It is of the right generation and rank, of a job that is over.
-        with pytest.raises(ConnectionError):
-            await rank.ask(Restore(()))
+        assert "is over" in await rank.ask_restore()
+        assert (await rank.ask(Begin(2))) == Skip("generation 1 is over; this process should exit")
         rank.close()
-        async with asyncio.timeout(TIMEOUT_S):
-            while job.ranks.pids:
-                await job.ranks.detached.wait()
 
 
 @pytest.mark.parametrize(
@@ -154,7 +164,7 @@ async def test_what_a_user_writes_into_latest_ends_no_agent(
 async def test_an_absurd_request_of_a_peer_is_refused_with_a_sentence(tmp_path: Path) -> None:
     async with running(settings(tmp_path)) as node:
         node.direct(1)
-        remote = RemoteAgent(node.jobs.bulk_address, "demo", KEY)
+        remote = RemoteAgent(node.jobs.bulk_address, JOB_ID, KEY)
         for absurd in (
             PutCopy(CopyRef(CopyKey(1, 0, 5), 0, b""), (), 2),
             PutCopy(CopyRef(CopyKey(1, -1, 5), 1, b""), (Entry("w", 0, 1),), 2),

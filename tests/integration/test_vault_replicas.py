@@ -11,6 +11,7 @@ from everstep_agent.vault.transfer.connection import BulkError
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent, TransferRefusedError
 from everstep_common.trainer_messages import Begin, Skip, Start
 from integration.vault_world import (
+    JOB_ID,
     KEY,
     Client,
     Node,
@@ -230,7 +231,7 @@ def test_a_replica_of_an_older_generation_is_refused(tmp_path: Path) -> None:
             held = vault.vault.holdings.pin(CopyKey(1, 0, 1))
             assert held is not None
             second.direct(2)
-            remote = RemoteAgent(second.jobs.bulk_address, "demo", KEY)
+            remote = RemoteAgent(second.jobs.bulk_address, JOB_ID, KEY)
             with pytest.raises(TransferRefusedError, match="generation 1 is over"):
                 await put_copy(remote, held.manifest, held.region, vault.vault.context.outgoing)
             held.release()
@@ -248,7 +249,7 @@ def test_nobody_stores_or_fetches_without_the_transfer_key(tmp_path: Path) -> No
             vault = job.vault
             facts = vault.holdings.manifests()[0][0]
             wanted = CopyRef(facts.key, facts.size_bytes, facts.root_hash)
-            for name, key in (("demo", b"w" * 32), ("other", KEY)):
+            for name, key in ((JOB_ID, b"w" * 32), ("other", KEY)):
                 remote = RemoteAgent(node.jobs.bulk_address, name, key)
                 with pytest.raises(BulkError, match="transfer key"):
                     await get_copy(remote, wanted, vault.receive_buffers, vault.context.incoming)

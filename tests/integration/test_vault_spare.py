@@ -14,6 +14,7 @@ from integration.vault_world import (
     TIMEOUT_S,
     Client,
     Node,
+    identify,
     launcher,
     lived,
     plan,
@@ -58,6 +59,7 @@ def _wait_as_spare(
         ahead=ahead,
         transfer_key=KEY if ahead else b"",
     )
+    identify(wanted)
     node.jobs.on_spare_memory(from_wire(SpareMemory, wanted))
 
 

@@ -31,9 +31,11 @@ from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
 from integration.bulk_relay import cut_after, flip_once, relay
 from integration.vault_world import (
+    JOB_ID,
     KEY,
     TIMEOUT_S,
     Node,
+    identify,
     lived,
     plan,
     running,
@@ -74,7 +76,7 @@ def _copy(rank: int = 0, size: int = SIZE) -> tuple[CopyManifest, Region]:
 async def _put(node: Node, address: str, facts: CopyManifest, region: Region) -> None:
     async with asyncio.timeout(TIMEOUT_S):
         await put_copy(
-            RemoteAgent(address, "demo", KEY), facts, region, _vault(node).context.outgoing
+            RemoteAgent(address, JOB_ID, KEY), facts, region, _vault(node).context.outgoing
         )
 
 
@@ -129,11 +131,11 @@ async def test_after_a_cut_a_fetch_goes_on_from_another_holder(tmp_path: Path) -
         vault = _vault(third)
         expected = CopyRef(facts.key, SIZE, facts.root_hash)
         network.spoil = cut_after(2 * STRIPE_BYTES + STRIPE_BYTES // 4)
-        remote = RemoteAgent(network.address, "demo", KEY)
+        remote = RemoteAgent(network.address, JOB_ID, KEY)
         with pytest.raises(ConnectionError):
             await get_copy(remote, expected, vault.receive_buffers, vault.context.incoming)
         assert vault.receive_buffers.idle_bytes >= SIZE
-        remote = RemoteAgent(second.jobs.bulk_address, "demo", KEY)
+        remote = RemoteAgent(second.jobs.bulk_address, JOB_ID, KEY)
         _, fetched = await get_copy(remote, expected, vault.receive_buffers, vault.context.incoming)
         assert fetched.is_frozen()
         assert bytes(fetched.view()[:SIZE]) == bytes(region.view()[:SIZE])
@@ -200,7 +202,7 @@ async def test_a_peer_that_stalls_is_given_up_and_holds_up_nobody(tmp_path: Path
 
 async def _begun(node: Node, facts: CopyManifest, rank: int) -> BulkConnection:
     """A put of which not a byte comes."""
-    wire = await connect(RemoteAgent(node.jobs.bulk_address, "demo", KEY), TIMEOUT_S)
+    wire = await connect(RemoteAgent(node.jobs.bulk_address, JOB_ID, KEY), TIMEOUT_S)
     await wire.send(
         PutCopy(
             CopyRef(CopyKey(1, rank, 5), STRIPE_BYTES, facts.root_hash),
@@ -215,7 +217,7 @@ async def _begun(node: Node, facts: CopyManifest, rank: int) -> BulkConnection:
 @lived
 async def test_a_token_joins_the_transfer_it_was_made_for_and_only_once(tmp_path: Path) -> None:
     async with _pair(tmp_path) as (_, second):
-        remote = RemoteAgent(second.jobs.bulk_address, "demo", KEY)
+        remote = RemoteAgent(second.jobs.bulk_address, JOB_ID, KEY)
         facts, region = _copy()
         wire = await connect(remote, TIMEOUT_S)
         await wire.send(
@@ -226,7 +228,7 @@ async def test_a_token_joins_the_transfer_it_was_made_for_and_only_once(tmp_path
 
         async def join(key: CopyKey, number: int) -> object:
             one = await connect(remote, TIMEOUT_S)
-            token = transfer_token(KEY, "demo", key, (accept.nonce, number))
+            token = transfer_token(KEY, JOB_ID, key, (accept.nonce, number))
             await one.send(JoinTransfer(accept.nonce, number, token))
             answer = await one.receive(TransferJoined, Refusal)
             one.close()
@@ -255,6 +257,7 @@ async def test_a_rank_whose_replica_was_cut_on_its_way_is_replicated_nevertheles
         directive = fleet_pb2.VaultDirective(job="demo", generation=1, transfer_key=KEY, term=1)
         directive.replica_target = second.name
         directive.replica_bulk_address = network.address
+        identify(directive)
         first.jobs.on_directive(from_wire(VaultDirective, directive))
         await rank.save(5, content)
         await second.outlet.until(lambda: second.outlet.copies())

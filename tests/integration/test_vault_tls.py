@@ -27,6 +27,7 @@ from integration.vault_world import (
     KEY,
     TIMEOUT_S,
     Node,
+    identify,
     launcher,
     lived,
     plan,
@@ -183,4 +184,5 @@ def _replicate(first: Node, second: Node, network: Relay) -> None:
     directive = fleet_pb2.VaultDirective(job="demo", generation=1, transfer_key=KEY, term=1)
     directive.replica_target = second.name
     directive.replica_bulk_address = network.address
+    identify(directive)
     first.jobs.on_directive(from_wire(VaultDirective, directive))

@@ -14,6 +14,7 @@ from everstep_common.trainer_messages import (
     Commit,
     Committed,
     Entry,
+    Identified,
     Join,
     Reserve,
     Reserved,
@@ -55,12 +56,13 @@ class Client:
         await asyncio.to_thread(self._channel.send, message)
 
     async def hear(self) -> object:
-        """Return the next message; that all is well so far is not waited for by any test."""
-        while isinstance(answer := await self._heard(), Settled):
+        """Return the next message but those that few tests wait for: ids, and that all is well."""
+        while isinstance(answer := await self.hear_any(), Settled | Identified):
             continue
         return answer
 
-    async def _heard(self) -> object:
+    async def hear_any(self) -> object:
+        """Return the next message."""
         answer, fds = await asyncio.to_thread(self._channel.receive, TIMEOUT_S)
         self.fds += fds
         return answer

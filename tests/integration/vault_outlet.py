@@ -17,7 +17,9 @@ class Outlet:
 
     def __init__(self) -> None:
         self.records: list[fleet_pb2.Record] = []
+        # The newest report of each job, by its name, and of each lineage.
         self.reports: dict[str, fleet_pb2.VaultReport] = {}
+        self.lineages: dict[str, fleet_pb2.VaultReport] = {}
         self.bad: list[str] = []
         self.judgements: list[Judgement] = []
         self._news = asyncio.Event()
@@ -28,6 +30,7 @@ class Outlet:
 
     def vault_report(self, report: fleet_pb2.VaultReport) -> None:
         self.reports[report.job] = report
+        self.lineages[report.lineage_id or report.job] = report
         self.bad += report.bad_copies
         self._news.set()
 
@@ -45,7 +48,13 @@ class Outlet:
                         await self._news.wait()
 
     def copies(self, job: str = "demo") -> set[tuple[int, int, int, bool]]:
-        report = self.reports.get(job)
+        return self._copies(self.reports.get(job))
+
+    def copies_of(self, lineage: str) -> set[tuple[int, int, int, bool]]:
+        return self._copies(self.lineages.get(lineage))
+
+    @staticmethod
+    def _copies(report: fleet_pb2.VaultReport | None) -> set[tuple[int, int, int, bool]]:
         copies = report.copies if report else ()
         return {(copy.generation, copy.rank, copy.step, copy.replica) for copy in copies}
 

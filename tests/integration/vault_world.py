@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ParamSpec
 
+from google.protobuf.message import Message
+
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.jobs.state.settings import JobsSettings
@@ -27,6 +29,7 @@ from integration.vault_clients import TIMEOUT_S, Client, attach_message, join_me
 from integration.vault_outlet import Kept, Outlet
 
 __all__ = [
+    "JOB_ID",
     "KEY",
     "TIMEOUT_S",
     "Client",
@@ -45,6 +48,8 @@ __all__ = [
 ]
 
 KEY = b"k" * 32
+# The id of a job that is called "demo", and of the lineage that began with it.
+JOB_ID = "demo-1"
 P = ParamSpec("P")
 # What an agent says that has not seen yet that the one before has hung up.
 _STILL_THERE = ("is attached already", "has a launcher on this node already")
@@ -74,6 +79,9 @@ class Node:
 
     def order(self, **body: object) -> None:
         told = fleet_pb2.Order(order_id="o", term=1, reason="test", **body)  # type: ignore[arg-type]
+        name = told.WhichOneof("body")
+        assert name is not None
+        identify(getattr(told, name))
         self.jobs.on_order(job_order(told))
 
     def direct(
@@ -93,6 +101,7 @@ class Node:
             term=1,
             **more,  # type: ignore[arg-type]
         )
+        identify(directive)
         if target is not None:
             directive.replica_target = target.name
             directive.replica_bulk_address = target.jobs.bulk_address
@@ -123,6 +132,15 @@ class Node:
         raise AssertionError(f"{of.name} has no copy of step {step}")
 
 
+def identify(told: Message) -> None:
+    """Say the ids of a job where a test says its name only."""
+    fields = told.DESCRIPTOR.fields_by_name
+    if "job_id" in fields and not told.job_id:  # type: ignore[attr-defined]
+        told.job_id = f"{told.job}-1"  # type: ignore[attr-defined]
+    if "lineage_id" in fields and not told.lineage_id:  # type: ignore[attr-defined]
+        told.lineage_id = told.job_id  # type: ignore[attr-defined]
+
+
 def job_order(message: fleet_pb2.Order) -> JobOrder:
     """Return the order about a job in a message of the controller."""
     order = order_from_wire(message)
@@ -137,9 +155,13 @@ def plan(
     step: int | None = None,
     processes: int = 1,
     first_rank: int = 0,
+    job_id: str = JOB_ID,
+    lineage_id: str = "",
 ) -> fleet_pb2.StartGeneration:
     return fleet_pb2.StartGeneration(
         job="demo",
+        job_id=job_id,
+        lineage_id=lineage_id or job_id,
         generation=generation,
         node_count=1,
         processes=processes,

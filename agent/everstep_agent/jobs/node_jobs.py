@@ -1,7 +1,7 @@
 """Node jobs: all jobs of a node, as the one interface of this package to the rest of the agent."""
 
 import asyncio
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,10 +16,10 @@ from everstep_agent.jobs.job.context import (
     Outlet,
     open_context,
 )
+from everstep_agent.jobs.job.job_table import JobTable
 from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.metrics import JobsMetrics, ServerCounts, jobs_metrics, no_metrics
 from everstep_agent.jobs.retention import EndedJobs, JobPromises
-from everstep_agent.jobs.sessions.admission import is_meant
 from everstep_agent.jobs.sessions.launcher import report_joining_again
 from everstep_agent.jobs.sessions.server import JobServer
 from everstep_agent.jobs.state.facts import JobFacts
@@ -65,8 +65,8 @@ class NodeJobs:
         self._outlet = outlet
         self._node = node
         self._world = environment or Environment()
-        self._jobs: dict[str, NodeJob] = {}
-        self._ended = EndedJobs(self._jobs, settings.memory_kept_s, self.forget_if_over)
+        self.table = JobTable(self._make, self._watch_again)
+        self._ended = EndedJobs(self.table, settings.memory_kept_s, self.forget_if_over)
         self._group = asyncio.TaskGroup()
         self._context: JobContext | None = None
         self._server: JobServer | None = None
@@ -85,7 +85,7 @@ class NodeJobs:
                 self._world,
                 self._spawn,
                 self._ended,
-                JobPromises(self._jobs),
+                JobPromises(self.table),
                 stack,
             )
             context = self._context = open_context(parts, database)
@@ -99,11 +99,11 @@ class NodeJobs:
         """Do what the controller orders; its term has been checked."""
         match order:
             case StartGeneration():
-                job = self.known_or_new(order.job)
-                job.identify(order.job_id)
+                job = self.table.answer(order)
+                job.tell_identity()
                 job.start(order, order.reason)
             case StopGeneration():
-                stopper = self.known_or_new(order.job).stopper
+                stopper = self.table.bind(order).stopper
                 stopper.order(order.generation, order.grace_ns / 1e9, order.reason)
             case EndJob():
                 self._end(order)
@@ -111,48 +111,46 @@ class NodeJobs:
                 self._refuse(order.job, order.reason)
             case HoldLauncher():
                 self._hold(order)
-            case ForgetJob():
-                self._ended.forget(order.job)
-            case KeepJob():
-                self._ended.keep(order.job)
+            case ForgetJob() | KeepJob():
+                self._keep_or_forget(order)
 
     def on_directive(self, directive: VaultDirective) -> None:
         """Free and replicate as the controller says."""
-        self.known_or_new(directive.job).direct(directive)
+        self.table.bind(directive).direct(directive)
 
     def on_spare_memory(self, wanted: SpareMemory) -> None:
         """Have memory ready for a job whose launcher waits here."""
-        job = self._jobs.get(wanted.job)
+        job = self.table.answer_if_here(wanted)
         if job is not None:
             job.spare.order(wanted)
 
     def on_spare_lesson(self, told: SpareLesson) -> None:
         """Have the launcher that waits here know what ranks of its job load."""
-        job = self._jobs.get(told.job)
+        job = self.table.answer_if_here(told)
         if job is not None:
             job.lessons.receive(told.lesson)
 
     def on_connected(self, forgotten: bool) -> None:
         """Tell a controller that just connected what is held here, and who is here if it forgot."""
-        for job in self._jobs.values():
+        for job in self.table:
             if forgotten:
                 report_joining_again(job)
             job.report()
 
     def on_away(self) -> None:
         """The controller is away: who waits for its word looks again."""
-        for job in self._jobs.values():
+        for job in self.table:
             job.vault.notify_change()
 
     # --- what the agent shows --------------------------------------------------------------------
 
     def jobs(self) -> list[JobOnNode]:
         """Return what Hello tells of each job."""
-        return [job.on_node() for job in self._jobs.values()]
+        return [job.on_node() for job in self.table]
 
     def training_pids(self) -> list[int]:
         """Return the training processes that are attached now."""
-        return [pid for job in self._jobs.values() for pid in job.ranks.pids]
+        return [pid for job in self.table for pid in job.ranks.pids]
 
     def metrics(self) -> JobsMetrics:
         """Return the numbers of this moment."""
@@ -160,37 +158,33 @@ class NodeJobs:
             return no_metrics()
         connections = self._server.connections.total() if self._server else 0
         counts = ServerCounts(connections, self._ended.evictions)
-        return jobs_metrics(self._jobs.values(), self._context, counts)
+        return jobs_metrics(list(self.table), self._context, counts)
 
     def judgements(self, open_keys: Collection[FindingKey]) -> list[Judgement]:
         """Judge what goes wrong around the snapshots; what is open of jobs that are gone ends."""
-        return judge_jobs(self._jobs, self._context, open_keys) if self._context else []
-
-    # --- the jobs by name (server.JobRegistry) ---------------------------------------------------
+        return judge_jobs(self.table, self._context, open_keys) if self._context else []
 
     def known(self, job: str) -> NodeJob | None:
-        """See JobRegistry."""
-        return self._jobs.get(job)
+        """Return the job of an id, or the one that has a name."""
+        return self.table.by_key(job)
 
-    def known_or_new(self, job: str) -> NodeJob:
-        """See JobRegistry."""
-        return self._jobs.get(job) or self._add(JobFacts(job))
+    # --- launchers that are away (server.LauncherWatch) ------------------------------------------
 
     def watch_absent(self, job: NodeJob, *, told: bool) -> None:
-        """See JobRegistry."""
+        """See LauncherWatch."""
         job.link.absence = self._spawn(self._watch(job, told=told), f"absence {job.facts.job}")
 
     def forget_if_over(self, job: NodeJob) -> None:
-        """See JobRegistry."""
+        """See LauncherWatch."""
         empty = not job.vault.holdings.manifests()
         here = job.link.connected or job.facts.place.process is not None
         if job.facts.idle and empty and not here:
             job.close()
-            self._jobs.pop(job.facts.job, None)
+            self.table.remove(job)
             job.context.skips.forget(job.facts.job)
 
     def controller_away(self) -> str:
-        """See JobRegistry."""
+        """See LauncherWatch."""
         return self._world.controller_away()
 
     # --- inside ----------------------------------------------------------------------------------
@@ -204,14 +198,14 @@ class NodeJobs:
             systemd.stored_fds() if fds is None else fds, context.vault_context.region_store
         )
         for facts in context.store.load():
-            job = self._add(facts)
+            job = self.table.add(facts)
             if facts.place.process is not None:
                 self.watch_absent(job, told=False)
             if facts.ended:
                 self._ended.reap_later(job)
             job.stopper.enforce(facts.stop_due, 0.0)
-        adopt_regions(found, self._vault, context.vault_context.region_store)
-        for job in self._jobs.values():
+        adopt_regions(found, self._vault_of, context.vault_context.region_store)
+        for job in self.table:
             settled = job.stopper.settle(job.facts.stops.completed)
             context.spawn(settled, f"settle {job.facts.job}")
 
@@ -221,59 +215,74 @@ class NodeJobs:
         host = settings.bulk_advertise_host or settings.bulk_host
         self.bulk_address = f"{host}:{bulk.getsockname()[1]}"
         listener = stack.enter_context(listening_unix(settings.socket_path))
-        self._server = JobServer(context, self)
+        self._server = JobServer(context, self.table, self)
         context.spawn(
-            BulkServer(context.vault_context, self._vault, context.spawn).serve(bulk),
+            BulkServer(context.vault_context, self._vault_of, context.spawn).serve(bulk),
             "bulk listener",
         )
         context.spawn(self._server.serve(listener), "job socket")
         self.ready.set()
 
-    def _add(self, facts: JobFacts) -> NodeJob:
+    def _make(self, facts: JobFacts) -> NodeJob:
         assert self._context is not None, "the jobs of a node are served by run()"
-        job = self._jobs[facts.job] = NodeJob(facts, self._context)
-        return job
+        return NodeJob(facts, self._context)
 
-    def _vault(self, job: str) -> JobVault | None:
-        known = self._jobs.get(job)
+    def _vault_of(self, lineage: str) -> JobVault | None:
+        known = self.table.of_lineage(lineage)
         return known.vault if known else None
 
     def _end(self, end: EndJob) -> None:
-        job = self._jobs.get(end.job)
-        if job is None or not is_meant(job.facts, end):
+        job = self.table.to_end(end)
+        if job is None:
             return
         job.end(end)
         self._ended.reap_later(job)
         self.forget_if_over(job)
 
     async def _watch(self, job: NodeJob, *, told: bool) -> None:
+        launcher = job.link.job or job.facts.reported_as
         reason = await job.stopper.await_departure(self._settings.reconnect_grace_s)
         job.vacate_place()
         if not told:
-            self._outlet.record(record_of(LauncherLeft(reason, by_user=False), job.facts.job))
+            self._outlet.record(record_of(LauncherLeft(reason, by_user=False), launcher))
         self.forget_if_over(job)
 
-    def _refuse(self, job: str, reason: str) -> None:
-        if refused := self._jobs.get(job):
-            refused.link.send(messages.Refused(reason))
+    def _watch_again(self, job: NodeJob) -> None:
+        self.watch_absent(job, told=False)
+
+    def _refuse(self, name: str, reason: str) -> None:
+        for job in self.table.named(name):
+            job.link.send(messages.Refused(reason))
 
     def _hold(self, hold: HoldLauncher) -> None:
-        if job := self._jobs.get(hold.job):
-            job.identify(hold.job_id)
+        job = self.table.answer_if_here(hold)
+        if job is not None:
+            job.tell_identity()
             job.notify(hold.reason)
+
+    def _keep_or_forget(self, order: KeepJob | ForgetJob) -> None:
+        job = self.table.known(order)
+        if job is None:
+            return
+        if isinstance(order, ForgetJob):
+            self._ended.forget(job)
+        else:
+            self.table.bind(order)
 
 
 def judge_jobs(
-    jobs: Mapping[str, NodeJob], context: JobContext, open_keys: Collection[FindingKey]
+    jobs: Iterable[NodeJob], context: JobContext, open_keys: Collection[FindingKey]
 ) -> list[Judgement]:
     """Judge what goes wrong around the snapshots; what is open of jobs that are gone ends."""
+    # People know them by name: of two that have one, it is the newer that they ask about.
+    named = {job.facts.job: job for job in sorted(jobs, key=lambda job: not job.facts.ended)}
     gone: list[Judgement] = [
         Healthy(key, "the job is not on this node any more")
         for key in open_keys
-        if key.condition in (SKIPPED, FAILING, HELD) and key.component.split("/")[1] not in jobs
+        if key.condition in (SKIPPED, FAILING, HELD) and key.component.split("/")[1] not in named
     ]
-    held = {name: job.processes.held() for name, job in jobs.items()}
-    files = ((name, job.storage.files) for name, job in jobs.items())
+    held = {name: job.processes.held() for name, job in named.items()}
+    files = ((name, job.storage.files) for name, job in named.items())
     return [
         *gone,
         *judge_held(held, open_keys),

@@ -1,8 +1,9 @@
 """Retention: what jobs that have ended keep on this node, and what joining jobs were promised."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
+from everstep_agent.jobs.job.job_table import JobTable
 from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.vault.memory.capacity import MemoryUse
 from everstep_agent.vault.memory.quota import Promise
@@ -14,7 +15,7 @@ class EndedJobs:
     """The memory of jobs that have ended (EvictableMemory of the allocator)."""
 
     def __init__(
-        self, jobs: Mapping[str, NodeJob], kept_s: float, forget_if_over: Callable[[NodeJob], None]
+        self, jobs: JobTable, kept_s: float, forget_if_over: Callable[[NodeJob], None]
     ) -> None:
         self._jobs = jobs
         self._kept_s = kept_s
@@ -24,67 +25,64 @@ class EndedJobs:
     def reap_later(self, job: NodeJob) -> None:
         """Give back what the job holds: at once after success, else when its time is over."""
         kept_s = self._kept_s if job.facts.ending.leaves_state else 0.0
-        asyncio.get_running_loop().call_later(kept_s, self._reap_due, job)
+        asyncio.get_running_loop().call_later(kept_s, self._reap_due, job, job.facts.job_id)
 
-    def _reap_due(self, job: NodeJob) -> None:
-        if job.facts.superseded:
-            # The launcher of a next job of this name has joined, but that job has not started and
-            # may never do so.
-            self.reap_later(job)
+    def _reap_due(self, job: NodeJob, job_id: str) -> None:
+        if job.facts.job_id != job_id:
+            return  # another job has gone on from it, and its end counts
+        if job.facts.ended and self._jobs.is_awaited(job):
+            self.reap_later(job)  # the controller has not said yet that this launcher goes on
         self.reap(job)
 
     def reap(self, job: NodeJob) -> bool:
         """Give back what the job holds, if it is over; False when there was nothing."""
-        if not _reapable(job) or not job.vault.holdings.size_bytes:
+        if not self._reapable(job) or not job.vault.holdings.size_bytes:
             return False
         job.vault.close()
         self._forget_if_over(job)
         return True
 
-    def keep(self, job: str) -> None:
-        """Keep what there is of a job that has ended until the next one of its name ends."""
-        known = self._jobs.get(job)
-        if known is not None and known.facts.ended:
-            known.record.keep_for_next(True)
+    def _reapable(self, job: NodeJob) -> bool:
+        return job.facts.ended and not job.storage.ending and not self._jobs.is_awaited(job)
 
-    def forget(self, job: str) -> None:
-        """Give back at once what a job keeps, as an operator wants; one that runs goes on."""
-        known = self._jobs.get(job)
-        if known is not None:
-            known.record.keep_for_next(False)
-            self._reap_when_stored(known)
+    def forget(self, job: NodeJob) -> None:
+        """Give back at once what is kept for a job, as its user or an operator wants.
+
+        One that runs goes on; one that has not begun goes on from nothing.
+        """
+        if job.facts.ended:
+            self._reap_when_stored(job)
+        elif not job.facts.plan.generation:
+            job.leave_state()
+            self._forget_if_over(job)
 
     def _reap_when_stored(self, job: NodeJob) -> None:
         # The job's last step is being written from this memory to storage, which has a deadline.
         if job.storage.ending:
             asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._reap_when_stored, job)
-        else:
-            self.reap(job)
+        elif job.facts.ended:
+            job.vault.close()
+            self._forget_if_over(job)
 
     def evict(self, spared: Collection[str] = ()) -> bool:
         """See EvictableMemory."""
-        vaults = [job.vault for name, job in self._jobs.items() if name not in spared]
+        vaults = [job.vault for job in self._jobs if job.facts.job not in spared]
         if any(
             one.receive_buffers.release_idle() or one.preallocated_slots.release() for one in vaults
         ):
             return True
-        freed = any(self.reap(job) for job in list(self._jobs.values()))
+        freed = any(self.reap(job) for job in self._jobs)
         self.evictions += freed
         return freed
 
     def evictable(self, uid: int, spared: Collection[str] = ()) -> MemoryUse:
         """See EvictableMemory."""
-        vaults = [job.vault for name, job in self._jobs.items() if name not in spared]
-        ended = [job.vault for job in self._jobs.values() if _reapable(job)]
+        vaults = [job.vault for job in self._jobs if job.facts.job not in spared]
+        ended = [job.vault for job in self._jobs if self._reapable(job)]
         sizes = [(vault.uid == uid, vault.holdings.size_bytes) for vault in ended]
         sizes += [(vault.uid == uid, vault.receive_buffers.idle_bytes) for vault in vaults]
         sizes += [(vault.uid == uid, vault.preallocated_slots.idle_bytes) for vault in vaults]
         return MemoryUse(sum(size for _, size in sizes), sum(size for own, size in sizes if own))
-
-
-def _reapable(job: NodeJob) -> bool:
-    facts = job.facts
-    return facts.ended and not facts.ending.wanted and not job.storage.ending
 
 
 class JobPromises:
@@ -93,12 +91,12 @@ class JobPromises:
     A promise is one of a job's facts, so it outlives the agent, and goes with whatever ends it.
     """
 
-    def __init__(self, jobs: Mapping[str, NodeJob]) -> None:
+    def __init__(self, jobs: JobTable) -> None:
         self._jobs = jobs
 
     def standing(self) -> Sequence[Promise]:
         """See Promises."""
-        found = (_standing(job) for job in self._jobs.values())
+        found = (_standing(job) for job in self._jobs)
         return [one for one in found if one is not None]
 
 

@@ -24,11 +24,6 @@ class PersistState:
     stored: tuple[StoredStep, ...] = ()
     _attempts: dict[CopyKey, int] = field(default_factory=dict)
 
-    def reset(self) -> None:
-        """Another job has the same name."""
-        self.steps, self.replicas, self.stored = (), frozenset(), ()
-        self.on_disk, self.failures, self._attempts = {}, {}, {}
-
     def change_location(self) -> None:
         """The job names another place: nothing is there yet, as far as is known."""
         self.stored, self.on_disk, self.failures, self._attempts = (), {}, {}, {}

@@ -44,11 +44,11 @@ def adopt_regions(
     found: Found, vault_of: Callable[[str], JobVault | None], region_store: RegionStore
 ) -> None:
     """Give every job its memory back: slots at once, replicas after they have been hashed."""
-    jobs: dict[str, Found] = defaultdict(dict)
+    lineages: dict[str, Found] = defaultdict(dict)
     for name, (memory, region) in found.items():
-        jobs[memory.job][name] = (memory, region)
-    for job, kept in jobs.items():
-        vault = vault_of(job)
+        lineages[memory.lineage][name] = (memory, region)
+    for lineage, kept in lineages.items():
+        vault = vault_of(lineage)
         if vault is not None:
             _adopt_job(vault, kept)
             continue
@@ -88,7 +88,7 @@ def _adopt_slots(vault: JobVault, group: Found) -> None:
     )
     regions = {memory.slot: region for memory, region in group.values()}
     names = {memory.slot: name for name, (memory, _) in group.items()}
-    adopted = RankMemory(vault.job, table, regions, names)
+    adopted = RankMemory(vault.lineage, table, regions, names)
     adopted.writer_pid, adopted.allocation = first.writer_pid, first.allocation
     adopted.slots_made = first.slots_made
     vault.holdings.ranks.append(adopted)

@@ -59,7 +59,10 @@ class JobVault:
         self, context: VaultContext, job: str, spawn: Spawn, on_change: Callable[[], None]
     ) -> None:
         self.context = context
+        # The job's name, for its folder in storage, its share of memory, and people.
         self.job = job
+        # What other agents, the controller and the next agent process call its copies.
+        self.lineage = job
         self.uid = -1
         self.transfer_key = b""
         self.recoverable = Recoverable()
@@ -80,7 +83,9 @@ class JobVault:
         # then not given to it.
         self.after_promises = False
         # The memory that copies arrive in, and the job's files when it has storage.
-        self.receive_buffers = self._new_receive_buffers()
+        self.receive_buffers = ReceiveBuffers(
+            context.allocator, lambda: self.requester, context.partial_kept_s
+        )
         self.files: FileTier | None = None
         self.preallocated_slots = PreallocatedSlots(context)
         self.layouts = LayoutCache()
@@ -157,21 +162,16 @@ class JobVault:
         self.release_idle_memory()
         self.notify_change()
 
+    def drop_copies(self) -> None:
+        """Give back the copies of generations before, if there are any."""
+        if self.holdings.size_bytes:
+            self.close()
+
     def release_idle_memory(self) -> None:
         """Give back the memory that only waits for a use."""
         self.receive_buffers.release_idle()
         self.preallocated_slots.release()
         self.layouts.clear()
-
-    def reset(self) -> None:
-        """Another job has the same name: nothing of the one before counts."""
-        self.close()
-        self.receive_buffers.close()
-        self.receive_buffers = self._new_receive_buffers()
-        self.fence = self.stopped = self.settled = 0
-        self.recoverable, self.target, self.initial_copies = Recoverable(), None, InitialCopies()
-        self.cadence, self.step_hold = Cadence(), None
-        self.replicas_short = False
 
     # --- slots -------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class JobVault:
             if before is not None and before.is_empty():
                 await retire_if_needed(self.context, before, wanted)
             made = await allocate_slots(self.context, wanted, owner.generation, owner.rank)
-        memory = await store_slots(self.context, self.job, owner, made)
+        memory = await store_slots(self.context, self.lineage, owner, made)
         if before is not None:
             memory.verify_lock = before.verify_lock
             before.retire(self.context.region_store)
@@ -280,7 +280,7 @@ class JobVault:
         """Keep a verified copy that came from elsewhere; takes over the region."""
         key, region_store = manifest.key, self.context.region_store
         stored = StoredRegion(
-            job=self.job,
+            lineage=self.lineage,
             generation=key.generation,
             rank=key.rank,
             slot=-1,
@@ -299,11 +299,6 @@ class JobVault:
             raise
         self.holdings.add_replica(Replica(manifest, region, name))
         self.notify_change()
-
-    def _new_receive_buffers(self) -> ReceiveBuffers:
-        return ReceiveBuffers(
-            self.context.allocator, lambda: self.requester, self.context.partial_kept_s
-        )
 
     async def _verify(self, memory: RankMemory, slot: SnapshotSlot) -> None:
         key = memory.table.copy_key(slot)

@@ -54,7 +54,7 @@ async def retire_if_needed(context: VaultContext, before: RankMemory, wanted: Sl
 
 
 async def store_slots(
-    context: VaultContext, job: str, owner: SlotOwner, made: Iterable[Region]
+    context: VaultContext, lineage: str, owner: SlotOwner, made: Iterable[Region]
 ) -> RankMemory:
     """Return new memory as empty slots that outlive a restart of the agent."""
     regions = dict(enumerate(made))
@@ -62,7 +62,7 @@ async def store_slots(
     table = SlotTable(
         owner.generation, owner.rank, regions[0].size_bytes, slots, context.next_epoch
     )
-    memory = RankMemory(job, table, regions, {})
+    memory = RankMemory(lineage, table, regions, {})
     memory.writer_pid, memory.allocation = owner.pid, context.next_epoch()
     for slot in slots:
         fd, stored = regions[slot.index].fd, memory.stored_region(slot)

@@ -61,6 +61,8 @@ class VaultContext:
     certificates: TlsCertificates | None = None
     refusals: RefusalWatch = field(default_factory=RefusalWatch)
 
-    def remote_agent(self, node: str, address: str, job: str, transfer_key: bytes) -> RemoteAgent:
+    def remote_agent(
+        self, node: str, address: str, lineage: str, transfer_key: bytes
+    ) -> RemoteAgent:
         """Return another node, as this one speaks with it."""
-        return RemoteAgent(address, job, transfer_key, node, self.certificates, self.refusals)
+        return RemoteAgent(address, lineage, transfer_key, node, self.certificates, self.refusals)

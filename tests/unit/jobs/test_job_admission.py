@@ -147,7 +147,7 @@ def test_facts_are_the_same_after_a_restart() -> None:
     database.execute("INSERT INTO job VALUES ('torn', '{\"job\": \"torn\"}', x'ff')")
     assert JobStore(database).load() == [facts]
     assert store.next_incarnation() + 1 == store.next_incarnation()
-    store.forget("demo")
+    store.forget(facts.key)
     assert store.load() == []
     database.close()
 

@@ -6,9 +6,9 @@ import pytest
 
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.ipc.processes import ProcessIdentity
-from everstep_agent.jobs.sessions.admission import comes_back, is_meant, late_refusal
+from everstep_agent.jobs.job.job_table import comes_back
+from everstep_agent.jobs.sessions.admission import late_refusal
 from everstep_agent.jobs.state.facts import JobFacts, LauncherPlace
-from everstep_common.orders import EndJob
 from everstep_common.trainer_messages import Join
 from everstep_common.version import TRAINER_PROTOCOL
 
@@ -44,12 +44,5 @@ def test_a_launcher_comes_back_by_its_id_or_as_the_same_process() -> None:
     assert comes_back(FACTS, replace(JOIN, job_id="demo-20"), other)
     assert comes_back(FACTS, JOIN, mine)
     assert not comes_back(FACTS, JOIN, other)
-    assert not comes_back(FACTS, replace(JOIN, job_id=""), other)
-    assert not comes_back(JobFacts("demo"), replace(JOIN, job_id=""), mine)
-
-
-def test_the_end_of_a_job_is_not_that_of_the_next_one() -> None:
-    end = EndJob(id="demo/end/n0", node="n0", reason="test", job="demo", succeeded=True)
-    assert is_meant(FACTS, end)
-    assert is_meant(FACTS, replace(end, job_id="demo-20"))
-    assert not is_meant(FACTS, replace(end, job_id="demo-19"))
+    assert not comes_back(FACTS, replace(JOIN, job_id="demo-19"), mine)
+    assert not comes_back(JobFacts("demo"), JOIN, mine)

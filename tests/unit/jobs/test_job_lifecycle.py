@@ -21,9 +21,10 @@ from everstep_agent.jobs.state.lifecycle import (
     JobState,
     step,
 )
-from everstep_agent.jobs.state.plan import NO_PLAN
+from everstep_agent.jobs.state.plan import NO_PLAN, Plan
 from everstep_agent.jobs.state.store import JobStore, open_database
-from everstep_common.reports import Phase
+from everstep_agent.vault.snapshots.cadence import CadenceRule
+from everstep_common.reports import Phase, RankExited
 
 _RUNS = (JobState.RUNNING, JobState.RESTARTING)
 
@@ -64,9 +65,13 @@ def store() -> Iterator[JobStore]:
         yield JobStore(database)
 
 
+def _plan(generation: int) -> Plan:
+    return replace(NO_PLAN, job="demo", generation=generation)
+
+
 def _record(store: JobStore, generation: int = 4) -> JobRecord:
     record = JobRecord(JobFacts("demo"), store)
-    record.begin(replace(NO_PLAN, job="demo", generation=generation), Autonomy(planned=generation))
+    record.begin(_plan(generation), Autonomy(planned=generation))
     return record
 
 
@@ -138,26 +143,37 @@ def test_processes_that_nobody_stopped_are_not_restarted(store: JobStore) -> Non
     assert record.facts.state is JobState.STOPPED
 
 
-def test_the_next_job_of_a_name_counts_from_the_start_and_frees_what_is_left(
+def test_a_job_that_goes_on_from_one_that_has_ended_has_its_memory_and_nothing_else(
     store: JobStore,
 ) -> None:
     record = _record(store)
+    record.identify("demo-1", "demo-1")
+    record.direct(b"directive", 4, CadenceRule(), b"key")
+    record.count_failure(RankExited(generation=4, rank=0, exit_code=1, signal=0, last_line=""))
     record.end(Ending(reason="failed"), 4)
-    record.expect_next_job("demo-2")
-    assert record.facts.superseded
-    assert record.facts.ending.reason == "failed"
-    record.dismiss_launcher()
-    assert record.facts.ended
-    record.expect_next_job("demo-2")
-    record.forget_previous()
-    assert record.facts.idle
-    effects = record.begin(replace(NO_PLAN, job="demo", generation=1), Autonomy(planned=1))
-    assert effects == (Effect.FREE_OLD_SNAPSHOTS, Effect.BEGIN_GENERATION)
+    record.identify("demo-9", "demo-1")
+    facts = record.facts
+    assert (facts.key, facts.lineage, facts.state) == ("demo-9", "demo-1", JobState.NEW)
+    assert (facts.plan, facts.ending, facts.autonomy) == (NO_PLAN, Ending(), Autonomy())
+    assert (facts.directive, facts.owner.transfer_key) == (b"directive", b"key")
+    # What is left of the one before is fenced off by its number.
+    assert facts.stops.completed == 4
+    assert store.load() == [facts]
+    assert record.begin(_plan(5), Autonomy(planned=5)) == (Effect.BEGIN_GENERATION,)
 
 
+def test_a_job_that_runs_and_gets_another_id_is_the_same_job(store: JobStore) -> None:
+    record = _record(store)
+    before = record.facts
+    record.identify("demo-9", "demo-1")
+    assert record.facts == replace(before, job_id="demo-9", lineage_id="demo-1")
+    assert store.load() == [record.facts]
+
+
+_EVENTS = ["order", "restart", "stop", "leave", "asked", "gone"]
 _CALLS = st.lists(
     st.tuples(
-        st.sampled_from(["begin", "order", "restart", "stop", "leave", "asked", "gone", "end"]),
+        st.sampled_from([*_EVENTS, "begin", "end", "next"]),
         st.integers(1, 6),
     ),
     max_size=20,
@@ -172,14 +188,14 @@ def _do(record: JobRecord, call: str, generation: int) -> None:
         record.order_stop(generation)
     elif call == "restart":
         record.decide_restart(1)
-    elif call == "stop":
-        record.decide_stop()
-    elif call == "leave":
-        record.leave()
+    elif call in ("stop", "leave"):
+        (record.decide_stop if call == "stop" else record.leave)()
     elif call in ("asked", "gone"):
         record.complete_stop(min(generation, facts.newest_generation), asked=call == "asked")
     elif call == "end":
         record.end(Ending(), facts.newest_generation)
+    elif call == "next":
+        record.identify(f"demo-{generation}", "demo-1")
 
 
 @given(_CALLS)

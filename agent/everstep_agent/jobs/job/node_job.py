@@ -44,12 +44,10 @@ class NodeJob:
         self.link = link = LauncherLink()
         self.ranks = ConnectedRanks()
         self.freshness = Freshness()
-        # Which job of this name the connected processes are of.
-        self.life = 0
         self.reporter = Reporter(
             context.outlet, context.settings.report_delay_s, self._vault_report
         )
-        self.lessons = LessonRelay(record, link, self.reporter.report_soon)
+        self.lessons = LessonRelay(record, link, self._report_soon)
         self.vault = vault = JobVault(
             context.vault_context, facts.job, context.spawn, self._on_vault_change
         )
@@ -74,6 +72,7 @@ class NodeJob:
     def _adopt(self, facts: JobFacts) -> None:
         vault, plan = self.vault, facts.plan
         vault.uid, vault.transfer_key = facts.owner.uid, facts.owner.transfer_key
+        vault.lineage = facts.lineage
         # The stop counts as settled again only when all memory that outlived the restart is hashed.
         vault.stopped = facts.stops.completed
         if plan.generation:
@@ -97,10 +96,6 @@ class NodeJob:
     def start(self, plan: Plan, reason: str) -> None:
         """Start a generation; one that is not newer than what was started or stopped is ignored."""
         facts = self.facts
-        over = facts.ended or facts.superseded
-        if over and plan.generation <= facts.plan.generation:
-            self.forget_previous()
-            facts = self.facts
         if plan.generation > max(facts.plan.generation, facts.stops.completed):
             self._begin(plan, reason, Autonomy(planned=plan.generation))
 
@@ -108,14 +103,14 @@ class NodeJob:
         self._begin(plan, reason, self.facts.autonomy)
 
     def _begin(self, plan: Plan, reason: str, autonomy: Autonomy) -> None:
-        continues = self.facts.continues
+        first = not self.facts.plan.generation
         effects = self.record.begin(plan, autonomy)
-        if Effect.FREE_OLD_SNAPSHOTS in effects and not plan.restores:
-            self.vault.close()
+        if first and not plan.restores:
+            self.vault.drop_copies()  # what is left of the job before it, which nobody wants
         if Effect.BEGIN_GENERATION not in effects:
             return
         facts = self.facts
-        self.vault.after_promises = not continues and facts.promised is None
+        self.vault.after_promises = first and facts.promised is None
         self.vault.transfer_key = facts.owner.transfer_key
         self._expect(plan)
         self.vault.begin_generation(plan.generation, self._initial_copies(plan.sources))
@@ -133,13 +128,16 @@ class NodeJob:
         effects = self.record.end(ending, self.vault.fence)
         self.vault.stopped = self.facts.stops.completed
         if Effect.CONCLUDE in effects:
-            self.storage.when_done(partial(self._conclude, ending))
+            launcher, job_id = self.link.job, self.facts.job_id
+            self.storage.when_done(partial(self._conclude, ending, launcher, job_id))
 
-    def _conclude(self, ending: Ending) -> None:
-        if self.facts.active:  # the next job of the name has begun meanwhile
+    def _conclude(self, ending: Ending, launcher: str, job_id: str) -> None:
+        if self.facts.active:
             return
-        self.link.send(messages.End(ending.succeeded, ending.reason))
-        if not ending.leaves_state:
+        # Another job may have gone on from this one, and its launcher may have come, meanwhile.
+        if self.link.job == launcher:
+            self.link.send(messages.End(ending.succeeded, ending.reason))
+        if self.facts.job_id == job_id and not ending.leaves_state:
             self.vault.close()
 
     def direct(self, directive: VaultDirective) -> None:
@@ -165,11 +163,35 @@ class NodeJob:
             vault.begin_generation(directive.generation, self._initial_copies(directive.sources))
         self.freshness.record_recoverable(recoverable, self.context.boot_ns())
 
-    def identify(self, job_id: str) -> None:
-        """Take the controller's word for which job of its name it is, and tell the launcher."""
-        if job_id:
-            self.record.identify(job_id)
-        self.tell_identity()
+    def identify(self, job_id: str, lineage_id: str) -> None:
+        """Take the controller's word for which job it is, and whose state it goes on from."""
+        before = self.facts
+        if before.lineage_id and self.vault.holdings.size_bytes:
+            lineage_id = before.lineage_id  # its copies are known by it, also to other nodes
+        self.record.identify(job_id, lineage_id or before.lineage_id)
+        self.vault.lineage = self.facts.lineage
+        if not before.ended:
+            self.link.job = self.facts.reported_as
+        elif job_id != before.job_id:
+            self.lessons.forget()
+
+    def take_launcher(self, other: "NodeJob") -> None:
+        """A launcher that has waited as another job's here is this one's."""
+        self.record.take_place(other.facts)
+        self.link.take_over(other.link)
+        self.link.job = self.facts.reported_as
+        self.vault.uid = self.facts.owner.uid
+        self.vault.spare_slots = int(self.facts.storage.storage is not None)
+        self.storage.follow_launcher()
+        self.spare.resume()
+        self.lessons.send_to_launcher()
+
+    def leave_state(self) -> None:
+        """It goes on from nothing, for it has not begun: give back what it would have had."""
+        self.vault.close()
+        self.report()  # under the lineage that it leaves
+        self.record.leave_state()
+        self.vault.lineage = self.facts.lineage
 
     # --- its launcher ----------------------------------------------------------------------------
 
@@ -187,7 +209,7 @@ class NodeJob:
         """The launcher has these waiting here; None: nothing is known to."""
         if standbys != self.link.standbys:
             self.link.standbys = standbys
-            self.reporter.report_soon()
+            self._report_soon()
 
     def dismiss_launcher(self) -> None:
         """The launcher went as it was told: whoever comes next may be another user."""
@@ -204,23 +226,12 @@ class NodeJob:
         self.record_standbys(None)
         self.vault.release_idle_memory()
 
-    def forget_previous(self) -> None:
-        """The name is used again for another job, whose generations count from the start."""
-        self.vault.reset()
-        self.storage.files.persist_state.reset()
-        self.lessons.forget()
-        # A process of the previous job, perhaps another user's, could present a generation number
-        # that the new job has as well.
-        self.life += 1
-        self.ranks.hang_up()
-        self.record.forget_previous()
-        self.vault.transfer_key = b""
-
     # --- what is reported ------------------------------------------------------------------------
 
     def report(self) -> None:
-        """Report all copies now."""
-        self.reporter.report()
+        """Report all copies now; a launcher that nobody has answered yet has none."""
+        if self.facts.job_id or self.facts.begun:
+            self.reporter.report()
 
     def on_node(self) -> JobOnNode:
         """Return what Hello tells: how far the job is here, and whether its launcher is."""
@@ -230,16 +241,23 @@ class NodeJob:
             generation=max(self.vault.fence, facts.stops.completed),
             launcher=here,
             planned_generation=facts.autonomy.planned,
-            job_id=facts.job_id if here else "",
+            job_id=facts.job_id,
+            lineage_id=facts.lineage_id,
         )
 
     def _vault_report(self) -> fleet_pb2.VaultReport:
-        persisted = self.storage.files.persist_state
-        return vault_report(self.vault, persisted, self.link.standbys, self.lessons.reported())
+        persisted, lesson = self.storage.files.persist_state, self.lessons.reported()
+        report = vault_report(self.vault, persisted, self.link.standbys, lesson)
+        report.lineage_id = self.facts.lineage_id
+        return report
 
     def _on_vault_change(self) -> None:
         self.restart.free_soon()
-        self.reporter.report_soon()
+        self._report_soon()
+
+    def _report_soon(self) -> None:
+        if self.facts.job_id or self.facts.begun:
+            self.reporter.report_soon()
 
     def _on_first_step(self, generation: int) -> None:
         self.link.send(messages.Settled(generation))
@@ -249,10 +267,17 @@ class NodeJob:
 
     def close(self) -> None:
         """Forget the job."""
+        self.retire()
+        self.report()
+        self.context.store.forget(self.facts.key)
+
+    def retire(self) -> None:
+        """Do nothing more, and keep nothing."""
+        self.record.retire()
         self._replication.cancel()
         self.restart.close()
         self.storage.close()
         self.progress.flush()
         self.vault.close()
-        self.report()
-        self.context.store.forget(self.facts.job)
+        self.vault.receive_buffers.close()
+        self.reporter.close()

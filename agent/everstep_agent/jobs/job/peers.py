@@ -20,14 +20,6 @@ class LauncherPeer(Protocol):
         ...
 
 
-class RankPeer(Protocol):
-    """A connected training process."""
-
-    def hang_up(self) -> None:
-        """End the connection."""
-        ...
-
-
 @dataclass(slots=True)
 class LauncherLink:
     """The launcher of a job while it is connected, and what it asked for when it joined."""
@@ -38,6 +30,8 @@ class LauncherLink:
     standbys: Standbys | None = None
     # Why a launcher is no longer relied on; "" while it is.
     distrust: str = ""
+    # What its job is known by, in what is reported of it.
+    job: str = ""
     # Watches a launcher that is away.
     absence: "asyncio.Task[None] | None" = None
 
@@ -46,9 +40,15 @@ class LauncherLink:
         """Return whether a launcher is there."""
         return self.peer is not None
 
-    def connect(self, peer: LauncherPeer, request: Join) -> None:
+    def connect(self, peer: LauncherPeer, request: Join, job: str) -> None:
         """A launcher joined."""
-        self.peer, self.request, self.distrust = peer, request, ""
+        self.peer, self.request, self.job, self.distrust = peer, request, job, ""
+
+    def take_over(self, other: "LauncherLink") -> None:
+        """The launcher of another link is this one's from now on."""
+        self.peer, self.request, self.standbys = other.peer, other.request, other.standbys
+        self.distrust, self.job = other.distrust, other.job
+        other.peer = other.request = other.standbys = None
 
     def send(self, message: object) -> bool:
         """Send a message, in order; False where no launcher is."""
@@ -64,7 +64,6 @@ class ConnectedRanks:
 
     detached: ChangeSignal = field(default_factory=ChangeSignal)
     _pids: dict[tuple[int, int], int] = field(default_factory=dict)
-    _peers: dict[tuple[int, int], RankPeer] = field(default_factory=dict)
 
     @property
     def pids(self) -> list[int]:
@@ -75,20 +74,15 @@ class ConnectedRanks:
         """Return the process that is connected as a rank."""
         return self._pids.get((generation, rank))
 
-    def attach(self, generation: int, rank: int, pid: int, peer: RankPeer) -> None:
+    def attach(self, generation: int, rank: int, pid: int) -> None:
         """A process is connected as a rank."""
-        self._pids[generation, rank], self._peers[generation, rank] = pid, peer
+        self._pids[generation, rank] = pid
 
     def detach(self, generation: int, rank: int) -> None:
         """Its connection has ended."""
-        del self._pids[generation, rank], self._peers[generation, rank]
+        del self._pids[generation, rank]
         self.detached.notify()
 
     def has(self, generation: int, rank: int | None = None) -> bool:
         """Return whether a rank (None: any) of a generation is connected."""
         return any(g == generation and rank in (None, r) for g, r in self._pids)
-
-    def hang_up(self) -> None:
-        """End all their connections."""
-        for peer in self._peers.values():
-            peer.hang_up()

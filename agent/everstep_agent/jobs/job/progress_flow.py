@@ -86,7 +86,7 @@ class ProgressFlow:
                 snapshots_skipped=max(self._skipped.values(), default=0),
                 of_job=self._of_job,
             )
-            self._outlet.record(record_of(report, self._plan.job))
+            self._outlet.record(record_of(report, self._plan.job_id or self._plan.job))
             if not self._first_step_told:
                 self._first_step_told = True
                 self._on_first_step(self._plan.generation)

@@ -89,6 +89,7 @@ class Reporter:
         self._last = fleet_pb2.VaultReport()
         self._gathering: asyncio.TimerHandle | None = None
         self._freed: asyncio.TimerHandle | None = None
+        self._closed = False
 
     def report(self) -> None:
         """Tell all copies now, news or not."""
@@ -96,10 +97,21 @@ class Reporter:
 
     def report_soon(self) -> None:
         """Tell them in a moment, if there is news by then."""
-        if self._gathering is None:
+        if self._gathering is None and not self._closed:
             loop = asyncio.get_running_loop()
             delay_s = max(self._gather_s, min(self.ranks * _GATHER_S_PER_RANK, _GATHER_S_MAX))
             self._gathering = loop.call_later(delay_s, self._if_news)
+
+    def close(self) -> None:
+        """Tell nothing any more unless it is asked for now."""
+        self._closed = True
+        self._cancel()
+
+    def _cancel(self) -> None:
+        for timer in (self._gathering, self._freed):
+            if timer is not None:
+                timer.cancel()
+        self._gathering = self._freed = None
 
     def _if_news(self) -> None:
         self._gathering = None
@@ -112,10 +124,7 @@ class Reporter:
             self._freed = asyncio.get_running_loop().call_later(_FREED_S, self.report)
 
     def _tell(self, report: fleet_pb2.VaultReport) -> None:
-        for timer in (self._gathering, self._freed):
-            if timer is not None:
-                timer.cancel()
-        self._gathering = self._freed = None
+        self._cancel()
         self._last = report
         self._outlet.vault_report(report)
 

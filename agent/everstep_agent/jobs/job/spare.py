@@ -99,5 +99,5 @@ class LessonRelay:
             self._link.send(self._elsewhere)
 
     def forget(self) -> None:
-        """Whoever comes next may be another job of the name, and of another user."""
+        """Another job goes on from this one's state, and may run another script."""
         self._here = self._elsewhere = None

@@ -7,7 +7,7 @@ from everstep_agent.ipc.peer import Peer
 from everstep_agent.ipc.processes import umask_of
 from everstep_agent.jobs.job.context import JobContext
 from everstep_agent.jobs.job.peers import LauncherLink
-from everstep_agent.jobs.state.facts import NOBODY, StorageAccess
+from everstep_agent.jobs.state.facts import StorageAccess
 from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.jobs.state.records import joined_record
 from everstep_agent.storage.job_storage import JobStorage, StorageDeadlines
@@ -35,6 +35,8 @@ class StorageLifecycle:
         self.files = JobStorage(vault, context.spawn, context.jitter, patience)
         # Whether the job has ended while its newest step is still being written to storage.
         self.ending = False
+        # Whether the controller has not heard yet of the launcher that is here.
+        self.unreported = False
         self._record = record
         self._link = link
         self._context = context
@@ -55,10 +57,7 @@ class StorageLifecycle:
         self._open(storage, request.environment)
         if request.running_generation:  # it runs: nobody waits to hear where it could go on from
             self._report(request)
-        waits = None if request.running_generation else request
-        if self._looking is not None:
-            self._looking.cancel()
-        self._looking = self._context.spawn(self._look(waits), f"look {self._job}")
+        self._look_anew(None if request.running_generation else request)
 
     def when_done(self, then: Callable[[], None]) -> None:
         """Go on when everything has reached storage, or has had its time."""
@@ -69,27 +68,26 @@ class StorageLifecycle:
             self.ending = True
             self._context.spawn(self._finish(then), f"store the end of {self._job}")
 
-    def busy_for_another(self, uid: int) -> str | None:
-        """Return why a user has to wait for what is still done for the one before, or None."""
-        if not self.ending or self._record.facts.owner.uid in (NOBODY, uid):
-            return None
-        return (
-            f"job {self._job} of another user is being brought to storage here; "
-            "choose another name with --job"
-        )
-
-    def forget(self) -> None:
-        """Another user's job has the same name."""
-        if self._looking is not None:
-            self._looking.cancel()
-        self._record.use_storage(StorageAccess())
-        self.files.close()
+    def follow_launcher(self) -> None:
+        """Use the storage of a launcher that has joined beside the job, and is its own by now."""
+        request, storage = self._link.request, self._record.facts.storage.storage
+        if storage is None:
+            self.files.close()
+            return
+        self._open(storage, {} if request is None else request.environment)
+        self._look_anew(None)
 
     def close(self) -> None:
         """Forget it."""
         for task in (self._task, self._looking):
             if task is not None:
                 task.cancel()
+
+    def _look_anew(self, waits: Join | None) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        self.unreported = waits is not None
+        self._looking = self._context.spawn(self._look(waits), f"look {self._job}")
 
     async def _finish(self, then: Callable[[], None]) -> None:
         await self.files.drain(self._context.settings.storage_drain_timeout_s, self._notify)
@@ -117,6 +115,7 @@ class StorageLifecycle:
         await self.files.poll_steps(lambda: still() and not self._record.facts.active)
 
     def _report(self, request: Join, *, seen: bool = False) -> None:
+        self.unreported = False
         what = self.files.listing if seen else None
         self._context.outlet.record(joined_record(request, self._record.facts, what))
 

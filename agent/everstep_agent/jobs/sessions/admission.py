@@ -2,16 +2,17 @@
 
 import hmac
 
-from everstep_agent.ipc.peer import Peer
 from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.job_table import goes_on
 from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.state.facts import NOBODY, JobFacts, token_hash
 from everstep_agent.vault.memory.allocator import Requester
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_common.job_ids import number_of_job
-from everstep_common.orders import EndJob
 from everstep_common.trainer_messages import Attach, Join
 from everstep_common.version import TRAINER_PROTOCOL
+
+_OTHER_USER = "job {} on this node belongs to another user; choose another name with --job"
 
 
 def join_refusal(facts: JobFacts | None, request: Join, uid: int) -> str | None:
@@ -21,32 +22,26 @@ def join_refusal(facts: JobFacts | None, request: Join, uid: int) -> str | None:
         return problem
     if not request.token:
         return "a job needs a name and a token; see everstep run --help"
-    return _owner_refusal(facts, request, uid) if facts and not facts.ended else None
+    return _owner_refusal(facts, request, uid) if facts else None
 
 
 def _owner_refusal(facts: JobFacts, request: Join, uid: int) -> str | None:
     place, owner = facts.place, facts.place.uid
+    if facts.ended:
+        # A name is free again then; who says the id of the job has to be its user.
+        theirs = request.job_id == facts.job_id != "" and facts.owner.uid not in (NOBODY, uid)
+        return _OTHER_USER.format(request.job) if theirs else None
     if owner == NOBODY and not facts.idle:
         # The job has no launcher here any more, but its user's snapshots are still kept.
         owner = facts.owner.uid
     if owner not in (NOBODY, uid):
-        return (
-            f"job {request.job} on this node belongs to another user; "
-            "choose another name with --job"
-        )
+        return _OTHER_USER.format(request.job)
     if place.uid == NOBODY or hmac.compare_digest(place.token_sha256, token_hash(request.token)):
         return None
     return (
         f"job {request.job} on this node was begun with another token; give every launcher "
         "of the job the same token, or choose another name with --job"
     )
-
-
-def goes_on(facts: JobFacts, request: Join, uid: int) -> bool:
-    """Return whether a launcher's job may go on from what is kept here of the one before it."""
-    ours = hmac.compare_digest(facts.owner.token_sha256, token_hash(request.token))
-    kept = facts.ended and facts.ending.leaves_state and facts.owner.uid == uid
-    return kept and ours and not request.fresh
 
 
 def attach_refusal(facts: JobFacts | None, request: Attach, uid: int) -> str | None:
@@ -136,15 +131,3 @@ def late_refusal(facts: JobFacts, request: Join) -> str | None:
         "its job ended while this launcher was away, and another job has the name "
         f"{facts.job} since; see 'everstep job {facts.job}'"
     )
-
-
-def comes_back(facts: JobFacts, request: Join, peer: Peer) -> bool:
-    """Return whether a launcher is of the job that the facts are about, and not of the next one."""
-    before = facts.place.process
-    same = bool(request.job_id) and request.job_id == facts.job_id
-    return same or (before is not None and before.pid == peer.pid)
-
-
-def is_meant(facts: JobFacts, end: EndJob) -> bool:
-    """Return whether an end is that of the job that is here, not of one of its name before."""
-    return not end.job_id or end.job_id == facts.job_id

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 
 from everstep_agent.ipc.connection import Connection
@@ -10,8 +11,6 @@ from everstep_agent.ipc.peer import Peer
 from everstep_agent.ipc.processes import identify
 from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.job.peers import LauncherPeer
-from everstep_agent.jobs.sessions.admission import comes_back
-from everstep_agent.jobs.state.facts import NOBODY
 from everstep_agent.jobs.state.records import (
     joined_again_record,
     start_messages,
@@ -27,13 +26,26 @@ logger = logging.getLogger(__name__)
 class LauncherSession:
     """One launcher, from its Join to the end of its connection."""
 
-    def __init__(self, connection: Connection, job: NodeJob) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        job: NodeJob,
+        job_of: Callable[[LauncherPeer], NodeJob | None],
+    ) -> None:
+        """``job_of`` tells whose launcher it is: the controller may say so after it has joined."""
         self._connection = connection
-        self._job = job
+        self._last_job = job
+        self._job_of = job_of
         self._outgoing: asyncio.Queue[object] = asyncio.Queue()
         # Whether the launcher was told to exit, so that another one may take its place.
         self.dismissed = False
         self.leaving = False
+
+    @property
+    def job(self) -> NodeJob:
+        """Return the job that it is the launcher of, or was last."""
+        self._last_job = self._job_of(self) or self._last_job
+        return self._last_job
 
     def send(self, message: object) -> None:
         """See LauncherPeer."""
@@ -60,25 +72,24 @@ class LauncherSession:
             while True:
                 message = await self._outgoing.get()
                 await self._connection.send(message)
+                name = self.job.link.job
                 if isinstance(message, messages.Refused | messages.End):
                     self._dismiss()
                 if isinstance(message, messages.End) and not self.leaving:
                     # The next launcher of this name begins another job, which the controller could
                     # not tell from this one without a record that this launcher has left.
-                    over = record_of(
-                        LauncherLeft("its job is over", by_user=False), self._job.facts.job
-                    )
-                    self._job.context.outlet.record(over)
+                    over = record_of(LauncherLeft("its job is over", by_user=False), name)
+                    self.job.context.outlet.record(over)
         except OSError as error:  # the receiving side sees the end as well
-            logger.info("launcher of job %s: %s", self._job.facts.job, error)
+            logger.info("launcher of job %s: %s", self.job.facts.job, error)
 
     def _dismiss(self) -> None:
-        self.dismissed = True
-        if self._job.link.peer is self:
-            self._job.dismiss_launcher()
+        self.dismissed, job = True, self.job
+        if job.link.peer is self:
+            job.dismiss_launcher()
 
     async def _handle(self, message: object) -> None:
-        job = self._job
+        job = self.job
         match message:
             case messages.Started():
                 job.processes.record_started(message)
@@ -87,7 +98,7 @@ class LauncherSession:
                 await job.stopper.drain(message.generation, message.rank)
                 step = job.progress.last_step(message.generation, message.rank)
                 exit = replace(message, step=step)
-                job.context.outlet.record(record_of(exit, job.facts.job))
+                job.context.outlet.record(record_of(exit, job.facts.reported_as))
                 job.restart.record_failure(exit)
             case messages.StepSeen():
                 _count_seen_step(job, message)
@@ -103,53 +114,55 @@ class LauncherSession:
                 self.leaving = True
                 job.record.leave()
                 left = replace(message, by_user=True)
-                job.context.outlet.record(record_of(left, job.facts.job))
+                job.context.outlet.record(record_of(left, job.link.job))
             case _:
                 logger.info("job %s: a second Join on one connection", job.facts.job)
 
     def _record_standbys(self, message: messages.Standbys | messages.Lesson) -> None:
         if isinstance(message, messages.Lesson):
-            self._job.lessons.record_local(message)
+            self.job.lessons.record_local(message)
         else:
-            self._job.record_standbys(message)
+            self.job.record_standbys(message)
 
     async def _finished(self, message: messages.GenerationFinished) -> None:
-        job = self._job
+        job = self.job
         # The last steps are reported before the end: after it they would not count any more.
         await job.stopper.drain(message.generation)
         if job.facts.storage.storage is not None:
             # The newest verified step goes to storage when the end is reported: so none may still
             # be in verification by then.
             await job.stopper.settle(min(message.generation, job.facts.plan.generation))
-        job.context.outlet.record(record_of(message, job.facts.job))
+        job.context.outlet.record(record_of(message, job.facts.reported_as))
 
     def _abandon(self, pids: tuple[int, ...]) -> None:
         """Wait no longer for processes that SIGKILL does not end; the fence keeps them out."""
-        self._job.processes.abandon(pids)
+        self.job.processes.abandon(pids)
         if not pids:
             return
         logger.warning(
             "job %s: killed, but held in the kernel by a device or a file system: processes %s",
-            self._job.facts.job,
+            self.job.facts.job,
             ", ".join(map(str, pids)),
         )
 
     async def _stopped(self, message: messages.GenerationStopped) -> None:
-        facts = self._job.facts
+        facts = self.job.facts
         # A generation number above all that were planned would make later generations refused.
         generation = min(message.generation, facts.newest_generation)
         if facts.plan.generation <= generation:
             # The stop that was ordered may be of a generation that this node never started.
             generation = max(generation, facts.stops.ordered)
-        await self._job.stopper.complete(generation, message.at_boot_ns)
+        await self.job.stopper.complete(generation, message.at_boot_ns)
 
 
 def admit_launcher(
     job: NodeJob, request: messages.Join, peer: Peer, launcher: LauncherPeer
 ) -> None:
     """Have a launcher that may for the job's, and tell it what it has missed."""
-    _record_joining(job, request, peer)
-    job.link.connect(launcher, request)
+    job.record.admit_launcher(request, peer, identify(peer.pid))
+    job.vault.uid = peer.uid
+    job.vault.spare_slots = int(request.storage is not None)
+    job.link.connect(launcher, request, job.facts.reported_as)
     launcher.send(messages.Joined(job.context.vault_context.node))
     facts = job.facts
     if facts.ended:
@@ -162,21 +175,6 @@ def admit_launcher(
     job.spare.resume()
     job.lessons.send_to_launcher()
     _tell_missed(job, request, launcher)
-
-
-def _record_joining(job: NodeJob, request: messages.Join, peer: Peer) -> None:
-    record = job.record
-    if not comes_back(record.facts, request, peer):
-        record.expect_next_job(request.job_id)
-        if record.facts.superseded:
-            job.lessons.forget()  # the next job of the name may run another script
-    if record.facts.owner.uid not in (NOBODY, peer.uid):
-        # Nothing of one user's job may reach the next one's, whatever its generations are.
-        job.forget_previous()
-        job.storage.forget()
-    record.admit_launcher(request, peer, identify(peer.pid))
-    job.vault.uid = peer.uid
-    job.vault.spare_slots = int(request.storage is not None)
 
 
 def _tell_missed(job: NodeJob, request: messages.Join, launcher: LauncherPeer) -> None:

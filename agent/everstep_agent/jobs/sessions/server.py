@@ -11,6 +11,7 @@ from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
 from everstep_agent.ipc.peer import peer_of
 from everstep_agent.ipc.processes import alive
 from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.job_table import JobTable
 from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.sessions.admission import (
     attach_refusal,
@@ -38,16 +39,8 @@ _UNSEEN = (
 )
 
 
-class JobRegistry(Protocol):
-    """The jobs of this node, by name."""
-
-    def known(self, job: str) -> NodeJob | None:
-        """Return a job, if there is one of that name."""
-        ...
-
-    def known_or_new(self, job: str) -> NodeJob:
-        """Return a job; a new one when there is none."""
-        ...
+class LauncherWatch(Protocol):
+    """What is done about launchers that are away, and about a controller that is."""
 
     def watch_absent(self, job: NodeJob, *, told: bool) -> None:
         """Find out what becomes of a launcher that is away; ``told``: the controller knows."""
@@ -65,9 +58,10 @@ class JobRegistry(Protocol):
 class JobServer:
     """Server of the jobs' socket: accepts connections; sessions give them meaning."""
 
-    def __init__(self, context: JobContext, jobs: JobRegistry) -> None:
+    def __init__(self, context: JobContext, jobs: JobTable, watch: LauncherWatch) -> None:
         self._context = context
         self._jobs = jobs
+        self._watch = watch
         self.connections: Counter[int] = Counter()
 
     async def serve(self, listener: socket.socket) -> None:
@@ -112,7 +106,7 @@ class JobServer:
             connection.close()
 
     async def _trainer(self, connection: Connection, attach: messages.Attach) -> None:
-        job = self._jobs.known(attach.job)
+        job = self._jobs.running(attach.job, attach.generation)
         facts = job.facts if job else None
         reason = attach_refusal(facts, attach, connection.peer.uid)
         if job is None or reason:
@@ -124,7 +118,7 @@ class JobServer:
             reason = f"rank {attach.rank} is attached already, as process {holder}; end it first"
             await connection.send(messages.Refused(reason))
             return
-        job.ranks.attach(attach.generation, attach.rank, connection.peer.pid, connection)
+        job.ranks.attach(attach.generation, attach.rank, connection.peer.pid)
         connection.use_memory(self._context.vault_context.message_memories, attach.job)
         try:
             await TrainerSession(connection, job, attach).run()
@@ -132,47 +126,48 @@ class JobServer:
             job.ranks.detach(attach.generation, attach.rank)
 
     async def _launcher(self, connection: Connection, join: messages.Join) -> None:
-        known = self._jobs.known(join.job)
-        peer = connection.peer
+        peer, before = connection.peer, self._jobs.joined(join, connection.peer)
+        known = before or self._jobs.newest(join.job)
         reason = join_refusal(known.facts if known else None, join, peer.uid)
         if known is not None and not reason:
             reason = late_refusal(known.facts, join)
-            reason = reason or known.storage.busy_for_another(peer.uid)
-            reason = reason or await _other_launcher(known, peer.pid)
+        for job in self._jobs.named(join.job):
+            reason = reason or await _other_launcher(job, peer.pid)
         begins = not has_memory(known, join, peer.uid)
         if begins:
             reason = reason or await memory_refusal(self._context, known, join, peer.uid)
         if reason:
             await connection.send(messages.Refused(reason))
             return
-        job = self._jobs.known_or_new(join.job)
+        job = self._jobs.joined(join, peer) or self._jobs.of_new_launcher(join)
         if begins:
             # No await since the memory was found to suffice, so nobody else can have taken it.
             job.record.promise_memory(forecast_of(self._context, join))
-        session = LauncherSession(connection, job)
+        self._jobs.leave_others(job, peer)
+        session = LauncherSession(connection, job, self._jobs.of_launcher)
         admit_launcher(job, join, peer, session)
-        if away := self._jobs.controller_away():
+        if away := self._watch.controller_away():
             session.send(messages.Notice(away))
         try:
             await session.run()
         except OSError:  # not when the agent itself ends: its successor will see who is there
-            self._after(job, session)
+            self._after(session.job, session)
             raise
 
     def _after(self, job: NodeJob, session: LauncherSession) -> None:
         if session.dismissed:
-            self._jobs.forget_if_over(job)
+            self._watch.forget_if_over(job)
             return
         job.link.peer = None
         if job.facts.ended:
             if not session.leaving:
                 self._context.outlet.record(
-                    record_of(LauncherLeft("its job is over", by_user=False), job.facts.job)
+                    record_of(LauncherLeft("its job is over", by_user=False), job.link.job)
                 )
             job.dismiss_launcher()
-            self._jobs.forget_if_over(job)
+            self._watch.forget_if_over(job)
             return
-        self._jobs.watch_absent(job, told=session.leaving)
+        self._watch.watch_absent(job, told=session.leaving)
 
 
 async def _first_message(connection: Connection) -> object:

@@ -24,7 +24,6 @@ class SlotSession:
         self._connection = connection
         self._job = job
         self._owner = owner
-        self._life = job.life
         self._memory: RankMemory | None = None
         # The shards of the last copy; the next copy usually has the same.
         self._entries: tuple[messages.Entry, ...] = ()
@@ -43,8 +42,7 @@ class SlotSession:
     def refusal(self) -> str:
         """Return why nothing is taken from this process any more; empty while it is."""
         facts, generation = self._job.facts, self._owner.generation
-        same_job = self._life == self._job.life
-        if same_job and generation == facts.plan.generation and facts.active:
+        if generation == facts.plan.generation and facts.active:
             return ""
         return f"generation {generation} is over; this process should exit"
 

@@ -177,7 +177,7 @@ class TrainerSession:
         report = replace(
             message, generation=owner.generation, rank=owner.rank, at_boot_ns=at_boot_ns
         )
-        job.context.outlet.record(record_of(report, job.facts.job))
+        job.context.outlet.record(record_of(report, job.facts.reported_as))
         if isinstance(report, RollbackAsked):
             job.record.mark_spoiled(owner.generation)
 

@@ -68,12 +68,10 @@ class Ending:
     # The job succeeded, but its last step is in no storage.
     unsaved: bool = False
     reason: str = ""
-    # The next job of the same name continues from the snapshots that are kept here.
-    wanted: bool = False
 
     @property
     def leaves_state(self) -> bool:
-        """Return whether its memory is kept, for a while or for the next job of its name."""
+        """Return whether its memory is kept for a while, for a job that goes on from it."""
         return not self.succeeded or self.unsaved
 
 
@@ -93,8 +91,11 @@ class JobFacts:
 
     # Its name.
     job: str
-    # Id of the job that the launcher takes part in, by the controller's word; "" before that.
+    # Its id, by the controller's word; "" before that.
     job_id: str = ""
+    # Id of the job with which the lineage of its state began: copies, and transfers of them, go by
+    # it, so that a job that continues another one has what is left of it. "" before it is known.
+    lineage_id: str = ""
     state: JobState = JobState.NEW
     plan: Plan = NO_PLAN
     # The controller's newest directive on the job's snapshots, encoded; empty before the first.
@@ -112,14 +113,29 @@ class JobFacts:
     promised: MemoryForecast | None = None
 
     @property
+    def key(self) -> str:
+        """Return what it is kept by here."""
+        return job_key(self.job, self.job_id)
+
+    @property
+    def reported_as(self) -> str:
+        """Return what it is called in reports: by its id, or its name as long as it has none."""
+        return self.job_id or self.job
+
+    @property
+    def lineage(self) -> str:
+        """Return what its copies are known by: their lineage's id, or its name before that."""
+        return self.lineage_id or self.job
+
+    @property
     def ended(self) -> bool:
-        """Return whether the job is over here, and no next one of its name has joined."""
+        """Return whether the job is over here."""
         return self.state is JobState.ENDED
 
     @property
-    def superseded(self) -> bool:
-        """Return whether it has ended, and the next job of its name has joined and not begun."""
-        return self.state is JobState.SUPERSEDED
+    def begun(self) -> bool:
+        """Return whether anything of it is known here but a launcher that waits."""
+        return bool(self.plan.generation or self.directive)
 
     @property
     def active(self) -> bool:
@@ -127,14 +143,9 @@ class JobFacts:
         return self.plan.generation > self.stops.completed
 
     @property
-    def continues(self) -> bool:
-        """Return whether the next generation goes on from one of the same job here."""
-        return bool(self.plan.generation) and not self.superseded
-
-    @property
     def idle(self) -> bool:
         """Return whether the job has ended here, or never began."""
-        return self.ended or not (self.plan.generation or self.directive)
+        return self.ended or not self.begun
 
     @property
     def newest_generation(self) -> int:
@@ -148,6 +159,11 @@ class JobFacts:
             return self.stops.ordered
         ends = self.state in (JobState.STOPPING, JobState.RESTARTING)
         return self.plan.generation if ends else 0
+
+
+def job_key(name: str, job_id: str) -> str:
+    """Return what a job is kept by: its id, or before it has one its name, as no id can be."""
+    return job_id or f"{name}/"
 
 
 def token_hash(token: str) -> str:

@@ -30,6 +30,7 @@ class JobRecord:
     def __init__(self, facts: JobFacts, store: JobStore) -> None:
         self._facts = facts
         self._store = store
+        self._retired = False
 
     @property
     def facts(self) -> JobFacts:
@@ -40,6 +41,10 @@ class JobRecord:
     def plan(self) -> Plan:
         """Return the newest plan; generation 0 when there was none."""
         return self._facts.plan
+
+    def retire(self) -> None:
+        """Save nothing any more: the job is gone, or another record has its place."""
+        self._retired = True
 
     # --- generations: the controller's orders and what comes of them -----------------------------
 
@@ -61,7 +66,7 @@ class JobRecord:
                 processes=RankProcesses(held=facts.processes.held),
                 ending=Ending(),
                 # Memory was promised for the first generation only: later ones get what there is.
-                promised=None if facts.continues else facts.promised,
+                promised=None if facts.plan.generation else facts.promised,
             ),
         )
         if self._facts.stops.ordered >= plan.generation:  # its stop came before it
@@ -106,21 +111,6 @@ class JobRecord:
             JobEvent.END_ORDERED, replace(self._facts, ending=ending, stops=stops, promised=None)
         )
 
-    def forget_previous(self) -> None:
-        """Generations count from the start again: the name is used for another job."""
-        self._advance(
-            JobEvent.PREVIOUS_FORGOTTEN,
-            replace(
-                self._facts,
-                plan=NO_PLAN,
-                directive=b"",
-                stops=StopMarks(),
-                cadence=Cadence(),
-                autonomy=Autonomy(),
-                owner=replace(self._facts.owner, transfer_key=b""),
-            ),
-        )
-
     # --- snapshots -------------------------------------------------------------------------------
 
     def direct(
@@ -142,9 +132,9 @@ class JobRecord:
         """The launcher is told that there will be so much memory."""
         self._write(replace(self._facts, promised=forecast))
 
-    def keep_for_next(self, wanted: bool) -> None:
-        """What is left of the job is kept for the next one of its name, or is not any more."""
-        self._write(replace(self._facts, ending=replace(self._facts.ending, wanted=wanted)))
+    def leave_state(self) -> None:
+        """A job that has not begun goes on from nothing: it has a lineage of its own."""
+        self._write(replace(self._facts, directive=b"", lineage_id=""))
 
     def use_storage(self, access: StorageAccess) -> None:
         """The launcher's steps go there, with these rights."""
@@ -152,13 +142,42 @@ class JobRecord:
 
     # --- its launcher ----------------------------------------------------------------------------
 
-    def identify(self, job_id: str) -> None:
-        """The controller says which job of its name it is."""
-        self._write(replace(self._facts, job_id=job_id))
+    def identify(self, job_id: str, lineage_id: str) -> None:
+        """The controller says which job it is, and whose state it goes on from.
 
-    def expect_next_job(self, job_id: str) -> None:
-        """The launcher that joins is not of the job that is known here."""
-        self._advance(JobEvent.NEXT_JOB_JOINED, replace(self._facts, job_id=job_id))
+        One that has ended is another job from now on, which has what is kept of it. Its generations
+        count on, so those of the one before it stay over.
+        """
+        facts = replace(self._facts, job_id=job_id, lineage_id=lineage_id)
+        if facts.ended and job_id != self._facts.job_id:
+            facts = replace(
+                facts,
+                plan=NO_PLAN,
+                ending=Ending(),
+                autonomy=Autonomy(),
+                cadence=Cadence(),
+                promised=None,
+            )
+            self._advance(JobEvent.CONTINUED, facts)
+        else:
+            self._write(facts)
+
+    def take_place(self, other: JobFacts) -> None:
+        """A launcher that has waited beside it is its own: what it was promised goes along."""
+        stops = self._facts.stops
+        self._write(
+            replace(
+                self._facts,
+                place=other.place,
+                owner=replace(self._facts.owner, uid=other.place.uid),
+                promised=other.promised,
+                storage=other.storage,
+                stops=StopMarks(
+                    max(stops.ordered, other.stops.ordered),
+                    max(stops.completed, other.stops.completed),
+                ),
+            )
+        )
 
     def admit_launcher(self, request: Join, peer: Peer, process: ProcessIdentity | None) -> None:
         """A launcher has the job's place on this node."""
@@ -180,7 +199,7 @@ class JobRecord:
     def dismiss_launcher(self) -> None:
         """The launcher went as it was told."""
         place = replace(self._facts.place, process=None)
-        self._advance(JobEvent.LAUNCHER_DISMISSED, replace(self._facts, place=place, promised=None))
+        self._write(replace(self._facts, place=place, promised=None))
 
     def vacate_place(self) -> None:
         """Launcher and ranks are gone: the controller alone checks who comes next."""
@@ -241,6 +260,11 @@ class JobRecord:
         return taken.effects
 
     def _write(self, facts: JobFacts) -> None:
-        if facts != self._facts:
-            self._facts = facts
-            self._store.save(facts)
+        if facts == self._facts:
+            return
+        before, self._facts = self._facts, facts
+        if self._retired:
+            return
+        if facts.key != before.key:
+            self._store.forget(before.key)
+        self._store.save(facts)

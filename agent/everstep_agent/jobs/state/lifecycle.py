@@ -25,8 +25,6 @@ class JobState(Enum):
     STOPPED = "stopped"
     # The controller said that the job is over here.
     ENDED = "ended"
-    # It has ended, and the launcher of the next job of its name has joined.
-    SUPERSEDED = "superseded"
 
 
 class JobEvent(Enum):
@@ -45,18 +43,13 @@ class JobEvent(Enum):
     # No process is left although no stop was asked for: they finished, or went with their launcher.
     PROCESSES_GONE = "processes gone"
     END_ORDERED = "end ordered"
-    NEXT_JOB_JOINED = "next job joined"
-    # The launcher has exited as it was told to.
-    LAUNCHER_DISMISSED = "launcher dismissed"
-    # The facts of the previous job of this name were discarded for the next one.
-    PREVIOUS_FORGOTTEN = "previous forgotten"
+    # Another job goes on from what is kept of it: from now on it is that job.
+    CONTINUED = "continued"
 
 
 class Effect(Enum):
     """Effect of an event on a job; several are carried out in this order."""
 
-    # Free the snapshots of the previous job of this name, unless the new plan restores from them.
-    FREE_OLD_SNAPSHOTS = "free old snapshots"
     BEGIN_GENERATION = "begin generation"
     # Have the launcher end the processes; after its time the agent kills them.
     STOP_PROCESSES = "stop processes"
@@ -77,14 +70,11 @@ class Step:
 
 _S, _E = JobState, JobEvent
 _BEGUN = Step(_S.RUNNING, (Effect.BEGIN_GENERATION,))
-_BEGUN_ANEW = Step(_S.RUNNING, (Effect.FREE_OLD_SNAPSHOTS, Effect.BEGIN_GENERATION))
 _STOPPING = Step(_S.STOPPING, (Effect.STOP_PROCESSES,))
 _CONCLUDED = Step(_S.ENDED, (Effect.CONCLUDE,))
-_ENDED = Step(_S.ENDED)
 _STOPPED = Step(_S.STOPPED)
-_NEW = Step(_S.NEW)
 
-_NOT_RUNNING = (_S.NEW, _S.STOPPED, _S.ENDED, _S.SUPERSEDED)
+_NOT_RUNNING = (_S.NEW, _S.STOPPED, _S.ENDED)
 
 TRANSITIONS: Mapping[tuple[JobState, JobEvent], Step] = MappingProxyType(
     {
@@ -93,8 +83,8 @@ TRANSITIONS: Mapping[tuple[JobState, JobEvent], Step] = MappingProxyType(
         (_S.STOPPING, _E.PLANNED): _BEGUN,
         (_S.RESTARTING, _E.PLANNED): _BEGUN,
         (_S.STOPPED, _E.PLANNED): _BEGUN,
+        # The controller's journal was restored from a backup that is older than the end.
         (_S.ENDED, _E.PLANNED): _BEGUN,
-        (_S.SUPERSEDED, _E.PLANNED): _BEGUN_ANEW,
         # A stop may come before the plan of its generation, or without one.
         (_S.NEW, _E.STOP_ORDERED): _STOPPING,
         (_S.RUNNING, _E.STOP_ORDERED): _STOPPING,
@@ -102,7 +92,6 @@ TRANSITIONS: Mapping[tuple[JobState, JobEvent], Step] = MappingProxyType(
         (_S.RESTARTING, _E.STOP_ORDERED): _STOPPING,
         (_S.STOPPED, _E.STOP_ORDERED): _STOPPING,
         (_S.ENDED, _E.STOP_ORDERED): Step(_S.ENDED, (Effect.STOP_PROCESSES,)),
-        (_S.SUPERSEDED, _E.STOP_ORDERED): Step(_S.SUPERSEDED, (Effect.STOP_PROCESSES,)),
         (_S.RUNNING, _E.RESTART_DECIDED): Step(_S.RESTARTING, (Effect.STOP_PROCESSES,)),
         (_S.RUNNING, _E.STOP_DECIDED): _STOPPING,
         # Its processes were told to end already; what follows is not the agent's to decide.
@@ -113,16 +102,11 @@ TRANSITIONS: Mapping[tuple[JobState, JobEvent], Step] = MappingProxyType(
         (_S.RESTARTING, _E.STOP_COMPLETED): Step(_S.STOPPED, (Effect.RESTART_IN_PLACE,)),
         (_S.STOPPED, _E.STOP_COMPLETED): Step(_S.STOPPED, (Effect.REPORT_STOPPED,)),
         (_S.ENDED, _E.STOP_COMPLETED): Step(_S.ENDED, (Effect.REPORT_STOPPED,)),
-        (_S.SUPERSEDED, _E.STOP_COMPLETED): Step(_S.SUPERSEDED, (Effect.REPORT_STOPPED,)),
         (_S.RUNNING, _E.PROCESSES_GONE): _STOPPED,
         (_S.STOPPING, _E.PROCESSES_GONE): _STOPPED,
         (_S.RESTARTING, _E.PROCESSES_GONE): _STOPPED,
         **{(state, _E.END_ORDERED): _CONCLUDED for state in _S},
-        (_S.ENDED, _E.NEXT_JOB_JOINED): Step(_S.SUPERSEDED),
-        # The job of the new launcher never started: what is kept is of the previous one.
-        (_S.SUPERSEDED, _E.LAUNCHER_DISMISSED): _ENDED,
-        (_S.STOPPING, _E.PREVIOUS_FORGOTTEN): _NEW,
-        (_S.STOPPED, _E.PREVIOUS_FORGOTTEN): _NEW,
+        (_S.ENDED, _E.CONTINUED): Step(_S.NEW),
     }
 )
 
@@ -142,23 +126,9 @@ IGNORED: Mapping[tuple[JobState, JobEvent], str] = MappingProxyType(
         },
         **{(state, _E.PROCESSES_GONE): "none was there" for state in _NOT_RUNNING},
         **{
-            (state, _E.NEXT_JOB_JOINED): "it has not ended: its launcher was replaced"
-            for state in (_S.NEW, _S.RUNNING, _S.STOPPING, _S.RESTARTING, _S.STOPPED)
-        },
-        (_S.SUPERSEDED, _E.NEXT_JOB_JOINED): "one after the other may come",
-        **{
-            (state, _E.LAUNCHER_DISMISSED): "only its launcher is gone"
+            (state, _E.CONTINUED): "it has not ended: the controller calls the same job otherwise"
             for state in _S
-            if state is not _S.SUPERSEDED
-        },
-        (_S.NEW, _E.PREVIOUS_FORGOTTEN): "there was none",
-        **{
-            (state, _E.PREVIOUS_FORGOTTEN): "a job that runs here has no other user"
-            for state in (_S.RUNNING, _S.RESTARTING)
-        },
-        **{
-            (state, _E.PREVIOUS_FORGOTTEN): "it stays over until the next plan comes"
-            for state in (_S.ENDED, _S.SUPERSEDED)
+            if state is not _S.ENDED
         },
     }
 )

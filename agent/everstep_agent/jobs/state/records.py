@@ -81,13 +81,14 @@ def joined_record(
         snapshot_every_min=request.snapshot_every_min,
         snapshot_every_max=request.snapshot_every_max,
         fresh=request.fresh,
-        job_id=facts.job_id,
+        job_id=request.job_id or facts.job_id,
         replica_nodes=request.replica_nodes,
         program=request.program,
         token_sha256=facts.place.token_sha256,
         uid=facts.place.uid,
         latest=_latest(seen.latest) if seen and seen.latest else None,
         stored_generation=seen.newest_generation if seen else 0,
+        lineage_id=facts.lineage_id,
         skipped=facts.plan.skipped if request.running_generation else (),
     )
     return record_of(report, facts.job)
@@ -112,12 +113,15 @@ def joined_again_record(
     """Return the record of a launcher that joined before, with what it has been given since."""
     generation = facts.plan.generation
     running = generation if facts.active else 0
-    return joined_record(replace(request, running_generation=running), facts, seen)
+    again = replace(request, running_generation=running, job_id=facts.job_id)
+    return joined_record(again, facts, seen)
 
 
 def phase_record(facts: JobFacts, phase: reports.Phase, at_boot_ns: int) -> fleet_pb2.Record:
     """Return the record of a phase that all local ranks have reached."""
-    return record_of(reports.PhaseReached(facts.plan.generation, phase, at_boot_ns), facts.job)
+    return record_of(
+        reports.PhaseReached(facts.plan.generation, phase, at_boot_ns), facts.reported_as
+    )
 
 
 def stopped_record(facts: JobFacts, generation: int, at_boot_ns: int) -> fleet_pb2.Record:
@@ -127,7 +131,7 @@ def stopped_record(facts: JobFacts, generation: int, at_boot_ns: int) -> fleet_p
     """
     abandoned = facts.processes.abandoned[:_ABANDONED_MAX]
     report = reports.GenerationStopped(generation, facts.place.free_port, at_boot_ns, abandoned)
-    return record_of(report, facts.job)
+    return record_of(report, facts.reported_as)
 
 
 def restarted_record(
@@ -143,4 +147,4 @@ def restarted_record(
         at_boot_ns=at_boot_ns[1],
         reason=reason,
     )
-    return record_of(report, plan.job)
+    return record_of(report, plan.job_id or plan.job)

@@ -23,7 +23,7 @@ class JobStore:
 
     _SCHEMA = (
         "CREATE TABLE IF NOT EXISTS job "
-        "(name TEXT PRIMARY KEY, body TEXT NOT NULL, plan BLOB NOT NULL) STRICT",
+        "(key TEXT PRIMARY KEY, body TEXT NOT NULL, plan BLOB NOT NULL) STRICT",
         "CREATE TABLE IF NOT EXISTS agent (incarnation INTEGER NOT NULL) STRICT",
     )
 
@@ -49,31 +49,31 @@ class JobStore:
         known = cast("dict[str, object]", to_json(replace(facts, plan=NO_PLAN)))
         del known["plan"]
         body = json.dumps(known, separators=(",", ":"))
-        row = (facts.job, body, self._encoded(facts))
+        row = (facts.key, body, self._encoded(facts))
         write_row(self._db, "INSERT OR REPLACE INTO job VALUES (?, ?, ?)", row)
 
-    def forget(self, job: str) -> None:
+    def forget(self, key: str) -> None:
         """Forget a job."""
-        self._plans.pop(job, None)
-        write_row(self._db, "DELETE FROM job WHERE name = ?", (job,))
+        self._plans.pop(key, None)
+        write_row(self._db, "DELETE FROM job WHERE key = ?", (key,))
 
     def load(self) -> list[JobFacts]:
         """Return all jobs; a row that cannot be read is dropped with a warning."""
         found = []
-        for name, body, plan in self._db.execute("SELECT name, body, plan FROM job").fetchall():
+        for key, body, plan in self._db.execute("SELECT key, body, plan FROM job").fetchall():
             try:
                 facts = from_json(JobFacts, json.loads(body))
                 found.append(replace(facts, plan=plan_from_bytes(plan)))
             except (CodecError, ValueError) as error:
-                logger.warning("what was known of job %s cannot be read: %s", name, error)
-                self.forget(name)
+                logger.warning("what was known of job %s cannot be read: %s", key, error)
+                self.forget(key)
         return found
 
     def _encoded(self, facts: JobFacts) -> bytes:
-        plan, encoded = self._plans.get(facts.job, (None, b""))
+        plan, encoded = self._plans.get(facts.key, (None, b""))
         if plan is not facts.plan:
             encoded = plan_to_bytes(facts.plan)
-            self._plans[facts.job] = (facts.plan, encoded)
+            self._plans[facts.key] = (facts.plan, encoded)
         return encoded
 
 

@@ -86,7 +86,7 @@ class ReplicaReceiver:
     async def receive(self, connection: BulkConnection, vault: JobVault, put: PutCopy) -> None:
         """Take a replica, or say why not. Raises OSError."""
         key = put.copy.key
-        turn = self._turns[vault.job, key]
+        turn = self._turns[vault.lineage, key]
         turn.waiting += 1
         try:
             async with turn.lock:
@@ -94,7 +94,7 @@ class ReplicaReceiver:
         finally:
             turn.waiting -= 1
             if not turn.waiting:
-                self._turns.pop((vault.job, key), None)
+                self._turns.pop((vault.lineage, key), None)
 
     async def _receive_one(self, connection: BulkConnection, vault: JobVault, put: PutCopy) -> None:
         copy, key = put.copy, put.copy.key
@@ -130,7 +130,7 @@ class ReplicaReceiver:
         """Take the stripes of a replica; return what to answer."""
         before = incoming.received_bytes
         transfer = ServedTransfer(
-            vault.job, manifest.key, lambda one: self._context.incoming.receive(one, incoming)
+            vault.lineage, manifest.key, lambda one: self._context.incoming.receive(one, incoming)
         )
         self._transfers.open(transfer)
         try:

@@ -110,7 +110,7 @@ class Replicator:
         if pinned is None:
             return
         remote = vault.context.remote_agent(
-            target.node, target.address, vault.job, vault.transfer_key
+            target.node, target.address, vault.lineage, vault.transfer_key
         )
         try:
             await put_copy(remote, pinned.manifest, pinned.region, vault.context.outgoing)

@@ -66,7 +66,7 @@ class CopySender:
         manifest, patience_s = pinned.manifest, 4 * self._context.outgoing.timeout_s
         outgoing = OutgoingCopy(pinned.region, StripeQueue(()))
         transfer = ServedTransfer(
-            vault.job, manifest.key, lambda one: self._context.outgoing.send(one, outgoing)
+            vault.lineage, manifest.key, lambda one: self._context.outgoing.send(one, outgoing)
         )
         await connection.send(CopyOffer(manifest.ref, manifest.entries, transfer.nonce))
         async with asyncio.timeout(patience_s):

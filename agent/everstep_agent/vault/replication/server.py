@@ -1,4 +1,4 @@
-"""Bulk server: admits agents that have a job's key, and hands each request to its service."""
+"""Bulk server: admits agents that have a lineage's key, and hands each request to its service."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ from everstep_common.frames import FrameError
 
 logger = logging.getLogger(__name__)
 
-# Connections that have proven the key of a job; each costs a descriptor and a task, and a thread
+# Connections that have proven a lineage's key; each costs a descriptor and a task, and a thread
 # while it moves bytes.
 CONNECTIONS_MAX = 64
 # Connections of one host that have proven nothing yet: any process may have opened them, and those
@@ -112,14 +112,14 @@ class BulkServer:
 
     async def _serve(self, connection: BulkConnection, host: str) -> None:
         try:
-            job, request = await self._authenticate(connection, host)
+            lineage, request = await self._authenticate(connection, host)
             if not self._limits.admit_proven():
                 await connection.send(
                     Refusal(f"{self._context.node} has too many transfers; try again")
                 )
                 return
             try:
-                await self._answer(connection, job, request)
+                await self._answer(connection, lineage, request)
             finally:
                 self._limits.release_proven()
         except TlsError as error:
@@ -138,13 +138,15 @@ class BulkServer:
         logger.log(logging.WARNING if news else logging.DEBUG, "bulk connection: %s", sentence)
 
     async def _authenticate(self, connection: BulkConnection, host: str) -> tuple[str, object]:
-        """Return the job whose key the other end has, and what it wants. Raises OSError."""
+        """Return the lineage whose key the other end has, and what it wants. Raises OSError."""
         try:
             async with asyncio.timeout(self._context.incoming.timeout_s):
-                job = await connection.accept(self._key_of)
-                connection.use_memory(self._context.message_memories.incoming, f"replicas of {job}")
+                lineage = await connection.accept(self._key_of)
+                connection.use_memory(
+                    self._context.message_memories.incoming, f"replicas of {lineage}"
+                )
                 try:
-                    return job, await connection.receive(
+                    return lineage, await connection.receive(
                         PutCopy, GetCopy, JoinTransfer, GetManifests
                     )
                 except FrameError as error:
@@ -155,10 +157,10 @@ class BulkServer:
         finally:
             self._limits.release_unproven(host)
 
-    async def _answer(self, connection: BulkConnection, job: str, request: object) -> None:
-        vault = self._vault_of(job)
+    async def _answer(self, connection: BulkConnection, lineage: str, request: object) -> None:
+        vault = self._vault_of(lineage)
         if vault is None:
-            await connection.send(Refusal(f"job {job} is not here any more"))
+            await connection.send(Refusal(f"nothing of {lineage} is here any more"))
         else:
             await self._dispatch(connection, vault, request)
 
@@ -175,12 +177,12 @@ class BulkServer:
 
     async def _join(self, connection: BulkConnection, vault: JobVault, join: JoinTransfer) -> None:
         try:
-            transfer = self._transfers.find(vault.job, vault.transfer_key, join)
+            transfer = self._transfers.find(vault.lineage, vault.transfer_key, join)
         except BulkError as error:
             await connection.send(Refusal(str(error)))
             return
         await transfer.join_connection(connection)
 
-    def _key_of(self, job: str) -> bytes | None:
-        vault = self._vault_of(job)
+    def _key_of(self, lineage: str) -> bytes | None:
+        vault = self._vault_of(lineage)
         return vault.transfer_key if vault and vault.transfer_key else None

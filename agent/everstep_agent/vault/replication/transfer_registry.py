@@ -20,19 +20,21 @@ class ServedTransfer:
     """One transfer: what each of its connections does, and those that are at it."""
 
     def __init__(
-        self, job: str, key: CopyKey, move: Callable[[BulkConnection], Awaitable[None]]
+        self, lineage: str, key: CopyKey, move: Callable[[BulkConnection], Awaitable[None]]
     ) -> None:
-        self.job = job
+        self.lineage = lineage
         self.key = key
         self.nonce = secrets.token_bytes(16)
         self._move = move
         self._seen: set[int] = set()
         self._joined: set[asyncio.Task[None]] = set()
 
-    def admission_problem(self, job: str, transfer_key: bytes, join: JoinTransfer) -> str | None:
+    def admission_problem(
+        self, lineage: str, transfer_key: bytes, join: JoinTransfer
+    ) -> str | None:
         """Return why a connection is not let in, or None; each number is let in once."""
-        expected = transfer_token(transfer_key, self.job, self.key, (self.nonce, join.number))
-        if job != self.job or not hmac.compare_digest(expected, join.token):
+        expected = transfer_token(transfer_key, self.lineage, self.key, (self.nonce, join.number))
+        if lineage != self.lineage or not hmac.compare_digest(expected, join.token):
             return "the token is of another transfer"
         if join.number in self._seen or not 0 < join.number <= JOINED_STREAMS_MAX:
             return "the token was used before"
@@ -91,12 +93,12 @@ class TransferRegistry:
         """Let none join any more: its tokens are worth nothing from now on."""
         self._open.pop(transfer.nonce, None)
 
-    def find(self, job: str, transfer_key: bytes, join: JoinTransfer) -> ServedTransfer:
+    def find(self, lineage: str, transfer_key: bytes, join: JoinTransfer) -> ServedTransfer:
         """Return the transfer of a connection that may join it. Raises BulkError."""
         transfer = self._open.get(join.nonce)
         if transfer is None:
             raise BulkError("the transfer is over, or never was")
-        problem = transfer.admission_problem(job, transfer_key, join)
+        problem = transfer.admission_problem(lineage, transfer_key, join)
         if problem:
             raise BulkError(problem)
         return transfer

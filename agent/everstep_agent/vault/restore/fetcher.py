@@ -94,7 +94,7 @@ class CopyFetcher:
         if not source.address:
             return await self._from_file(source)
         remote = vault.context.remote_agent(
-            source.node, source.address, vault.job, vault.transfer_key
+            source.node, source.address, vault.lineage, vault.transfer_key
         )
         incoming = vault.context.incoming
         engine = replace(incoming, min_rate=None) if patient else incoming

@@ -85,7 +85,7 @@ class PlanContents:
     async def _ask_node(self, address: str, sources: list[CopySource]) -> list[str]:
         vault = self._vault
         node = sources[0].node
-        remote = vault.context.remote_agent(node, address, vault.job, vault.transfer_key)
+        remote = vault.context.remote_agent(node, address, vault.lineage, vault.transfer_key)
         wanted = [source.copy for source in sources]
         try:
             found = await get_manifests(remote, wanted, vault.context.incoming.timeout_s)

@@ -43,7 +43,8 @@ class SystemdDescriptorStore:
 class StoredRegion:
     """Facts of one region that the next agent process must know."""
 
-    job: str
+    # Lineage of the job whose it is.
+    lineage: str
     generation: int
     rank: int
     # Index of the slot, -1 for a replica.

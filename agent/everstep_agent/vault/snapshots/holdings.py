@@ -15,11 +15,11 @@ class RankMemory:
     """The slots of one rank in one generation, with their memory."""
 
     def __init__(
-        self, job: str, table: SlotTable, regions: dict[int, Region], names: dict[int, str]
+        self, lineage: str, table: SlotTable, regions: dict[int, Region], names: dict[int, str]
     ) -> None:
         self.table = table
         self.regions = regions
-        self._job = job
+        self._lineage = lineage
         self.names = names
         # How many slots were made together: after a restart, slots are given out only if all of
         # them were taken over.
@@ -39,7 +39,7 @@ class RankMemory:
     def stored_region(self, slot: SnapshotSlot) -> StoredRegion:
         """Return a slot as the next agent process must know it."""
         return StoredRegion(
-            job=self._job,
+            lineage=self._lineage,
             generation=self.table.generation,
             rank=self.table.rank,
             slot=slot.index,

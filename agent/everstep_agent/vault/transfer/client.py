@@ -79,7 +79,7 @@ class TransferStreams:
         remote, join = self._remote, (self._nonce, number)
         connection = await connect(remote, self._mover.timeout_s)
         try:
-            token = transfer_token(remote.transfer_key, remote.job, self._key, join)
+            token = transfer_token(remote.transfer_key, remote.lineage, self._key, join)
             await connection.send(JoinTransfer(self._nonce, number, token))
             await receive_answer(connection, self._mover.timeout_s, TransferJoined)
         except BaseException:

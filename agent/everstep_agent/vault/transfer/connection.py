@@ -46,9 +46,9 @@ class BulkError(ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class TransferHello:
-    """The client names the job."""
+    """The client names the lineage."""
 
-    job: str
+    lineage: str
     nonce: bytes
 
 
@@ -129,37 +129,37 @@ class BulkConnection:
             mark_all_old()
         return message
 
-    async def connect(self, job: str, key: bytes) -> None:
+    async def connect(self, lineage: str, key: bytes) -> None:
         """Authenticate as the client. Raises OSError."""
         await self.transport.handshake()
         nonce = secrets.token_bytes(32)
-        await self.send(TransferHello(job, nonce))
+        await self.send(TransferHello(lineage, nonce))
         answer = await self.receive(Challenge, TlsMismatch)
         if isinstance(answer, TlsMismatch):
             raise TlsError(_SPEAKS_TLS)
         assert isinstance(answer, Challenge)
         both = nonce + answer.nonce
-        if not hmac.compare_digest(answer.proof, _proof(key, b"server", job, both)):
-            raise BulkError(f"the other agent does not have the transfer key of job {job}")
-        await self.send(Proof(_proof(key, b"client", job, both)))
-        self._open(_proof(key, b"session", job, both), b"client", b"server")
+        if not hmac.compare_digest(answer.proof, _proof(key, b"server", lineage, both)):
+            raise BulkError(f"the other agent does not have the transfer key of {lineage}")
+        await self.send(Proof(_proof(key, b"client", lineage, both)))
+        self._open(_proof(key, b"session", lineage, both), b"client", b"server")
 
     async def accept(self, key_of: Callable[[str], bytes | None]) -> str:
-        """Authenticate as the server; return the job. Raises OSError."""
+        """Authenticate as the server; return the lineage. Raises OSError."""
         await self.transport.handshake()
         hello = await self.receive(TransferHello)
         assert isinstance(hello, TransferHello)
         nonce = secrets.token_bytes(32)
-        # An unknown job answers like a wrong key: nobody can list the jobs of a node.
-        key = key_of(hello.job) or secrets.token_bytes(32)
+        # An unknown lineage answers like a wrong key: nobody can list the jobs of a node.
+        key = key_of(hello.lineage) or secrets.token_bytes(32)
         both = hello.nonce + nonce
-        await self.send(Challenge(nonce, _proof(key, b"server", hello.job, both)))
+        await self.send(Challenge(nonce, _proof(key, b"server", hello.lineage, both)))
         answer = await self.receive(Proof)
         assert isinstance(answer, Proof)
-        if not hmac.compare_digest(answer.proof, _proof(key, b"client", hello.job, both)):
+        if not hmac.compare_digest(answer.proof, _proof(key, b"client", hello.lineage, both)):
             raise BulkError("the other end does not have the transfer key")
-        self._open(_proof(key, b"session", hello.job, both), b"server", b"client")
-        return hello.job
+        self._open(_proof(key, b"session", hello.lineage, both), b"server", b"client")
+        return hello.lineage
 
     def _open(self, key: bytes, send_role: bytes, receive_role: bytes) -> None:
         self._key, self._send_role, self._receive_role = key, send_role, receive_role
@@ -183,5 +183,5 @@ class BulkConnection:
         return found
 
 
-def _proof(key: bytes, role: bytes, job: str, nonces: bytes) -> bytes:
-    return hmac.digest(key, role + b"|" + nonces + job.encode(), "sha256")
+def _proof(key: bytes, role: bytes, lineage: str, nonces: bytes) -> bytes:
+    return hmac.digest(key, role + b"|" + nonces + lineage.encode(), "sha256")

@@ -106,11 +106,13 @@ class Refusal:
     reason: str
 
 
-def transfer_token(transfer_key: bytes, job: str, key: CopyKey, join: tuple[bytes, int]) -> bytes:
+def transfer_token(
+    transfer_key: bytes, lineage: str, key: CopyKey, join: tuple[bytes, int]
+) -> bytes:
     """Return what proves the right to one connection of one transfer of one copy.
 
     ``join`` is the nonce that the server gave to this transfer, and the connection's number.
     """
     nonce, number = join
-    bound = f"{number}|{key.generation}|{key.rank}|{key.step}|{job}".encode()
+    bound = f"{number}|{key.generation}|{key.rank}|{key.step}|{lineage}".encode()
     return hmac.digest(transfer_key, b"transfer|" + nonce + bound, "sha256")

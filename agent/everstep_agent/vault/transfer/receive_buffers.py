@@ -120,7 +120,7 @@ class ReceiveBuffers:
             self._expire_partial(expected)
 
     def close(self) -> None:
-        """The job is another one: what is still read somewhere is not used again either."""
+        """The job is gone: what is still read somewhere is not used again either."""
         self._closed = True
         self.release_idle()
 

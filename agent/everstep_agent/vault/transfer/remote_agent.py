@@ -20,13 +20,13 @@ class TransferRefusedError(BulkError):
 
 @dataclass(frozen=True, slots=True)
 class RemoteAgent:
-    """Another agent's bulk listener, for one job.
+    """Another agent's bulk listener, for one lineage.
 
     ``secrecy`` None is without TLS; with it, the certificate there must be that of ``node``.
     """
 
     address: str
-    job: str
+    lineage: str
     transfer_key: bytes
     node: str = ""
     certificates: TlsCertificates | None = None
@@ -65,7 +65,7 @@ async def _connected(remote: RemoteAgent) -> BulkConnection:
         sock.setblocking(False)
         await loop.sock_connect(sock, address)
         connection = BulkConnection(remote.open_transport(sock))
-        await connection.connect(remote.job, remote.transfer_key)
+        await connection.connect(remote.lineage, remote.transfer_key)
     except BaseException:
         sock.close()
         raise
