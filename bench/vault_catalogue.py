@@ -186,7 +186,8 @@ def commit_rows(bench: Bench, repeats: int, together: int) -> Iterator[Row]:
 
 def question_rows(bench: Bench, repeats: int) -> Iterator[Row]:
     """Yield what single questions cost over all copies."""
-    catalogue, job = bench.service._jobs[JOB].snapshots.holdings.catalogue, bench.job
+    (known,), job = bench.service._lineages.values(), bench.job
+    catalogue = known.snapshots.holdings.catalogue
     world = job.world_size
     layouts = catalogue.layouts(1, world)
     copies = list(catalogue.copies())

@@ -15,6 +15,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
 from everstep_agent.jobs.job.context import Environment
+from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import CopyKey
 from everstep_agent.vault.verification import hash_in_parallel
 from everstep_common.orders import SpareMemory, VaultDirective
@@ -22,7 +23,17 @@ from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
 from everstep_proto.tls import TlsSettings
-from integration.vault_world import KEY, Client, Kept, Node, launcher, plan, running, settings
+from integration.vault_world import (
+    KEY,
+    Client,
+    Kept,
+    Node,
+    identify,
+    launcher,
+    plan,
+    running,
+    settings,
+)
 
 _PATIENCE_S = 60.0
 _LOOK_S = 0.002
@@ -80,6 +91,7 @@ class Commands:
     async def _wait_as_spare(self, copy_bytes: int) -> bool:
         """Wait until the memory is there that a spare makes."""
         wanted = fleet_pb2.SpareMemory(job="demo", copy_bytes=copy_bytes, processes=1, term=1)
+        identify(wanted)
         self._node.jobs.on_spare_memory(from_wire(SpareMemory, wanted))
         slots = self._node.settings.slots_per_rank
         return await self._until(
@@ -97,7 +109,7 @@ class Commands:
     async def _hash(self, step: int) -> float:
         """Return the seconds that a copy of its own takes to be verified once more."""
         (copy,) = self._copies(step)
-        vault = self._node.jobs.known_or_new("demo").vault
+        vault = self._vault()
         held = vault.holdings.pin(CopyKey(copy.generation, copy.rank, copy.step))
         if held is None:
             raise RuntimeError(f"the copy of step {step} is gone")
@@ -112,6 +124,10 @@ class Commands:
         if found != copy.root_hash:
             raise RuntimeError(f"the copy of step {step} is bad")
         return took_s
+
+    def _vault(self) -> JobVault:
+        (job,) = self._node.jobs.table.named("demo")
+        return job.vault
 
     def _copies(self, step: int, *, replica: bool = False) -> list[fleet_pb2.Copy]:
         report = self._node.outlet.reports.get("demo")
@@ -128,11 +144,12 @@ class Commands:
         )
         if target:
             directive.replica_target, directive.replica_bulk_address = target
+        identify(directive)
         self._node.jobs.on_directive(from_wire(VaultDirective, directive))
 
     async def _replicate(self, step: int, target: list[str]) -> float:
         """Return the seconds from the order until the other node has acknowledged the hash."""
-        vault = self._node.jobs.known_or_new("demo").vault
+        vault = self._vault()
         before = vault.context.counters.replicated
         began = time.monotonic()
         self._direct(step, target)

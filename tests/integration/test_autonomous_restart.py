@@ -131,7 +131,8 @@ async def test_the_job_goes_on_after_its_newest_whole_step(tmp_path: Path) -> No
         # An old order and an old word change nothing.
         node.order(start_generation=_owned())
         node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=1))
-        assert node.jobs.known_or_new("demo").facts.plan.generation == 2
+        (job,) = node.jobs.table.named("demo")
+        assert job.facts.plan.generation == 2
 
 
 @lived

@@ -29,9 +29,9 @@ from integration.vault_world import (
     trainer,
 )
 
-_NEXT = {"job_id": "demo-2", "lineage_id": JOB_ID}
-_KEEP = fleet_pb2.KeepJob(job="demo", **_NEXT)
-_FORGET = fleet_pb2.ForgetJob(job="demo", **_NEXT)
+_NEXT = "demo-2"
+_KEEP = fleet_pb2.KeepJob(job="demo", job_id=_NEXT, lineage_id=JOB_ID)
+_FORGET = fleet_pb2.ForgetJob(job="demo", job_id=_NEXT, lineage_id=JOB_ID)
 _FAILED = fleet_pb2.EndJob(job="demo", succeeded=False)
 _UNSAVED = fleet_pb2.EndJob(job="demo", succeeded=True, unsaved=True)
 _COPIES = {(1, 0, 3, False)}
@@ -68,7 +68,7 @@ async def test_what_the_next_job_goes_on_from_makes_no_way_for_others(tmp_path: 
         assert isinstance(await _asks(node, job="another"), Refused)
         assert node.outlet.copies() == _COPIES
         # The next job has ended in its turn.
-        node.order(end_job=fleet_pb2.EndJob(job="demo", job_id="demo-2", succeeded=False))
+        node.order(end_job=fleet_pb2.EndJob(job="demo", job_id=_NEXT, succeeded=False))
         assert isinstance(await _asks(node, job="another"), Joined)
         await node.outlet.until(lambda: not node.outlet.copies())
 
@@ -80,7 +80,11 @@ async def test_a_job_that_ended_well_and_is_in_no_storage_is_gone_on_from(tmp_pa
         assert isinstance(await _asks(node, job="another"), Joined)
         assert node.outlet.copies() == _COPIES
         async with launcher(node) as control:
-            node.order(start_generation=plan(2, (node.source(node, 3),), step=3, **_NEXT))
+            node.order(
+                start_generation=plan(
+                    2, (node.source(node, 3),), step=3, job_id=_NEXT, lineage_id=JOB_ID
+                )
+            )
             assert isinstance(await control.hear(), Start)
             async with trainer(node, 0, generation=2) as rank:
                 assert await rank.restore() == b"state after 3"
@@ -108,7 +112,7 @@ async def test_a_job_that_begins_anew_here_keeps_nothing_of_the_one_before(tmp_p
     async with running(settings(tmp_path)) as node:
         await _failed(node)
         async with launcher(node) as control:
-            node.order(start_generation=plan(2, **_NEXT))
+            node.order(start_generation=plan(2, job_id=_NEXT, lineage_id=JOB_ID))
             assert isinstance(await control.hear(), Start)
             await node.outlet.until(lambda: not node.outlet.copies())
 
@@ -119,7 +123,7 @@ async def test_a_job_that_goes_on_here_keeps_what_it_goes_on_from(tmp_path: Path
         await _failed(node)
         source = node.source(node, step=3)
         async with launcher(node) as control:
-            node.order(start_generation=plan(2, (source,), step=3, **_NEXT))
+            node.order(start_generation=plan(2, (source,), step=3, job_id=_NEXT, lineage_id=JOB_ID))
             assert isinstance(await control.hear(), Start)
             async with trainer(node, generation=2) as rank:
                 assert isinstance(await rank.ask(Restore(())), RestoredCopies)

@@ -17,6 +17,7 @@ from everstep_common.trainer_messages import Commit, Entry, Notice, Refused
 from everstep_proto.generated import fleet_pb2
 from integration.vault_killed import environ, killable
 from integration.vault_world import (
+    JOB_ID,
     Kept,
     launcher,
     lived,
@@ -180,7 +181,7 @@ async def test_a_replica_whose_row_has_no_shards_is_given_up_and_not_the_agent(
     kept.store("vault-absurd", region.fd)
     region.release()
     absurd = StoredRegion(
-        job="demo", generation=1, rank=0, slot=-1, state="verified", step=1, replica=True
+        lineage=JOB_ID, generation=1, rank=0, slot=-1, state="verified", step=1, replica=True
     )
     with contextlib.closing(open_database(str(tmp_path / "jobs.sqlite"))) as database:
         RegionStore(database, kept).update("vault-absurd", absurd)

@@ -19,7 +19,7 @@ from everstep_common.judging.judgement import Faulty
 from everstep_common.trainer_messages import Entry
 from everstep_proto.tls import TlsSettings
 from fakes.authority import Authority
-from integration.vault_world import KEY, TIMEOUT_S, Kept, Node, running, settings
+from integration.vault_world import JOB_ID, KEY, TIMEOUT_S, Kept, Node, running, settings
 
 # Three stripes, the last one shorter.
 SIZE = 2 * STRIPE_BYTES + STRIPE_BYTES // 2
@@ -72,7 +72,7 @@ def copy(size: int = SIZE) -> tuple[CopyManifest, Region]:
 def remote(here: Node, there: Node, address: str = "") -> RemoteAgent:
     """What a node calls another one, as its configuration says; perhaps by another way."""
     return vault(here).context.remote_agent(
-        there.name, address or there.jobs.bulk_address, "demo", KEY
+        there.name, address or there.jobs.bulk_address, JOB_ID, KEY
     )
 
 

@@ -11,6 +11,7 @@ from everstep_common.frames import Channel, FrameError
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     GenerationStopped,
+    Identified,
     Joined,
     RankProcess,
     Settled,
@@ -25,8 +26,8 @@ def main(path: str) -> None:
     channel = Channel.connect(path, TO_LAUNCHER, TIMEOUT_S)
     channel.send(join_message())
     assert isinstance(channel.receive(TIMEOUT_S)[0], Joined)
-    start, _ = channel.receive(TIMEOUT_S)
-    assert isinstance(start, Start)
+    while not isinstance(start := channel.receive(TIMEOUT_S)[0], Start):
+        assert isinstance(start, Identified)
     rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
         channel.send(Started(start.generation, (RankProcess(0, rank.pid),), boot_ns()))

@@ -155,13 +155,13 @@ def plan(
     step: int | None = None,
     processes: int = 1,
     first_rank: int = 0,
-    job_id: str = JOB_ID,
+    job_id: str = "",
     lineage_id: str = "",
 ) -> fleet_pb2.StartGeneration:
     return fleet_pb2.StartGeneration(
         job="demo",
         job_id=job_id,
-        lineage_id=lineage_id or job_id,
+        lineage_id=lineage_id,
         generation=generation,
         node_count=1,
         processes=processes,

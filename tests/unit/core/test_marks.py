@@ -251,5 +251,5 @@ def test_what_concerns_no_job_has_none_looked_at() -> None:
 def test_a_node_that_comes_back_without_launchers_concerns_the_job_that_had_one_there() -> None:
     fleet = Fleet(0)
     turn = Turn(fleet.core.state, fleet.now_ns)
-    membership.node_back(turn, "n14", {}, fleet.now_ns)
+    membership.node_back(turn, "n14", (), fleet.now_ns)
     assert turn.marks.moved == {fleet.core.state.names["c"]}

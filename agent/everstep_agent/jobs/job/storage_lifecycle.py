@@ -72,7 +72,8 @@ class StorageLifecycle:
         """Use the storage of a launcher that has joined beside the job, and is its own by now."""
         request, storage = self._link.request, self._record.facts.storage.storage
         if storage is None:
-            self.files.close()
+            if self.files.configured:
+                self.files.close()
             return
         self._open(storage, {} if request is None else request.environment)
         self._look_anew(None)
