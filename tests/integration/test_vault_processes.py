@@ -122,6 +122,7 @@ channel.send(Join(protocol=TRAINER_PROTOCOL, version="0.1.0", job="demo", token=
                   free_port=29500))
 print(type(channel.receive(20)[0]).__name__, flush=True)
 print(type(channel.receive(20)[0]).__name__, flush=True)
+print(type(channel.receive(20)[0]).__name__, flush=True)
 sys.stdin.readline()
 """
 
@@ -140,6 +141,7 @@ def test_a_launcher_that_is_killed_is_reported_once_its_ranks_are_dead_too(tmp_p
             )
             assert await _line(control) == "Joined"
             node.order(start_generation=plan(1))
+            assert await _line(control) == "Identified"
             assert await _line(control) == "Start"
             async with _rank(node, 3) as rank:
                 control.kill()

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from everstep_common.trainer_messages import Standbys
+from everstep_proto.generated import fleet_pb2
 from integration.vault_world import Outlet, launcher, lived, running, settings
 
 
@@ -10,6 +11,7 @@ from integration.vault_world import Outlet, launcher, lived, running, settings
 async def test_what_a_launcher_has_waiting_is_reported_until_it_is_gone(tmp_path: Path) -> None:
     async with running(settings(tmp_path, reconnect_grace_s=0.1)) as node:
         async with launcher(node) as one:
+            node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo"))
             await one.tell(Standbys(ready=3, making=1, memory_bytes=2**30))
             await node.outlet.until(lambda: _told(node.outlet) == (3, 1, ""))
             metrics = node.jobs.metrics()

@@ -192,14 +192,14 @@ class JobTable:
     def _waiting(self, told: JobSubject) -> NodeJob | None:
         """Return the one that has the launcher of this name, if that is to be another job's.
 
-        There is one launcher of a name on a node at most. The controller has no answer for one
-        that has not been reported yet; one whose processes run, or whose job is over, has its job.
+        There is one launcher of a name on a node at most; one whose processes run, or whose job is
+        over, has its job.
         """
         for job in self.named(told.job):
             facts = job.facts
             here = job.link.connected or facts.place.process is not None
             settled = facts.active or facts.ended or facts.key == job_key(told.job, told.job_id)
-            if here and not settled and not job.storage.unreported:
+            if here and not settled:
                 return job
         return None
 

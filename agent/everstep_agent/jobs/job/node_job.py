@@ -182,7 +182,7 @@ class NodeJob:
         self.link.job = self.facts.reported_as
         self.vault.uid = self.facts.owner.uid
         self.vault.spare_slots = int(self.facts.storage.storage is not None)
-        self.storage.follow_launcher()
+        self.storage.follow_launcher(unreported=other.storage.unreported)
         self.spare.resume()
         self.lessons.send_to_launcher()
 

@@ -68,7 +68,7 @@ class StorageLifecycle:
             self.ending = True
             self._context.spawn(self._finish(then), f"store the end of {self._job}")
 
-    def follow_launcher(self) -> None:
+    def follow_launcher(self, *, unreported: bool) -> None:
         """Use the storage of a launcher that has joined beside the job, and is its own by now."""
         request, storage = self._link.request, self._record.facts.storage.storage
         if storage is None:
@@ -76,7 +76,7 @@ class StorageLifecycle:
                 self.files.close()
             return
         self._open(storage, {} if request is None else request.environment)
-        self._look_anew(None)
+        self._look_anew(request if unreported else None)
 
     def close(self) -> None:
         """Forget it."""
