@@ -12,7 +12,8 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from everstep_common.bounds import Bound, Digest, Integer, Items, Name, Text
+from everstep_common.bounds import Bound, Bytes, Digest, Integer, Items, Name, Opaque, Text
+from everstep_common.hints import hints_of
 from everstep_common.reports import (
     DataRange,
     InjectionChanged,
@@ -22,7 +23,7 @@ from everstep_common.reports import (
     StepsCompleted,
 )
 from everstep_common.reports import quantities as q
-from everstep_proto.record_codec import hints_of, shape_of
+from everstep_proto.record_codec import shape_of
 
 _ITEMS_MAX = 4
 # Some of them match each pattern.
@@ -99,10 +100,23 @@ def _one(kind: object, bound: Bound | None) -> SearchStrategy[object]:
             return st.integers(low, high) | st.sampled_from([low, high])
         case Text(most=most):
             return st.text(max_size=min(most, 12)) | st.just("x" * most)
-        case Name(pattern=pattern):
-            return st.sampled_from([name for name in _NAMES if re.fullmatch(pattern, name)])
+        case Name() | Opaque():
+            return st.sampled_from(_names(bound))
+        case Bytes(most=most):
+            return st.binary(max_size=min(most, 40))
         case Digest(most_bytes=most):
             return st.sampled_from(["00", "5a" * most])
+    return _unbounded(kind)
+
+
+def _names(bound: Name | Opaque) -> list[str]:
+    """Return texts that a bound allows, the shortest first."""
+    if isinstance(bound, Name):
+        return [name for name in _NAMES if re.fullmatch(bound.pattern, name)]
+    return ["x" * bound.least, *(name for name in _NAMES if len(name) <= bound.most)]
+
+
+def _unbounded(kind: object) -> SearchStrategy[object]:
     if is_dataclass(kind):
         return records(typing.cast("type", kind))
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -130,15 +144,15 @@ def plain_one(kind: object, bound: Bound | None) -> object:
             return min(max(low, 1), high)
         case Text():
             return ""
-        case Name(pattern=pattern):
-            return next(name for name in _NAMES if re.fullmatch(pattern, name))
+        case Name() | Opaque():
+            return _names(bound)[0]
         case Digest():
             return "00"
     if is_dataclass(kind):
         return plain(typing.cast("type", kind))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return list(kind)[-1]
-    return False if kind is bool else 0
+    return typing.cast("type", kind)()
 
 
 def samples_at_bounds(bound: Bound) -> list[Sample]:
@@ -151,6 +165,12 @@ def samples_at_bounds(bound: Bound) -> list[Sample]:
         case Name(pattern=pattern):
             # Some names may be left out.
             return [("\0", False), ("", bool(re.fullmatch(pattern, ""))), ("x" * 5000, False)]
+        case Opaque(least=least, most=most):
+            beyond = [("x" * (least - 1), False)] if least else []
+            within = [("ü" * least, True), ("x" * most, True)]
+            return [*beyond, *within, ("x" * (most + 1), False), ("a\0b", False)]
+        case Bytes(most=most):
+            return [(b"", True), (b"x" * most, True), (b"x" * (most + 1), False)]
         case Digest(most_bytes=most):
             return [("00" * most, True), ("00" * (most + 1), False), ("", False)]
     return [((), True)]

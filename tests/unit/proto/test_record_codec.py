@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from everstep_common import frames
 from everstep_common.bounds import Integer, Items, Text
+from everstep_common.hints import hints_of
 from everstep_common.orders import Order
 from everstep_common.reports import (
     DataRange,
@@ -28,7 +29,7 @@ from everstep_common.reports import (
 )
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire, order_to_wire
-from everstep_proto.record_codec import WireError, from_wire, hints_of, shape_of, to_wire
+from everstep_proto.record_codec import WireError, from_wire, shape_of, to_wire
 from everstep_proto.reports import record_of, report_of
 from fakes.report_values import plain, plain_one, records, samples_at_bounds
 

@@ -11,11 +11,12 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from everstep_common.bounds import Digest, Integer, Items
+from everstep_common.hints import hints_of
 from everstep_common.lessons import Lesson
 from everstep_common.orders import NodeOrder, Order, SpareLesson, SpareMemory, VaultDirective
 from everstep_common.reports import Hello, JobReport, PersistFailure, Report, Standbys
 from everstep_proto.generated import fleet_pb2
-from everstep_proto.record_codec import hints_of, shape_of
+from everstep_proto.record_codec import shape_of
 from everstep_proto.reports import BODIES
 
 _KINDS: tuple[type, ...] = typing.get_args(Report)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from everstep_common.hints import hints_of
 from everstep_common.reports import FindingRaised, Hello, Report, StepsCompleted
 from everstep_common.stamp import Stamp
 from everstep_controller.core import events
@@ -17,7 +18,7 @@ from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.model.node import Origin
 from everstep_controller.records.rejections import Rejection
 from everstep_proto.generated import fleet_pb2
-from everstep_proto.record_codec import WireError, from_wire, hints_of
+from everstep_proto.record_codec import WireError, from_wire
 from everstep_proto.reports import is_about_a_job, report_of
 
 # Names end up in file names, metric labels and command lines.
