@@ -6,7 +6,7 @@ from everstep_proto.generated import fleet_pb2
 _BAD_COPIES_MAX = 32
 
 # The copies that a report listed, by their serialized bytes.
-_Told = dict[bytes, fleet_pb2.Copy]
+_Told = dict[bytes, fleet_pb2.VaultCopy]
 
 
 class VaultReports:
@@ -68,16 +68,10 @@ class VaultReports:
 
 
 def _change(report: fleet_pb2.VaultReport, before: _Told, now: _Told) -> fleet_pb2.VaultReport:
-    return fleet_pb2.VaultReport(
-        job=report.job,
-        copies=[copy for told, copy in now.items() if told not in before],
-        settled_generation=report.settled_generation,
-        bad_copies=report.bad_copies,
-        stored=report.stored,
-        persist_failures=report.persist_failures,
-        change=True,
-        standbys=report.standbys if report.HasField("standbys") else None,
-        lesson=report.lesson if report.HasField("lesson") else None,
-        gone=[copy for told, copy in before.items() if told not in now],
-        replicas_short=report.replicas_short,
-    )
+    change = fleet_pb2.VaultReport()
+    change.CopyFrom(report)
+    del change.copies[:]
+    change.copies.extend(copy for told, copy in now.items() if told not in before)
+    change.change = True
+    change.gone.extend(copy for told, copy in before.items() if told not in now)
+    return change

@@ -165,18 +165,19 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """At most so many bytes."""
+    """Bytes as they are: at least and at most so many."""
 
     most: int
+    least: int = 0
 
     def reader(self) -> Reader:
-        """Return what refuses more."""
-        most = self.most
+        """Return what refuses fewer or more."""
+        least, most = self.least, self.most
 
         def read(value: bytes) -> bytes:
-            if len(value) <= most:
+            if least <= len(value) <= most:
                 return value
-            raise MisfitError(f"{len(value)} bytes are more than {most}")
+            raise MisfitError(f"{len(value)} bytes, not {least} to {most}")
 
         return read
 
@@ -201,8 +202,10 @@ def condition(bound: Bound, value: str, matches: str = "", implied: Range | None
             return f"{least} <= len({value}) <= {most} and '\\0' not in {value}"
         case Digest(least_bytes=least, most_bytes=most):
             return f"{2 * least} <= len({value}) <= {2 * most}"
-        case Items(most=most) | Bytes(most=most):
+        case Items(most=most):
             return f"len({value}) <= {most}"
+        case Bytes(most=most, least=least):
+            return f"{least} <= len({value}) <= {most}"
 
 
 def _between(value: str, low: int, high: int, implied: Range | None) -> str:

@@ -160,11 +160,13 @@ def _read_at(place: str, read: Reader, value: object) -> object:
 
 
 def _record_reader(kind: type) -> Reader:
-    thorough = _thorough_reader(kind)
+    thorough = thorough_reader(kind)
     return _compiled_reader(kind, thorough) if is_slotted(kind) else thorough
 
 
-def _thorough_reader(kind: type) -> Reader:
+def thorough_reader(kind: type) -> Reader:
+    """Return what reads a record field by field, whatever is missing or wrong."""
+
     def read(value: object) -> object:
         if not isinstance(value, dict):
             raise MisfitError(f"expected {kind.__name__}, got {_shown(value)}")

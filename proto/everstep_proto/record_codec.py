@@ -30,6 +30,7 @@ from everstep_common.bounds import (
     Integer,
     MisfitError,
     Name,
+    Range,
     Reader,
     Text,
     bound_of,
@@ -91,11 +92,11 @@ def body_encoder_of(
 
 
 def _told_encoder(kind: type, made: str, known: dict[str, object]) -> Callable[[object], Any]:
-    known |= {"_unfit": lambda error: WireError(f"{kind.__name__}: {error}")}
+    known |= {"_refusal": _refusal}
     lines = [
         f"try: return {made}",
         "except (ValueError, TypeError, AttributeError) as _error:",
-        "    raise _unfit(_error) from _error",
+        "    raise _refusal(_record, _error) from _error",
     ]
     return compiled("encode(_record)", lines, known)
 
@@ -202,6 +203,29 @@ def _given_one(name: str, shape: Shape, wire: FieldDescriptor, known: dict[str, 
     return "{}"
 
 
+def _refusal(record: Any, error: Exception) -> WireError:  # noqa: ANN401 - any record
+    """Return what is said of a record that no message can hold."""
+    kind = type(record).__name__
+    try:
+        _hold_all(record)
+    except MisfitError as found:
+        return WireError(f"{kind}{found.where}: {found.problem}")
+    except TypeError as found:
+        return WireError(f"{kind}: {found}")
+    return WireError(f"{kind}: {error}")
+
+
+def _hold_all(record: Any) -> None:  # noqa: ANN401 - any record
+    """Hold each value of a record to its bounds. Raises MisfitError; TypeError for another type."""
+    for name, hint in hints_of(type(record)).items():
+        shape, value = shape_of(hint), getattr(record, name)
+        for one in value if shape.items else (value,):
+            if one is not None and is_dataclass(shape.kind):
+                _hold(_hold_all, one, f".{name}")
+            elif one is not None and shape.bound is not None:
+                _hold(shape.bound.reader(), one, f".{name}")
+
+
 @cache
 def _nested_encoder(kind: type, message: type) -> Callable[[object], Any]:
     given, known = _given(kind, message)
@@ -264,7 +288,9 @@ def _decoding(
     }
     lines: list[str] = []
     for field in fields(kind):
-        if field.name not in beside:
+        if field.name in beside:
+            lines += _held_beside(field.name, shape_of(hints_of(kind)[field.name]), known)
+        else:
             lines += _read_field(_part(kind, field, message), known)
     lines += filling(kind, {field.name: field.name for field in fields(kind)}, known)
     if hasattr(kind, "problems"):
@@ -307,21 +333,25 @@ def _read_one(part: _Part, known: dict[str, object]) -> list[str]:
         value = f"dict({value})"
     elif isinstance(bound, Digest):
         value = f"{value}.hex()"
-    read = [f"{name} = {value}"]
-    if isinstance(bound, Text):
-        return [*read, f"if len({name}) > {bound.most}: {name} = {name}[:{bound.most}]"]
-    return [*read, *_held(name, bound, part.wire, known)]
+    return [f"{name} = {value}", *_held(name, bound, known, _RANGES.get(part.wire.type))]
+
+
+def _held_beside(name: str, shape: Shape, known: dict[str, object]) -> list[str]:
+    """Return the statements that hold a value to its bound that is handed over, as it is kept."""
+    return [] if shape.items else _held(name, shape.bound, known)
 
 
 def _held(
-    name: str, bound: Bound | None, wire: FieldDescriptor, known: dict[str, object]
+    name: str, bound: Bound | None, known: dict[str, object], implied: Range | None = None
 ) -> list[str]:
     """Return the statement that has a bound say what is wrong with a value beyond it."""
     if bound is None:
         return []
+    if isinstance(bound, Text):
+        return [f"if len({name}) > {bound.most}: {name} = {name}[:{bound.most}]"]
     if isinstance(bound, Name):
         known[f"_fits_{name}"] = matcher(bound.pattern)
-    fits = condition(bound, name, f"_fits_{name}", _RANGES.get(wire.type))
+    fits = condition(bound, name, f"_fits_{name}", implied)
     known[f"_bound_of_{name}"] = bound.reader()
     return [f"if not ({fits}): _hold(_bound_of_{name}, {name}, '.{name}')"] if fits else []
 
@@ -332,7 +362,7 @@ def _read_list(part: _Part, known: dict[str, object]) -> list[str]:
         f"{name} = _wire.{name}",
         f"if not {name}: {name} = ()",
         "else:",
-        *(f"    {line}" for line in _held(name, shape.list_bound, part.wire, known)),
+        *(f"    {line}" for line in _held(name, shape.list_bound, known)),
         *(f"    {line}" for line in _read_items(part, known)),
     ]
 

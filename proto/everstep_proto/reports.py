@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from everstep_common.bounds import MisfitError
+from everstep_common.json_readers import reader_of
 from everstep_common.reports import JOB_REPORTS, RankReport, Report
+from everstep_common.reports import quantities as q
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError, body_encoder_of, decoder_of
 
@@ -33,6 +36,7 @@ _ENCODERS = {
 _DECODERS = {
     name: decoder_of(kind, getattr(fleet_pb2, kind.__name__)) for name, kind in BODIES.items()
 }
+_job_name = reader_of(q.JobName)
 # Typed as Any: the constructor takes the body by keyword, whose name is known only at run time.
 _record: Any = fleet_pb2.Record
 
@@ -57,3 +61,21 @@ def report_of(record: fleet_pb2.Record) -> Report:
 def is_about_a_job(report: Report) -> bool:
     """Return whether the record of a report must name a job."""
     return type(report) in _OF_A_JOB
+
+
+def job_of(record: fleet_pb2.Record) -> str:
+    """Return the name of the job that a record is about. Raises WireError for what is none."""
+    try:
+        name: str = _job_name(record.job)
+    except MisfitError as error:
+        raise WireError(f"Record.job: {error}") from error
+    return name
+
+
+def is_job_name(text: str) -> bool:
+    """Return whether a text is what a job may be called."""
+    try:
+        _job_name(text)
+    except MisfitError:
+        return False
+    return True

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from everstep_common.bounds import Digest, Integer, Items, Name, Opaque, Text
+from everstep_common.bounds import Bytes, Digest, Integer, Items, Name, Opaque, Text
 
 # Steps and generations name folders of up to 18 digits; this also leaves room to count on.
 NUMBER_MAX = 10**18 - 1
@@ -44,6 +44,11 @@ SizeBytes = Annotated[int, Integer(0, 2**62, unit="bytes")]
 BootNs = Annotated[int, Integer(0, NUMBER_MAX, unit="ns")]
 DurationNs = Annotated[int, Integer(0, NUMBER_MAX, unit="ns")]
 
+# The controller's own timeline.
+TimelineNs = Annotated[int, Integer(0, 2**63 - 1, unit="ns")]
+# Key for bulk transfers of a job between agents; empty where there is none.
+TransferKey = Annotated[bytes, Bytes(64)]
+
 # Texts for people, by length: a word, a sentence, a line of output, some lines of evidence.
 Word = Annotated[str, Text(40)]
 Title = Annotated[str, Text(200)]
@@ -53,7 +58,11 @@ Evidence = Annotated[str, Text(4096)]
 # Texts that are opened or compared, and so never cut.
 Place = Annotated[str, Opaque(1, 4096, "a folder or s3://bucket/prefix", option="--persist")]
 Key = Annotated[str, Opaque(1, 4096, "an id of 1 to 4096 characters")]
-TokenHash = Annotated[str, Name(r"[0-9a-z]{1,64}", 64, "the hash of a token")]
+TokenHashBytes = Annotated[bytes, Bytes(64, least=1)]
+HashBytesOrNone = Annotated[bytes, Bytes(64)]
+Hash = Annotated[str, Name(r"[0-9a-z]{1,64}", 64, "the hash of a token")]
+HashBytes = Annotated[bytes, Bytes(64, least=1)]
+HashBytesOrNone = Annotated[bytes, Bytes(64)]
 Hash = Annotated[str, Digest(64)]
 # "" where there is none, or none yet.
 HashOrNone = Annotated[str, Digest(64, least_bytes=0)]

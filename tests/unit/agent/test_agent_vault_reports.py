@@ -9,8 +9,8 @@ from everstep_controller.core.vault.copies import Copy
 from everstep_proto.generated import fleet_pb2
 
 
-def _copy(rank: int, step: int = 0) -> fleet_pb2.Copy:
-    return fleet_pb2.Copy(generation=1, rank=rank, step=step, root_hash=b"h", layout=b"l")
+def _copy(rank: int, step: int = 0) -> fleet_pb2.VaultCopy:
+    return fleet_pb2.VaultCopy(generation=1, rank=rank, step=step, root_hash=b"h", layout=b"l")
 
 
 def _report(*ranks: int, bad: tuple[str, ...] = (), job: str = "j") -> fleet_pb2.VaultReport:
