@@ -2,7 +2,7 @@
 
 Launcher:  Join → Joined | Refused, then Start / Stop / End / Notice at any time; Lesson both ways.
 Trainer:   Attach → Attached | Refused,
-           Describe → Described | DescribedPart | NothingToRestore | RestoreFailed,
+           Describe → DescribedPart | NothingToRestore | RestoreFailed,
            Restore → RestoredCopies | NothingToRestore | RestoreFailed,
            Reserve → Reserved | Refused,
            Begin → Slot | Skip | Unplanned, Commit → Committed | Refused, AskSkipped → Skipped;
@@ -51,7 +51,6 @@ from everstep_common.trainer_messages.vault import (
     Commit,
     Committed,
     Describe,
-    Described,
     DescribedPart,
     Entry,
     NothingToRestore,
@@ -79,7 +78,6 @@ __all__ = [
     "Committed",
     "DataRange",
     "Describe",
-    "Described",
     "DescribedPart",
     "End",
     "Entry",
@@ -146,7 +144,6 @@ FROM_TRAINER = (
 TO_TRAINER = (
     Attached,
     Refused,
-    Described,
     DescribedPart,
     RestoredCopies,
     NothingToRestore,
