@@ -183,7 +183,7 @@ class Uplink:
         self._outbox.rewind()
         forgotten = self._outbox.welcome(welcome.acknowledged)
         self._urgent.clear()
-        self._vault.begin(changes=welcome.takes_vault_changes)
+        self._vault.begin()
         self._kernel_is_new = True
         self.connected = True
         self.streams += 1

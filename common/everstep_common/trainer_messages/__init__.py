@@ -30,7 +30,6 @@ from everstep_common.trainer_messages.launcher import (
     Joined,
     Notice,
     RankProcess,
-    Renew,
     Settled,
     Start,
     Started,
@@ -95,7 +94,6 @@ __all__ = [
     "RankProcess",
     "Ready",
     "Refused",
-    "Renew",
     "Reserve",
     "Reserved",
     "Restore",
@@ -128,7 +126,7 @@ FROM_LAUNCHER = (
     GenerationFinished,
     LauncherLeft,
 )
-TO_LAUNCHER = (Joined, Refused, Identified, Renew, Start, Stop, End, Settled, Lesson, Notice)
+TO_LAUNCHER = (Joined, Refused, Identified, Start, Stop, End, Settled, Lesson, Notice)
 FROM_TRAINER = (
     Attach,
     Describe,

@@ -79,14 +79,8 @@ class Start:
     master_port: q.Port
     restore_step: q.Step | None
     reason: q.Evidence
-
-
-@dataclass(frozen=True, slots=True)
-class Renew:
-    """Use no process that was made ahead for the Start that follows: code may have changed since.
-
-    A message of its own, for a launcher of an older version would not understand it in Start.
-    """
+    # No process that was made ahead is used: code may have changed since.
+    renew: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1569,8 +1569,8 @@ class VaultReport(_message.Message):
     settled_generation: _builtins.int
     """Highest generation whose processes are gone and whose last commits have all been verified here."""
     change: _builtins.bool
-    """The copies are a change of the list that the report of this job before told on this stream. Only where Welcome
-    allows it, and never the first report of a job on a stream, nor the one after an empty list.
+    """The copies are a change of the list that the report of this job before told on this stream. Never the
+    first report of a job on a stream, nor the one after an empty list.
     """
     replicas_short: _builtins.bool
     """Memory was too short here for the replicas of more than one member."""
@@ -1936,26 +1936,22 @@ class Welcome(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     CONTROLLER_VERSION_FIELD_NUMBER: _builtins.int
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
-    TAKES_VAULT_CHANGES_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """The controller's term; the agent refuses orders of a lower one from now on."""
     controller_version: _builtins.str
     """Version of the controller."""
     acknowledged: _builtins.int
     """Records up to this sequence are journaled already."""
-    takes_vault_changes: _builtins.bool
-    """Vault reports on this stream may be changes of those before."""
     def __init__(
         self,
         *,
         term: _builtins.int = ...,
         controller_version: _builtins.str = ...,
         acknowledged: _builtins.int = ...,
-        takes_vault_changes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "controller_version", b"controller_version", "takes_vault_changes", b"takes_vault_changes", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "controller_version", b"controller_version", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -89,7 +89,6 @@ class AgentStreams:
                     term=self._runtime.state.term,
                     controller_version=VERSION,
                     acknowledged=self._intake.journaled(event.outbox),
-                    takes_vault_changes=True,
                 )
             )
         )
