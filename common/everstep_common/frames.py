@@ -47,9 +47,10 @@ def header(size_bytes: int) -> bytes:
 
 def encode(message: object) -> bytes:
     """Return the frame of a message. Raises FrameError when it is too large."""
-    payload = message_writer_of(type(message))(message).encode()
+    kind: type = type(message)
+    payload = message_writer_of(kind)(message).encode()
     if len(payload) > FRAME_BYTES_MAX:
-        raise FrameError(f"{type(message).__name__} is too large: {len(payload)} bytes")
+        raise FrameError(f"{kind.__name__} is too large: {len(payload)} bytes")
     return header(len(payload)) + payload
 
 

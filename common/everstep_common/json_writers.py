@@ -1,5 +1,6 @@
 """JSON writers: functions that write values of a type as JSON text, compiled once for each type."""
 
+import json
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
@@ -83,7 +84,7 @@ def _other_writer(kind: typing.Any) -> Writer:  # noqa: ANN401 - a type, or what
     if typing.get_origin(kind) is dict:
         return _mapping_writer(writer_of(inner[1]))
     if isinstance(kind, type) and issubclass(kind, Enum):
-        texts = {member: writer_of(type(member.value))(member.value) for member in kind}
+        texts = {member: json.dumps(member.value) for member in kind}
         return texts.__getitem__
     if isinstance(kind, type) and is_dataclass(kind):
         return writer_of(kind)

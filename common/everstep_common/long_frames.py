@@ -43,7 +43,7 @@ def finish(parts: Parts[T]) -> T:
 
 def encode_in_parts(message: object) -> Parts[list[bytes]]:
     """Return the frame of a message, in pieces. Raises FrameError when it is too large."""
-    kind = type(message)
+    kind: type = type(message)
     if not any(field.is_list and getattr(message, field.name) for field in _fields_of(kind)):
         return [frames.encode(message)]
     pieces = [f'{{"type":"{kind.__name__}",'.encode()]
@@ -94,7 +94,7 @@ def _fields_of(kind: type) -> tuple[_Field, ...]:
 def _hints_of_items(hint: object) -> Iterable[object]:
     """Return the hints of the fields of a list's records."""
     kind, _ = bound_of(item_of(hint))
-    return hints_of(kind).values() if is_dataclass(kind) else ()
+    return hints_of(typing.cast("type", kind)).values() if is_dataclass(kind) else ()
 
 
 def _is_list_of_records(hint: object) -> bool:
@@ -105,7 +105,8 @@ def _is_list_of_records(hint: object) -> bool:
 
 def _record_written(record: object, pieces: list[bytes]) -> Parts[None]:
     """Append the fields of a record, and what ends it."""
-    for number, field in enumerate(_fields_of(type(record))):
+    kind: type = type(record)
+    for number, field in enumerate(_fields_of(kind)):
         pieces.append(f'{"," if number else ""}"{field.name}":'.encode())
         yield from _written(field, getattr(record, field.name), pieces)
     pieces.append(b"}")

@@ -73,32 +73,52 @@ def encoder_of(kind: type, message: type, beside: tuple[str, ...] = ()) -> Calla
     given, known = _given(kind, message, beside)
     known["_message"] = message
     made = ", ".join(f"{name}={value}" for name, value in given.items())
-    return _told_encoder(kind, f"_message({made})", known)
+    return _told_encoder(f"_message({made})", known)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """Message that has a record's message in one of its fields, and values of its own beside it.
+
+    These are expressions of ``_record`` and of the ``arguments`` that the encoder is called with
+    after it.
+    """
+
+    message: type
+    values: tuple[tuple[str, str], ...]
+    arguments: tuple[str, ...]
 
 
 @cache
-def body_encoder_of(
-    kind: type, message: type, beside: tuple[str, ...] = ()
-) -> Callable[[object], Any]:
-    """Return what makes of a record the value that the constructor of a message around it takes.
+def enclosing_encoder_of(
+    kind: type, name: str, envelope: Envelope, beside: tuple[str, ...] = ()
+) -> Callable[..., Any]:
+    """Return what makes of a record the envelope that has its message in the field ``name``.
 
-    That is a dictionary, for a message that is put into another one is copied. What the fields
-    ``beside`` hold is not in it. Raises WireError.
+    What the fields ``beside`` hold is not in that message. It raises WireError.
     """
-    if not _is_seen(kind, beside):
-        return encoder_of(kind, message, beside)
-    given, known = _given(kind, message, beside)
-    return _told_encoder(kind, _dictionary(given), known)
+    body = _message_of(_fields_of(envelope.message)[name])
+    if _is_seen(kind, beside):
+        # A dictionary, for a message that is put into another one is copied.
+        given, known = _given(kind, body, beside)
+        made = _dictionary(given)
+    else:
+        made, known = "_body(_record)", {"_body": encoder_of(kind, body, beside)}
+    known["_message"] = envelope.message
+    values = [f"{field}={value}" for field, value in (*envelope.values, (name, made))]
+    return _told_encoder(f"_message({', '.join(values)})", known, envelope.arguments)
 
 
-def _told_encoder(kind: type, made: str, known: dict[str, object]) -> Callable[[object], Any]:
+def _told_encoder(
+    made: str, known: dict[str, object], arguments: tuple[str, ...] = ()
+) -> Callable[..., Any]:
     known |= {"_refusal": _refusal}
     lines = [
         f"try: return {made}",
         "except (ValueError, TypeError, AttributeError) as _error:",
         "    raise _refusal(_record, _error) from _error",
     ]
-    return compiled("encode(_record)", lines, known)
+    return compiled(f"encode({', '.join(['_record', *arguments])})", lines, known)
 
 
 @cache
@@ -205,19 +225,20 @@ def _given_one(name: str, shape: Shape, wire: FieldDescriptor, known: dict[str, 
 
 def _refusal(record: Any, error: Exception) -> WireError:  # noqa: ANN401 - any record
     """Return what is said of a record that no message can hold."""
-    kind = type(record).__name__
+    name = type(record).__name__
     try:
         _hold_all(record)
     except MisfitError as found:
-        return WireError(f"{kind}{found.where}: {found.problem}")
+        return WireError(f"{name}{found.where}: {found.problem}")
     except TypeError as found:
-        return WireError(f"{kind}: {found}")
-    return WireError(f"{kind}: {error}")
+        return WireError(f"{name}: {found}")
+    return WireError(f"{name}: {error}")
 
 
 def _hold_all(record: Any) -> None:  # noqa: ANN401 - any record
     """Hold each value of a record to its bounds. Raises MisfitError; TypeError for another type."""
-    for name, hint in hints_of(type(record)).items():
+    kind: type = type(record)
+    for name, hint in hints_of(kind).items():
         shape, value = shape_of(hint), getattr(record, name)
         for one in value if shape.items else (value,):
             if one is not None and is_dataclass(shape.kind):
