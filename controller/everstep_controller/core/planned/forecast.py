@@ -10,7 +10,7 @@ from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.job import JobRecord, JobState, PlanKind, Planned, PlannedKind
 from everstep_controller.core.model.node import MAINTENANCE, OpenFinding
-from everstep_controller.core.model.state import FLEET, State
+from everstep_controller.core.model.state import FLEET, State, jobs_of_node
 from everstep_controller.core.model.windows import Span, Window, between, holding
 from everstep_controller.core.recovery import planning
 
@@ -159,9 +159,14 @@ def windows_told(state: State) -> dict[str, str]:
 
 def jobs_in_span(state: State, span: Span) -> list[JobRecord]:
     """Return the jobs that have ranks on nodes of a window."""
-    there = frozenset(span.nodes)
-    running = (job for job in state.jobs.values() if job.state is not JobState.ENDED)
-    return [job for job in running if not there.isdisjoint(job.generation.members)]
+    known = (state.nodes[name] for name in span.nodes if name in state.nodes)
+    there = {job.id: job for node in known for job in jobs_of_node(state, node)}
+    leaving = frozenset(span.nodes)
+    return [
+        job
+        for job in there.values()
+        if job.state is not JobState.ENDED and not leaving.isdisjoint(job.generation.members)
+    ]
 
 
 # -------------------------------------------------------------------------------------------------

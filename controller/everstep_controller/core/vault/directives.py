@@ -199,7 +199,7 @@ class JobSnapshots:
         if asked is None or not _all_have_spoken(asked, catalogue, state):
             return None
         self.asked = None
-        choice = choose_step(catalogue, question_of(asked, reachable_nodes(state)))
+        choice = choose_step(catalogue, question_of(asked, reachable_nodes(state, catalogue)))
         return RecoveryStepChosen(
             job=self.job,
             generation=asked.generation,

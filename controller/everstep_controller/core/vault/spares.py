@@ -105,7 +105,7 @@ def find_prefetches(job: JobRecord, state: State, catalogue: Catalogue) -> dict[
     takers = _takers(job, state, silent)
     if not takers:
         return {}
-    there = reachable_nodes(state)
+    there = reachable_nodes(state, catalogue)
     for name in silent:
         there.pop(name, None)
     chosen = pick_step(
