@@ -99,7 +99,7 @@ def test_what_was_told_is_forgotten_when_it_is_decided_on() -> None:
         fleet.anything()
         state = fleet.core.state
         assert not state.joining
-        assert not state.late
+        assert not state.orphaned
         for job in state.jobs.values():
             assert job.news == type(job.news)()
         for node in state.nodes.values():

@@ -13,8 +13,8 @@ from everstep_controller.core.model.job import (
     JobRecord,
     JobSpec,
     JobState,
-    LateLauncher,
     Launcher,
+    OrphanedLauncher,
 )
 from everstep_controller.core.model.state import add_job, note_node
 from everstep_controller.core.nodes.claims import why_ineligible
@@ -35,13 +35,13 @@ def reconcile_launchers(turn: Reconciliation) -> None:
     """Let the launchers that ask for it take part in their jobs, or refuse them."""
     state = turn.state
     joining, state.joining = state.joining, []
-    late, state.late = state.late, []
-    for launcher in late:
-        identity.end_late_launcher(turn, launcher)
+    orphaned, state.orphaned = state.orphaned, []
+    for launcher in orphaned:
+        identity.end_orphaned_launcher(turn, launcher)
     for event in joining:
         job_id, node = event.report.job_id, event.origin.node
         if identity.is_over(state, event.job, job_id):
-            identity.end_late_launcher(turn, LateLauncher(event.job, job_id, node))
+            identity.end_orphaned_launcher(turn, OrphanedLauncher(event.job, job_id, node))
         else:
             _admit(turn, event)
 
@@ -139,7 +139,7 @@ def _begin_from(turn: Reconciliation, job: JobRecord, event: Reported[LauncherJo
         identity.note_wish(job, report)
         return
     if report.fresh and not report.running_generation and not job.lineage.fresh:
-        identity.begin_anew(turn, job)
+        identity.start_fresh(turn, job)
     identity.storage_seen(job, report.latest)
 
 

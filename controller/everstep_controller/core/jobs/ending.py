@@ -1,7 +1,7 @@
 """End of a job: at once or after its last step is in storage, and when it is forgotten."""
 
 from everstep_controller.core import events
-from everstep_controller.core.events import BreakpointReached, OperatorForgotJob
+from everstep_controller.core.events import FinalSaveEnded, OperatorForgotJob
 from everstep_controller.core.fleet.incidents import forget_incidents, open_incident
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.jobs.lifecycle import JobEvent
@@ -15,7 +15,7 @@ from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 _OF_LIVING_JOBS = (
     TimerKind.FORMING,
     TimerKind.RETRY,
-    TimerKind.BREAKPOINT,
+    TimerKind.FINAL_SAVE,
     TimerKind.ABANDONED,
 )
 
@@ -39,7 +39,7 @@ def close_job(turn: Reconciliation, job: JobRecord, reason: str) -> None:
     elif job.state is not JobState.CLOSING:
         job.ending.closing = reason
         turn.set_timer(
-            f"{TimerKind.BREAKPOINT}/{job.id}", turn.state.settings.final_save_timeout_ns
+            f"{TimerKind.FINAL_SAVE}/{job.id}", turn.state.settings.final_save_timeout_ns
         )
         sentence = f"its last step is being brought to storage: {reason}"
         move_job(turn, job, JobEvent.LAST_STEP_AWAITED, sentence)
@@ -55,7 +55,7 @@ def _has_state(job: JobRecord) -> bool:
     )
 
 
-def breakpoint_reached(turn: Turn, event: BreakpointReached) -> None:
+def final_save_ended(turn: Turn, event: FinalSaveEnded) -> None:
     """The last step of a job that ends is in storage, or will not come there."""
     job = turn.state.job(event.job)
     if (
@@ -63,7 +63,7 @@ def breakpoint_reached(turn: Turn, event: BreakpointReached) -> None:
         and job.state is JobState.CLOSING
         and event.generation == job.generation.number
     ):
-        turn.announce(job.name, "BreakpointReached", f"{job.name}: {event.message}")
+        turn.announce(job.name, "FinalSaveEnded", f"{job.name}: {event.message}")
         job.news.last_step_missed = event.message if event.missed else ""
 
 
@@ -73,10 +73,10 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
         turn.order(*(orders.forget(job, node) for node in _involved(job)))
     if job.state is JobState.CLOSING and job.news.last_step_missed is not None:
         _end_closed(turn, job, job.news.last_step_missed)
-    elif job.state is JobState.CLOSING and TimerKind.BREAKPOINT in job.news.due:
+    elif job.state is JobState.CLOSING and TimerKind.FINAL_SAVE in job.news.due:
         waited_s = turn.state.settings.final_save_timeout_ns // 1_000_000_000
         missed = f"its last step was not in storage after {waited_s} s"
-        turn.announce(job.name, "BreakpointMissed", f"{job.name}: {missed}, it ends without")
+        turn.announce(job.name, "FinalSaveMissed", f"{job.name}: {missed}, it ends without")
         _end_closed(turn, job, missed)
     _count_launchers(turn, job)
 
@@ -155,10 +155,10 @@ def retention_over(turn: Turn, job_id: str) -> None:
 
 
 HANDLERS: Handlers = {
-    events.BreakpointReached: breakpoint_reached,
+    events.FinalSaveEnded: final_save_ended,
     events.OperatorForgotJob: job_forgotten,
 }
 TIMERS: Timers = {
-    **job_timers(TimerKind.BREAKPOINT, TimerKind.ABANDONED),
+    **job_timers(TimerKind.FINAL_SAVE, TimerKind.ABANDONED),
     TimerKind.FORGET: retention_over,
 }

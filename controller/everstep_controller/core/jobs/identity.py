@@ -13,7 +13,7 @@ from everstep_common.reports import JobOnNode, LauncherJoined, StoredStep
 from everstep_controller.core.events import RecoveryStepChosen, Reported
 from everstep_controller.core.fleet.incidents import forget_incidents
 from everstep_controller.core.jobs import orders, restore_point
-from everstep_controller.core.model.job import JobRecord, JobState, LateLauncher, Lineage
+from everstep_controller.core.model.job import JobRecord, JobState, Lineage, OrphanedLauncher
 from everstep_controller.core.model.snapshots import BranchPoint, Predecessor
 from everstep_controller.core.model.state import State, jobs_of_name, note_node, remove_job
 from everstep_controller.core.registry import Timers, job_timers
@@ -67,21 +67,25 @@ def _newest_number(state: State, name: str) -> int:
     return -1 if newest is None else number_of_job(newest.id, name) or 0
 
 
-def end_late_launcher(turn: Reconciliation, late: LateLauncher) -> None:
+def end_orphaned_launcher(turn: Reconciliation, orphan: OrphanedLauncher) -> None:
     """Tell a launcher that its job is over; what the node holds of it is kept if it is wanted."""
-    name, node = late.job, late.node
-    order = orders.late_end(turn.state, name, node, late.job_id)
-    turn.announce(name, "LauncherLate", f"the launcher on {node} is late: {order.reason}")
+    name, node = orphan.job, orphan.node
+    order = orders.orphan_end(turn.state, name, node, orphan.job_id)
+    turn.announce(
+        name, "LauncherOrphaned", f"the launcher on {node} has no job any more: {order.reason}"
+    )
     turn.order(order)
     newest = turn.state.job(name)
     if newest is not None and newest.state is not JobState.ENDED:
         turn.order(*[orders.keep(newest, node)] if node in newest.lineage.holders else [])
 
 
-def late_launchers(state: State, node: str, seen: Iterable[JobOnNode]) -> list[LateLauncher]:
+def orphaned_launchers(
+    state: State, node: str, seen: Iterable[JobOnNode]
+) -> list[OrphanedLauncher]:
     """Return the launchers of a node that was cut off whose jobs have ended meanwhile."""
     return [
-        LateLauncher(on_node.job, on_node.job_id, node)
+        OrphanedLauncher(on_node.job, on_node.job_id, node)
         for on_node in seen
         if on_node.job_id and is_over(state, on_node.job, on_node.job_id)
     ]
@@ -145,7 +149,7 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     fresh, latest = job.lineage.fresh, job.lineage.latest
     begin(turn, job, before)
     if fresh:
-        begin_anew(turn, job)
+        start_fresh(turn, job)
     storage_seen(job, latest)
 
 
@@ -237,7 +241,7 @@ def take_over_state(turn: Reconciliation, job: JobRecord, ended: JobRecord) -> N
         note_node(turn.state, node, job)
 
 
-def begin_anew(turn: Reconciliation, job: JobRecord) -> None:
+def start_fresh(turn: Reconciliation, job: JobRecord) -> None:
     """Have a job that has not started yet leave what there is from before, as its user wants."""
     job.lineage.fresh = True
     if not job.lineage.branch:
@@ -252,7 +256,7 @@ def begin_anew(turn: Reconciliation, job: JobRecord) -> None:
     job.lineage.begun = (
         f"starts from scratch, as --fresh asks, and leaves the state of {whose}{left}"
     )
-    turn.announce(job.name, "JobBegunAnew", f"{job.name} {job.lineage.begun}")
+    turn.announce(job.name, "JobStartedFresh", f"{job.name} {job.lineage.begun}")
     _drop_state(turn, job, job)
 
 
@@ -339,7 +343,7 @@ def _leave_state(turn: Reconciliation, job: JobRecord, ended: JobRecord) -> None
         same_user = job.spec.uid == ended.spec.uid
         why = "had another token" if same_user else "belonged to another user"
         job.lineage.begun = f"starts from scratch: the job of this name before it {why}"
-        turn.announce(job.name, "JobBegunAnew", f"{job.name} {job.lineage.begun}")
+        turn.announce(job.name, "JobStartedFresh", f"{job.name} {job.lineage.begun}")
     _drop_state(turn, job, ended)
 
 

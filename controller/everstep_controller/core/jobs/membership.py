@@ -227,7 +227,7 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
     silent_since_ns = node.silent_since_ns or turn.now_ns
     liveness.record_hello(turn, node, event)
     node_back(turn, node.name, {seen.job: seen for seen in kept}, silent_since_ns)
-    state.late += identity.late_launchers(state, node.name, kept)
+    state.orphaned += identity.orphaned_launchers(state, node.name, kept)
     turn.unsent.nodes.add(node.name)
     node.welcomed_term = state.term
 

@@ -137,7 +137,7 @@ def end(job: JobRecord, node: str) -> EndJob:
     )
 
 
-def late_end(state: State, name: str, node: str, job_id: str) -> EndJob:
+def orphan_end(state: State, name: str, node: str, job_id: str) -> EndJob:
     """Return the order to end a launcher of a job that ended while it was away."""
     ended, newest = state.jobs.get(job_id), state.names.get(name)
     how = "how, is not known any more" if ended is None else ended.reason

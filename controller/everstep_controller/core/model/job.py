@@ -302,7 +302,7 @@ class JobNews:
 
 
 @dataclass(frozen=True, slots=True)
-class LateLauncher:
+class OrphanedLauncher:
     """A launcher of a job that is over, which its agent has told of and which was not answered."""
 
     job: str

@@ -10,8 +10,8 @@ from everstep_controller.core.model.job import (
     JobIncident,
     JobRecord,
     JobState,
-    LateLauncher,
     Launcher,
+    OrphanedLauncher,
     Planned,
 )
 from everstep_controller.core.model.node import (
@@ -77,7 +77,7 @@ class State:
     # Launchers that ask to take part in a job, and those that are told that theirs is over; none
     # between two events.
     joining: list[Reported[LauncherJoined]] = field(default_factory=list)
-    late: list[LateLauncher] = field(default_factory=list)
+    orphaned: list[OrphanedLauncher] = field(default_factory=list)
     # Highest sequence that was taken of each agent's outbox.
     outboxes: dict[str, int] = field(default_factory=dict)
     timers: dict[str, int] = field(default_factory=dict)

@@ -20,7 +20,7 @@ class TimerKind(StrEnum):
     FORMING = "forming"
     RETRY = "retry"
     STALLED = "stalled"
-    BREAKPOINT = "breakpoint"
+    FINAL_SAVE = "final_save"
     ABANDONED = "abandoned"
     NEXT = "next"
     FORGET = "forget"

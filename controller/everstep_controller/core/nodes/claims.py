@@ -117,7 +117,8 @@ def end_maintenance(
         return unclaim(turn, node, MAINTENANCE, reason)
     held.reason, held.vacate = following.sentence(), following.vacated
     held.draining = following.state is WindowState.DRAINING
-    _note_claims(turn, node)
+    turn.mark_node(node.name)
+    _list_claims(turn.state, node)
     return False
 
 
@@ -129,7 +130,8 @@ def _claim(turn: Turn, node: NodeRecord, owner: str, reason: str, *, dead: bool)
     if dead and not held.dead:
         mark_deferred(turn)
     held.reason, held.dead, held.draining, held.vacate = reason, dead, False, False
-    _note_claims(turn, node)
+    turn.mark_node(node.name)
+    _list_claims(turn.state, node)
 
 
 def _drain(turn: Turn, node: NodeRecord, owner: str, reason: str) -> None:
@@ -144,7 +146,8 @@ def _drain(turn: Turn, node: NodeRecord, owner: str, reason: str) -> None:
 def _put(turn: Turn, node: NodeRecord, made: Claim) -> None:
     owner, reason = made.owner, made.reason
     node.claims.append(made)
-    _note_claims(turn, node)
+    turn.mark_node(node.name)
+    _list_claims(turn.state, node)
     word, ranks = ("NodeDraining", "new ranks") if made.draining else ("NodeIsolated", "ranks")
     turn.announce(node.name, word, f"{node.name} takes no {ranks} ({owner}): {reason}")
 
@@ -154,19 +157,19 @@ def _unclaim(turn: Turn, node: NodeRecord, owner: str, reason: str) -> bool:
     if held is None:
         return False
     node.claims.remove(held)
-    _note_claims(turn, node)
+    turn.mark_node(node.name)
+    _list_claims(turn.state, node)
     if owner == AUTOMATION:
         mark_deferred(turn)
     turn.announce(node.name, "NodeReleased", f"{owner} released {node.name}: {reason}")
     return True
 
 
-def _note_claims(turn: Turn, node: NodeRecord) -> None:
-    """Have the node reconciled; keep the lists of drained and isolated nodes as its claims are."""
-    turn.mark_node(node.name)
+def _list_claims(state: State, node: NodeRecord) -> None:
+    """Keep the lists of drained and isolated nodes as the claims of a node are."""
     held = node.claim_of(AUTOMATION)
-    keep_listed(turn.state.draining, node.name, listed=node.draining)
-    keep_listed(turn.state.isolated, node.name, listed=held is not None and not held.dead)
+    keep_listed(state.draining, node.name, listed=node.draining)
+    keep_listed(state.isolated, node.name, listed=held is not None and not held.dead)
 
 
 # --- for people -----------------------------------------------------------------------------------

@@ -147,7 +147,7 @@ def _raise_finding(turn: Turn, node: NodeRecord, found: OpenFinding) -> None:
     turn.announce(
         node.name,
         finding.condition,
-        f"{finding.severity.value} on {node.name}: {said(finding)}",
+        f"{finding.severity.value} on {node.name}: {finding_sentence(finding)}",
     )
     turn.mark_node(node.name)
 
@@ -190,7 +190,7 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     _advise(turn, node, advised)
 
 
-def said(finding: Finding) -> str:
+def finding_sentence(finding: Finding) -> str:
     """Return the sentence of a finding; one that was made on purpose says so everywhere."""
     return f"{finding.message} [injected]" if finding.injected else finding.message
 
@@ -219,7 +219,7 @@ def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
     for held in node.findings.values():
         fatal = held.finding.severity is Severity.FATAL and not held.accepted_by
         if fatal and not claims.forbidden(turn, node, held.finding.condition, held.finding.mode):
-            return said(held.finding)
+            return finding_sentence(held.finding)
     return ""
 
 
@@ -239,11 +239,11 @@ def _judge_findings(turn: Reconciliation, node: NodeRecord, cleared: str) -> _Ad
     for finding in fatal:
         forbidden = claims.forbidden(turn, node, finding.condition, finding.mode)
         if not forbidden:
-            lifecycle.move_node(turn, node, NodeEvent.FATAL_FINDING, said(finding))
+            lifecycle.move_node(turn, node, NodeEvent.FATAL_FINDING, finding_sentence(finding))
             return None
-        advice = advice or _Advice(said(finding), "isolated", forbidden)
+        advice = advice or _Advice(finding_sentence(finding), "isolated", forbidden)
     if fatal or degraded:
-        worst = said((fatal + degraded)[0])
+        worst = finding_sentence((fatal + degraded)[0])
         lifecycle.move_node(turn, node, NodeEvent.DEGRADED_FINDING, worst)
         if node.state is NodeState.SUSPECT:
             node.reason = worst  # the finding that made it suspect may be over, and this one not

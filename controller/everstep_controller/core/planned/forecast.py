@@ -147,7 +147,7 @@ def interruption_findings(state: State) -> Iterator[OpenFinding]:
                 yield OpenFinding(_finding(window, name, interruption), window.ordered_ns)
 
 
-def windows_told(state: State) -> dict[str, str]:
+def window_sentences(state: State) -> dict[str, str]:
     """Say of each node that has a window which one is next, or which one it is in."""
     waiting = sorted(
         (window for window in state.windows.values() if window.open),

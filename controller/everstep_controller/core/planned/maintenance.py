@@ -74,7 +74,7 @@ def _cancel(turn: Reconciliation, window: Window) -> None:
     elif window.state is WindowState.DRAINING:
         _give_back(turn, window, reason)
     window.state = WindowState.CANCELLED
-    _tell(turn, window, "MaintenanceCancelled", reason)
+    _announce_everywhere(turn, window, "MaintenanceCancelled", reason)
     _set_timer(turn, window, turn.now_ns + turn.state.settings.ended_job_retention_ns)
 
 
@@ -101,7 +101,7 @@ def _advance(turn: Reconciliation, window: Window) -> None:
     if window.state is WindowState.BEGUN and now_ns >= span.end_ns:
         window.state = WindowState.OVER
         _end(turn, window, f"maintenance {window.id} is over")
-        _tell(turn, window, "MaintenanceOver", f"maintenance {window.id} is over")
+        _announce_everywhere(turn, window, "MaintenanceOver", f"maintenance {window.id} is over")
     _set_timer(turn, window, _next_ns(turn, window, stop_ns))
 
 
@@ -121,7 +121,7 @@ def _missed(turn: Reconciliation, window: Window) -> None:
     if window.state is WindowState.DRAINING:
         _give_back(turn, window, reason)
     window.state = WindowState.OVER
-    _tell(turn, window, "MaintenanceMissed", reason)
+    _announce_everywhere(turn, window, "MaintenanceMissed", reason)
     _set_timer(turn, window, turn.now_ns + turn.state.settings.ended_job_retention_ns)
 
 
@@ -142,7 +142,7 @@ def _vacate(turn: Reconciliation, window: Window) -> None:
             claim.vacate = True
             turn.mark_node(node.name)
     for job in forecast.jobs_in_span(turn.state, window.span):
-        restarts.hurry(job)
+        restarts.drop_distant_step(job)
 
 
 def _begin(turn: Reconciliation, window: Window) -> None:
@@ -183,7 +183,7 @@ def _give_back(turn: Reconciliation, window: Window, reason: str) -> None:
             claims.end_maintenance(turn, node, reason, window=window.id)
 
 
-def _tell(turn: Reconciliation, window: Window, word: str, message: str) -> None:
+def _announce_everywhere(turn: Reconciliation, window: Window, word: str, message: str) -> None:
     for name in window.span.nodes:
         turn.announce(name, word, f"{name}: {message}")
 

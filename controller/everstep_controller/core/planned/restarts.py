@@ -79,7 +79,7 @@ def _give_up_boundary(turn: Reconciliation, job: JobRecord) -> None:
     _stop(turn, job, late)
 
 
-def hurry(job: JobRecord) -> None:
+def drop_distant_step(job: JobRecord) -> None:
     """Have a planned restart wait for no step that is far away: the job has to leave a node."""
     wish = job.planned
     newest = -1 if job.lineage.last_step is None else job.lineage.last_step
@@ -232,7 +232,7 @@ def _stop(turn: Reconciliation, job: JobRecord, why: str) -> None:
     if wish is None:
         return
     turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
-    if nothing := in_vain(turn.state, job, wish):
+    if nothing := why_pointless(turn.state, job, wish):
         job.planned = None
         turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: {nothing}")
         return
@@ -333,7 +333,7 @@ def still_from_ns(job: JobRecord, wish: Planned) -> int | None:
     return job.ledger.steps[-1].end_ns + max(_STILL_NS, _STILL_STEPS * _usual_ns(job))
 
 
-def in_vain(state: State, job: JobRecord, wish: Planned) -> str:
+def why_pointless(state: State, job: JobRecord, wish: Planned) -> str:
     """Return why a restart would change nothing now, in one sentence; empty where it would.
 
     Whatever the job was to go to may be gone since it was planned.

@@ -11,9 +11,9 @@ from everstep_common.orders import Publish
 from everstep_common.reports import Standbys
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import (
-    BreakpointReached,
     CadenceChosen,
     Event,
+    FinalSaveEnded,
     KeeperChosen,
     LayoutLearned,
     RecoveryStepChosen,
@@ -363,7 +363,7 @@ class VaultNews:
             yield Message("NotStored", f"step {newest[1]}: {sentence}")
         self.not_stored = sentence
         if job.state is JobState.CLOSING and (over := persistence.last_step_settled(inputs)):
-            yield BreakpointReached(
+            yield FinalSaveEnded(
                 job.name, job.generation.number, over, persistence.last_step_missed(inputs)
             )
 

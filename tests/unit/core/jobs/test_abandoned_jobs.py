@@ -191,7 +191,7 @@ def test_one_that_has_all_its_steps_ends_well_before_the_next_begins() -> None:
     assert before.ending.done
     assert not story.come("n0")
     assert story.job is before
-    story.tell(events.BreakpointReached("j", 1, "its last step, 2, is in storage"))
+    story.tell(events.FinalSaveEnded("j", 1, "its last step, 2, is in storage"))
     assert story.job is not before
     assert (before.state, before.ending.succeeded) == (JobState.ENDED, True)
     assert list(story.job.launchers) == ["n0"]
