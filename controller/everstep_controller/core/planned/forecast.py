@@ -28,7 +28,7 @@ MAINTENANCE_INTERRUPTS = Condition(
 def plan_without(state: State, job: JobRecord, draining: set[str]) -> tuple[list[str], PlanKind]:
     """Return the members and the kind of plan that leave nodes; no member if that cannot be."""
     able = [node for node in planning.candidates(state, job) if node.name not in draining]
-    return planning.seated(state, job, able)
+    return planning.place_members(state, job, able)
 
 
 def forecast(state: State, job: JobRecord, node: str) -> str:

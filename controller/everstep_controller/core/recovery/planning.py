@@ -140,10 +140,10 @@ def choose_members(state: State, job: JobRecord) -> tuple[list[str], PlanKind]:
     domain first), and without a spare the job re-forms if it may. Too few is an empty list.
     """
     able = trusted(state, job)
-    members, kind = seated(state, job, able)
+    members, kind = place_members(state, job, able)
     leaving = [] if members else _leaving(state, job)
     # A node that is being drained is better than no node at all.
-    return seated(state, job, [*able, *leaving]) if leaving else (members, kind)
+    return place_members(state, job, [*able, *leaving]) if leaving else (members, kind)
 
 
 def trusted(state: State, job: JobRecord) -> Sequence[NodeRecord]:
@@ -157,7 +157,7 @@ def trusted(state: State, job: JobRecord) -> Sequence[NodeRecord]:
     doubts = [n for n in good if n.deferred or held_by_kernel(job, n.name)]
     for doubted in doubts:
         others = [node for node in good if node is not doubted]
-        if seated(state, job, others)[1] is PlanKind.SPARE:
+        if place_members(state, job, others)[1] is PlanKind.SPARE:
             able, good = [node for node in able if node is not doubted], others
     return able
 
@@ -174,16 +174,18 @@ def _leaving(state: State, job: JobRecord) -> list[NodeRecord]:
     ]
 
 
-def seated(state: State, job: JobRecord, nodes: Sequence[NodeRecord]) -> tuple[list[str], PlanKind]:
+def place_members(
+    state: State, job: JobRecord, nodes: Sequence[NodeRecord]
+) -> tuple[list[str], PlanKind]:
     """Return what choose_members does, of these nodes only."""
     able = [placement.Candidate(node.name, node.domain, distrust(node)) for node in nodes]
     domains = {name: state.nodes[name].domain for name in job.generation.members}
-    seating = placement.seat(
+    placed = placement.place_nodes(
         job.generation.members, domains, able, job.spec.nodes_max, job.spec.replica_nodes
     )
-    places = seating.places
+    places = placed.places
     if len(places) == len(job.generation.members) and places:
-        return places, PlanKind.SPARE if seating.replaced else PlanKind.IN_PLACE
+        return places, PlanKind.SPARE if placed.replaced else PlanKind.IN_PLACE
     enough = (
         job.spec.nodes_min
         if job.spec.reform or not job.generation.members

@@ -65,7 +65,7 @@ def _start_planned(turn: Reconciliation, job: JobRecord, event: RecoveryStepChos
     job.generation.own_restarts = _own_restarts(turn.state, job)
     # Even if a fault caused this generation: a restart that was ordered is done with it.
     job.generation.renew = job.planned is not None and job.planned.kind is PlannedKind.RESTART
-    _meet(turn.state, job)
+    _choose_rendezvous(turn.state, job)
     job.generation.start_reason = _start_reason(job, event, turn.now_ns)
     job.lineage.started = True
     move_job(turn, job, JobEvent.STEP_CHOSEN, job.generation.start_reason)
@@ -80,10 +80,10 @@ def _count_restart(state: State, job: JobRecord, step: int | None) -> None:
         blame.note_plan_tried(job, step)
 
 
-def _meet(state: State, job: JobRecord) -> None:
+def _choose_rendezvous(state: State, job: JobRecord) -> None:
     """Have ranks meet on a trusted node: some may have become suspect since the plan was made."""
     trust = {name: planning.distrust(state.nodes[name]) for name in job.generation.members}
-    job.generation.members = placement.meeting_first(job.generation.members, trust)
+    job.generation.members = placement.rendezvous_first(job.generation.members, trust)
     first = job.generation.members[0]
     job.generation.master_address = state.nodes[first].host
     job.generation.master_port = job.launchers[first].free_port
