@@ -20,7 +20,7 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.directives import JobSnapshots, Message, VaultNews
-from everstep_controller.core.vault.messages import Directive, VaultReport
+from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.core.vault.recovery_step import reachable_nodes
 from everstep_controller.core.vault.snapshot_table import (
     SnapshotNumbers,
@@ -136,7 +136,7 @@ class VaultService:
         known = self._lineages.get(self._lineage_id(lineage))
         return {} if known is None else known.snapshots.holdings.catalogue.held(node)
 
-    def report(self, lineage: str, node: str, report: VaultReport) -> None:
+    def report(self, lineage: str, node: str, report: NodeHoldings) -> None:
         """Take what a node says of a lineage."""
         known = self._known_or_new(lineage)
         known.snapshots.record_report(node, report)
@@ -219,10 +219,11 @@ class VaultService:
         if record is None:
             return None
         snapshots = JobSnapshots(job) if known is None else known.snapshots
+        catalogue = snapshots.holdings.catalogue
         return SnapshotView(
             record,
-            snapshots.holdings.catalogue,
-            reachable_nodes(state),
+            catalogue,
+            reachable_nodes(state, catalogue),
             snapshots.orders.recoverable.step,
             snapshots.persistence,
             snapshots.orders.cadence,

@@ -8,9 +8,9 @@ from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import (
-    BreakpointReached,
     CadenceChosen,
     Event,
+    FinalSaveEnded,
     LayoutLearned,
     RecoveryStepChosen,
     StepRecoverable,
@@ -20,7 +20,7 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence, StepKey
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy, Tier
-from everstep_controller.core.vault.messages import Directive, VaultReport
+from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.runtime.vault_service import VaultService, transfer_key
 
 
@@ -104,7 +104,7 @@ class World:
             for rank, step in files
         ]
         by_name = {repr(copy).encode(): copy for copy in copies}
-        self.service.report("train", node, VaultReport(by_name, settled, stored, failures))
+        self.service.report("train", node, NodeHoldings(by_name, settled, stored, failures))
         self.settle()
 
     def next_job(self, root: str = "") -> JobRecord:
@@ -195,7 +195,7 @@ def test_a_node_that_is_short_of_memory_keeps_the_replicas_of_one_member() -> No
 
     world.report("a")
     assert targets() == {"a": "c", "b": "c", "c": "a"}
-    world.service.report("train", "c", VaultReport({}, 0, replicas_short=True))
+    world.service.report("train", "c", NodeHoldings({}, 0, replicas_short=True))
     world.settle()
     assert targets() == {"a": "c", "b": "a", "c": "b"}
     # Another one in its place may have more.
@@ -351,7 +351,7 @@ def test_a_breakpoint_is_written_though_a_lost_node_took_second_copies_with_it()
     stored = StoredStep(1, 7, 2, "aa", 2)
     world.report("a", (0, 7), (1, 7), stored=(stored,), settled=1)
     assert world.events == [
-        BreakpointReached("train-1", 1, "its last recoverable step, 7, is in storage")
+        FinalSaveEnded("train-1", 1, "its last recoverable step, 7, is in storage")
     ]
 
 
@@ -364,7 +364,7 @@ def test_a_last_step_that_storage_does_not_take_is_told_as_missed() -> None:
     world.report("a", (0, 7), (1, 7), failures=failed, settled=1)
     world.report("b", (0, 7), (1, 7), settled=1)
     assert (
-        BreakpointReached(
+        FinalSaveEnded(
             "train-1",
             1,
             "step 7 could not be brought to storage: rank 0: No space left on device",
@@ -425,7 +425,7 @@ def test_ranks_that_save_different_bytes_under_one_name_are_told_of_once() -> No
                 )
                 for rank in (0, 1)
             }
-            world.service.report("train", node, VaultReport(held, 0, (), ()))
+            world.service.report("train", node, NodeHoldings(held, 0, (), ()))
             world.settle()
     said = [message for reason, message in world.told if reason == "SnapshotsDiffer"]
     assert len(said) == 1
@@ -439,7 +439,7 @@ def test_equal_copies_of_two_ranks_are_nothing_to_tell() -> None:
             f"{node}{rank}".encode(): Copy(node, 1, rank, 5, node != "ab"[rank], "same", 1, "w")
             for rank in (0, 1)
         }
-        world.service.report("train", node, VaultReport(held, 0, (), ()))
+        world.service.report("train", node, NodeHoldings(held, 0, (), ()))
         world.settle()
     assert [reason for reason, _ in world.told] == []
 
@@ -452,8 +452,8 @@ def test_what_another_job_of_the_name_left_is_not_the_next_ones_though_numbers_a
     assert not list(world.service.copies("train"))
     assert len(list(world.service.copies("train-1"))) == 4
     world.choose()
-    world.service.report("train-9", "a", VaultReport({}, 1))
-    world.service.report("train-9", "b", VaultReport({}, 1))
+    world.service.report("train-9", "a", NodeHoldings({}, 1))
+    world.service.report("train-9", "b", NodeHoldings({}, 1))
     (choice,) = [event for event in world.events if isinstance(event, RecoveryStepChosen)]
     assert (choice.step, choice.lost) == (None, "no reachable copy of rank 0, rank 1")
     # Nodes that come back tell which of the two they have something of.
@@ -471,7 +471,7 @@ def test_a_job_that_goes_on_from_another_has_its_copies_and_that_one_has_none() 
     assert {told.job for told in world.directives.values()} == {"train-9"}
     # What happens to the one before it concerns nobody any more.
     world.service.job_changed("train-1")
-    world.service.report("train-1", "a", VaultReport({}, 1))
+    world.service.report("train-1", "a", NodeHoldings({}, 1))
     assert {copy.node for copy in world.service.copies("train")} == {"b"}
 
 
@@ -480,5 +480,5 @@ def test_a_controller_that_starts_finds_whose_the_copies_are() -> None:
     world.next_job(root="train-1")
     world.service = VaultService(lambda: world.state, world)
     held = {b"x": Copy("a", 1, 0, 5, False, "ff", 1, "shard-0")}
-    world.service.report("train-1", "a", VaultReport(held, 0))
+    world.service.report("train-1", "a", NodeHoldings(held, 0))
     assert [copy.step for copy in world.service.copies("train-9")] == [5]

@@ -66,7 +66,7 @@ def store() -> Iterator[JobStore]:
 
 
 def _plan(generation: int) -> Plan:
-    return replace(NO_PLAN, job="demo", generation=generation)
+    return replace(NO_PLAN, id=f"start/{generation}", job="demo", generation=generation)
 
 
 def _record(store: JobStore, generation: int = 4) -> JobRecord:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from everstep_common.judging.findings import Severity
-from everstep_common.reports import Accelerator, Disk, Interface
+from everstep_common.reports import Accelerator, Disk, Interface, KernelMessage
 from everstep_controller.core.accounting.ledger import (
     DEFINITIONS,
     Effectiveness,
@@ -18,11 +18,11 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.nodes.claims import mode_of
 from everstep_controller.core.planned import forecast
-from everstep_controller.core.planned.forecast import windows_told
+from everstep_controller.core.planned.forecast import window_sentences
 from everstep_controller.core.recovery.planning import candidates
 from everstep_controller.journal.store import Announcement
 from everstep_controller.telemetry.clock_map import ClockEstimate
-from everstep_controller.telemetry.kernel_messages import KernelMessage
+from everstep_controller.telemetry.kernel_messages import kernel_line
 from everstep_proto.generated import admin_pb2
 
 _WORST_FIRST = {Severity.FATAL: 0, Severity.DEGRADED: 1, Severity.INFO: 2}
@@ -70,7 +70,7 @@ def node_detail(
     """Return everything known of a node."""
     inventory, held = node.inventory, worst_first(node.findings.values())
     return admin_pb2.NodeDetail(
-        summary=node_summary(node, state.jobs.values(), windows_told(state).get(node.name, "")),
+        summary=node_summary(node, state.jobs.values(), window_sentences(state).get(node.name, "")),
         agent_version=node.agent_version,
         boot_id=node.boot_id,
         domain=node.domain,
@@ -83,7 +83,7 @@ def node_detail(
         findings=[finding_line(state, node.name, one) for one in held],
         clock_offset_ns=clock.offset_ns if clock else 0,
         clock_uncertainty_ns=clock.uncertainty_ns if clock else 0,
-        kernel_messages=[str(message) for message in kernel],
+        kernel_messages=map(kernel_line, kernel),
     )
 
 

@@ -15,11 +15,11 @@ from everstep_controller.core.model.node import Claim, NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET, State
 from everstep_controller.core.nodes.claims import failed_check
 from everstep_controller.core.nodes.isolation import isolation_sentences
-from everstep_controller.core.planned.forecast import describe, windows_told
+from everstep_controller.core.planned.forecast import describe, window_sentences
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
 from everstep_controller.runtime.runtime import Runtime
-from everstep_controller.telemetry.kernel_messages import KernelMessages
+from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
 from everstep_proto.generated import admin_pb2
 
 _INCIDENTS_MAX = 1000
@@ -32,7 +32,7 @@ class AdminSources:
 
     runtime: Runtime
     sessions: Sessions
-    kernel: KernelMessages
+    kernel: NewestKernelMessages
     history: JournalStore
     vault: SnapshotSource
     trouble: Callable[[], ShellTrouble]
@@ -54,7 +54,7 @@ class Queries:
         """Return all nodes."""
         state = self._runtime.state
         jobs = list(state.jobs.values())
-        told = windows_told(state)
+        told = window_sentences(state)
         lines = [
             messages.node_summary(node, jobs, told.get(name, ""))
             for name, node in sorted(state.nodes.items())
