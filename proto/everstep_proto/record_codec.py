@@ -168,9 +168,9 @@ def _given(
     kind: type, message: type, beside: tuple[str, ...] = ()
 ) -> tuple[dict[str, str], dict[str, object]]:
     """Return what each field is given on the wire, as an expression, and what these call."""
-    wire, known = _fields_of(message), dict[str, object](_bytes=bytes.fromhex)
+    known = dict[str, object](_bytes=bytes.fromhex)
     given = {
-        name: _given_value(f"_record.{name}", name, shape_of(hint), wire[name], known)
+        name: _given_value(f"_record.{name}", name, shape_of(hint), _field_of(message, name), known)
         for name, hint in hints_of(kind).items()
         if name not in beside
     }
@@ -275,7 +275,7 @@ def _decoder(kind: type, message: type, beside: tuple[str, ...] = ()) -> Callabl
 def _part(kind: type, field: "Field[object]", message: type) -> _Part:
     default = None if field.default is MISSING else field.default
     shape = shape_of(hints_of(kind)[field.name])
-    return _Part(field.name, shape, _fields_of(message)[field.name], default)
+    return _Part(field.name, shape, _field_of(message, field.name), default)
 
 
 def _read_field(part: _Part, known: dict[str, object]) -> list[str]:
@@ -423,9 +423,13 @@ def _compiled(head: str, body: list[str], known: Mapping[str, object]) -> Callab
     return function
 
 
-def _fields_of(message: type) -> Mapping[str, FieldDescriptor]:
+def _field_of(message: type, name: str) -> FieldDescriptor:
     described: type[Message] = message
-    return typing.cast("Mapping[str, FieldDescriptor]", described.DESCRIPTOR.fields_by_name)
+    found = described.DESCRIPTOR.fields_by_name.get(name)
+    if found is None:
+        where = f"the message {described.DESCRIPTOR.name} has no field {name!r} of its record"
+        raise TypeError(f"{where}; write it in the .proto file, and run `make proto`")
+    return found
 
 
 def _message_of(field: FieldDescriptor) -> type:

@@ -13,10 +13,10 @@ from google.protobuf.message_factory import GetMessageClass
 from everstep_common.bounds import Digest, Integer, Items
 from everstep_common.lessons import Lesson
 from everstep_common.orders import NodeOrder, Order, SpareLesson, SpareMemory, VaultDirective
-from everstep_common.reports import Hello, JobReport, PersistFailure, Report, Standbys
+from everstep_common.reports import Hello, JobReport, PersistFailure, RankReport, Report, Standbys
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import hints_of, shape_of
-from everstep_proto.reports import BODIES
+from everstep_proto.reports import BODIES, bodies_of
 
 _KINDS: tuple[type, ...] = typing.get_args(Report)
 _OF_VAULT = (Standbys, PersistFailure, Lesson, VaultDirective, SpareMemory, SpareLesson)
@@ -73,6 +73,16 @@ def test_each_body_of_a_record_is_a_report_and_each_report_a_body() -> None:
     bodies = {field.name for field in fleet_pb2.Record.DESCRIPTOR.oneofs_by_name["body"].fields}
     assert bodies == set(BODIES)
     assert set(BODIES.values()) == set(_KINDS)
+
+
+def test_what_a_rank_reports_is_listed_among_the_reports_of_a_job() -> None:
+    lost = [kind.__name__ for kind in RankReport.__subclasses__() if kind not in _KINDS]
+    assert set(lost) <= {kind.__name__ for kind in _KINDS}, "a line of JobReport is missing"
+
+
+def test_a_report_without_a_message_is_refused_with_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"body of Record is called Lonely; write it in proto/"):
+        bodies_of([*_KINDS, type("Lonely", (), {})])
 
 
 def test_each_body_of_an_order_is_an_order_and_each_order_a_body() -> None:
