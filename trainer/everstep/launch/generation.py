@@ -29,7 +29,6 @@ from everstep_common.trainer_messages import (
 # Killed processes end within milliseconds, with large GPUs within seconds; one that waits for a
 # dead disk or driver does not. The others of the job wait for this node meanwhile.
 _UNKILLABLE_S = 10.0
-_LAST_LINE_MAX = 1000
 
 
 class LocalGeneration:
@@ -136,18 +135,7 @@ class LocalGeneration:
         self._failures.append(failure)
         self._terminal.say(failure.sentence())
         self.steps.flush()
-        exited = RankExited(
-            generation=self.number,
-            rank=end.rank,
-            exit_code=max(end.code, 0),
-            signal=max(-end.code, 0),
-            at_boot_ns=end.at_boot_ns,
-            last_line=failure.last_line()[:_LAST_LINE_MAX],
-            kind=failure.kind,
-            exception=failure.exception,
-            core_dumped=end.core_dumped,
-            core_file=end.core_file,
-        )
+        exited = failure.report()
         self._exits.append(exited)
         self._tell(exited)
 

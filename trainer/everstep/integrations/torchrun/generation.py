@@ -16,7 +16,6 @@ from everstep_common.trainer_messages import (
     Started,
 )
 
-_LAST_LINE_MAX = 1000
 # Exit codes of ranks that torchrun ended because another one had failed.
 _OF_TORCHRUN = (-signal.SIGTERM, -signal.SIGKILL)
 # Exit codes of ranks to which torchrun passed on the signal by which its user ended it.
@@ -142,18 +141,7 @@ class WatchedGeneration:
         self._tell(GenerationStopped(self.number, self.port.number, boot_ns(), self._abandoned))
 
     def _fail(self, failure: RankFailure) -> None:
-        end = failure.end
-        exited = RankExited(
-            generation=self.number,
-            rank=end.rank,
-            exit_code=max(end.code, 0),
-            signal=max(-end.code, 0),
-            at_boot_ns=end.at_boot_ns,
-            last_line=failure.last_line()[:_LAST_LINE_MAX],
-            kind=failure.kind,
-            exception=failure.exception,
-            core_dumped=end.core_dumped,
-        )
+        exited = failure.report()
         self._exits.append(exited)
         self._tell(exited)
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from everstep_common.endings import is_by_user
 from everstep_common.failures.classification import Side, classify, last_said, side
 from everstep_common.failures.tracebacks import plain
-from everstep_common.trainer_messages import End
+from everstep_common.trainer_messages import End, RankExited
 
 # What a signal ends so long after an exception, it ends at the interpreter's end: torch's process
 # groups are taken down then. After that the process has lived through it.
 _DYING_NS = 60_000_000_000
+_LAST_LINE_MAX = 1000
 # Of a traceback that is longer, so much is said again at the end: its beginning and its end.
 _SAID_LINES_MAX = 100
 
@@ -78,6 +79,22 @@ class RankFailure:
         where = f": {end.core_file}" if end.core_file else ""
         core = f" (core dumped{where})" if end.core_dumped else ""
         return f"rank {end.rank} of generation {self.generation} {how}{core}"
+
+    def report(self) -> RankExited:
+        """Return what the agent is told of it."""
+        end = self.end
+        return RankExited(
+            generation=self.generation,
+            rank=end.rank,
+            exit_code=max(end.code, 0),
+            signal=max(-end.code, 0),
+            at_boot_ns=end.at_boot_ns,
+            last_line=self.last_line()[:_LAST_LINE_MAX],
+            kind=self.kind,
+            exception=self.exception,
+            core_dumped=end.core_dumped,
+            core_file=end.core_file,
+        )
 
     def last_line(self) -> str:
         """Return the last line that can be the reason."""
