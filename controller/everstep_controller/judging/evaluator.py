@@ -72,7 +72,7 @@ class Evaluator:
         return list(_without_judge(verdicts, self._conditions))
 
     def enter(self, view: FleetView, ruling: Ruling) -> list[VerdictChanged]:
-        """Enter a ruling on the view; return what it changes. Raises ValueError, or as its judge."""
+        """Enter a ruling on the view; return what it changes. Raises ValueError and its own."""
         name = ruling.condition.name
         if name not in self._conditions:
             raise ValueError(f"a ruling on {name}, which is not in the `conditions` of its judge")
