@@ -26,6 +26,10 @@ _TIMEOUT_S = 600.0
 _WORSE = 1.10
 
 
+class ProbeFailedError(Exception):
+    """A probe did not print its figures."""
+
+
 @dataclass(frozen=True, slots=True)
 class Probe:
     """One run in a tree: its program, and which of what it prints are figures (name → label).
@@ -69,9 +73,9 @@ import dataclasses, json, agent_sources
 print(json.dumps([dataclasses.asdict(row) for row in agent_sources.measure(1)]))
 """
 _DEMO = """
-import json, subprocess, sys
-done = subprocess.run([sys.executable, "-m", "everstep_cli", "demo", "--json"],
-                      stdout=subprocess.PIPE, check=True)
+import json, pathlib, subprocess, sys
+everstep = pathlib.Path(sys.executable).with_name("everstep")
+done = subprocess.run([everstep, "demo", "--json"], stdout=subprocess.PIPE, check=True)
 told = json.loads(done.stdout)["ledger"]
 rows = [{"name": one["cause"], "value": (one["over_ns"] - one["onset_ns"]) / 1e9, "unit": "s"}
         for one in told["incidents"]]
@@ -135,7 +139,7 @@ PROBES = (
 
 
 def measure(tree: Path, probe: Probe) -> dict[str, tuple[float, str]]:
-    """Return a probe's figures in a tree: label → cost and unit. Raises SystemExit if it fails."""
+    """Return a probe's figures in a tree: label → cost and unit. Raises ProbeFailedError."""
     command = [tree / ".venv/bin/python", *probe.program]
     try:
         done = subprocess.run(
@@ -143,11 +147,13 @@ def measure(tree: Path, probe: Probe) -> dict[str, tuple[float, str]]:
         )
     except subprocess.CalledProcessError as error:
         tail = error.stderr.decode(errors="replace")[-800:]
-        raise SystemExit(f"{probe.name} failed in {tree}:\n{tail}") from error
+        raise ProbeFailedError(f"{probe.name} failed in {tree}:\n{tail}") from error
+    except subprocess.TimeoutExpired as error:
+        raise ProbeFailedError(f"{probe.name} in {tree} took over {_TIMEOUT_S:g} s") from error
     rows = {entry["name"]: entry for entry in json.loads(done.stdout)}
     missing = probe.figures.keys() - rows.keys()
     if missing:
-        raise SystemExit(f"{probe.name} in {tree} printed no {', '.join(sorted(missing))}")
+        raise ProbeFailedError(f"{probe.name} in {tree} printed no {', '.join(sorted(missing))}")
     found = {}
     for name, label in probe.figures.items():
         value, unit = rows[name]["value"], rows[name]["unit"]
@@ -156,18 +162,25 @@ def measure(tree: Path, probe: Probe) -> dict[str, tuple[float, str]]:
 
 
 @dataclass(frozen=True, slots=True)
+class Pair:
+    """One figure in both trees, measured one right after the other."""
+
+    other: float
+    ours: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
 class Compared:
-    """One figure in both trees, a value for each pair."""
+    """One figure in both trees, in all pairs."""
 
     name: str
-    unit: str
-    other: Sequence[float]
-    ours: Sequence[float]
+    pairs: Sequence[Pair]
 
     @property
     def ratios(self) -> list[float]:
         """Return ours / other of each pair."""
-        return [mine / its for mine, its in zip(self.ours, self.other, strict=True)]
+        return [pair.ours / pair.other for pair in self.pairs]
 
     @property
     def worse(self) -> bool:
@@ -178,9 +191,9 @@ class Compared:
         """Return it for --json."""
         return {
             "name": self.name,
-            "unit": self.unit,
-            "other": statistics.median(self.other),
-            "this": statistics.median(self.ours),
+            "unit": self.pairs[0].unit,
+            "other": statistics.median(pair.other for pair in self.pairs),
+            "this": statistics.median(pair.ours for pair in self.pairs),
             "ratio": statistics.median(self.ratios),
             "ratio_low": min(self.ratios),
             "ratio_high": max(self.ratios),
@@ -193,9 +206,9 @@ class Compared:
         row = self.row()
         return (
             self.name,
-            _number(statistics.median(self.other)),
-            _number(statistics.median(self.ours)),
-            self.unit,
+            f"{row['other']:.3g}",
+            f"{row['this']:.3g}",
+            self.pairs[0].unit,
             f"{row['ratio']:.2f}",
             f"{row['ratio_low']:.2f} to {row['ratio_high']:.2f}",
             "WORSE" if self.worse else "",
@@ -204,22 +217,27 @@ class Compared:
 
 def compare(other: Path, probes: Sequence[Probe], pairs: int) -> Iterator[Compared]:
     """Measure the probes in turn, and yield their figures when all pairs are done."""
-    found: dict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
-    units: dict[str, str] = {}
-    for pair in range(pairs):
+    found: dict[str, list[Pair]] = defaultdict(list)
+    for number in range(pairs):
         for probe in probes:
-            print(f"pair {pair + 1} of {pairs}: {probe.name}", file=sys.stderr, flush=True)
-            trees = ((0, other), (1, HERE)) if pair % 2 == 0 else ((1, HERE), (0, other))
-            for column, tree in trees:
-                for label, (value, unit) in measure(tree, probe).items():
-                    found[label][column].append(value)
-                    units[label] = unit
-    for label, (theirs, ours) in found.items():
-        yield Compared(label, units[label], theirs, ours)
+            print(f"pair {number + 1} of {pairs}: {probe.name}", file=sys.stderr, flush=True)
+            try:
+                for label, pair in measure_pair(other, probe, ours_first=number % 2 == 1).items():
+                    found[label].append(pair)
+            except ProbeFailedError as error:
+                # What the others took an hour for is shown all the same.
+                print(error, file=sys.stderr, flush=True)
+    for label, measured in found.items():
+        yield Compared(label, measured)
 
 
-def _number(value: float) -> str:
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+def measure_pair(other: Path, probe: Probe, *, ours_first: bool) -> dict[str, Pair]:
+    """Return a probe's figures in both trees. Raises ProbeFailedError."""
+    if ours_first:
+        ours, theirs = measure(HERE, probe), measure(other, probe)
+    else:
+        theirs, ours = measure(other, probe), measure(HERE, probe)
+    return {label: Pair(theirs[label][0], value, unit) for label, (value, unit) in ours.items()}
 
 
 def main() -> None:
