@@ -52,7 +52,8 @@ def _complete(merged: dict[_Key, _Taker], wanted: set[_Key]) -> Mapping[_Key, _T
     if missing := wanted - merged.keys():
         raise RegistrationError(_taken_by_none(map(str, missing)))
     if unknown := sorted(map(str, merged.keys() - wanted)):
-        raise RegistrationError(f"taken, and there is no such thing: {', '.join(unknown)}")
+        where = "events are lines of core/events, reports of reports/jobs.py, timers of TimerKind"
+        raise RegistrationError(f"taken, and there is no such thing: {', '.join(unknown)}; {where}")
     return merged
 
 
