@@ -19,8 +19,8 @@ _SIGMAS = 6.0
 _CROWD_RATIO = 0.2
 
 
-class Side(Enum):
-    """Side of the median on which a value may stand out."""
+class Direction(Enum):
+    """Direction from the median in which a value may stand out."""
 
     BOTH = "both"
     ABOVE = "above"
@@ -66,7 +66,7 @@ def spread_of(values: Values) -> Spread | None:
 
 
 def compare(
-    values: Values, uncertainty: Values | float, floor: float, side: Side = Side.BOTH
+    values: Values, uncertainty: Values | float, floor: float, direction: Direction = Direction.BOTH
 ) -> PeerComparison | None:
     """Return who stands out; None when there are too few to tell, or so many that it is not they.
 
@@ -77,7 +77,7 @@ def compare(
     spread = spread_of(values)
     if spread is None:
         return None
-    distance = _distance(values - spread.median, side)
+    distance = _distance(values - spread.median, direction)
     limit = max(floor, _SIGMAS * spread.sigma)
     outside = distance - uncertainty >= limit
     if int(outside.sum()) > max(1, int(spread.count * _CROWD_RATIO)):
@@ -85,12 +85,12 @@ def compare(
     return PeerComparison(spread, outside, distance + uncertainty <= limit / 2)
 
 
-def _distance(above: Values, side: Side) -> Values:
-    """Return how far each value is from the median, on the side that counts."""
-    match side:
-        case Side.ABOVE:
+def _distance(above: Values, direction: Direction) -> Values:
+    """Return how far each value is from the median, in the direction that counts."""
+    match direction:
+        case Direction.ABOVE:
             return above
-        case Side.BELOW:
+        case Direction.BELOW:
             return -above
-        case Side.BOTH:
+        case Direction.BOTH:
             return np.abs(above)
