@@ -425,11 +425,11 @@ def _compiled(head: str, body: list[str], known: Mapping[str, object]) -> Callab
 
 def _field_of(message: type, name: str) -> FieldDescriptor:
     described: type[Message] = message
-    found = described.DESCRIPTOR.fields_by_name.get(name)
-    if found is None:
+    known = typing.cast("Mapping[str, FieldDescriptor]", described.DESCRIPTOR.fields_by_name)
+    if name not in known:
         where = f"the message {described.DESCRIPTOR.name} has no field {name!r} of its record"
         raise TypeError(f"{where}; write it in the .proto file, and run `make proto`")
-    return found
+    return known[name]
 
 
 def _message_of(field: FieldDescriptor) -> type:

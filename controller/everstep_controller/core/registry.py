@@ -65,8 +65,9 @@ def _taken_by_none(names: Iterable[str]) -> str:
 
 def _orders(kind: type) -> set[type]:
     """Return all orders that are defined in modules that were imported, also those nobody lists."""
-    below = {one for one in kind.__subclasses__() if one.__module__.startswith(_PACKAGE)}
-    return below.union(*(_orders(one) for one in below))
+    known: list[type] = kind.__subclasses__()
+    below = {one for one in known if one.__module__.startswith(_PACKAGE)}
+    return below.union(*map(_orders, below))
 
 
 def _names(kinds: Iterable[type]) -> set[str]:
