@@ -15,9 +15,11 @@ FRAMEWORKS := $(VENV)/.frameworks
 # Two workers: integration tests mostly wait, and more of them on a small machine miss deadlines.
 WORKERS ?= 2
 SEED ?= 7
+# What `make check` runs beside one another; the longest first.
+CHECKS := check-types check-pyright check-layers check-pages check-style
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-jitter test-real test-long check check-types house format \
+.PHONY: help install demo test test-jitter test-real test-long check $(CHECKS) house format \
 	reference proto clean
 
 help: ## List what can be made.
@@ -73,18 +75,26 @@ test-long: $(FRAMEWORKS) ## Run the long seeded tests, and the mutants.
 	$(BIN)/python tools/mutants.py
 
 check: $(TORCH) ## Run what CI runs before the tests: style, types, layers, generated files.
+	@$(MAKE) --no-print-directory --jobs=$(WORKERS) --output-sync=target $(CHECKS)
+
+check-style: $(TORCH)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	@$(MAKE) --no-print-directory check-types
-	@command -v node >/dev/null || { echo "Installing Node.js for pyright ..."; \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pyright[nodejs]'; }
-	$(BIN)/pyright
-	$(BIN)/lint-imports
-	$(PYTEST) -q tests/unit/proto tests/unit/docs
 
 check-types: $(TORCH) ## Run mypy over every package, test and script.
 	$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
 	$(BIN)/mypy tests bench docs examples tools .ci/no_skips.py
+
+check-pyright: $(TORCH)
+	@command -v node >/dev/null || { echo "Installing Node.js for pyright ..."; \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pyright[nodejs]'; }
+	$(BIN)/pyright
+
+check-layers: $(TORCH)
+	$(BIN)/lint-imports
+
+check-pages: $(TORCH)
+	$(PYTEST) -q tests/unit/proto tests/unit/docs
 
 house: $(TORCH) ## Print the counts of the source tree, and fail where one misses its goal.
 	$(BIN)/python tools/house.py

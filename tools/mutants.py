@@ -13,7 +13,9 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -277,7 +279,7 @@ def _options(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     """Run the mutants that the options name; return the exit status."""
-    options = _options(arguments)
+    options, began = _options(arguments), time.monotonic()
     mutants = read_mutants(options.root / "tools" / "mutants", options.package)
     mutants = [mutant for mutant in mutants if options.only in ("", mutant.id)]
     before = options.side == "before"
@@ -290,8 +292,16 @@ def main(arguments: list[str]) -> int:
     if isinstance(outcomes, str):
         print(f"{outcomes}\nTests fail without any mutant, so nothing can be said.")
         return 1
+    return _print_summary(outcomes, time.monotonic() - began)
+
+
+def _print_summary(outcomes: list[Outcome], took_s: float) -> int:
+    counts = Counter(one.verdict for one in outcomes)
+    told = ", ".join(f"{counts[verdict]} {verdict.value}" for verdict in Verdict)
+    print(f"{len(outcomes)} mutants in {took_s:.0f} s: {told}")
     alive = [one for one in outcomes if one.verdict is not Verdict.KILLED]
-    print(f"{len(outcomes) - len(alive)} of {len(outcomes)} mutants are killed.")
+    for one in alive:
+        print(one.line())
     return 1 if alive else 0
 
 

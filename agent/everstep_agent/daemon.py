@@ -53,11 +53,12 @@ class DaemonError(Exception):
 
 
 async def run(config: AgentConfig) -> None:
-    """Run an agent until SIGTERM or SIGINT. Raises DaemonError."""
+    """Run an agent until SIGTERM, or SIGINT if it is not ignored. Raises DaemonError."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a shell's background job
+        loop.add_signal_handler(signal.SIGINT, stop.set)
     with only_agent_of(config.state_folder):
         daemon = Daemon(config, stamp_clock(config.proc / "sys/kernel/random/boot_id"))
         try:

@@ -115,8 +115,9 @@ def _serve(config: ControllerConfig, recover_by: str) -> int:
 async def _run(config: ControllerConfig, recover_by: str) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a shell's background job
+        loop.add_signal_handler(signal.SIGINT, stop.set)
     collect_garbage_seldom()
     controller = Controller(config, Options(Core, recover_by, judges=JUDGES))
     await controller.start()

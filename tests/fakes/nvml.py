@@ -7,7 +7,9 @@ import shutil
 import struct
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,7 +42,7 @@ class FakeDriver:
 
     def __init__(self, folder: Path, gpus: int, old: bool = False) -> None:
         self._library = folder / "libnvidia-ml.so.1"
-        _compile(self._library, old)
+        self._library.write_bytes(_compiled(old))
         self._path = folder / "state"
         self._path.write_bytes(bytes(_FILE_BYTES))
         self._events = _pipe(folder / "state.events")
@@ -132,11 +134,16 @@ def _offset(gpu: int) -> int:
     return _HEADER.size + gpu * _GPU_BYTES
 
 
-def _compile(library: Path, old: bool) -> None:
+@cache
+def _compiled(old: bool) -> bytes:
+    """Return the library; it is compiled once for all tests."""
     compiler = shutil.which("gcc")
     if compiler is None:
         pytest.skip("the fake NVIDIA library needs gcc")
     flags = ["-O1", "-shared", "-fPIC", "-Wl,-soname,libnvidia-ml.so.1"]
     if old:
         flags.append("-DOLD_DRIVER")
-    subprocess.run([compiler, *flags, "-o", library, _SOURCE], check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder, "library")
+        subprocess.run([compiler, *flags, "-o", library, _SOURCE], check=True)
+        return library.read_bytes()

@@ -1,9 +1,8 @@
-"""The metrics page: real HTTP, and what promtool says of it. And what the agent must not import."""
+"""The metrics page over real HTTP, and what the agent must not import."""
 
 import asyncio
 import dataclasses
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,12 +67,13 @@ def _sources(sysfs: Path) -> MetricSources:
     return MetricSources(view, lambda: counts, lambda: open_findings, lambda: jobs)
 
 
-def _page(sysfs: Path) -> bytes:
+def metrics_page(sysfs: Path) -> bytes:
+    """Return the page of an agent that has something of everything."""
     return prometheus_text(NodeCollector(_sources(sysfs)).collect())
 
 
 def test_the_page_tells_findings_gpus_links_and_xids(tmp_path: Path) -> None:
-    page = _page(tmp_path / "sys").decode()
+    page = metrics_page(tmp_path / "sys").decode()
     assert 'everstep_node_xid_errors_total{xid="79"} 1.0' in page
     labels = 'component="c",condition="XidFatal",injected="false",severity="fatal"'
     assert f"everstep_node_finding_open{{{labels}}} 1.0" in page
@@ -82,17 +82,6 @@ def test_the_page_tells_findings_gpus_links_and_xids(tmp_path: Path) -> None:
     assert f"everstep_node_gpu_ecc_errors_total{{{labels}}} 3.0" in page
     assert 'everstep_node_infiniband_symbol_error_total{link="mlx5_7/1"} 0.0' in page
     assert 'everstep_node_link_received_bytes_total{link="' in page
-
-
-@pytest.mark.real
-def test_promtool_has_nothing_to_say(tmp_path: Path) -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not installed (Debian package prometheus)")
-    done = subprocess.run(
-        [promtool, "check", "metrics"], input=_page(tmp_path / "sys"), capture_output=True
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,10 @@ import socket
 import sqlite3
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+from fakes.inherited_signals import ignored, ignoring
 from fakes.ports import reserved_port
 from fakes.tiny_fleet import TinyFleet, serving
 
@@ -83,6 +84,19 @@ def test_an_agent_tells_what_this_machine_is_and_ends_cleanly_on_sigterm(tmp_pat
             assert inventory.kernel == os.uname().release
             assert "lo" in {interface.name for interface in inventory.interfaces}
             await fleet.until(lambda: any(m.HasField("samples") for m in fleet.messages))
+            agent.send_signal(signal.SIGTERM)
+            assert await asyncio.wait_for(agent.wait(), 30) == 0
+
+    asyncio.run(scenario())
+
+
+def test_an_agent_in_the_background_of_a_script_hears_no_ctrl_c(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(TinyFleet()) as fleet, AsyncExitStack() as stack:
+            with ignoring(signal.SIGINT):
+                agent = await stack.enter_async_context(_agent(_configure(tmp_path, fleet.port)))
+            await fleet.until(lambda: fleet.hellos)
+            assert ignored(agent.pid) == {signal.SIGINT}
             agent.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(agent.wait(), 30) == 0
 

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -15,6 +16,7 @@ from everstep_controller.journal.store import JournalStore
 from everstep_controller.replay import replay
 from fakes.agent_stream import agent_stream
 from fakes.controllers import controller_command, environment, start_controller
+from fakes.inherited_signals import ignored, ignoring
 from fakes.ports import reserved_port
 
 pytestmark = pytest.mark.timeout(90)
@@ -70,6 +72,13 @@ def test_metrics_are_served_and_a_stop_is_clean(tmp_path: Path) -> None:
     with urllib.request.urlopen(address, timeout=30) as answer:
         text = answer.read().decode()
     assert "everstep_controller_term 1.0" in text
+    assert running.terminate() == 0
+
+
+def test_a_controller_in_the_background_of_a_script_hears_no_ctrl_c(tmp_path: Path) -> None:
+    with ignoring(signal.SIGINT):
+        running = start_controller(tmp_path)
+    assert ignored(running.process.pid) == {signal.SIGINT}
     assert running.terminate() == 0
 
 

@@ -1,12 +1,20 @@
 """Signals that a batch system announces the end of its time with."""
 
+import os
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import GenerationFinished, GenerationStopped, LauncherLeft
+from everstep_common.trainer_messages import (
+    GenerationFinished,
+    GenerationStopped,
+    LauncherLeft,
+    RankExited,
+)
+from fakes.inherited_signals import ignored, ignoring
 from integration.trainer_job import Job, joined_job
 
 QUIET = "import time; print('ready', flush=True); time.sleep(600)"
@@ -106,6 +114,32 @@ def test_a_script_that_saves_on_ctrl_c_hears_it_where_its_user_names_sigint(tmp_
         out, _ = job.launcher.communicate(timeout=30)
     assert out.splitlines() == ["[0] saved"]
     assert job.launcher.returncode == 128 + signal.SIGINT
+
+
+def test_a_job_in_the_background_of_a_script_hears_no_ctrl_c(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        with ignoring(signal.SIGINT, signal.SIGHUP):
+            job = stack.enter_context(joined_job(tmp_path, sys.executable, "-c", QUIET))
+        (rank,) = job.start(1, ranks=1).values()
+        ready(job, 1)
+        assert ignored(job.launcher.pid) == ignored(rank) == {signal.SIGINT, signal.SIGHUP}
+        job.launcher.send_signal(signal.SIGTERM)
+        job.agent.expect(LauncherLeft)
+        assert job.launcher.wait(30) == 128 + signal.SIGTERM
+
+
+def test_a_rank_that_is_killed_has_failed_though_the_launchers_parent_asks_for_no_exit_codes(
+    tmp_path: Path,
+) -> None:
+    with ExitStack() as stack:
+        with ignoring(signal.SIGCHLD):
+            job = stack.enter_context(joined_job(tmp_path, sys.executable, "-c", QUIET))
+        (rank,) = job.start(1, ranks=1).values()
+        ready(job, 1)
+        os.kill(rank, signal.SIGKILL)
+        exited = job.agent.expect(RankExited)
+        assert isinstance(exited, RankExited)
+        assert exited.signal == signal.SIGKILL
 
 
 def test_ranks_that_a_user_ends_and_that_take_too_long_are_named(tmp_path: Path) -> None:

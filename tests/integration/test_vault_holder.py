@@ -6,9 +6,10 @@ import select
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from everstep_agent.commands.hold import HeldDescriptors
+from fakes.inherited_signals import ignored, ignoring
 
 _TIMEOUT_S = 20.0
 _HOLD = "import sys; from everstep_agent.commands.hold import main; sys.exit(main(sys.argv[1:]))"
@@ -92,6 +93,21 @@ def test_sigterm_is_passed_on_and_ends_the_holder() -> None:
             async with asyncio.timeout(_TIMEOUT_S):
                 assert await holder.wait() == 128 + signal.SIGTERM
             _wait_dead(pidfd)
+
+    asyncio.run(life())
+
+
+def test_a_holder_under_nohup_outlives_its_terminal() -> None:
+    async def life() -> None:
+        async with AsyncExitStack() as stack:
+            with ignoring(signal.SIGHUP):
+                started = _hold(sys.executable, "-c", _COMMAND)
+                holder = await stack.enter_async_context(started)
+            pid, _ = await _line(holder)
+            assert ignored(holder.pid) == ignored(pid) == {signal.SIGHUP}
+            holder.terminate()
+            async with asyncio.timeout(_TIMEOUT_S):
+                assert await holder.wait() == 128 + signal.SIGTERM
 
     asyncio.run(life())
 

@@ -12,6 +12,8 @@ from with_torch.proof_job import Heavy
 SCRIPT = Path(__file__).parent / "proof_job.py"
 STEPS = 20
 _PATIENCE_S = 180
+# On a busy machine an agent may take longer to come back than a node may be silent.
+_PATIENT = ("stream_silence_s = 300.0",)
 
 
 @pytest.mark.long
@@ -21,7 +23,7 @@ def test_an_agent_killed_in_the_middle_of_a_copy_costs_no_step_of_training(
     after_s: str, tmp_path: Path
 ) -> None:
     variables = {"AGENT_PID": str(tmp_path / "agent.pid"), "KILL_AFTER_S": after_s}
-    with running_fleet("node-1", variables=variables) as fleet:
+    with running_fleet("node-1", variables=variables, core_lines=_PATIENT) as fleet:
         line = [str(SCRIPT), "--kind", "heavy", "--steps", str(STEPS)]
         _name_agent(fleet, tmp_path)
         fleet.launch_script([*line, "--step-seconds-min", "0.5"])

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
@@ -53,6 +54,7 @@ daemons: everstep-agent (extra 'agent'), everstep-controller (extra 'controller'
 
 def main() -> int:
     """Run ``everstep``; return the exit code."""
+    _see_how_children_end()
     try:
         return _command(sys.argv[1:])
     except KeyboardInterrupt:  # before the command has its own way with it
@@ -88,7 +90,14 @@ def controller() -> int:
     return _daemon("controller")
 
 
+def _see_how_children_end() -> None:
+    # Where a parent has it ignored, the kernel keeps no exit codes: a killed rank, and a driver's
+    # program that failed, would look as if they had ended well (waitpid(2), ECHILD).
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 def _daemon(name: str) -> int:
+    _see_how_children_end()
     if sys.argv[1:] == ["--version"]:
         return _show(f"everstep-{name} {VERSION}")
     return _dispatch(name, name, f"everstep-{name}")

@@ -113,7 +113,7 @@ class DescriptorHolder:
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
 
     def run(self) -> int:
-        """Keep the command running until SIGTERM or SIGINT; return its last exit code."""
+        """Keep the command running until a signal ends the holder; return its last exit code."""
         delay_s = _RESTART_FIRST_S
         while True:
             pid = self._start()
@@ -226,5 +226,7 @@ def main(arguments: Sequence[str]) -> int:
         if os.getppid() != parent:
             return 1
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)  # the wakeup descriptor tells of it
+        # nohup has SIGHUP ignored, and a shell's background job SIGINT.
+        if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)  # the wakeup descriptor tells of it
     return DescriptorHolder(command).run()

@@ -1,5 +1,6 @@
 """Mutants are killed, survive or have no place; and they find their text after it has moved."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -107,13 +108,17 @@ def test_each_verdict_is_told_and_one_that_is_not_killed_fails(
     subprocess.run([*git, "commit", "--quiet", "-m", "new"], check=True)
 
     assert mutants.main(["--root", str(tmp_path), "--before", "HEAD~1"]) == 1
-    lines = sorted(capfd.readouterr().out.splitlines())
-    assert lines[0] == "1 of 3 mutants are killed."
-    assert [line.split()[:2] for line in lines[1:]] == [
+    *told, summary, first, second = capfd.readouterr().out.splitlines()
+    assert sorted(line.split()[:2] for line in told) == [
         ["does", "not"],
         ["killed", "small-1"],
         ["survived", "small-2"],
     ]
+    assert re.fullmatch(r"3 mutants in \d+ s: 1 killed, 1 survived, 1 does not apply", summary), (
+        summary
+    )
+    # Those that a person must see to stand at the end again.
+    assert {first, second} == {line for line in told if not line.startswith("killed")}
 
 
 def test_a_table_that_is_not_there_is_said(tmp_path: Path) -> None:
