@@ -18,7 +18,7 @@ from everstep_controller.core import events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
-from everstep_controller.core.vault.messages import VaultReport
+from everstep_controller.core.vault.messages import NodeHoldings
 from everstep_controller.core.vault.recovery_step import Question, choose_step
 from everstep_controller.journal.codec import decode_event
 from everstep_controller.runtime.vault_service import VaultService
@@ -132,7 +132,7 @@ def _service_rows(bench: Bench, repeats: int, bare: Row) -> Iterator[Row]:
         began = time.perf_counter()
         for name, report in zip(bench.members, reports, strict=True):
             named = {repr(copy).encode(): copy for copy in report}
-            service.report(JOB, name, VaultReport(named, 0))
+            service.report(JOB, name, NodeHoldings(named, 0))
         per_report.append((time.perf_counter() - began) / len(reports) * 1e6)
         refresh = port.waiting.pop()
         per_step += timed(refresh, 1)

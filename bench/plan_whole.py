@@ -24,7 +24,7 @@ from everstep_controller.core.events import RecoveryStepChosen
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.messages import VaultReport
+from everstep_controller.core.vault.messages import NodeHoldings
 from everstep_controller.core.vault.recovery_step import group_sources
 from everstep_controller.core.vault.replication import replica_targets
 from everstep_controller.journal.codec import encode, encode_actions
@@ -116,7 +116,7 @@ def run(whole: Whole) -> None:
     for name in job.generation.members:
         held = _held(job, name, (rank_of[name], rank_of[homes[name]]), steps)
         whole.held[name] = {repr(copy).encode(): copy for copy in held}
-        whole.service.report(JOB, name, VaultReport(whole.held[name], 0))
+        whole.service.report(JOB, name, NodeHoldings(whole.held[name], 0))
     whole.port.run_waiting()
     for event in whole.port.posted():
         bench.take(event)
@@ -158,7 +158,7 @@ def lose(whole: Whole, name: str) -> list[StartGeneration]:
 
 
 def _settled(whole: Whole, member: str, generation: int) -> None:
-    report = VaultReport(whole.held[member], generation, news=News((), ()))
+    report = NodeHoldings(whole.held[member], generation, news=News((), ()))
     whole.part(_STOPS[1], lambda: whole.service.report(JOB, member, report))
 
 

@@ -9,7 +9,10 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One measured value; ``ratio`` is value / value of the row named ``against``."""
+    """One measured value; ``ratio`` is value / value of the row named ``against``.
+
+    ``target`` is the most that the value shall be, where it has one; then it is ``met`` or not.
+    """
 
     name: str
     value: float
@@ -17,6 +20,12 @@ class Row:
     against: str = ""
     ratio: float | None = None
     spread: float = 0.0
+    target: float | None = None
+
+    @property
+    def met(self) -> bool | None:
+        """Return whether the value is within its target; None: it has none."""
+        return None if self.target is None else self.value <= self.target
 
 
 def row(name: str, samples: Sequence[float], unit: str, against: Row | None = None) -> Row:
@@ -44,9 +53,13 @@ def arguments(description: str) -> argparse.ArgumentParser:
 def show(rows: Sequence[Row], as_json: bool) -> None:
     """Print the rows."""
     if as_json:
-        print(json.dumps([asdict(entry) for entry in rows], indent=1))
+        print(json.dumps([asdict(entry) | {"met": entry.met} for entry in rows], indent=1))
         return
-    for line in lines(_HEAD, [_cells(entry) for entry in rows], _NUMERIC):
+    head, cells = list(_HEAD), [_cells(entry) for entry in rows]
+    if any(entry.target is not None for entry in rows):
+        head += ["target", "met"]
+        cells = [one + _target(entry) for one, entry in zip(cells, rows, strict=True)]
+    for line in lines(head, cells, _NUMERIC):
         print(line)
 
 
@@ -79,6 +92,12 @@ def _cells(entry: Row) -> tuple[str, ...]:
         ratio,
         entry.against,
     )
+
+
+def _target(entry: Row) -> tuple[str, str]:
+    if entry.target is None:
+        return ("", "")
+    return (f"≤ {_number(entry.target)}", "yes" if entry.met else "no")
 
 
 def _number(value: float) -> str:

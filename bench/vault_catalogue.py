@@ -100,7 +100,7 @@ class Bench:
         self.agents = [VaultReports() for _ in self.names]
         self.told: dict[str, dict[bytes, Copy]] = {}
         for agent in self.agents:
-            agent.begin(changes=True)
+            agent.begin()
 
     def said(self, held: Sequence[tuple[Steps, Steps]]) -> list[list[bytes]]:
         """Return what all agents send, moment by moment."""

@@ -113,7 +113,7 @@ class Commands:
             raise RuntimeError(f"the copy of step {step} is bad")
         return took_s
 
-    def _copies(self, step: int, *, replica: bool = False) -> list[fleet_pb2.Copy]:
+    def _copies(self, step: int, *, replica: bool = False) -> list[fleet_pb2.VaultCopy]:
         report = self._node.outlet.reports.get("demo")
         copies = report.copies if report else ()
         return [copy for copy in copies if (copy.step, copy.replica) == (step, replica)][:1]

@@ -12,9 +12,12 @@ from typing import cast
 
 from everstep_agent.concurrency.common_tick import tick
 from everstep_agent.ipc.listeners import cannot_listen
-from everstep_agent.suspicion import Change, Suspicion
+from everstep_agent.suspicion import Suspicion
 from everstep_common.clock import boot_ns
+from everstep_common.orders import ConfirmPeer, PeerList
+from everstep_common.reports import PeerReport, PeerVerdict
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import to_wire
 from everstep_proto.tls import split_address
 
 logger = logging.getLogger(__name__)
@@ -84,14 +87,14 @@ class Liveness(asyncio.DatagramProtocol):
 
     # --- what the controller says ----------------------------------------------------------------
 
-    def watch(self, peers: fleet_pb2.PeerList) -> None:
+    def watch(self, peers: PeerList) -> None:
         """See Peers."""
         self._addresses = {peer.node: peer.liveness_address for peer in peers.peers}
         numbers = ((peer, _numeric(address)) for peer, address in self._addresses.items())
         self._targets = {peer: target for peer, target in numbers if target is not None}
         self._suspicion.watch(self._addresses, boot_ns())
 
-    def confirm(self, question: fleet_pb2.ConfirmPeer) -> None:
+    def confirm(self, question: ConfirmPeer) -> None:
         """See Peers."""
         self._spawn(self._confirm(question))
 
@@ -159,7 +162,7 @@ class Liveness(asyncio.DatagramProtocol):
         finally:
             del self._questions[nonce]
 
-    async def _confirm(self, confirm: fleet_pb2.ConfirmPeer) -> None:
+    async def _confirm(self, confirm: ConfirmPeer) -> None:
         answered = asyncio.Event()
         for _ in range(_CONFIRM_PROBES):
             question = _Question(confirm.peer.node, answered)
@@ -171,19 +174,14 @@ class Liveness(asyncio.DatagramProtocol):
                 await answered.wait()
         except TimeoutError:
             pass
-        verdict = fleet_pb2.PeerVerdict(
-            confirm_id=confirm.confirm_id, peer=confirm.peer.node, alive=answered.is_set()
-        )
+        verdict = PeerVerdict(confirm.confirm_id, confirm.peer.node, alive=answered.is_set())
         logger.info("peer %s: asked thrice, alive=%s", verdict.peer, verdict.alive)
-        self._say(fleet_pb2.AgentMessage(verdict=verdict))
+        self._say(fleet_pb2.AgentMessage(verdict=to_wire(verdict, fleet_pb2.PeerVerdict)))
 
-    def _report(self, changes: list[Change]) -> None:
+    def _report(self, changes: list[PeerReport]) -> None:
         for change in changes:
             logger.info("peer %s is %s", change.peer, "silent" if change.silent else "heard again")
-            report = fleet_pb2.PeerReport(
-                peer=change.peer, silent=change.silent, silent_for_ns=change.silent_for_ns
-            )
-            self._say(fleet_pb2.AgentMessage(peer=report))
+            self._say(fleet_pb2.AgentMessage(peer=to_wire(change, fleet_pb2.PeerReport)))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

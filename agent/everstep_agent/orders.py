@@ -12,8 +12,10 @@ from everstep_common.judging.findings import Finding
 from everstep_common.judging.judgement import Faulty
 from everstep_common.orders import (
     ClearInjection,
+    ConfirmPeer,
     Inject,
     JobOrder,
+    PeerList,
     RunCheck,
     SpareLesson,
     SpareMemory,
@@ -58,11 +60,11 @@ class Jobs(Protocol):
 class Peers(Protocol):
     """Port to the part that watches other nodes."""
 
-    def watch(self, peers: fleet_pb2.PeerList) -> None:
+    def watch(self, peers: PeerList) -> None:
         """Watch these peers from now on."""
         ...
 
-    def confirm(self, question: fleet_pb2.ConfirmPeer) -> None:
+    def confirm(self, question: ConfirmPeer) -> None:
         """Find out whether a peer is alive, and say so."""
         ...
 
@@ -158,9 +160,9 @@ class Orders:
             case "vault" | "spare_memory" | "spare_lesson" as kind:
                 self._about_job(kind, message)
             case "peers":
-                self._to.peers.watch(message.peers)
+                self._to.peers.watch(from_wire(PeerList, message.peers))
             case "confirm":
-                self._to.peers.confirm(message.confirm)
+                self._to.peers.confirm(from_wire(ConfirmPeer, message.confirm))
             case other:
                 logger.warning(
                     "ignored: a message of kind %s, which this version does not know", other

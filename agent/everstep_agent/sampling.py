@@ -9,7 +9,8 @@ from everstep_agent.concurrency.common_tick import tick
 from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading
 from everstep_agent.detectors.host.usage import HostReading
 from everstep_agent.inventory.node_view import NodeView
-from everstep_common.clock import StampClock
+from everstep_common.clock import Stamp, StampClock
+from everstep_common.reports import SampleBatch
 from everstep_common.samples import COLUMNS, SCHEMA
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
@@ -77,14 +78,9 @@ def _gpu_values(gpus: Sequence[GpuReading]) -> dict[str, float]:
     }
 
 
-def pack(rows: Sequence[Row], first: fleet_pb2.Stamp, interval_ns: int) -> fleet_pb2.SampleBatch:
+def pack(rows: Sequence[Row], first: Stamp, interval_ns: int) -> SampleBatch:
     """Return rows as the controller takes them."""
-    return fleet_pb2.SampleBatch(
-        schema=SCHEMA,
-        first=first,
-        interval_ns=interval_ns,
-        rows=b"".join(_ROW.pack(*row) for row in rows),
-    )
+    return SampleBatch(SCHEMA, first, interval_ns, b"".join(_ROW.pack(*row) for row in rows))
 
 
 class SampleSender:
@@ -107,8 +103,9 @@ class SampleSender:
         sampler = Sampler()
         await asyncio.sleep(self._phase_s)
         while True:
-            first, rows = to_wire(self._stamp(), fleet_pb2.Stamp), list[Row]()
+            first, rows = self._stamp(), list[Row]()
             for _ in range(ROWS_PER_BATCH):
                 rows.append(sampler.row(self._view.host, self._view.gpus, SAMPLE_INTERVAL_S))
                 await tick(SAMPLE_INTERVAL_S)
-            self._send(pack(rows, first, int(SAMPLE_INTERVAL_S * 1e9)))
+            batch = pack(rows, first, int(SAMPLE_INTERVAL_S * 1e9))
+            self._send(to_wire(batch, fleet_pb2.SampleBatch))

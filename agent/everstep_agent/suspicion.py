@@ -3,17 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from everstep_common.reports import PeerReport
+
 # One probe a second and three misses: with the controller's confirmation a node is lost within 5 s.
 MISSES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A peer went silent, or is heard again."""
-
-    peer: str
-    silent: bool
-    silent_for_ns: int
 
 
 @dataclass(slots=True)
@@ -36,7 +29,7 @@ class Suspicion:
         """Watch exactly these peers; what is known of those that stay is kept."""
         self._peers = {peer: self._peers.get(peer) or _Watched(now_ns) for peer in peers}
 
-    def tick(self, now_ns: int) -> list[Change]:
+    def tick(self, now_ns: int) -> list[PeerReport]:
         """Count the probes that were not answered since the last tick; new ones are sent after it.
 
         A tick that comes late was late because this node stood still, not because its peers did.
@@ -51,23 +44,23 @@ class Suspicion:
                 peer.misses += 1
                 if peer.misses >= MISSES and not peer.silent:
                     peer.silent = True
-                    changes.append(Change(name, True, now_ns - peer.heard_ns))
+                    changes.append(PeerReport(name, True, now_ns - peer.heard_ns))
             peer.answered = False
         return changes
 
-    def heard(self, name: str, now_ns: int) -> list[Change]:
+    def heard(self, name: str, now_ns: int) -> list[PeerReport]:
         """Enter an answer."""
         peer = self._peers.get(name)
         if peer is None:
             return []
         silent_for_ns, was_silent = now_ns - peer.heard_ns, peer.silent
         peer.heard_ns, peer.misses, peer.answered, peer.silent = now_ns, 0, True, False
-        return [Change(name, False, silent_for_ns)] if was_silent else []
+        return [PeerReport(name, False, silent_for_ns)] if was_silent else []
 
-    def silent(self, now_ns: int) -> list[Change]:
+    def silent(self, now_ns: int) -> list[PeerReport]:
         """Return the peers that are silent now."""
         return [
-            Change(name, True, now_ns - peer.heard_ns)
+            PeerReport(name, True, now_ns - peer.heard_ns)
             for name, peer in self._peers.items()
             if peer.silent
         ]

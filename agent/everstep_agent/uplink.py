@@ -14,6 +14,7 @@ from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.supervise import first_to_end
 from everstep_agent.vault_reports import VaultReports
 from everstep_common.clock import StampClock
+from everstep_common.reports import TimeReply
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.record_codec import to_wire
 from everstep_proto.tls import TlsSettings, aio_channel
@@ -182,7 +183,7 @@ class Uplink:
         self._outbox.rewind()
         forgotten = self._outbox.welcome(welcome.acknowledged)
         self._urgent.clear()
-        self._vault.begin(changes=welcome.takes_vault_changes)
+        self._vault.begin()
         self._kernel_is_new = True
         self.connected = True
         self.streams += 1
@@ -205,10 +206,9 @@ class Uplink:
         if kind == "ack":
             self._outbox.acknowledge(message.ack.sequence)
         elif kind == "time_request":
-            reply = fleet_pb2.TimeReply(
-                sent_ns=message.time_request.sent_ns, stamp=to_wire(self._stamp(), fleet_pb2.Stamp)
-            )
-            self._urgent.appendleft(AgentMessage(time_reply=reply))
+            reply = TimeReply(message.time_request.sent_ns, self._stamp())
+            said = AgentMessage(time_reply=to_wire(reply, fleet_pb2.TimeReply))
+            self._urgent.appendleft(said)
             self._wake.set()
         else:
             listener.on_message(message)

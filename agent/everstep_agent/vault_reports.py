@@ -6,7 +6,7 @@ from everstep_proto.generated import fleet_pb2
 _BAD_COPIES_MAX = 32
 
 # The copies that a report listed, by their serialized bytes.
-_Told = dict[bytes, fleet_pb2.Copy]
+_Told = dict[bytes, fleet_pb2.VaultCopy]
 
 
 class VaultReports:
@@ -22,7 +22,6 @@ class VaultReports:
         self._told: dict[str, _Told] = {}
         # The import lesson that was sent last for each job: large, and rarely another one.
         self._lessons: dict[str, fleet_pb2.Lesson] = {}
-        self._changes = False
 
     def put(self, report: fleet_pb2.VaultReport) -> None:
         """Send a report soon; what an unsent one said of bad copies is not lost."""
@@ -35,19 +34,16 @@ class VaultReports:
             report.bad_copies.extend(bad)
         self._waiting[report.job] = report
 
-    def begin(self, *, changes: bool) -> None:
-        """A stream begins, on which nothing was told; ``changes``: its controller takes them."""
+    def begin(self) -> None:
+        """A stream begins, on which nothing was told."""
         self._told.clear()
         self._lessons.clear()
-        self._changes = changes
 
     def pop_next(self) -> fleet_pb2.VaultReport | None:
         """Return what is to be sent next; it counts as told."""
         if not self._waiting:
             return None
         report = self._without_known_lesson(self._waiting.pop(next(iter(self._waiting))))
-        if not self._changes:
-            return report
         before = self._told.pop(report.job, None)
         now = {copy.SerializeToString(): copy for copy in report.copies}
         if now:
@@ -68,16 +64,10 @@ class VaultReports:
 
 
 def _change(report: fleet_pb2.VaultReport, before: _Told, now: _Told) -> fleet_pb2.VaultReport:
-    return fleet_pb2.VaultReport(
-        job=report.job,
-        copies=[copy for told, copy in now.items() if told not in before],
-        settled_generation=report.settled_generation,
-        bad_copies=report.bad_copies,
-        stored=report.stored,
-        persist_failures=report.persist_failures,
-        change=True,
-        standbys=report.standbys if report.HasField("standbys") else None,
-        lesson=report.lesson if report.HasField("lesson") else None,
-        gone=[copy for told, copy in before.items() if told not in now],
-        replicas_short=report.replicas_short,
-    )
+    change = fleet_pb2.VaultReport()
+    change.CopyFrom(report)
+    del change.copies[:]
+    change.copies.extend(copy for told, copy in now.items() if told not in before)
+    change.change = True
+    change.gone.extend(copy for told, copy in before.items() if told not in now)
+    return change

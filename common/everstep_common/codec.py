@@ -5,18 +5,15 @@ Supported field types: bool, int (64 bits), float, str, bytes (as hexadecimal), 
 programming error.
 """
 
-import types
+import json
 import typing
-from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
+from dataclasses import dataclass
 from functools import cache
 
-from everstep_common.bounds import MisfitError, Reader
+from everstep_common.bounds import MisfitError, Reader, bound_of
+from everstep_common.hints import hints_of, item_of
 from everstep_common.json_readers import reader_of
-
-# Types that JSON takes as they are. Compared by type, not by isinstance, which is slower: 10,000
-# shards are 100,000 values.
-_PLAIN = frozenset({bool, int, float, str, types.NoneType})
+from everstep_common.json_writers import writer_of
 
 T = typing.TypeVar("T")
 
@@ -25,35 +22,14 @@ class CodecError(ValueError):
     """A value does not have the shape that the type demands; the message names the path to it."""
 
 
-def to_json(value: object) -> object:
-    """Return the JSON form of a dataclass, enum, tuple, mapping or plain value."""
-    kind: type = type(value)
-    if kind in _PLAIN:
-        return value
-    if kind is tuple or kind is list:
-        items = typing.cast("tuple[object, ...]", value)
-        return [item if type(item) in _PLAIN else to_json(item) for item in items]
-    if (names := _names(kind)) is not None:
-        return {name: to_json(getattr(value, name)) for name in names}
-    return _rare_to_json(value)
+def json_text(value: object, kind: object = None) -> str:
+    """Return a dataclass, or a value of another type hint, as JSON text without spaces."""
+    return writer_of(kind or type(value))(value)
 
 
-def _rare_to_json(value: object) -> object:
-    if isinstance(value, Enum):
-        return to_json(value.value)
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, tuple | list):
-        return [to_json(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): to_json(item) for key, item in value.items()}
-    return value
-
-
-@cache
-def _names(kind: type) -> tuple[str, ...] | None:
-    """Return the names of a dataclass's fields; None: it is none."""
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else None
+def to_json(value: object, kind: object = None) -> object:
+    """Return the same as objects, for who goes on to change them."""
+    return json.loads(json_text(value, kind))
 
 
 def from_json(kind: type[T], value: object, path: str = "") -> T:
@@ -77,12 +53,12 @@ class FieldReader:
 def field_readers(kind: type) -> dict[str, FieldReader]:
     """Return what reads the fields of a dataclass one by one, for one that comes in parts."""
     found: dict[str, FieldReader] = {}
-    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
-        inner = typing.get_args(hint)
-        endless = typing.get_origin(hint) is tuple and inner[1:] == (Ellipsis,)
+    for name, hint in hints_of(kind).items():
         path = f"{kind.__name__}.{name}"
-        item = _raising(reader_of(inner[0]), f"{path}[]") if endless else None
-        found[name] = FieldReader(_raising(reader_of(hint), path), item)
+        # Of an annotated list the number of items is asked for, so it is read as a whole.
+        item = None if bound_of(hint)[1] is not None else item_of(hint)
+        one = None if item is None else _raising(reader_of(item), f"{path}[]")
+        found[name] = FieldReader(_raising(reader_of(hint), path), one)
     return found
 
 

@@ -13,13 +13,15 @@ from array import array
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from everstep_common.codec import CodecError, from_json, to_json
+from everstep_common.codec import CodecError, from_json
+from everstep_common.json_writers import message_writer_of
 
 # A rank with 200,000 shards still fits; a hostile length does not make anybody allocate more.
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 # The kernel's limit for one message (SCM_MAX_FD).
 FDS_MAX = 253
 
+_JSON = json.JSONDecoder()
 _LENGTH = struct.Struct(">I")
 HEADER_BYTES = _LENGTH.size
 _ANCILLARY_BYTES = socket.CMSG_SPACE(FDS_MAX * array("i").itemsize)
@@ -45,12 +47,10 @@ def header(size_bytes: int) -> bytes:
 
 def encode(message: object) -> bytes:
     """Return the frame of a message. Raises FrameError when it is too large."""
-    body = to_json(message)
-    if not isinstance(body, dict):
-        raise TypeError(f"not a message: {message!r}")
-    payload = json.dumps({"type": type(message).__name__} | body, separators=(",", ":")).encode()
+    kind: type = type(message)
+    payload = message_writer_of(kind)(message).encode()
     if len(payload) > FRAME_BYTES_MAX:
-        raise FrameError(f"{type(message).__name__} is too large: {len(payload)} bytes")
+        raise FrameError(f"{kind.__name__} is too large: {len(payload)} bytes")
     return header(len(payload)) + payload
 
 
@@ -65,7 +65,7 @@ def body_length(header: bytes) -> int:
 def decode(payload: bytes, known: Mapping[str, type]) -> object:
     """Return the message in a frame's body. Raises FrameError for what is not in ``known``."""
     try:
-        body = json.loads(payload)
+        body = _JSON.decode(str(payload, "utf-8"))
     except (ValueError, RecursionError) as error:
         raise FrameError("a frame that is not JSON") from error
     if not isinstance(body, dict):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from everstep_common.bounds import Items, Name
+from everstep_common.bounds import Items, Opaque
 
 # All names and values together; a job of torch's DistributedDataParallel has 48 KiB of names.
 TEXT_BYTES_MAX = 64 * 1024
@@ -50,7 +50,7 @@ _OF_LIBRARIES = frozenset(
     {"TORCHINDUCTOR_CACHE_DIR", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK", "TF2_BEHAVIOR"}
 )
 
-_Module = Annotated[str, Name(r"[^\0]{0,4096}", "the name of a module")]
+_Module = Annotated[str, Opaque(0, 4096, "the name of a module")]
 
 
 @dataclass(frozen=True, slots=True)

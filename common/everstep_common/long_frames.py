@@ -6,15 +6,19 @@ begins with its type, as every long message of this product is written.
 """
 
 import json
-from collections.abc import Generator, Mapping
-from dataclasses import fields, is_dataclass
+import typing
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, is_dataclass
+from functools import cache
 from typing import TypeVar
 
 from everstep_common import frames
-from everstep_common.bounds import MisfitError, Reader
-from everstep_common.codec import CodecError, field_readers, to_json
+from everstep_common.bounds import MisfitError, Reader, bound_of
+from everstep_common.codec import CodecError, field_readers
 from everstep_common.frames import FrameError, MessageError
+from everstep_common.hints import hints_of, item_of
 from everstep_common.json_readers import made
+from everstep_common.json_writers import Writer, writer_of
 
 T = TypeVar("T")
 Parts = Generator[None, None, T]
@@ -39,14 +43,14 @@ def finish(parts: Parts[T]) -> T:
 
 def encode_in_parts(message: object) -> Parts[list[bytes]]:
     """Return the frame of a message, in pieces. Raises FrameError when it is too large."""
-    pieces = [f'{{"type":"{type(message).__name__}"'.encode()]
-    for name, value in _fields_of(message):
-        pieces.append(f',"{name}":'.encode())
-        yield from _written(value, pieces)
-    pieces.append(b"}")
+    kind: type = type(message)
+    if not any(field.is_list and getattr(message, field.name) for field in _fields_of(kind)):
+        return [frames.encode(message)]
+    pieces = [f'{{"type":"{kind.__name__}",'.encode()]
+    yield from _record_written(message, pieces)
     size = sum(map(len, pieces))
     if size > frames.FRAME_BYTES_MAX:
-        raise FrameError(f"{type(message).__name__} is too large: {size} bytes")
+        raise FrameError(f"{kind.__name__} is too large: {size} bytes")
     frame = [frames.header(size), *pieces]
     return frame if size > SHORT_BYTES else [b"".join(frame)]
 
@@ -62,45 +66,67 @@ def decode_in_parts(payload: bytes | memoryview, known: Mapping[str, type]) -> P
         raise FrameError(f"a long frame: {reason}") from error
 
 
-def _fields_of(message: object) -> list[tuple[str, object]]:
-    if not is_dataclass(message):
-        raise TypeError(f"not a message: {message!r}")
-    return [(field.name, getattr(message, field.name)) for field in fields(message)]
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A field of a message: what writes it, whether it is a list, and one of records with lists."""
+
+    name: str
+    write: Writer
+    is_list: bool
+    has_lists: bool
 
 
-def _written(value: object, pieces: list[bytes]) -> Parts[None]:
-    """Append the JSON of a field: lists in parts, and those in what is in short lists, too."""
-    if not isinstance(value, tuple) or not value:
-        pieces.append(_dumped(value))
-        return
-    nested = len(value) <= _ITEMS and any(map(_has_lists, value))
-    for begin in range(0, len(value), 1 if nested else _ITEMS):
-        pieces.append(b"," if begin else b"[")
-        if nested:
-            yield from _record_written(value[begin], pieces)
-        else:
-            pieces.append(_dumped(value[begin : begin + _ITEMS])[1:-1])
-        yield
-    pieces.append(b"]")
+@cache
+def _fields_of(kind: type) -> tuple[_Field, ...]:
+    if not is_dataclass(kind):
+        raise TypeError(f"not a message: {kind.__name__}")
+    return tuple(
+        _Field(
+            name,
+            writer_of(hint),
+            item_of(hint) is not None,
+            any(map(_is_list_of_records, _hints_of_items(hint))),
+        )
+        for name, hint in hints_of(kind).items()
+    )
 
 
-def _has_lists(item: object) -> bool:
-    """Return whether a record has lists of records; the dimensions of a shard are not counted."""
-    if not is_dataclass(item):
-        return False
-    values = [value for _, value in _fields_of(item)]
-    return any(isinstance(value, tuple) and any(map(is_dataclass, value[:1])) for value in values)
+def _hints_of_items(hint: object) -> Iterable[object]:
+    """Return the hints of the fields of a list's records."""
+    kind, _ = bound_of(item_of(hint))
+    return hints_of(typing.cast("type", kind)).values() if is_dataclass(kind) else ()
+
+
+def _is_list_of_records(hint: object) -> bool:
+    """Return whether a field is one; the dimensions of a shard are not counted."""
+    kind, _ = bound_of(item_of(hint))
+    return is_dataclass(kind)
 
 
 def _record_written(record: object, pieces: list[bytes]) -> Parts[None]:
-    for number, (name, value) in enumerate(_fields_of(record)):
-        pieces.append(f'{"," if number else "{"}"{name}":'.encode())
-        yield from _written(value, pieces)
+    """Append the fields of a record, and what ends it."""
+    kind: type = type(record)
+    for number, field in enumerate(_fields_of(kind)):
+        pieces.append(f'{"," if number else ""}"{field.name}":'.encode())
+        yield from _written(field, getattr(record, field.name), pieces)
     pieces.append(b"}")
 
 
-def _dumped(value: object) -> bytes:
-    return json.dumps(to_json(value), separators=(",", ":")).encode()
+def _written(field: _Field, value: typing.Any, pieces: list[bytes]) -> Parts[None]:  # noqa: ANN401
+    """Append the JSON of a field: lists in parts, and those in what is in short lists, too."""
+    if not field.is_list or not value:
+        pieces.append(field.write(value).encode())
+        return
+    nested = field.has_lists and len(value) <= _ITEMS
+    for begin in range(0, len(value), 1 if nested else _ITEMS):
+        pieces.append(b"," if begin else b"[")
+        if nested:
+            pieces.append(b"{")
+            yield from _record_written(value[begin], pieces)
+        else:
+            pieces.append(field.write(value[begin : begin + _ITEMS])[1:-1].encode())
+        yield
+    pieces.append(b"]")
 
 
 def _decoded(scanner: "_Scanner", known: Mapping[str, type]) -> Parts[object]:

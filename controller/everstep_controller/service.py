@@ -47,7 +47,7 @@ from everstep_controller.runtime.housekeeping import Housekeeping, Retention, ma
 from everstep_controller.runtime.runtime import Journaling, Runtime
 from everstep_controller.runtime.timers import Timers
 from everstep_controller.runtime.vault_service import VaultService
-from everstep_controller.telemetry.kernel_messages import KernelMessages
+from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
 from everstep_controller.telemetry.samples import SampleRing
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Controller:
         self._intake = Intake(
             runtime, progress, SessionAcknowledger(sessions), self._history.marks()
         )
-        samples, kernel = SampleRing(config.samples_window), KernelMessages()
+        samples, kernel = SampleRing(config.samples_window), NewestKernelMessages()
         self._streams = AgentStreams(
             StreamCollaborators(runtime, sessions, self._intake, vault, samples, kernel)
         )

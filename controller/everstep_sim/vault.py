@@ -10,7 +10,7 @@ from everstep_common.reports import StoredStep
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.copies import Copy, Tier
-from everstep_controller.core.vault.messages import Directive, VaultReport
+from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.runtime.vault_service import VaultService
 from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import JOB, SimulatedFleet
@@ -105,7 +105,7 @@ class Vaults:
             return
         held = {repr(copy).encode(): copy for copy in [*node.copies, *node.files]}
         failures = tuple((key, "disk full") for key in node.write_faults)
-        report = VaultReport(held, node.settled, self.folder.whole(), failures)
+        report = NodeHoldings(held, node.settled, self.folder.whole(), failures)
         self.service.report(JOB, node.name, report)
 
     def changed(self) -> None:

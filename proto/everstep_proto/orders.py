@@ -7,11 +7,10 @@ have stands beside the body: the id, and one sentence why.
 import typing
 from dataclasses import fields
 from types import MappingProxyType
-from typing import Any
 
 from everstep_common.orders import NodeOrder, Order
 from everstep_proto.generated import fleet_pb2
-from everstep_proto.record_codec import WireError, body_encoder_of, decoder_of
+from everstep_proto.record_codec import Envelope, WireError, decoder_of, enclosing_encoder_of
 
 _KINDS: tuple[type, ...] = typing.get_args(Order)
 _BESIDE = tuple(field.name for field in fields(NodeOrder))
@@ -22,27 +21,23 @@ _NAMES = MappingProxyType(
         if field.message_type is not None
     }
 )
+_ENVELOPE = Envelope(
+    fleet_pb2.Order,
+    (("order_id", "_record.id"), ("term", "term"), ("reason", "_record.reason")),
+    arguments=("term",),
+)
 _ENCODERS = {
-    kind: (
-        _NAMES[kind.__name__],
-        body_encoder_of(kind, getattr(fleet_pb2, kind.__name__), _BESIDE),
-    )
-    for kind in _KINDS
+    kind: enclosing_encoder_of(kind, _NAMES[kind.__name__], _ENVELOPE, _BESIDE) for kind in _KINDS
 }
 _DECODERS = {
     _NAMES[kind.__name__]: decoder_of(kind, getattr(fleet_pb2, kind.__name__), _BESIDE)
     for kind in _KINDS
 }
-# Typed as Any: the constructor takes the body by keyword, whose name is known only at run time.
-_order: Any = fleet_pb2.Order
 
 
 def order_to_wire(order: Order, term: int) -> fleet_pb2.Order:
     """Return the message of an order, in the name of the controller of a term. Raises WireError."""
-    name, encode = _ENCODERS[type(order)]
-    message: fleet_pb2.Order = _order(
-        order_id=order.id, term=term, reason=order.reason, **{name: encode(order)}
-    )
+    message: fleet_pb2.Order = _ENCODERS[type(order)](order, term)
     return message
 
 

@@ -13,8 +13,6 @@ the wire cannot exceed is not asked for. What a field is on the wire:
     ``dict[str, str]``         map
 """
 
-import re
-import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
@@ -30,13 +28,17 @@ from everstep_common.bounds import (
     Bound,
     Digest,
     Integer,
-    Items,
     MisfitError,
     Name,
+    Range,
     Reader,
     Text,
     bound_of,
+    condition,
+    matcher,
 )
+from everstep_common.compiled import compiled, filling
+from everstep_common.hints import hints_of, item_of, present_of
 
 R = typing.TypeVar("R")
 M = typing.TypeVar("M", bound=Message)
@@ -71,32 +73,52 @@ def encoder_of(kind: type, message: type, beside: tuple[str, ...] = ()) -> Calla
     given, known = _given(kind, message, beside)
     known["_message"] = message
     made = ", ".join(f"{name}={value}" for name, value in given.items())
-    return _told_encoder(kind, f"_message({made})", known)
+    return _told_encoder(f"_message({made})", known)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """Message that has a record's message in one of its fields, and values of its own beside it.
+
+    These are expressions of ``_record`` and of the ``arguments`` that the encoder is called with
+    after it.
+    """
+
+    message: type
+    values: tuple[tuple[str, str], ...]
+    arguments: tuple[str, ...]
 
 
 @cache
-def body_encoder_of(
-    kind: type, message: type, beside: tuple[str, ...] = ()
-) -> Callable[[object], Any]:
-    """Return what makes of a record the value that the constructor of a message around it takes.
+def enclosing_encoder_of(
+    kind: type, name: str, envelope: Envelope, beside: tuple[str, ...] = ()
+) -> Callable[..., Any]:
+    """Return what makes of a record the envelope that has its message in the field ``name``.
 
-    That is a dictionary, for a message that is put into another one is copied. What the fields
-    ``beside`` hold is not in it. Raises WireError.
+    What the fields ``beside`` hold is not in that message. It raises WireError.
     """
-    if not _is_seen(kind, beside):
-        return encoder_of(kind, message, beside)
-    given, known = _given(kind, message, beside)
-    return _told_encoder(kind, _dictionary(given), known)
+    body = _message_of(_field_of(envelope.message, name))
+    if _is_seen(kind, beside):
+        # A dictionary, for a message that is put into another one is copied.
+        given, known = _given(kind, body, beside)
+        made = _dictionary(given)
+    else:
+        made, known = "_body(_record)", {"_body": encoder_of(kind, body, beside)}
+    known["_message"] = envelope.message
+    values = [f"{field}={value}" for field, value in (*envelope.values, (name, made))]
+    return _told_encoder(f"_message({', '.join(values)})", known, envelope.arguments)
 
 
-def _told_encoder(kind: type, made: str, known: dict[str, object]) -> Callable[[object], Any]:
-    known |= {"_unfit": lambda error: WireError(f"{kind.__name__}: {error}")}
+def _told_encoder(
+    made: str, known: dict[str, object], arguments: tuple[str, ...] = ()
+) -> Callable[..., Any]:
+    known |= {"_refusal": _refusal}
     lines = [
         f"try: return {made}",
         "except (ValueError, TypeError, AttributeError) as _error:",
-        "    raise _unfit(_error) from _error",
+        "    raise _refusal(_record, _error) from _error",
     ]
-    return _compiled("encode(_record)", lines, known)
+    return compiled(f"encode({', '.join(['_record', *arguments])})", lines, known)
 
 
 @cache
@@ -105,15 +127,15 @@ def decoder_of(kind: type, message: type, beside: tuple[str, ...] = ()) -> Calla
 
     What the fields ``beside`` hold is not in the message: it is called with them after that.
     """
-    read = _decoder(kind, message, beside)
-
-    def decode(wire: Message, *others: object) -> object:
-        try:
-            return read(wire, *others)
-        except MisfitError as error:
-            raise WireError(f"{kind.__name__}{error.where}: {error.problem}") from error
-
-    return decode
+    lines, known = _decoding(kind, message, beside)
+    known["_unfit"] = lambda error: WireError(f"{kind.__name__}{error.where}: {error.problem}")
+    body = [
+        "try:",
+        *(f"    {line}" for line in lines),
+        "except _MisfitError as _error:",
+        "    raise _unfit(_error) from _error",
+    ]
+    return compiled(_decoder_head(beside), body, known)
 
 
 def enum_numbers(kind: type[Enum], wire: EnumDescriptor) -> dict[Enum, int]:
@@ -146,19 +168,13 @@ class Shape(typing.NamedTuple):
 def shape_of(hint: object) -> Shape:
     """Return what a field's type hint says."""
     kind, bound = bound_of(hint)
-    optional = typing.get_origin(kind) in (typing.Union, types.UnionType)
-    if optional:
-        (inner,) = (one for one in typing.get_args(kind) if one is not types.NoneType)
-        kind, bound = bound_of(inner)
-    if typing.get_origin(kind) is tuple:
-        inner, inner_bound = bound_of(typing.get_args(kind)[0])
-        return Shape(inner, inner_bound, optional, items=True, list_bound=bound)
-    return Shape(kind, bound, optional, items=False, list_bound=None)
-
-
-def hints_of(kind: type) -> dict[str, object]:
-    """Return the type hints of a record, with their bounds."""
-    return typing.get_type_hints(kind, include_extras=True)
+    present = present_of(kind)
+    if present is not None:
+        kind, bound = bound_of(present)
+    if (item := item_of(kind)) is not None:
+        inner, inner_bound = bound_of(item)
+        return Shape(inner, inner_bound, present is not None, items=True, list_bound=bound)
+    return Shape(kind, bound, present is not None, items=False, list_bound=None)
 
 
 # --- to the wire ---------------------------------------------------------------------------------
@@ -207,11 +223,35 @@ def _given_one(name: str, shape: Shape, wire: FieldDescriptor, known: dict[str, 
     return "{}"
 
 
+def _refusal(record: Any, error: Exception) -> WireError:  # noqa: ANN401 - any record
+    """Return what is said of a record that no message can hold."""
+    name = type(record).__name__
+    try:
+        _hold_all(record)
+    except MisfitError as found:
+        return WireError(f"{name}{found.where}: {found.problem}")
+    except TypeError as found:
+        return WireError(f"{name}: {found}")
+    return WireError(f"{name}: {error}")
+
+
+def _hold_all(record: Any) -> None:  # noqa: ANN401 - any record
+    """Hold each value of a record to its bounds. Raises MisfitError; TypeError for another type."""
+    kind: type = type(record)
+    for name, hint in hints_of(kind).items():
+        shape, value = shape_of(hint), getattr(record, name)
+        for one in value if shape.items else (value,):
+            if one is not None and is_dataclass(shape.kind):
+                _hold(_hold_all, one, f".{name}")
+            elif one is not None and shape.bound is not None:
+                _hold(shape.bound.reader(), one, f".{name}")
+
+
 @cache
 def _nested_encoder(kind: type, message: type) -> Callable[[object], Any]:
     given, known = _given(kind, message)
     if _is_seen(kind):
-        return _compiled("encode(_record)", [f"return {_dictionary(given)}"], known)
+        return compiled("encode(_record)", [f"return {_dictionary(given)}"], known)
     return encoder_of(kind, message)
 
 
@@ -246,30 +286,37 @@ class _Part:
 
 
 @cache
-def _decoder(kind: type, message: type, beside: tuple[str, ...] = ()) -> Callable[..., Any]:
-    """Return what makes a record of a message. Raises MisfitError.
+def _nested_decoder(kind: type, message: type) -> Reader:
+    """Return what makes a record of a message inside of another one. Raises MisfitError."""
+    lines, known = _decoding(kind, message, ())
+    return compiled(_decoder_head(()), lines, known)
 
-    It fills the record's slots itself: `__init__` of a frozen dataclass takes three times as long.
-    """
+
+def _decoder_head(beside: tuple[str, ...]) -> str:
+    return f"decode({', '.join(['_wire', *beside])})"
+
+
+def _decoding(
+    kind: type, message: type, beside: tuple[str, ...]
+) -> tuple[list[str], dict[str, object]]:
+    """Return the statements that make a record of a message, and what these call."""
     assert not hasattr(kind, "__post_init__"), f"{kind.__name__}.__post_init__ is not called"
     known: dict[str, object] = {
         "_MisfitError": MisfitError,
-        "_new": object.__new__,
-        "_kind": kind,
         "_refuse": _refuse,
         "_hold": _hold,
         "_read_all": _read_all,
     }
-    lines = ["_record = _new(_kind)"]
+    lines: list[str] = []
     for field in fields(kind):
-        known[f"_set_{field.name}"] = getattr(kind, field.name).__set__
-        if field.name not in beside:
+        if field.name in beside:
+            lines += _held_beside(field.name, shape_of(hints_of(kind)[field.name]), known)
+        else:
             lines += _read_field(_part(kind, field, message), known)
-        lines.append(f"_set_{field.name}(_record, {field.name})")
+    lines += filling(kind, {field.name: field.name for field in fields(kind)}, known)
     if hasattr(kind, "problems"):
         lines += ["if _found := _record.problems():", "    _refuse('; '.join(_found))"]
-    head = f"decode({', '.join(['_wire', *beside])})"
-    return _compiled(head, [*lines, "return _record"], known)
+    return [*lines, "return _record"], known
 
 
 def _part(kind: type, field: "Field[object]", message: type) -> _Part:
@@ -296,60 +343,68 @@ def _read_field(part: _Part, known: dict[str, object]) -> list[str]:
 
 def _read_one(part: _Part, known: dict[str, object]) -> list[str]:
     name, bound = part.name, part.shape.bound
-    if bound is not None:
-        known[f"_of_{name}"] = bound.reader()
-    read = [f"{name} = _wire.{name}"]
-    match bound:
-        case Integer(low=low, high=high):
-            least, most = _RANGES[part.wire.type]
-            beyond = [f"{name} < {low}"] if low > least else []
-            beyond += [f"{name} > {high}"] if high < most else []
-            return read + _held(name, " or ".join(beyond)) if beyond else read
-        case Text(most=most):
-            return [*read, f"if len({name}) > {most}: {name} = {name}[:{most}]"]
-        case Digest(least_bytes=least, most_bytes=most):
-            beyond = [f"not {2 * least} <= len({name}) <= {2 * most}"]
-            return [f"{name} = _wire.{name}.hex()", *_held(name, *beyond)]
-        case Name(pattern=pattern):
-            known[f"_fits_{name}"] = re.compile(pattern).fullmatch
-            return [*read, *_held(name, f"not _fits_{name}({name})")]
-        case Items(most=most):
-            return [f"{name} = dict(_wire.{name})", *_held(name, f"len({name}) > {most}")]
-    return _read_unbounded(part, known)
-
-
-def _read_unbounded(part: _Part, known: dict[str, object]) -> list[str]:
-    name = part.name
-    if part.shape.is_mapping:
-        return [f"{name} = dict(_wire.{name})"]
     if convert := _converter(part):
         known[f"_of_{name}"] = convert
         return [
             f"try: {name} = _of_{name}(_wire.{name})",
             f"except _MisfitError as _error: raise _error.below('.{name}') from _error",
         ]
-    return [f"{name} = _wire.{name}"]
+    value = f"_wire.{name}"
+    if part.shape.is_mapping:
+        value = f"dict({value})"
+    elif isinstance(bound, Digest):
+        value = f"{value}.hex()"
+    return [f"{name} = {value}", *_held(name, bound, known, _RANGES.get(part.wire.type))]
 
 
-def _held(name: str, beyond: str) -> list[str]:
-    """Return the statement that has a bound word what is wrong with a value beyond it."""
-    return [f"if {beyond}: _hold(_of_{name}, {name}, '.{name}')"]
+def _held_beside(name: str, shape: Shape, known: dict[str, object]) -> list[str]:
+    """Return the statements that hold a value to its bound that is handed over, as it is kept."""
+    return [] if shape.items else _held(name, shape.bound, known)
+
+
+def _held(
+    name: str, bound: Bound | None, known: dict[str, object], implied: Range | None = None
+) -> list[str]:
+    """Return the statement that has a bound say what is wrong with a value beyond it."""
+    if bound is None:
+        return []
+    if isinstance(bound, Text):
+        return [f"if len({name}) > {bound.most}: {name} = {name}[:{bound.most}]"]
+    if isinstance(bound, Name):
+        known[f"_fits_{name}"] = matcher(bound.pattern)
+    fits = condition(bound, name, f"_fits_{name}", implied)
+    known[f"_bound_of_{name}"] = bound.reader()
+    return [f"if not ({fits}): _hold(_bound_of_{name}, {name}, '.{name}')"] if fits else []
 
 
 def _read_list(part: _Part, known: dict[str, object]) -> list[str]:
     name, shape = part.name, part.shape
-    lines = [f"{name} = _wire.{name}"]
-    if isinstance(shape.list_bound, Items):
-        known[f"_items_of_{name}"] = shape.list_bound.reader()
-        most = shape.list_bound.most
-        lines.append(f"if len({name}) > {most}: _hold(_items_of_{name}, {name}, '.{name}')")
-    convert = shape.bound.reader() if shape.bound is not None else _converter(part)
-    if isinstance(shape.bound, Digest):
-        convert = _digest_reader(shape.bound)
+    return [
+        f"{name} = _wire.{name}",
+        f"if not {name}: {name} = ()",
+        "else:",
+        *(f"    {line}" for line in _held(name, shape.list_bound, known)),
+        *(f"    {line}" for line in _read_items(part, known)),
+    ]
+
+
+def _read_items(part: _Part, known: dict[str, object]) -> list[str]:
+    """Return the statements that read the items of a list that has some."""
+    name, bound = part.name, part.shape.bound
+    if isinstance(bound, Digest):
+        convert: Reader | None = _digest_reader(bound)
+    else:
+        convert = bound.reader() if bound is not None else _converter(part)
     if convert is None:
-        return [*lines, f"{name} = tuple({name})"]
+        return [f"{name} = tuple({name})"]
     known[f"_of_{name}"] = convert
-    return [*lines, f"{name} = _read_all(_of_{name}, {name}, '.{name}') if {name} else ()"]
+    again = f"_read_all(_of_{name}, {name}, '.{name}')"
+    if isinstance(bound, Integer):
+        return [
+            f"{name} = tuple({name})",
+            f"if not {bound.low} <= min({name}) <= max({name}) <= {bound.high}: {again}",
+        ]
+    return [f"try: {name} = tuple(map(_of_{name}, {name}))", f"except _MisfitError: {again}"]
 
 
 def _hold(hold: Reader, value: object, where: str) -> None:
@@ -360,15 +415,13 @@ def _hold(hold: Reader, value: object, where: str) -> None:
         raise error.below(where) from error
 
 
-def _read_all(read: Reader, items: Any, where: str) -> tuple[object, ...]:  # noqa: ANN401 - a repeated field
-    """Return what the items of a list are. Raises MisfitError."""
-    found: list[object] = []
-    try:
-        for item in items:
-            found.append(read(item))
-    except MisfitError as error:
-        raise error.below(f"{where}[{len(found)}]") from error
-    return tuple(found)
+def _read_all(read: Reader, items: Any, where: str) -> None:  # noqa: ANN401 - a repeated field
+    """Name the item of a list that does not fit. Raises MisfitError."""
+    for number, item in enumerate(items):
+        try:
+            read(item)
+        except MisfitError as error:
+            raise error.below(f"{where}[{number}]") from error
 
 
 def _refuse(problem: str, where: str = "") -> typing.NoReturn:
@@ -384,7 +437,7 @@ def _converter(part: _Part) -> Reader | None:
     """Return what makes a record or member of one value on the wire; None: it is as it stays."""
     kind = part.shape.kind
     if is_dataclass(kind):
-        return _decoder(typing.cast("type", kind), _message_of(part.wire))
+        return _nested_decoder(typing.cast("type", kind), _message_of(part.wire))
     if isinstance(kind, type) and issubclass(kind, Enum):
         assert part.wire.enum_type is not None
         return _enum_decoder(kind, part.wire.enum_type, part.default)
@@ -409,18 +462,6 @@ def _enum_decoder(kind: type[Enum], wire: EnumDescriptor, default: object) -> Re
 
 
 # -------------------------------------------------------------------------------------------------
-
-
-def _compiled(head: str, body: list[str], known: Mapping[str, object]) -> Callable[..., Any]:
-    """Return a function of these statements, as `dataclasses` makes its own ones.
-
-    Nothing in them comes from outside: names of fields, and numbers of their bounds.
-    """
-    source = "\n".join([f"def {head}:", *(f"    {line}" for line in body)])
-    made: dict[str, Any] = dict(known)
-    exec(source, made)
-    function: Callable[..., Any] = made[head.partition("(")[0]]
-    return function
 
 
 def _field_of(message: type, name: str) -> FieldDescriptor:

@@ -6,11 +6,13 @@ The table follows from the names: the body's message is called as the report's c
 import typing
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
 
+from everstep_common.bounds import MisfitError
+from everstep_common.json_readers import reader_of
 from everstep_common.reports import JOB_REPORTS, RankReport, Report
+from everstep_common.reports import quantities as q
 from everstep_proto.generated import fleet_pb2
-from everstep_proto.record_codec import WireError, body_encoder_of, decoder_of
+from everstep_proto.record_codec import Envelope, WireError, decoder_of, enclosing_encoder_of
 
 _MESSAGES = MappingProxyType(
     {
@@ -36,21 +38,17 @@ def bodies_of(kinds: Iterable[type]) -> Mapping[str, type]:
 
 # Each report, by the name of its body in a Record.
 BODIES = bodies_of(_REPORTS)
-_ENCODERS = {
-    kind: (name, body_encoder_of(kind, getattr(fleet_pb2, kind.__name__)))
-    for name, kind in BODIES.items()
-}
+_ENVELOPE = Envelope(fleet_pb2.Record, (("job", "job"),), arguments=("job",))
+_ENCODERS = {kind: enclosing_encoder_of(kind, name, _ENVELOPE) for name, kind in BODIES.items()}
 _DECODERS = {
     name: decoder_of(kind, getattr(fleet_pb2, kind.__name__)) for name, kind in BODIES.items()
 }
-# Typed as Any: the constructor takes the body by keyword, whose name is known only at run time.
-_record: Any = fleet_pb2.Record
+_job_name = reader_of(q.JobName)
 
 
 def record_of(report: Report | RankReport, job: str = "") -> fleet_pb2.Record:
     """Return the record of a report; the outbox stamps and numbers it. Raises WireError."""
-    name, encode = _ENCODERS[type(report)]
-    record: fleet_pb2.Record = _record(job=job, **{name: encode(report)})
+    record: fleet_pb2.Record = _ENCODERS[type(report)](report, job)
     return record
 
 
@@ -67,3 +65,21 @@ def report_of(record: fleet_pb2.Record) -> Report:
 def is_about_a_job(report: Report) -> bool:
     """Return whether the record of a report must name a job."""
     return type(report) in _OF_A_JOB
+
+
+def job_of(record: fleet_pb2.Record) -> str:
+    """Return the name of the job that a record is about. Raises WireError for what is none."""
+    try:
+        name: str = _job_name(record.job)
+    except MisfitError as error:
+        raise WireError(f"Record.job: {error}") from error
+    return name
+
+
+def is_job_name(text: str) -> bool:
+    """Return whether a text is what a job may be called."""
+    try:
+        _job_name(text)
+    except MisfitError:
+        return False
+    return True

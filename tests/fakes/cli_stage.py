@@ -78,8 +78,8 @@ class Stage:
             await self.agents[node].order("end_job")
 
 
-def copy(node: str, rank: int, step: int) -> fleet_pb2.Copy:
-    return fleet_pb2.Copy(
+def copy(node: str, rank: int, step: int) -> fleet_pb2.VaultCopy:
+    return fleet_pb2.VaultCopy(
         generation=1, rank=rank, step=step, root_hash=bytes([rank, step]) * 8, size_bytes=GIB,
         replica=NODES[rank] != node, layout=bytes([rank]) * 16,
     )  # fmt: skip

@@ -2,27 +2,51 @@
 
 import re
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import is_dataclass, replace
 from enum import Enum
 from functools import cache
 from types import MappingProxyType
 from typing import Any
 
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from everstep_common.bounds import Bound, Digest, Integer, Items, Name, Text
+from everstep_common.bounds import Bound, Bytes, Digest, Integer, Items, Name, Opaque, Text
+from everstep_common.hints import hints_of
+from everstep_common.lessons import Lesson
+from everstep_common.orders import (
+    ConfirmPeer,
+    Order,
+    PeerList,
+    SpareLesson,
+    SpareMemory,
+    TimeRequest,
+    VaultDirective,
+)
 from everstep_common.reports import (
     DataRange,
+    Hello,
     InjectionChanged,
     InjectionState,
     JobRequest,
+    KernelMessages,
+    LauncherJoined,
+    PeerReport,
+    PeerVerdict,
+    Report,
     RestartedHere,
+    SampleBatch,
     StepsCompleted,
+    StoredStep,
+    TimeReply,
+    VaultReport,
 )
 from everstep_common.reports import quantities as q
-from everstep_proto.record_codec import hints_of, shape_of
+from everstep_proto.generated import fleet_pb2
+from everstep_proto.record_codec import shape_of
 
 _ITEMS_MAX = 4
 # Some of them match each pattern.
@@ -68,6 +92,20 @@ def _fit_steps(values: _Fields) -> _Fields:
     return values | {name: values[name][:count] for name in ("end_boot_ns", "stall_ns")}
 
 
+def _fit_report(values: _Fields) -> _Fields:
+    """Return them with the hash of each manifest."""
+    return values | {"stored": tuple(map(_with_hash, values["stored"]))}
+
+
+def _with_hash(step: StoredStep) -> StoredStep:
+    return step if step.manifest_hash else replace(step, manifest_hash="5a")
+
+
+def _fit_joined(values: _Fields) -> _Fields:
+    latest: StoredStep | None = values["latest"]
+    return _fit_request(values) | {"latest": latest and _with_hash(latest)}
+
+
 def _fit_injection(values: _Fields) -> _Fields:
     ordered = values["state"] is InjectionState.ORDERED
     return values | {"state": InjectionState.ACTIVE} if ordered else values
@@ -76,7 +114,9 @@ def _fit_injection(values: _Fields) -> _Fields:
 _FITS: Mapping[type, Callable[[_Fields], _Fields]] = MappingProxyType(
     {
         DataRange: _fit_range,
+        LauncherJoined: _fit_joined,
         JobRequest: _fit_request,
+        VaultReport: _fit_report,
         RestartedHere: _fit_restart,
         StepsCompleted: _fit_steps,
         InjectionChanged: _fit_injection,
@@ -99,16 +139,41 @@ def _one(kind: object, bound: Bound | None) -> SearchStrategy[object]:
             return st.integers(low, high) | st.sampled_from([low, high])
         case Text(most=most):
             return st.text(max_size=min(most, 12)) | st.just("x" * most)
-        case Name(pattern=pattern):
-            return st.sampled_from([name for name in _NAMES if re.fullmatch(pattern, name)])
+        case Name() | Opaque():
+            return st.sampled_from(_names(bound))
+        case Bytes(most=most, least=least):
+            return st.binary(min_size=least, max_size=min(most, 40))
         case Digest(most_bytes=most):
             return st.sampled_from(["00", "5a" * most])
+    return _unbounded(kind)
+
+
+def _names(bound: Name | Opaque) -> list[str]:
+    """Return texts that a bound allows, the shortest first."""
+    if isinstance(bound, Name):
+        return [name for name in _NAMES if re.fullmatch(bound.pattern, name)]
+    return ["x" * bound.least, *(name for name in _NAMES if len(name) <= bound.most)]
+
+
+def _unbounded(kind: object) -> SearchStrategy[object]:
     if is_dataclass(kind):
         return records(typing.cast("type", kind))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(list(kind))
-    plain = {bool: st.booleans(), int: st.integers(0, 2**40), bytes: st.binary(max_size=40)}
-    return plain[typing.cast("type", kind)]
+    if typing.get_origin(kind) is dict:
+        return st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=3)
+    return _PLAIN[typing.cast("type", kind)]
+
+
+_PLAIN: Mapping[type, SearchStrategy[object]] = MappingProxyType(
+    {
+        bool: st.booleans(),
+        int: st.integers(0, 2**40),
+        float: st.floats(allow_nan=False),
+        str: st.text(max_size=9),
+        bytes: st.binary(max_size=40),
+    }
+)
 
 
 def plain(kind: type) -> typing.Any:  # noqa: ANN401 - any record
@@ -130,15 +195,17 @@ def plain_one(kind: object, bound: Bound | None) -> object:
             return min(max(low, 1), high)
         case Text():
             return ""
-        case Name(pattern=pattern):
-            return next(name for name in _NAMES if re.fullmatch(pattern, name))
+        case Name() | Opaque():
+            return _names(bound)[0]
         case Digest():
             return "00"
+        case Bytes(least=least):
+            return b"x" * least
     if is_dataclass(kind):
         return plain(typing.cast("type", kind))
     if isinstance(kind, type) and issubclass(kind, Enum):
         return list(kind)[-1]
-    return False if kind is bool else 0
+    return typing.cast("type", typing.get_origin(kind) or kind)()
 
 
 def samples_at_bounds(bound: Bound) -> list[Sample]:
@@ -151,6 +218,56 @@ def samples_at_bounds(bound: Bound) -> list[Sample]:
         case Name(pattern=pattern):
             # Some names may be left out.
             return [("\0", False), ("", bool(re.fullmatch(pattern, ""))), ("x" * 5000, False)]
-        case Digest(most_bytes=most):
-            return [("00" * most, True), ("00" * (most + 1), False), ("", False)]
+        case Opaque(least=least, most=most):
+            beyond = [("x" * (least - 1), False)] if least else []
+            within = [("ü" * least, True), ("x" * most, True)]
+            return [*beyond, *within, ("x" * (most + 1), False), ("a\0b", False)]
+        case Bytes(most=most, least=least):
+            return [(b"x" * most, True), (b"x" * (most + 1), False), (b"", not least)]
+        case Digest(most_bytes=most, least_bytes=least):
+            return [("00" * most, True), ("00" * (most + 1), False), ("", not least)]
     return [((), True)]
+
+
+def messages_of(kinds: Iterable[type]) -> dict[type, type[Message]]:
+    """Return each of these records, and those in their fields, with its message."""
+    found: dict[type, type[Message]] = {}
+    waiting: list[tuple[Any, type[Message]]] = [
+        (kind, getattr(fleet_pb2, kind.__name__)) for kind in kinds
+    ]
+    while waiting:
+        kind, message = waiting.pop()
+        if kind not in found:
+            found[kind] = message
+            waiting += _nested(kind, message)
+    return found
+
+
+def _nested(kind: type, message: type[Message]) -> Iterator[tuple[Any, type[Message]]]:
+    fields: Mapping[str, Any] = message.DESCRIPTOR.fields_by_name
+    for name, hint in hints_of(kind).items():
+        inner = shape_of(hint).kind
+        if is_dataclass(inner) and name in fields:
+            yield inner, GetMessageClass(fields[name].message_type)
+
+
+# What travels on the agent's stream beside records and orders.
+BESIDE_THEM: tuple[type, ...] = (
+    Hello,
+    Lesson,
+    VaultReport,
+    SampleBatch,
+    TimeReply,
+    PeerReport,
+    PeerVerdict,
+    KernelMessages,
+    PeerList,
+    ConfirmPeer,
+    TimeRequest,
+    VaultDirective,
+    SpareMemory,
+    SpareLesson,
+)
+MESSAGES: Mapping[type, type[Message]] = MappingProxyType(
+    messages_of((*typing.get_args(Report), *typing.get_args(Order), *BESIDE_THEM))
+)

@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from everstep.copy_engine.memory import Copier
-from everstep.copy_engine.views import Capture, MissingError, Restoration, entry_of
-from everstep_common.trainer_messages import Described, Entry
+from everstep.copy_engine.views import Capture, DescribedState, MissingError, Restoration, entry_of
+from everstep_common.trainer_messages import Entry
 
 
 @dataclass(slots=True)
@@ -78,9 +78,9 @@ class StoreRun:
         """See Run."""
         return self
 
-    def everyones(self) -> Described | None:
+    def everyones(self) -> DescribedState | None:
         """See Restorer."""
-        return None if self.step is None else Described(self.step, self.store.entries())
+        return None if self.step is None else DescribedState(self.step, self.store.entries())
 
     def bring(self, restoration: Restoration, /) -> int | None:
         """See Restorer."""

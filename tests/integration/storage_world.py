@@ -28,10 +28,10 @@ async def storing(node: Node, folder: Path, generation: int = 1) -> AsyncIterato
             yield rank
 
 
-async def stored(node: Node, step: int, generation: int = 1) -> fleet_pb2.Copy:
+async def stored(node: Node, step: int, generation: int = 1) -> fleet_pb2.VaultCopy:
     """Wait until the node says that it has its file of a step; return what it says."""
 
-    def found() -> list[fleet_pb2.Copy]:
+    def found() -> list[fleet_pb2.VaultCopy]:
         report = node.outlet.reports.get("demo")
         return [
             copy
@@ -44,7 +44,7 @@ async def stored(node: Node, step: int, generation: int = 1) -> fleet_pb2.Copy:
 
 
 def published(
-    copies: list[fleet_pb2.Copy],
+    copies: list[fleet_pb2.VaultCopy],
     generation: int,
     keep: tuple[tuple[int, int], ...] = (),
     skipped: tuple[tuple[int, int], ...] = (),
@@ -87,7 +87,9 @@ def steps(folder: Path) -> set[str]:
     }
 
 
-async def save_and_store(node: Node, rank: Client, step: int, content: bytes) -> fleet_pb2.Copy:
+async def save_and_store(
+    node: Node, rank: Client, step: int, content: bytes
+) -> fleet_pb2.VaultCopy:
     """Snapshot a step, and have it brought to storage."""
     await rank.save(step, content)
     await node.outlet.until(lambda: (1, 0, step, False) in node.outlet.copies())

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from everstep_agent.liveness import Liveness, name_tag
+from everstep_common.orders import ConfirmPeer, PeerList, WatchedPeer
 from everstep_proto.generated import fleet_pb2
 
 
@@ -25,10 +26,8 @@ async def _node(
             await task
 
 
-def _confirm(peer: str, port: int) -> fleet_pb2.ConfirmPeer:
-    return fleet_pb2.ConfirmPeer(
-        confirm_id="c-1", peer=fleet_pb2.Peer(node=peer, liveness_address=f"127.0.0.1:{port}")
-    )
+def _confirm(peer: str, port: int) -> ConfirmPeer:
+    return ConfirmPeer("c-1", WatchedPeer(peer, f"127.0.0.1:{port}"))
 
 
 async def _until(said: list[fleet_pb2.AgentMessage], count: int) -> float:
@@ -60,8 +59,7 @@ def test_a_peer_that_dies_is_reported_silent_within_five_seconds_and_heard_again
         async with _node("a", said) as (a, _):
             async with _node("b", []) as (_, port):
                 address = f"127.0.0.1:{port}"
-                peer = fleet_pb2.Peer(node="b", liveness_address=address)
-                a.watch(fleet_pb2.PeerList(peers=[peer]))
+                a.watch(PeerList((WatchedPeer("b", address),)))
                 await asyncio.sleep(1.2)
                 assert said == []
             loop = asyncio.get_running_loop()
@@ -103,11 +101,8 @@ def test_a_peer_whose_address_is_a_name_is_asked_as_well() -> None:
     async def scenario() -> None:
         said: list[fleet_pb2.AgentMessage] = []
         async with _node("a", said) as (a, _), _node("b", []) as (_, port):
-            peers = [
-                fleet_pb2.Peer(node="b", liveness_address=f"localhost:{port}"),
-                fleet_pb2.Peer(node="nowhere", liveness_address="not an address"),
-            ]
-            a.watch(fleet_pb2.PeerList(peers=peers))
+            known, unknown = f"localhost:{port}", "not an address"
+            a.watch(PeerList((WatchedPeer("b", known), WatchedPeer("nowhere", unknown))))
             await _until(said, 1)
             assert (said[0].peer.peer, said[0].peer.silent) == ("nowhere", True)
             assert len(said) == 1

@@ -16,7 +16,14 @@ from everstep_agent.persistence.disk_store import LostStore
 from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import stamp_clock
-from everstep_common.orders import JobOrder, SpareLesson, SpareMemory, VaultDirective
+from everstep_common.orders import (
+    ConfirmPeer,
+    JobOrder,
+    PeerList,
+    SpareLesson,
+    SpareMemory,
+    VaultDirective,
+)
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.tls import TlsSettings
 from fakes.no_injections import NoInjections
@@ -54,10 +61,10 @@ class Recorder:
         self.connected += 1
         self.forgotten.append(forgotten)
 
-    def watch(self, peers: fleet_pb2.PeerList) -> None:
+    def watch(self, peers: PeerList) -> None:
         self.peers = [peer.node for peer in peers.peers]
 
-    def confirm(self, question: fleet_pb2.ConfirmPeer) -> None:
+    def confirm(self, question: ConfirmPeer) -> None:
         self.asked.append(question.confirm_id)
 
     def tell_again(self) -> None:
@@ -197,7 +204,7 @@ def test_peers_and_questions_about_them_are_passed_on() -> None:
             rig = Rig(fleet.port)
             async with _running(rig):
                 await fleet.until(lambda: rig.done.connected)
-                peer = fleet_pb2.Peer(node="node-2", liveness_address="127.0.0.1:9")
+                peer = fleet_pb2.WatchedPeer(node="node-2", liveness_address="127.0.0.1:9")
                 fleet.say(fleet_pb2.ControllerMessage(peers=fleet_pb2.PeerList(peers=[peer])))
                 question = fleet_pb2.ConfirmPeer(confirm_id="c", peer=peer)
                 fleet.say(fleet_pb2.ControllerMessage(confirm=question))
@@ -271,7 +278,7 @@ def test_kernel_messages_are_sent_after_a_change_and_at_every_connect() -> None:
     async def scenario() -> None:
         async with serving(TinyFleet()) as fleet:
             rig = Rig(fleet.port)
-            line = fleet_pb2.KernelLine(text="words")
+            line = fleet_pb2.KernelMessage(text="words")
             rig.uplink.kernel_messages(fleet_pb2.KernelMessages(lines=[line]))
             async with _running(rig):
                 await fleet.until(lambda: len(fleet.messages) == 1)

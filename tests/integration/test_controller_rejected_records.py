@@ -68,11 +68,11 @@ BAD_RECORDS: dict[str, dict[str, object]] = {
 }
 BAD_MESSAGES: dict[str, dict[str, object]] = {
     "samples": {"samples": fleet_pb2.SampleBatch(schema=1, rows=b"half")},
-    "kernel": {"kernel": fleet_pb2.KernelMessages(lines=[fleet_pb2.KernelLine(text="x")])},
+    "kernel": {"kernel": fleet_pb2.KernelMessages(lines=[fleet_pb2.KernelMessage(text="x")])},
     "time_reply": {"time_reply": fleet_pb2.TimeReply(sent_ns=1)},
     "peer": {"peer": fleet_pb2.PeerReport(peer="../etc")},
     "verdict": {"verdict": fleet_pb2.PeerVerdict(peer="../etc")},
-    "vault": {"vault": fleet_pb2.VaultReport(job="train", copies=[fleet_pb2.Copy()])},
+    "vault": {"vault": fleet_pb2.VaultReport(job="train", copies=[fleet_pb2.VaultCopy()])},
     "record": {"record": fleet_pb2.Record(stamp=stamp())},
     "message": {},
 }

@@ -69,7 +69,7 @@ async def run_to_step(agent: AgentStream, step: int) -> fleet_pb2.VaultDirective
         generation=1, first_step=0, end_boot_ns=ends, stall_ns=[0] * len(ends)
     )
     await agent.record(6, steps_completed=progress)
-    copy = fleet_pb2.Copy(
+    copy = fleet_pb2.VaultCopy(
         generation=1, rank=0, step=step, root_hash=b"hash", size_bytes=8, layout=b"w"
     )
     await agent.send(vault=fleet_pb2.VaultReport(job="train", copies=[copy]))
@@ -86,7 +86,7 @@ def test_a_job_goes_back_to_the_newest_step_that_its_vaults_hold(tmp_path: Path)
             exited = fleet_pb2.RankExited(generation=1, rank=0, signal=9, at_boot_ns=30)
             await agent.record(7, rank_exited=exited)
             await agent.order("stop_generation")
-            copy = fleet_pb2.Copy(
+            copy = fleet_pb2.VaultCopy(
                 generation=1, rank=0, step=7, root_hash=b"hash", size_bytes=8, layout=b"w"
             )
             report = fleet_pb2.VaultReport(job="train", copies=[copy], settled_generation=1)
@@ -272,7 +272,7 @@ def test_a_restart_in_the_middle_of_a_recovery_ends_at_the_same_step(tmp_path: P
             stopped = fleet_pb2.GenerationStopped(generation=1, at_boot_ns=40, free_port=4001)
             await agent.record(8, generation_stopped=stopped)
             await agent.acknowledged(8)
-            copy = fleet_pb2.Copy(
+            copy = fleet_pb2.VaultCopy(
                 generation=1, rank=0, step=7, root_hash=b"hash", size_bytes=8, layout=b"w"
             )
             report = fleet_pb2.VaultReport(job="train", copies=[copy], settled_generation=1)

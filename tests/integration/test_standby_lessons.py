@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import GenerationFinished, Lesson, Renew, Settled
+from everstep_common.trainer_messages import GenerationFinished, Lesson, Settled
 from integration.test_trainer_launcher import alive, until
 from integration.trainer_job import Job, joined_job
 
@@ -107,13 +107,12 @@ def test_what_they_learned_is_not_forgotten_by_the_generation_after(
     ]
 
 
-def test_after_renew_ranks_are_new_processes(tmp_path: Path, source: Path) -> None:
+def test_where_code_may_have_changed_ranks_are_new_processes(tmp_path: Path, source: Path) -> None:
     with joined_job(tmp_path, *_script(tmp_path), modules=[source]) as job:
         _first_generation(job, tmp_path, 1)
         made = _waiting(job)
         assert len(made) == 1
-        job.agent.tell_launcher(Renew())
-        assert not made.intersection(job.start(2, ranks=1).values())
+        assert not made.intersection(job.start(2, ranks=1, renew=True).values())
         job.agent.expect(GenerationFinished)
         until(lambda: not any(map(alive, made)))
         job.end()

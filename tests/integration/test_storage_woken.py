@@ -84,7 +84,7 @@ async def _node(
         yield node, await stack.enter_async_context(trainer(node, _STATE, generation=generation))
 
 
-async def _publish(node: Node, generation: int, copy: fleet_pb2.Copy) -> None:
+async def _publish(node: Node, generation: int, copy: fleet_pb2.VaultCopy) -> None:
     """Have a file become a whole step, and ``latest`` moved to it."""
     told = published([copy], generation)
     node.direct(generation, copy.step, persist_steps=[copy.step], publish=told)

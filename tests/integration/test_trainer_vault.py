@@ -34,7 +34,7 @@ class Node:
     task: "asyncio.Task[None] | None" = None
     launcher: Process | None = None
     records: list[str] = field(default_factory=list)
-    copies: list[fleet_pb2.Copy] = field(default_factory=list)
+    copies: list[fleet_pb2.VaultCopy] = field(default_factory=list)
     settled: int = 0
     port: int = 0
     on_report: Callable[[], None] = lambda: None

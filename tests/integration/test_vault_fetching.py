@@ -13,7 +13,7 @@ from everstep_agent.vault.transfer.client import get_manifests
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent
 from everstep_common.trainer_messages import (
     Describe,
-    Described,
+    DescribedPart,
     Entry,
     NothingToRestore,
     RestoreFailed,
@@ -71,8 +71,8 @@ def _sources(node: Node) -> tuple[fleet_pb2.ShardSource, ...]:
 
 
 def _names(described: object) -> list[str]:
-    assert isinstance(described, Described), described
-    assert described.step == 3
+    assert isinstance(described, DescribedPart), described
+    assert (described.step, described.left) == (3, 0)
     return [entry.name for entry in described.entries]
 
 

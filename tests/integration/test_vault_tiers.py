@@ -89,7 +89,7 @@ async def _publish(node: Node, step: int) -> None:
     )
 
 
-def _files(node: Node, step: int) -> list[fleet_pb2.Copy]:
+def _files(node: Node, step: int) -> list[fleet_pb2.VaultCopy]:
     copies = node.outlet.reports["demo"].copies
     return [copy for copy in copies if copy.on_disk and copy.step == step]
 

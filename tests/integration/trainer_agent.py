@@ -19,7 +19,6 @@ from everstep_common.trainer_messages import (
     Commit,
     Committed,
     Describe,
-    Described,
     DescribedPart,
     Entry,
     Join,
@@ -247,13 +246,11 @@ class TrainerAgent:
             shards[entry.name] = (copy, entry, rank.slot_bytes)
         return Committed(commit.step)
 
-    def _describe(self, begin: int | None) -> object:
+    def _describe(self, begin: int) -> object:
         step = self.vault.restore_step
         if step is None:
             return NothingToRestore()
         entries = tuple(entry for _, entry, _ in self.vault.saved[step].values())
-        if begin is None:
-            return Described(step, entries)
         # As if two shards filled a message.
         page = sorted(entries, key=lambda entry: entry.name)[begin : begin + 2]
         return DescribedPart(step, tuple(page), len(entries) - begin - len(page))

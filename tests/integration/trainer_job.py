@@ -36,7 +36,9 @@ class Job:
     launcher: subprocess.Popen[str]
     join: Join
 
-    def start(self, generation: int, ranks: int, restore_step: int | None = None) -> dict[int, int]:
+    def start(
+        self, generation: int, ranks: int, restore_step: int | None = None, *, renew: bool = False
+    ) -> dict[int, int]:
         """Start a generation of this many ranks on this node; return their process ids."""
         self.agent.vault.generation = generation
         self.agent.vault.restore_step = restore_step
@@ -51,6 +53,7 @@ class Job:
             master_port=self.join.free_port,
             restore_step=restore_step,
             reason="a test",
+            renew=renew,
         )
         self.agent.tell_launcher(start)
         started = self.agent.expect(Started)

@@ -18,18 +18,18 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPla
 from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
-from everstep.copy_engine.views import Copies, Found, Restoration, RestoreError
+from everstep.copy_engine.views import Copies, DescribedState, Found, Restoration, RestoreError
 from everstep.state.empty_shard import is_nothing
 from everstep.state.regions import Region, whole
 from everstep.state.tensors import as_memory, dtype_of
 from everstep.vault_writer import BYTES
-from everstep_common.trainer_messages import Described, Entry
+from everstep_common.trainer_messages import Entry
 
 
 class Shards(Protocol):
     """Reader of single shards of the plan's step."""
 
-    def everyones(self) -> Described | None:
+    def everyones(self) -> DescribedState | None:
         """Return the shards of all ranks; None: there is no step."""
         ...
 

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 from everstep_agent.health.groups import groups_of
 from everstep_agent.sources.source import ProbeResult
-from everstep_common.codec import from_json, to_json
+from everstep_common.codec import from_json, json_text
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 
@@ -135,7 +135,7 @@ def _by_name(entries: Iterable[Unread]) -> tuple[Unread, ...]:
 
 def encode(report: HealthReport) -> str:
     """Return a report as one line for the socket of the agent."""
-    return json.dumps(to_json(report))
+    return json_text(report)
 
 
 def decode(line: str | bytes) -> HealthReport:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from everstep_agent.ipc.processes import ProcessIdentity
-from everstep_common.codec import CodecError, from_json, to_json
+from everstep_common.codec import CodecError, from_json, json_text
 from everstep_common.judging.findings import FindingKey
 from everstep_common.reports import InjectionState
 
@@ -63,7 +63,7 @@ class InjectionMemory:
         """Remember what is injected now."""
         self.unended = dict(unended)
         stored = _Stored(self.answers, dict(unended), self.lingering)
-        self._keep(json.dumps(to_json(stored)))
+        self._keep(json_text(stored))
 
 
 def _load(text: str) -> _Stored:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_common.clock import Stamp, StampClock
-from everstep_common.codec import CodecError, from_json, to_json
+from everstep_common.codec import CodecError, from_json, json_text
 from everstep_common.judging.book import BookEntry, FindingBook
 from everstep_common.judging.findings import Finding
 from everstep_common.judging.judgement import Judgement
@@ -47,12 +47,12 @@ def _is_known(entry: _Stored) -> bool:
 
 def dump_findings(findings: Iterable[BookEntry]) -> str:
     """Return open findings as text."""
-    return json.dumps([_to_json(known) for known in findings])
+    return json_text(tuple(map(_stored, findings)), tuple[_Stored, ...])
 
 
-def _to_json(known: BookEntry) -> object:
+def _stored(known: BookEntry) -> _Stored:
     last = known.last or known.since
-    return to_json(_Stored(known.finding, _stamp(known.since), _stamp(last)))
+    return _Stored(known.finding, _stamp(known.since), _stamp(last))
 
 
 def _stamp(moment: Moment) -> Stamp:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from everstep_agent.detectors.kernel.xid_history import XidHistory, XidSighting
 from everstep_agent.detectors.readings.counters import Counters, CounterState
-from everstep_common.codec import CodecError, from_json, to_json
+from everstep_common.codec import CodecError, from_json, json_text
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def load_counters(text: str) -> Counters:
 
 def dump_counters(counters: Counters) -> str:
     """Return the counters as text."""
-    return json.dumps({name: to_json(state) for name, state in counters.remembered().items()})
+    return json_text(counters.remembered(), dict[str, CounterState])
 
 
 async def keep_counters(counters: Counters, keep: Callable[[str], None]) -> None:
@@ -62,4 +62,4 @@ def load_xids(text: str) -> XidHistory:
 
 def dump_xids(sightings: Sequence[XidSighting]) -> str:
     """Return them as text."""
-    return json.dumps([to_json(seen) for seen in sightings])
+    return json_text(sightings, tuple[XidSighting, ...])

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated
 
-from everstep_common.bounds import Name, Text
+from everstep_common.bounds import Opaque, Text
 
 # Names of components and conditions are compared, so never cut; texts for people may be.
-_Named = Annotated[str, Name(r"[^\0]{1,4096}", "the name of a component or condition")]
+_Named = Annotated[str, Opaque(1, 4096, "the name of a component or condition")]
 _Said = Annotated[str, Text(4096)]
 
 

@@ -20,6 +20,7 @@ from everstep_common.orders.jobs import (
     StartGeneration,
     StopGeneration,
 )
+from everstep_common.orders.liveness import ConfirmPeer, PeerList, TimeRequest, WatchedPeer
 from everstep_common.orders.vault import (
     Publish,
     SpareLesson,
@@ -30,6 +31,7 @@ from everstep_common.orders.vault import (
 
 __all__ = [
     "ClearInjection",
+    "ConfirmPeer",
     "EndJob",
     "ForgetJob",
     "HoldLauncher",
@@ -38,6 +40,7 @@ __all__ = [
     "KeepJob",
     "NodeOrder",
     "Order",
+    "PeerList",
     "Publish",
     "RefuseLauncher",
     "RunCheck",
@@ -47,5 +50,7 @@ __all__ = [
     "StartGeneration",
     "StopGeneration",
     "StoredFile",
+    "TimeRequest",
     "VaultDirective",
+    "WatchedPeer",
 ]

@@ -67,7 +67,7 @@ class StartGeneration(NodeOrder):
     # Where its copies are, and the key for fetching them; added when the order is sent, for it is
     # too much for every order in the journal.
     sources: ShardSources = ()
-    transfer_key: bytes = b""
+    transfer_key: q.TransferKey = b""
     # The same state in the job's storage folder, where it is whole.
     stored: StoredStep | None = None
     # Ranges of training data that the job skips.

@@ -55,7 +55,7 @@ class VaultDirective:
     replica_target: q.NodeName = ""
     replica_bulk_address: q.Address = ""
     # Key for bulk transfers of this job between agents.
-    transfer_key: bytes = b""
+    transfer_key: q.TransferKey = b""
     # Steps of this generation to persist, oldest first; each stays in memory until it is there.
     persist_steps: Steps = ()
     # This node, and no other, moves `latest` in the job's storage folder.
@@ -88,7 +88,7 @@ class SpareMemory:
     ahead: ShardSources = ()
     first_rank: q.Rank = 0
     # Key for bulk transfers of this job between agents; set with ``ahead``.
-    transfer_key: bytes = b""
+    transfer_key: q.TransferKey = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

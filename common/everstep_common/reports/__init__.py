@@ -41,8 +41,14 @@ from everstep_common.reports.nodes import (
     FindingRaised,
     InjectionChanged,
     InjectionState,
+    KernelMessage,
+    KernelMessages,
+    PeerReport,
+    PeerVerdict,
+    SampleBatch,
+    TimeReply,
 )
-from everstep_common.reports.vault import PersistFailure, Standbys
+from everstep_common.reports.vault import PersistFailure, Standbys, VaultCopy, VaultReport
 
 __all__ = [
     "JOB_REPORTS",
@@ -64,9 +70,13 @@ __all__ = [
     "JobOnNode",
     "JobReport",
     "JobRequest",
+    "KernelMessage",
+    "KernelMessages",
     "LauncherJoined",
     "LauncherLeft",
     "NodeReport",
+    "PeerReport",
+    "PeerVerdict",
     "PersistFailure",
     "Phase",
     "PhaseReached",
@@ -75,10 +85,14 @@ __all__ = [
     "Report",
     "RestartedHere",
     "RollbackAsked",
+    "SampleBatch",
     "Standbys",
     "StepsCompleted",
     "Storage",
     "StoredStep",
+    "TimeReply",
+    "VaultCopy",
+    "VaultReport",
 ]
 
 NodeReport = FindingRaised | FindingCleared | CheckFinished | InjectionChanged

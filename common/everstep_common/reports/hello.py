@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from everstep_common.bounds import Integer, Items, Name
+from everstep_common.bounds import Integer, Items
 from everstep_common.judging.findings import Finding
 from everstep_common.reports import quantities as q
 from everstep_common.stamp import Stamp
@@ -99,10 +99,7 @@ class Hello:
     """An agent opens its stream: who it is, and what its node has."""
 
     # Must be the certificate's subject where TLS is on; ends up in file names and metric labels.
-    node: Annotated[
-        str,
-        Name(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", "a name of letters, digits, '.', '_' and '-'"),
-    ]
+    node: q.HostName
     agent_version: q.Word
     # Scope of the sequence numbers of this agent's records.
     outbox: q.Key

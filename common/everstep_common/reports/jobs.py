@@ -93,13 +93,16 @@ class JobRequest:
 
     def problems(self) -> list[str]:
         """Say what is wrong with the numbers together, and which option changes it."""
-        nodes = f"--nnodes {self.nodes_min}:{self.nodes_max}"
         if self.nodes_min > self.nodes_max:
-            return [f"{nodes}: expected MIN:MAX from 1 up, MIN not above MAX"]
+            return [f"{self._nodes}: expected MIN:MAX from 1 up, MIN not above MAX"]
         if self.nodes_min % self.replica_nodes or self.nodes_max % self.replica_nodes:
             told = f"--nodes-per-replica {self.replica_nodes}"
-            return [f"{told}: expected a number that divides both ends of {nodes}"]
+            return [f"{told}: expected a number that divides both ends of {self._nodes}"]
         return []
+
+    @property
+    def _nodes(self) -> str:
+        return f"--nnodes {self.nodes_min}:{self.nodes_max}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

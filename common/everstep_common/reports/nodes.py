@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Annotated
 
+from everstep_common.bounds import Bytes, Integer, Items
 from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.reports import quantities as q
 from everstep_common.stamp import Stamp
@@ -64,3 +66,63 @@ class InjectionChanged:
         if self.state is InjectionState.ORDERED:
             return ["that an injection is ordered is the controller's word, not the agent's"]
         return []
+
+
+@dataclass(frozen=True, slots=True)
+class KernelMessage:
+    """One message of a node's kernel, for people."""
+
+    # When it was logged; when it was read, where the source does not say.
+    stamp: Stamp
+    # As syslog numbers it, 0 (emergency) to 7 (debug); None where the source does not say.
+    level: Annotated[int, Integer(0, 7)] | None
+    text: q.Line
+    # Written by a process, not by the kernel.
+    injected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KernelMessages:
+    """The newest kernel messages of a node that are worth showing, oldest first."""
+
+    lines: Annotated[tuple[KernelMessage, ...], Items(20)]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerReport:
+    """A peer went silent, or is heard again, as seen from a node."""
+
+    peer: q.HostName
+    silent: bool
+    silent_for_ns: q.DurationNs = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PeerVerdict:
+    """Answer to ConfirmPeer: whether the peer answers."""
+
+    confirm_id: q.Key
+    peer: q.HostName
+    alive: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TimeReply:
+    """Answer to TimeRequest: the node's clocks when it came."""
+
+    # Echo of the request.
+    sent_ns: q.TimelineNs
+    stamp: Stamp
+
+
+@dataclass(frozen=True, slots=True)
+class SampleBatch:
+    """Rows of a node's metrics, in the columns of `everstep_common.samples`."""
+
+    # Version of the columns.
+    schema: Annotated[int, Integer(0, 2**32 - 1)]
+    # When the first row was taken, and the time between rows.
+    first: Stamp
+    interval_ns: q.DurationNs
+    # Little-endian 32-bit floats, row by row; NaN where a value could not be read.
+    rows: Annotated[bytes, Bytes(2**20)]

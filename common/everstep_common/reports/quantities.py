@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from everstep_common.bounds import Digest, Integer, Items, Name, Text
+from everstep_common.bounds import Bytes, Digest, Integer, Items, Name, Opaque, Text
 
 # Steps and generations name folders of up to 18 digits; this also leaves room to count on.
 NUMBER_MAX = 10**18 - 1
@@ -16,13 +16,18 @@ JobName = Annotated[
     str,
     Name(
         r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}",
+        200,
         "a name of 1 to 200 letters, digits, '.', '_' and '-'",
         option="--job",
     ),
 ]
+HostName = Annotated[
+    str,
+    Name(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}", 253, "a name of letters, digits, '.', '_' and '-'"),
+]
 # What job_ids makes of a name and a number; "" where it is not known yet.
 JobId = Annotated[
-    str, Name(r"(|[A-Za-z0-9][A-Za-z0-9._-]{0,199}-[0-9]{1,18})", "an id such as NAME-1042")
+    str, Name(r"(|[A-Za-z0-9][A-Za-z0-9._-]{0,199}-[0-9]{1,18})", 219, "an id such as NAME-1042")
 ]
 Generation = Annotated[int, Integer(0, NUMBER_MAX)]
 Step = Annotated[int, Integer(0, NUMBER_MAX)]
@@ -39,6 +44,11 @@ SizeBytes = Annotated[int, Integer(0, 2**62, unit="bytes")]
 BootNs = Annotated[int, Integer(0, NUMBER_MAX, unit="ns")]
 DurationNs = Annotated[int, Integer(0, NUMBER_MAX, unit="ns")]
 
+# The controller's own timeline.
+TimelineNs = Annotated[int, Integer(0, 2**63 - 1, unit="ns")]
+# Key for bulk transfers of a job between agents; empty where there is none.
+TransferKey = Annotated[bytes, Bytes(64)]
+
 # Texts for people, by length: a word, a sentence, a line of output, some lines of evidence.
 Word = Annotated[str, Text(40)]
 Title = Annotated[str, Text(200)]
@@ -46,13 +56,15 @@ Line = Annotated[str, Text(500)]
 Evidence = Annotated[str, Text(4096)]
 
 # Texts that are opened or compared, and so never cut.
-Place = Annotated[str, Name(r"[^\0]{1,4096}", "a folder or s3://bucket/prefix", option="--persist")]
-Key = Annotated[str, Name(r"[^\0]{1,4096}", "an id of 1 to 4096 characters")]
-TokenHash = Annotated[str, Name(r"[0-9a-z]{1,64}", "the hash of a token")]
+Place = Annotated[str, Opaque(1, 4096, "a folder or s3://bucket/prefix", option="--persist")]
+Key = Annotated[str, Opaque(1, 4096, "an id of 1 to 4096 characters")]
+TokenHash = Annotated[str, Name(r"[0-9a-z]{1,64}", 64, "the hash of a token")]
+HashBytes = Annotated[bytes, Bytes(64, least=1)]
+HashBytesOrNone = Annotated[bytes, Bytes(64)]
 Hash = Annotated[str, Digest(64)]
 # "" where there is none, or none yet.
 HashOrNone = Annotated[str, Digest(64, least_bytes=0)]
-NodeName = Annotated[str, Name(r"[^\0]{0,4096}", "the name of a node")]
-Address = Annotated[str, Name(r"[^\0]{0,4096}", "a host or host:port")]
+NodeName = Annotated[str, Opaque(0, 4096, "the name of a node")]
+Address = Annotated[str, Opaque(0, 4096, "a host or host:port")]
 # Processes that a node holds in its kernel; more of them explain nothing more.
 Pids = Annotated[tuple[Pid, ...], Items(64)]

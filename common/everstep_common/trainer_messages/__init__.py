@@ -2,7 +2,7 @@
 
 Launcher:  Join → Joined | Refused, then Start / Stop / End / Notice at any time; Lesson both ways.
 Trainer:   Attach → Attached | Refused,
-           Describe → Described | DescribedPart | NothingToRestore | RestoreFailed,
+           Describe → DescribedPart | NothingToRestore | RestoreFailed,
            Restore → RestoredCopies | NothingToRestore | RestoreFailed,
            Reserve → Reserved | Refused,
            Begin → Slot | Skip | Unplanned, Commit → Committed | Refused, AskSkipped → Skipped;
@@ -30,7 +30,6 @@ from everstep_common.trainer_messages.launcher import (
     Joined,
     Notice,
     RankProcess,
-    Renew,
     Settled,
     Start,
     Started,
@@ -51,7 +50,6 @@ from everstep_common.trainer_messages.vault import (
     Commit,
     Committed,
     Describe,
-    Described,
     DescribedPart,
     Entry,
     NothingToRestore,
@@ -79,7 +77,6 @@ __all__ = [
     "Committed",
     "DataRange",
     "Describe",
-    "Described",
     "DescribedPart",
     "End",
     "Entry",
@@ -97,7 +94,6 @@ __all__ = [
     "RankProcess",
     "Ready",
     "Refused",
-    "Renew",
     "Reserve",
     "Reserved",
     "Restore",
@@ -130,7 +126,7 @@ FROM_LAUNCHER = (
     GenerationFinished,
     LauncherLeft,
 )
-TO_LAUNCHER = (Joined, Refused, Identified, Renew, Start, Stop, End, Settled, Lesson, Notice)
+TO_LAUNCHER = (Joined, Refused, Identified, Start, Stop, End, Settled, Lesson, Notice)
 FROM_TRAINER = (
     Attach,
     Describe,
@@ -146,7 +142,6 @@ FROM_TRAINER = (
 TO_TRAINER = (
     Attached,
     Refused,
-    Described,
     DescribedPart,
     RestoredCopies,
     NothingToRestore,

@@ -62,40 +62,34 @@ class Joined:
 class Identified:
     """Job id of the launcher's job; said again in each Join, so that a late one is told so."""
 
-    job_id: str
+    job_id: q.JobId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     """Start the processes of a generation."""
 
-    generation: int
-    node_rank: int
-    node_count: int
-    first_rank: int
-    processes: int
-    world_size: int
-    master_address: str
-    master_port: int
-    restore_step: int | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Renew:
-    """Use no process that was made ahead for the Start that follows: code may have changed since.
-
-    A message of its own, for a launcher of an older version would not understand it in Start.
-    """
+    generation: q.Generation
+    node_rank: q.Count
+    node_count: q.Count
+    first_rank: q.Rank
+    processes: q.Count
+    world_size: q.Count
+    master_address: q.Address
+    master_port: q.Port
+    restore_step: q.Step | None
+    reason: q.Evidence
+    # No process that was made ahead is used: code may have changed since.
+    renew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
     """Stop the processes of this generation and of older ones; answer with GenerationStopped."""
 
-    generation: int
+    generation: q.Generation
     grace_s: float
-    reason: str
+    reason: q.Evidence
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,18 +97,18 @@ class End:
     """The job is over: the launcher exits, with 0 when it succeeded."""
 
     succeeded: bool
-    reason: str
+    reason: q.Evidence
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
     """All local ranks have completed a step: what would have disturbed their start may begin."""
 
-    generation: int
+    generation: q.Generation
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
     """A sentence for the terminal ("waiting as a spare")."""
 
-    text: str
+    text: q.Evidence

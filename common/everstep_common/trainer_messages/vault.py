@@ -31,8 +31,8 @@ class Describe:
     """Ask which shards the plan's restore step has: of this rank's own copy, or of ``everyone``."""
 
     everyone: bool = False
-    # Ask for a DescribedPart, from this shard on; None: for all of them in one message.
-    begin: q.Count | None = None
+    # The number of the first shard that is asked for, by name: a message has room for some of them.
+    begin: q.Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +76,11 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """The shards of the state after ``step``, each once; offsets mean nothing here."""
-
-    step: int
-    entries: tuple[Entry, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class DescribedPart:
-    """Some of the shards of the state after ``step``, by name; ``left`` come after these."""
+    """Some of the shards of the state after ``step``, each once, by name; ``left`` come after.
+
+    Offsets mean nothing here.
+    """
 
     step: int
     entries: tuple[Entry, ...]

@@ -20,7 +20,7 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.directives import JobSnapshots, Message, VaultNews
-from everstep_controller.core.vault.messages import Directive, VaultReport
+from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.core.vault.recovery_step import reachable_nodes
 from everstep_controller.core.vault.snapshot_table import (
     SnapshotNumbers,
@@ -135,7 +135,7 @@ class VaultService:
         known = self._jobs.get(job)
         return {} if known is None else known.snapshots.holdings.catalogue.held(node)
 
-    def report(self, job: str, node: str, report: VaultReport) -> None:
+    def report(self, job: str, node: str, report: NodeHoldings) -> None:
         """Take what a node says of a job."""
         snapshots = self._job(job).snapshots
         snapshots.record_report(node, report)

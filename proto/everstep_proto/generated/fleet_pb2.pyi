@@ -1493,13 +1493,13 @@ class KernelMessages(_message.Message):
 
     LINES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___KernelLine]:
+    def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___KernelMessage]:
         """Of level warning or worse, of unknown level, or read by a detector; oldest first, 20 of them."""
 
     def __init__(
         self,
         *,
-        lines: _abc.Iterable[Global___KernelLine] | None = ...,
+        lines: _abc.Iterable[Global___KernelMessage] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -1510,7 +1510,7 @@ class KernelMessages(_message.Message):
 Global___KernelMessages: _TypeAlias = KernelMessages  # noqa: Y015
 
 @_typing.final
-class KernelLine(_message.Message):
+class KernelMessage(_message.Message):
     """One kernel message."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1545,7 +1545,7 @@ class KernelLine(_message.Message):
     _WhichOneofArgType__level: _TypeAlias = _typing.Literal["_level", b"_level"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__level) -> _WhichOneofReturnType__level | None: ...
 
-Global___KernelLine: _TypeAlias = KernelLine  # noqa: Y015
+Global___KernelMessage: _TypeAlias = KernelMessage  # noqa: Y015
 
 @_typing.final
 class VaultReport(_message.Message):
@@ -1569,13 +1569,13 @@ class VaultReport(_message.Message):
     settled_generation: _builtins.int
     """Highest generation whose processes are gone and whose last commits have all been verified here."""
     change: _builtins.bool
-    """The copies are a change of the list that the report of this job before told on this stream. Only where Welcome
-    allows it, and never the first report of a job on a stream, nor the one after an empty list.
+    """The copies are a change of the list that the report of this job before told on this stream. Never the
+    first report of a job on a stream, nor the one after an empty list.
     """
     replicas_short: _builtins.bool
     """Memory was too short here for the replicas of more than one member."""
     @_builtins.property
-    def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___Copy]:
+    def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___VaultCopy]:
         """Every committed and verified copy, own slots and replicas; of a change, those that are new."""
 
     @_builtins.property
@@ -1591,7 +1591,7 @@ class VaultReport(_message.Message):
         """Why a step that was ordered could not be brought to storage, by step; empty when all could."""
 
     @_builtins.property
-    def gone(self) -> _containers.RepeatedCompositeFieldContainer[Global___Copy]:
+    def gone(self) -> _containers.RepeatedCompositeFieldContainer[Global___VaultCopy]:
         """Copies of that list that are gone, just as they were told."""
 
     @_builtins.property
@@ -1606,13 +1606,13 @@ class VaultReport(_message.Message):
         self,
         *,
         job: _builtins.str = ...,
-        copies: _abc.Iterable[Global___Copy] | None = ...,
+        copies: _abc.Iterable[Global___VaultCopy] | None = ...,
         settled_generation: _builtins.int = ...,
         bad_copies: _abc.Iterable[_builtins.str] | None = ...,
         stored: _abc.Iterable[Global___StoredStep] | None = ...,
         persist_failures: _abc.Iterable[Global___PersistFailure] | None = ...,
         change: _builtins.bool = ...,
-        gone: _abc.Iterable[Global___Copy] | None = ...,
+        gone: _abc.Iterable[Global___VaultCopy] | None = ...,
         standbys: Global___Standbys | None = ...,
         lesson: Global___Lesson | None = ...,
         replicas_short: _builtins.bool = ...,
@@ -1784,7 +1784,7 @@ class PersistFailure(_message.Message):
 Global___PersistFailure: _TypeAlias = PersistFailure  # noqa: Y015
 
 @_typing.final
-class Copy(_message.Message):
+class VaultCopy(_message.Message):
     """One verified copy of what one rank snapshotted at one step."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1837,7 +1837,7 @@ class Copy(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Copy: _TypeAlias = Copy  # noqa: Y015
+Global___VaultCopy: _TypeAlias = VaultCopy  # noqa: Y015
 
 @_typing.final
 class TimeReply(_message.Message):
@@ -1936,26 +1936,22 @@ class Welcome(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     CONTROLLER_VERSION_FIELD_NUMBER: _builtins.int
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
-    TAKES_VAULT_CHANGES_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """The controller's term; the agent refuses orders of a lower one from now on."""
     controller_version: _builtins.str
     """Version of the controller."""
     acknowledged: _builtins.int
     """Records up to this sequence are journaled already."""
-    takes_vault_changes: _builtins.bool
-    """Vault reports on this stream may be changes of those before."""
     def __init__(
         self,
         *,
         term: _builtins.int = ...,
         controller_version: _builtins.str = ...,
         acknowledged: _builtins.int = ...,
-        takes_vault_changes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "controller_version", b"controller_version", "takes_vault_changes", b"takes_vault_changes", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "controller_version", b"controller_version", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2201,7 +2197,7 @@ class ShardSource(_message.Message):
     size_bytes: _builtins.int
     """Size in bytes."""
     layout: _builtins.bytes
-    """The part of the state that it is; see Copy.layout."""
+    """The part of the state that it is; see VaultCopy.layout."""
     on_disk: _builtins.bool
     """A file in the node's storage, not memory."""
     def __init__(
@@ -2457,13 +2453,13 @@ class PeerList(_message.Message):
 
     PEERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Peer]:
+    def peers(self) -> _containers.RepeatedCompositeFieldContainer[Global___WatchedPeer]:
         """A few nodes, of this node's domain where possible."""
 
     def __init__(
         self,
         *,
-        peers: _abc.Iterable[Global___Peer] | None = ...,
+        peers: _abc.Iterable[Global___WatchedPeer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -2474,7 +2470,7 @@ class PeerList(_message.Message):
 Global___PeerList: _TypeAlias = PeerList  # noqa: Y015
 
 @_typing.final
-class Peer(_message.Message):
+class WatchedPeer(_message.Message):
     """A peer to probe."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -2497,7 +2493,7 @@ class Peer(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Peer: _TypeAlias = Peer  # noqa: Y015
+Global___WatchedPeer: _TypeAlias = WatchedPeer  # noqa: Y015
 
 @_typing.final
 class ConfirmPeer(_message.Message):
@@ -2510,14 +2506,14 @@ class ConfirmPeer(_message.Message):
     confirm_id: _builtins.str
     """Id to echo."""
     @_builtins.property
-    def peer(self) -> Global___Peer:
+    def peer(self) -> Global___WatchedPeer:
         """The peer."""
 
     def __init__(
         self,
         *,
         confirm_id: _builtins.str = ...,
-        peer: Global___Peer | None = ...,
+        peer: Global___WatchedPeer | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["peer", b"peer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -2793,7 +2789,7 @@ class StoredFile(_message.Message):
     size_bytes: _builtins.int
     """Size of the state in bytes."""
     layout: _builtins.bytes
-    """The part of the state that it is; see Copy.layout."""
+    """The part of the state that it is; see VaultCopy.layout."""
     def __init__(
         self,
         *,

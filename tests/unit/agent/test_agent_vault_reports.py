@@ -9,8 +9,8 @@ from everstep_controller.core.vault.copies import Copy
 from everstep_proto.generated import fleet_pb2
 
 
-def _copy(rank: int, step: int = 0) -> fleet_pb2.Copy:
-    return fleet_pb2.Copy(generation=1, rank=rank, step=step, root_hash=b"h", layout=b"l")
+def _copy(rank: int, step: int = 0) -> fleet_pb2.VaultCopy:
+    return fleet_pb2.VaultCopy(generation=1, rank=rank, step=step, root_hash=b"h", layout=b"l")
 
 
 def _report(*ranks: int, bad: tuple[str, ...] = (), job: str = "j") -> fleet_pb2.VaultReport:
@@ -28,18 +28,18 @@ def _sent(reports: VaultReports, report: fleet_pb2.VaultReport) -> fleet_pb2.Vau
 
 def test_the_first_report_of_a_stream_is_whole_and_the_next_a_change() -> None:
     reports = VaultReports()
-    reports.begin(changes=True)
+    reports.begin()
     assert _sent(reports, _report(0, 1)) == _report(0, 1)
     change = _sent(reports, _report(1, 2))
     assert change.change
     assert ([c.rank for c in change.copies], [c.rank for c in change.gone]) == ([2], [0])
-    reports.begin(changes=True)
+    reports.begin()
     assert _sent(reports, _report(1, 2)) == _report(1, 2)
 
 
 def test_that_memory_is_short_for_replicas_is_told_with_a_change_too() -> None:
     reports = VaultReports()
-    reports.begin(changes=True)
+    reports.begin()
     told: dict[bytes, Copy] = vault_report("a", _sent(reports, _report(0)), {}).copies
     for short in (True, True, False):
         report = _report(0, 1)
@@ -49,16 +49,9 @@ def test_that_memory_is_short_for_replicas_is_told_with_a_change_too() -> None:
         assert changed("a", change, told).replicas_short is short
 
 
-def test_a_controller_that_takes_no_changes_is_told_whole_lists() -> None:
-    reports = VaultReports()
-    reports.begin(changes=False)
-    for ranks in ((0, 1), (1, 2)):
-        assert _sent(reports, _report(*ranks)) == _report(*ranks)
-
-
 def test_jobs_do_not_mix() -> None:
     reports = VaultReports()
-    reports.begin(changes=True)
+    reports.begin()
     _sent(reports, _report(0))
     assert not _sent(reports, _report(1, job="other")).change
 
@@ -83,7 +76,7 @@ def test_the_controller_knows_the_newest_list_whatever_streams_are_lost(
     known: dict[bytes, Copy] | None = None
     for new_stream, held in story:
         if new_stream or known is None:
-            reports.begin(changes=True)
+            reports.begin()
             known = None
         report = fleet_pb2.VaultReport(job="j", copies=[_copy(*place) for place in held])
         sent = _sent(reports, report)
@@ -104,8 +97,8 @@ def _lessons(reports: VaultReports, *told: fleet_pb2.VaultReport) -> list[list[s
 
 def test_what_ranks_load_is_told_once_on_a_stream_and_when_it_changes() -> None:
     reports = VaultReports()
-    for changes in (True, False):
-        reports.begin(changes=changes)
+    for _ in range(2):
+        reports.begin()
         told = _lessons(reports, _teaching("a"), _teaching("a"), _teaching("a", "b"), _report(1))
         assert told == [["a"], [], ["a", "b"], []]
         # Of another job of the name, perhaps, which the controller knows nothing of.

@@ -14,7 +14,13 @@ from everstep_agent.ipc.message_memory import (
     MessageMemory,
     may_be_long,
 )
-from everstep_common.trainer_messages import Described, Entry, Restore, RestoredCopies, RestoredCopy
+from everstep_common.trainer_messages import (
+    DescribedPart,
+    Entry,
+    Restore,
+    RestoredCopies,
+    RestoredCopy,
+)
 from fakes.jumping_loop import simulate
 
 MIB = 1024 * 1024
@@ -155,8 +161,8 @@ def _end(turns: list[MemoryLease]) -> None:
 
 def test_what_may_be_long_is_told_from_what_is_short() -> None:
     few, many = [tuple(Entry(f"w{i}", i, 1) for i in range(count)) for count in (8, 5000)]
-    assert not may_be_long(Described(1, few))
-    assert may_be_long(Described(1, many))
+    assert not may_be_long(DescribedPart(1, few, 0))
+    assert may_be_long(DescribedPart(1, many, 0))
     assert may_be_long(RestoredCopies(1, (RestoredCopy(few, 1), RestoredCopy(many, 1)), 0, 0))
-    assert may_be_long(Described(1, (Entry("w" * MIB, 0, 1),)))
+    assert may_be_long(DescribedPart(1, (Entry("w" * MIB, 0, 1),), 0))
     assert not may_be_long(Restore(("w",)))

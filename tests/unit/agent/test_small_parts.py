@@ -15,7 +15,7 @@ from everstep_agent.orders import TermGate
 from everstep_agent.sampling import Sampler, pack
 from everstep_common.config import ConfigError, document, load
 from everstep_common.samples import COLUMNS
-from everstep_proto.generated import fleet_pb2
+from everstep_common.stamp import Stamp
 
 
 def test_delays_are_jittered_grow_to_the_cap_and_begin_again() -> None:
@@ -68,7 +68,7 @@ def test_a_lost_gpu_does_not_count_among_the_samples() -> None:
 
 
 def test_rows_are_packed_little_endian_in_the_common_order() -> None:
-    batch = pack([tuple(float(i) for i in range(len(COLUMNS)))] * 2, fleet_pb2.Stamp(), 10**9)
+    batch = pack([tuple(float(i) for i in range(len(COLUMNS)))] * 2, Stamp("boot", 1, 2), 10**9)
     assert struct.unpack(f"<{2 * len(COLUMNS)}f", batch.rows)[: len(COLUMNS)] == tuple(
         float(i) for i in range(len(COLUMNS))
     )

@@ -1,6 +1,7 @@
 """Suspicion between neighbours."""
 
-from everstep_agent.suspicion import Change, Suspicion
+from everstep_agent.suspicion import Suspicion
+from everstep_common.reports import PeerReport
 
 _S = 10**9
 
@@ -11,13 +12,13 @@ def _watching(*peers: str) -> Suspicion:
     return suspicion
 
 
-def _ticks(suspicion: Suspicion, first: int, last: int) -> list[tuple[int, Change]]:
+def _ticks(suspicion: Suspicion, first: int, last: int) -> list[tuple[int, PeerReport]]:
     return [(s, change) for s in range(first, last + 1) for change in suspicion.tick(s * _S)]
 
 
 def test_a_peer_is_silent_after_three_misses_and_is_told_once() -> None:
     # Probes go out at 0, 1, 2 s; the tick at 3 s counts the third miss.
-    assert _ticks(_watching("b"), 0, 60) == [(3, Change("b", True, 3 * _S))]
+    assert _ticks(_watching("b"), 0, 60) == [(3, PeerReport("b", True, 3 * _S))]
 
 
 def test_a_peer_that_answers_is_never_suspected() -> None:
@@ -30,8 +31,8 @@ def test_a_peer_that_answers_is_never_suspected() -> None:
 def test_a_silent_peer_that_answers_is_heard_again() -> None:
     suspicion = _watching("b")
     _ticks(suspicion, 0, 5)
-    assert suspicion.silent(5 * _S) == [Change("b", True, 5 * _S)]
-    assert suspicion.heard("b", 6 * _S) == [Change("b", False, 6 * _S)]
+    assert suspicion.silent(5 * _S) == [PeerReport("b", True, 5 * _S)]
+    assert suspicion.heard("b", 6 * _S) == [PeerReport("b", False, 6 * _S)]
     assert suspicion.silent(6 * _S) == []
 
 

@@ -9,12 +9,15 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everstep_common import frames, trainer_messages
+from everstep_common.bounds import MisfitError, Reader
 from everstep_common.frames import Channel, FrameError, body_length, decode, encode
+from everstep_common.json_readers import reader_of, thorough_reader
 from everstep_common.trainer_messages import Begin, Commit, Entry, LauncherLeft, Slot
+from fakes.report_values import records
 
 KNOWN = {kind.__name__: kind for kind in trainer_messages.FROM_TRAINER}
 COMMIT = Commit(7, 1, 3, (Entry("w", 0, 8, "<f8", (1,)), Entry("b", 64, 8)))
@@ -37,6 +40,58 @@ def test_a_message_survives_the_frame() -> None:
     frame = encode(COMMIT)
     assert body_length(frame[:4]) == len(frame) - 4
     assert decode(frame[4:], KNOWN) == COMMIT
+
+
+_ALL = {
+    kind.__name__: kind
+    for kind in (
+        *trainer_messages.FROM_LAUNCHER,
+        *trainer_messages.TO_LAUNCHER,
+        *trainer_messages.FROM_TRAINER,
+        *trainer_messages.TO_TRAINER,
+    )
+}
+
+
+@pytest.mark.parametrize("kind", _ALL.values(), ids=_ALL)
+@given(data=st.data())
+@settings(max_examples=30, derandomize=True, database=None)
+def test_every_message_survives_its_frame_and_is_what_json_says(
+    kind: type, data: st.DataObject
+) -> None:
+    message = data.draw(records(kind))
+    body = encode(message)[4:]
+    assert decode(body, _ALL) == message
+    named = json.loads(body)
+    assert json.dumps(named, separators=(",", ":")).encode() == body
+    # What the compiled reader takes at once is what the thorough one makes of it.
+    del named["type"]
+    assert thorough_reader(kind)(named) == message
+
+
+_LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+_VALUES = _LEAVES | st.lists(_LEAVES, max_size=3) | st.dictionaries(st.text(), _LEAVES, max_size=3)
+
+
+@pytest.mark.parametrize("kind", _ALL.values(), ids=_ALL)
+@given(data=st.data())
+@settings(max_examples=40, derandomize=True, database=None)
+def test_a_message_with_one_wrong_value_is_read_as_field_by_field_or_not_at_all(
+    kind: type, data: st.DataObject
+) -> None:
+    named = json.loads(encode(data.draw(records(kind)))[4:])
+    del named["type"]
+    if named:
+        named[data.draw(st.sampled_from(sorted(named)))] = data.draw(_VALUES)
+    found = [_outcome(reader(kind), named) for reader in (reader_of, thorough_reader)]
+    assert repr(found[0]) == repr(found[1])
+
+
+def _outcome(read: Reader, value: object) -> object:
+    try:
+        return read(value)
+    except MisfitError as error:
+        return (error.where, error.problem)
 
 
 def test_every_message_of_the_protocol_has_its_own_name() -> None:

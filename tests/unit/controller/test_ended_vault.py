@@ -7,7 +7,7 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.messages import Directive, VaultReport
+from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.core.vault.snapshot_table import StepState, count_snapshots, snapshot_steps
 from everstep_controller.runtime.vault_service import VaultService
 
@@ -52,7 +52,7 @@ class World:
             for step in steps
         ]
         self.service.report(
-            "train", node, VaultReport({repr(copy).encode(): copy for copy in copies}, generation)
+            "train", node, NodeHoldings({repr(copy).encode(): copy for copy in copies}, generation)
         )
 
     def teach(self, node: str, job: str, lesson: Lesson) -> bool:

@@ -7,7 +7,7 @@ from everstep_controller.api.fleet.to_agent import spare_lesson
 from everstep_controller.api.fleet.vault_reports import changed, vault_report
 from everstep_controller.core.model.job import JobRecord, JobState, Launcher
 from everstep_controller.core.model.node import NodeRecord, NodeState
-from everstep_controller.core.vault.messages import VaultReport
+from everstep_controller.core.vault.messages import NodeHoldings
 from everstep_controller.runtime.vault_service import ImportLessons
 from everstep_proto.generated import fleet_pb2
 from unit.controller.test_vault_service import World
@@ -114,7 +114,7 @@ def test_members_are_not_told_spares_are_and_without_any_snapshot() -> None:
     world = Taught()
     world.state.nodes["c"] = NodeRecord("c", NodeState.HEALTHY, connected=True)
     world.job.launchers = {name: Launcher(1, 0) for name in ("a", "b", "c")}
-    world.service.report("train", "a", VaultReport({}, 0, lesson=_LESSON))
+    world.service.report("train", "a", NodeHoldings({}, 0, lesson=_LESSON))
     world.service.job_changed("train")
     world.settle()
     assert world.taught == [("c", "train", _LESSON)]

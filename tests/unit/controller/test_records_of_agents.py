@@ -100,7 +100,7 @@ def test_what_has_no_time_of_its_own_happened_when_it_was_stamped() -> None:
 
 def test_a_name_that_is_no_file_name_is_refused() -> None:
     wire = fleet_pb2.LauncherLeft(reason="killed")
-    with pytest.raises(WireError, match="is not a name"):
+    with pytest.raises(WireError, match="expected a name of 1 to 200 letters"):
         _event(fleet_pb2.Record(sequence=7, stamp=_STAMP, job="a/b", launcher_left=wire))
 
 

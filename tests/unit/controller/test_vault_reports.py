@@ -12,13 +12,13 @@ from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError
 
 
-def _copy(rank: int = 0, **others: int | bool | bytes) -> fleet_pb2.Copy:
-    copy = fleet_pb2.Copy(generation=1, rank=rank, step=5, root_hash=b"\xaa", layout=b"\x01")
-    copy.MergeFrom(fleet_pb2.Copy(**others))  # type: ignore[arg-type]
+def _copy(rank: int = 0, **others: int | bool | bytes) -> fleet_pb2.VaultCopy:
+    copy = fleet_pb2.VaultCopy(generation=1, rank=rank, step=5, root_hash=b"\xaa", layout=b"\x01")
+    copy.MergeFrom(fleet_pb2.VaultCopy(**others))  # type: ignore[arg-type]
     return copy
 
 
-def _report(*copies: fleet_pb2.Copy) -> fleet_pb2.VaultReport:
+def _report(*copies: fleet_pb2.VaultCopy) -> fleet_pb2.VaultReport:
     return fleet_pb2.VaultReport(job="j", copies=copies, settled_generation=3)
 
 
@@ -48,14 +48,6 @@ def test_a_copy_whose_content_changed_is_another_copy() -> None:
     assert [copy.root_hash for copy in second.copies.values()] == ["bb"]
 
 
-def test_without_its_layout_each_rank_is_a_part_of_its_own() -> None:
-    wire = _report(_copy(0), _copy(1), _copy(1, replica=True))
-    for copy in wire.copies:
-        copy.layout = b""
-    layouts = [copy.layout for copy in vault_report("a", wire, {}).copies.values()]
-    assert layouts[0] != layouts[1] == layouts[2]
-
-
 def test_what_is_in_storage_and_what_could_not_be_brought_there_is_told() -> None:
     wire = _report()
     wire.stored.add(generation=1, step=5, world_size=2, manifest_hash=b"\x07", size_bytes=9)
@@ -67,11 +59,15 @@ def test_what_is_in_storage_and_what_could_not_be_brought_there_is_told() -> Non
     assert report.bad_copies == 1
 
 
-@pytest.mark.parametrize("wrong", ["hash", "stored", "name"])
+@pytest.mark.parametrize("wrong", ["hash", "layout", "stored", "name", "rank"])
 def test_what_cannot_be_used_is_refused(wrong: str) -> None:
     wire = _report(_copy())
     if wrong == "hash":
         wire.copies[0].root_hash = b""
+    elif wrong == "layout":
+        wire.copies[0].layout = b""
+    elif wrong == "rank":
+        wire.copies[0].rank = 2**31
     elif wrong == "stored":
         wire.stored.add(generation=1, step=5)
     else:
@@ -80,7 +76,9 @@ def test_what_cannot_be_used_is_refused(wrong: str) -> None:
         vault_report("a", wire, {})
 
 
-def _change(*new: fleet_pb2.Copy, gone: tuple[fleet_pb2.Copy, ...] = ()) -> fleet_pb2.VaultReport:
+def _change(
+    *new: fleet_pb2.VaultCopy, gone: tuple[fleet_pb2.VaultCopy, ...] = ()
+) -> fleet_pb2.VaultReport:
     return fleet_pb2.VaultReport(job="j", copies=new, gone=gone, change=True)
 
 

@@ -20,7 +20,7 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence, StepKey
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy, Tier
-from everstep_controller.core.vault.messages import Directive, VaultReport
+from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.runtime.vault_service import VaultService, transfer_key
 
 
@@ -104,7 +104,7 @@ class World:
             for rank, step in files
         ]
         by_name = {repr(copy).encode(): copy for copy in copies}
-        self.service.report("train", node, VaultReport(by_name, settled, stored, failures))
+        self.service.report("train", node, NodeHoldings(by_name, settled, stored, failures))
         self.settle()
 
     def choose(self, *others: str) -> None:
@@ -185,7 +185,7 @@ def test_a_node_that_is_short_of_memory_keeps_the_replicas_of_one_member() -> No
 
     world.report("a")
     assert targets() == {"a": "c", "b": "c", "c": "a"}
-    world.service.report("train", "c", VaultReport({}, 0, replicas_short=True))
+    world.service.report("train", "c", NodeHoldings({}, 0, replicas_short=True))
     world.settle()
     assert targets() == {"a": "c", "b": "a", "c": "b"}
     # Another one in its place may have more.
@@ -415,7 +415,7 @@ def test_ranks_that_save_different_bytes_under_one_name_are_told_of_once() -> No
                 )
                 for rank in (0, 1)
             }
-            world.service.report("train", node, VaultReport(held, 0, (), ()))
+            world.service.report("train", node, NodeHoldings(held, 0, (), ()))
             world.settle()
     said = [message for reason, message in world.told if reason == "SnapshotsDiffer"]
     assert len(said) == 1
@@ -429,6 +429,6 @@ def test_equal_copies_of_two_ranks_are_nothing_to_tell() -> None:
             f"{node}{rank}".encode(): Copy(node, 1, rank, 5, node != "ab"[rank], "same", 1, "w")
             for rank in (0, 1)
         }
-        world.service.report("train", node, VaultReport(held, 0, (), ()))
+        world.service.report("train", node, NodeHoldings(held, 0, (), ()))
         world.settle()
     assert [reason for reason, _ in world.told] == []

@@ -9,13 +9,13 @@ from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.message_memory import MESSAGE_MEMORY_BYTES_MIN, message_memories
 from everstep_agent.ipc.peer import Peer
 from everstep_common.frames import FrameError
-from everstep_common.trainer_messages import Described, Entry, Skip
+from everstep_common.trainer_messages import DescribedPart, Entry, Skip
 from fakes.jumping_loop import simulate
 
 MANY = tuple(Entry(f"layer.{number}.weight", number, 1) for number in range(20_000))
 
 
-@pytest.mark.parametrize("answer", [Skip("no slot " * 100), Described(1, MANY)])
+@pytest.mark.parametrize("answer", [Skip("no slot " * 100), DescribedPart(1, MANY, 0)])
 def test_who_takes_no_answer_is_not_waited_for_without_end(answer: object) -> None:
     async def scenario() -> None:
         ours, theirs = socket.socketpair()

@@ -66,7 +66,8 @@ def store() -> Iterator[JobStore]:
 
 def _record(store: JobStore, generation: int = 4) -> JobRecord:
     record = JobRecord(JobFacts("demo"), store)
-    record.begin(replace(NO_PLAN, job="demo", generation=generation), Autonomy(planned=generation))
+    plan = replace(NO_PLAN, id=f"start/{generation}", job="demo", generation=generation)
+    record.begin(plan, Autonomy(planned=generation))
     return record
 
 

@@ -19,7 +19,7 @@ class Node:
 
     def _report(self) -> fleet_pb2.VaultReport:
         bad, self.bad = self.bad, []
-        copies = [fleet_pb2.Copy(rank=rank) for rank in self.holds]
+        copies = [fleet_pb2.VaultCopy(rank=rank) for rank in self.holds]
         return fleet_pb2.VaultReport(job="j", copies=copies, bad_copies=bad)
 
     def record(self, record: fleet_pb2.Record) -> None:

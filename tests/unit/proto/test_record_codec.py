@@ -2,6 +2,7 @@
 
 import json
 import typing
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Annotated, Any
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from everstep_common import frames
 from everstep_common.bounds import Integer, Items, Text
-from everstep_common.orders import Order
+from everstep_common.hints import hints_of
+from everstep_common.orders import NodeOrder, VaultDirective
 from everstep_common.reports import (
     DataRange,
     FindingRaised,
@@ -25,12 +27,13 @@ from everstep_common.reports import (
     Report,
     RollbackAsked,
     StepsCompleted,
+    Storage,
 )
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire, order_to_wire
-from everstep_proto.record_codec import WireError, from_wire, hints_of, shape_of, to_wire
-from everstep_proto.reports import record_of, report_of
-from fakes.report_values import plain, plain_one, records, samples_at_bounds
+from everstep_proto.record_codec import WireError, from_wire, shape_of, to_wire
+from everstep_proto.reports import is_job_name, job_of, record_of, report_of
+from fakes.report_values import MESSAGES, plain, plain_one, records, samples_at_bounds
 
 _KINDS: tuple[type, ...] = typing.get_args(Report)
 # The same values in each run, however slow the machine is beside other work.
@@ -63,25 +66,13 @@ def _message(kind: type) -> type[Message]:
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.__name__)
 @given(data=st.data())
 @_FEW
-def test_a_report_survives_protobuf_frame_and_journal(kind: type, data: st.DataObject) -> None:
+def test_a_report_survives_its_record_with_the_name_of_its_job(
+    kind: type, data: st.DataObject
+) -> None:
     report: Any = data.draw(records(kind))
     wire = fleet_pb2.Record.FromString(record_of(report, "demo").SerializeToString())
-    assert wire.job == "demo"
+    assert wire.job == job_of(wire) == "demo"
     assert report_of(wire) == report
-    body = frames.encode(report)[frames.HEADER_BYTES :]
-    assert frames.decode(body, {kind.__name__: kind}) == report
-    assert msgspec.json.decode(msgspec.json.encode(report), type=kind) == report
-
-
-@pytest.mark.parametrize("kind", typing.get_args(Order), ids=lambda kind: kind.__name__)
-@given(data=st.data())
-@_FEW
-def test_an_order_survives_protobuf_and_journal(kind: type, data: st.DataObject) -> None:
-    order: Any = data.draw(records(kind))
-    wire = fleet_pb2.Order.FromString(order_to_wire(order, term=3).SerializeToString())
-    assert (wire.term, wire.order_id) == (3, order.id)
-    assert order_from_wire(wire, order.node) == order
-    assert msgspec.json.decode(msgspec.json.encode(order), type=kind) == order
 
 
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: kind.__name__)
@@ -112,7 +103,7 @@ def test_fields_of_wrong_types_and_unknown_ones_are_a_frame_error(
 
 _BOUNDED = [
     pytest.param(kind, name, value, kept, id=f"{kind.__name__}.{name}-{number}")
-    for kind in _KINDS
+    for kind in MESSAGES
     for name, hint in hints_of(kind).items()
     for bound in (shape_of(hint).bound,)
     if bound is not None and not shape_of(hint).items
@@ -120,37 +111,79 @@ _BOUNDED = [
 ]
 
 
+def _through_protobuf(record: object) -> object:
+    """Return a record after its message, an order's with what stands beside it."""
+    if isinstance(record, NodeOrder):
+        order: Any = record
+        wire = fleet_pb2.Order.FromString(order_to_wire(order, term=3).SerializeToString())
+        return order_from_wire(wire, order.node)
+    message = MESSAGES[type(record)]
+    return from_wire(type(record), message.FromString(to_wire(record, message).SerializeToString()))
+
+
+def _through_frame(record: object) -> object:
+    body = frames.encode(record)[frames.HEADER_BYTES :]
+    return frames.decode(body, {type(record).__name__: type(record)})
+
+
+_WAYS = pytest.mark.parametrize("way", [_through_protobuf, _through_frame])
+
+
+@pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
+@given(data=st.data())
+@_FEW
+def test_every_record_survives_protobuf_frame_and_journal(kind: type, data: st.DataObject) -> None:
+    record: Any = data.draw(records(kind))
+    assert _through_protobuf(record) == record
+    assert _through_frame(record) == record
+    assert msgspec.json.decode(msgspec.json.encode(record), type=kind) == record
+
+
+@_WAYS
 @pytest.mark.parametrize(("kind", "name", "value", "kept"), _BOUNDED)
-def test_a_field_is_taken_at_its_bounds_and_refused_beyond(
-    kind: type, name: str, value: object, kept: bool
+def test_a_field_is_taken_at_its_bounds_and_refused_beyond_with_its_name(
+    way: Callable[[object], object], kind: type, name: str, value: object, kept: bool
 ) -> None:
-    report, problem = replace(plain(kind), **{name: value}), ""
+    record, problem = replace(plain(kind), **{name: value}), ""
     try:
-        assert getattr(from_wire(kind, to_wire(report, _message(kind))), name) == value
-    except WireError as error:
+        assert getattr(way(record), name) == value
+    except (WireError, frames.FrameError) as error:
         problem = str(error)
     # What is within its bounds may still not go with the other fields.
-    of_field = problem.startswith(f"{kind.__name__}.{name}: ") or "out of range" in problem
-    assert of_field is not kept, problem
+    assert problem.startswith(f"{kind.__name__}.{name}: ") is not kept, problem
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        (kind, name)
-        for kind in _KINDS
-        for name, hint in hints_of(kind).items()
-        if shape_of(hint).items
-    ],
-)
-def test_a_list_is_taken_up_to_its_bound_and_no_longer(kind: type, name: str) -> None:
+def _listed() -> Iterator[tuple[Callable[[object], object], type, str]]:
+    for kind in MESSAGES:
+        for name, hint in hints_of(kind).items():
+            bound = shape_of(hint).list_bound
+            # Longer lists are asked by the same statement, and take a minute.
+            for way, most in ((_through_protobuf, 100_000), (_through_frame, 1000)):
+                if isinstance(bound, Items) and bound.most <= most:
+                    yield way, kind, name
+
+
+@pytest.mark.parametrize(("way", "kind", "name"), list(_listed()))
+def test_a_list_is_taken_up_to_its_bound_and_no_longer(
+    way: Callable[[object], object], kind: type, name: str
+) -> None:
     shape = shape_of(hints_of(kind)[name])
     assert isinstance(shape.list_bound, Items)
-    item = plain_one(shape.kind, shape.bound)
-    for count, kept in ((shape.list_bound.most, True), (shape.list_bound.most + 1, False)):
-        wire = to_wire(replace(plain(kind), **{name: (item,) * count}), _message(kind))
-        with suppress(WireError) if kept else pytest.raises(WireError, match=f"{count} items"):
-            from_wire(kind, wire)
+    item, most = plain_one(shape.kind, shape.bound), shape.list_bound.most
+    with suppress(WireError, frames.FrameError):
+        assert len(getattr(way(replace(plain(kind), **{name: (item,) * most})), name)) == most
+    with pytest.raises(
+        (WireError, frames.FrameError), match=f"{kind.__name__}.{name}: {most + 1} items"
+    ):
+        way(replace(plain(kind), **{name: (item,) * (most + 1)}))
+
+
+def test_an_item_beyond_its_bounds_is_named_by_its_number() -> None:
+    told = replace(plain(VaultDirective), persist_steps=(1, 10**18, 2))
+    with pytest.raises(WireError, match=r"^VaultDirective\.persist_steps\[1\]: 10{18} is not from"):
+        _through_protobuf(told)
+    with pytest.raises(frames.FrameError, match=r"^VaultDirective\.persist_steps\[1\]: 10{18} is"):
+        _through_frame(told)
 
 
 def test_words_for_people_are_cut_and_not_refused() -> None:
@@ -268,3 +301,23 @@ def test_all_phases_and_times_travel() -> None:
     steps = StepsCompleted(generation=1, first_step=5, end_boot_ns=(7, 8), stall_ns=(0, 1))
     assert report_of(record_of(steps)) == steps
     assert FindingRaised in _KINDS
+
+
+@pytest.mark.parametrize("job", ["", "../etc", "x" * 201, "a b"])
+def test_what_no_job_may_be_called_is_refused_with_what_it_may(job: str) -> None:
+    with pytest.raises(WireError, match=r"^Record\.job: .*a name of 1 to 200 letters"):
+        job_of(fleet_pb2.Record(job=job))
+    assert not is_job_name(job)
+
+
+def test_what_stands_beside_an_order_is_held_to_its_bounds_too() -> None:
+    with pytest.raises(WireError, match=r"^RunCheck\.id: '' is not an id"):
+        order_from_wire(fleet_pb2.Order(run_check=fleet_pb2.RunCheck()))
+    wire = fleet_pb2.Order(order_id="1", reason="x" * 5000, run_check=fleet_pb2.RunCheck())
+    assert len(order_from_wire(wire).reason) == 4096
+
+
+def test_what_no_message_can_hold_is_named_with_its_field_and_its_bound() -> None:
+    storage = Storage(path="/x", every_steps=-1)
+    with pytest.raises(WireError, match=r"^LauncherJoined\.storage\.every_steps: -1 is not from 0"):
+        record_of(replace(_JOINED, storage=storage))

@@ -55,6 +55,14 @@ class ShardView:
     cuda: object | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DescribedState:
+    """The shards of the state after ``step``, each once; offsets mean nothing here."""
+
+    step: int
+    entries: tuple[Entry, ...]
+
+
 class Copies(Protocol):
     """Copier of memory, whatever it uses."""
 

@@ -30,7 +30,6 @@ from everstep_common.trainer_messages import (
     Lesson,
     Notice,
     Refused,
-    Renew,
     Settled,
     Start,
     Stop,
@@ -173,8 +172,8 @@ class Launcher:
                 self._on_end(message)
             case Settled(generation):
                 self._on_settled(generation)
-            case Renew() | Lesson():
-                self._standbys.hear(message)
+            case Lesson():
+                self._standbys.learn(message)
             case Notice(text):
                 say = self._words.waits if self._generation.stopped else self._terminal.say
                 say(text)
@@ -196,6 +195,8 @@ class Launcher:
     def _on_start(self, start: Start) -> None:
         if start.generation <= self._generation.number or self._exit_code is not None:
             return
+        if start.renew:
+            self._standbys.renew()
         if self._generation.stopped:
             self._start(start)
         else:

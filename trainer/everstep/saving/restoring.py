@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from everstep.copy_engine.memory import Call, Copier, Work
-from everstep.copy_engine.views import Capture, MissingError, Restoration, RestoreError
+from everstep.copy_engine.views import (
+    Capture,
+    DescribedState,
+    MissingError,
+    Restoration,
+    RestoreError,
+)
 from everstep.rank.agent_link import AgentLink
 from everstep.rank.clock import Clock
 from everstep.saving.mapping import Mapping
 from everstep_common.trainer_messages import (
     Describe,
-    Described,
     DescribedPart,
     Entry,
     NothingToRestore,
@@ -56,12 +61,12 @@ class Restorer:
         except MissingError:  # another world size: this rank's parts are in other ranks' copies
             return self._bring_into(capture, self.everyones())
 
-    def _bring_into(self, capture: Capture, described: Described | None) -> int | None:
+    def _bring_into(self, capture: Capture, described: DescribedState | None) -> int | None:
         if described is None:
             return None
         return self.bring(capture.targets(described.entries), described.step)
 
-    def described(self, *, everyone: bool = False) -> Described | None:
+    def described(self, *, everyone: bool = False) -> DescribedState | None:
         """Return the shards of the plan's step, of this rank or of all; None: there is no step.
 
         Raises RestoreError, MissingError when the step's world had no such rank.
@@ -75,9 +80,9 @@ class Restorer:
                 raise (RestoreError if everyone else MissingError)(_reason(answer))
             entries += answer.entries
             if not (answer.left and answer.entries):
-                return Described(answer.step, tuple(entries))
+                return DescribedState(answer.step, tuple(entries))
 
-    def everyones(self) -> Described | None:
+    def everyones(self) -> DescribedState | None:
         """Return the shards of the plan's step, of all ranks; None: there is no step."""
         return self.described(everyone=True)
 

@@ -19,7 +19,7 @@ from everstep_agent.jobs.state.facts import Ending, JobFacts
 from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.jobs.state.lifecycle import Effect
 from everstep_agent.jobs.state.plan import Plan, restore_plan_of
-from everstep_agent.jobs.state.records import start_messages
+from everstep_agent.jobs.state.records import start_message
 from everstep_agent.vault.directives import cadence_of, hold_of, recoverable_of, target_of
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.replicator import Replicator
@@ -122,8 +122,7 @@ class NodeJob:
         self.spare.end()
         self.restorer.prefetch(restore_plan_of(plan))
         logger.info("job %s: generation %d: %s", facts.job, plan.generation, reason)
-        for message in start_messages(plan, reason):
-            self.link.send(message)
+        self.link.send(start_message(plan, reason))
         if Effect.STOP_PROCESSES in effects:
             self._stop_processes(facts.stop_due, "its stop was ordered before it came")
 

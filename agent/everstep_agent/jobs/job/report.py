@@ -9,7 +9,7 @@ from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import CopyManifest
 from everstep_agent.vault.snapshots.manifest import Layout
 from everstep_common.lessons import Lesson
-from everstep_common.reports import PersistFailure, Standbys
+from everstep_common.reports import PersistFailure, Standbys, VaultCopy, VaultReport
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
 
@@ -29,45 +29,44 @@ def vault_report(
 ) -> fleet_pb2.VaultReport:
     """Return everything verified that is here, and the bad copies since the last report."""
     bad, vault.bad_copies = vault.bad_copies, []
-    copies = copies_of(vault)
-    copies += [
+    on_disk = [
         _copy(manifest, vault.layouts.layout_of(manifest), on_disk=True)
         for manifest in persisted.on_disk.values()
     ]
-    return fleet_pb2.VaultReport(
+    report = VaultReport(
         job=vault.job,
+        copies=(*_copies_in_memory(vault), *on_disk),
         settled_generation=vault.settled,
-        bad_copies=bad,
-        copies=copies,
-        stored=[to_wire(stored, fleet_pb2.StoredStep) for stored in persisted.stored],
-        persist_failures=[
-            to_wire(PersistFailure(key.generation, key.step, reason), fleet_pb2.PersistFailure)
+        bad_copies=tuple(bad),
+        stored=tuple(persisted.stored),
+        persist_failures=tuple(
+            PersistFailure(key.generation, key.step, reason)
             for key, reason in persisted.failures.items()
-        ],
-        standbys=None if standbys is None else to_wire(standbys, fleet_pb2.Standbys),
-        lesson=None if lesson is None else to_wire(lesson, fleet_pb2.Lesson),
+        ),
+        standbys=standbys,
+        lesson=lesson,
         replicas_short=vault.replicas_short,
     )
+    return to_wire(report, fleet_pb2.VaultReport)
 
 
-def copies_of(vault: JobVault) -> list[fleet_pb2.Copy]:
-    """Return everything verified that is here in memory."""
+def _copies_in_memory(vault: JobVault) -> list[VaultCopy]:
     return [
-        _copy(facts, vault.layouts.layout_of(facts), replica=replica)
-        for facts, replica in vault.holdings.manifests()
+        _copy(manifest, vault.layouts.layout_of(manifest), replica=replica)
+        for manifest, replica in vault.holdings.manifests()
     ]
 
 
 def _copy(
-    facts: CopyManifest, layout: Layout, *, replica: bool = False, on_disk: bool = False
-) -> fleet_pb2.Copy:
-    return fleet_pb2.Copy(
-        generation=facts.key.generation,
-        rank=facts.key.rank,
-        step=facts.key.step,
+    manifest: CopyManifest, layout: Layout, *, replica: bool = False, on_disk: bool = False
+) -> VaultCopy:
+    return VaultCopy(
+        generation=manifest.key.generation,
+        rank=manifest.key.rank,
+        step=manifest.key.step,
         replica=replica,
-        root_hash=facts.root_hash,
-        size_bytes=facts.size_bytes,
+        root_hash=manifest.root_hash,
+        size_bytes=manifest.size_bytes,
         layout=layout.whole,
         on_disk=on_disk,
         needed_layout=layout.needed,

@@ -14,7 +14,7 @@ from everstep_agent.jobs.sessions.admission import comes_back
 from everstep_agent.jobs.state.facts import NOBODY
 from everstep_agent.jobs.state.records import (
     joined_again_record,
-    start_messages,
+    start_message,
 )
 from everstep_common import trainer_messages as messages
 from everstep_common.reports import LauncherLeft
@@ -184,8 +184,7 @@ def _tell_missed(job: NodeJob, request: messages.Join, launcher: LauncherPeer) -
     if facts.stops.ordered > facts.stops.completed:
         launcher.send(messages.Stop(facts.stops.ordered, 0.0, "ordered while it was away"))
     elif plan.generation > max(request.running_generation, facts.stops.completed):
-        for message in start_messages(plan, "ordered while the launcher was away"):
-            launcher.send(message)
+        launcher.send(start_message(plan, "ordered while the launcher was away"))
     elif facts.stop_due:
         launcher.send(messages.Stop(facts.stop_due, 0.0, "stopped while it was away"))
 

@@ -124,11 +124,6 @@ class TrainerSession:
     async def _describe(self, plan: Plan, step: int, message: messages.Describe) -> None:
         rank = None if message.everyone else self._owner.rank
         restorer, begin = self._job.restorer, message.begin
-        if begin is None:
-            await self._send(
-                messages.Described(step, await restorer.describe(restore_plan_of(plan), rank))
-            )
-            return
         if not begin or not self._described:
             # Sorted: the rank may reconnect and ask for the next part, which must follow this one.
             shards = await restorer.describe(restore_plan_of(plan), rank)
@@ -139,7 +134,7 @@ class TrainerSession:
             self._described = ()
         await self._send(messages.DescribedPart(step, page, left))
 
-    async def _send(self, described: messages.Described | messages.DescribedPart) -> None:
+    async def _send(self, described: messages.DescribedPart) -> None:
         try:
             await self._connection.send(described)
         except FrameError as error:

@@ -1,6 +1,5 @@
 """Conversion of plans and reports: between the controller's, the launcher's and stored forms."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from google.protobuf.message import DecodeError
@@ -50,14 +49,8 @@ def start_message(plan: Plan, reason: str) -> messages.Start:
         master_port=plan.master_port,
         restore_step=plan.restore_step,
         reason=reason,
+        renew=plan.renew,
     )
-
-
-def start_messages(plan: Plan, reason: str) -> Iterator[object]:
-    """Yield what a launcher is told so that it starts."""
-    if plan.renew:
-        yield messages.Renew()
-    yield start_message(plan, reason)
 
 
 def skipped_message(plan: Plan) -> messages.Skipped:

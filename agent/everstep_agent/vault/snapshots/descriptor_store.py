@@ -11,7 +11,7 @@ from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.vault.snapshots.database import write_row
 from everstep_agent.vault.snapshots.manifest_store import ManifestStore
 from everstep_common import systemd
-from everstep_common.codec import CodecError, from_json, to_json
+from everstep_common.codec import CodecError, from_json, json_text
 from everstep_common.trainer_messages import Entry
 
 
@@ -91,7 +91,7 @@ class RegionStore:
         """Change what is known of the memory."""
         if manifest := self._manifests.refer(name, memory.entries):
             memory = replace(memory, entries=(), manifest_number=manifest)
-        body = json.dumps(to_json(memory), separators=(",", ":"))
+        body = json_text(memory)
         write_row(self._db, "INSERT OR REPLACE INTO memory VALUES (?, ?)", (name, body))
 
     def remove(self, name: str) -> None:

@@ -5,7 +5,7 @@ import sqlite3
 
 from everstep_agent.vault.snapshots.database import write_row
 from everstep_agent.vault.snapshots.manifest import dropped_in_parts
-from everstep_common.codec import from_json, to_json
+from everstep_common.codec import from_json, json_text
 from everstep_common.long_frames import Parts, finish
 from everstep_common.trainer_messages import Entry
 
@@ -41,7 +41,7 @@ class ManifestStore:
         self._newest += 1
         number = self._newest
         for begin in range(0, len(entries), _PART):
-            body = json.dumps(to_json(entries[begin : begin + _PART]), separators=(",", ":"))
+            body = json_text(entries[begin : begin + _PART], tuple[Entry, ...])
             write_row(self._db, "INSERT INTO manifest VALUES (?, ?, ?)", (number, begin, body))
             yield
         self._know(number, entries)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from everstep_common.judging.findings import Severity
-from everstep_common.reports import Accelerator, Disk, Interface
+from everstep_common.reports import Accelerator, Disk, Interface, KernelMessage
 from everstep_controller.core.accounting.ledger import (
     DEFINITIONS,
     Effectiveness,
@@ -22,7 +22,7 @@ from everstep_controller.core.planned.forecast import windows_told
 from everstep_controller.core.recovery.planning import candidates
 from everstep_controller.journal.store import Announcement
 from everstep_controller.telemetry.clock_map import ClockEstimate
-from everstep_controller.telemetry.kernel_messages import KernelMessage
+from everstep_controller.telemetry.kernel_messages import kernel_line
 from everstep_proto.generated import admin_pb2
 
 _WORST_FIRST = {Severity.FATAL: 0, Severity.DEGRADED: 1, Severity.INFO: 2}
@@ -83,7 +83,7 @@ def node_detail(
         findings=[finding_line(state, node.name, one) for one in held],
         clock_offset_ns=clock.offset_ns if clock else 0,
         clock_uncertainty_ns=clock.uncertainty_ns if clock else 0,
-        kernel_messages=[str(message) for message in kernel],
+        kernel_messages=map(kernel_line, kernel),
     )
 
 

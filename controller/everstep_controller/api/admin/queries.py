@@ -19,7 +19,7 @@ from everstep_controller.core.planned.forecast import describe, windows_told
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
 from everstep_controller.runtime.runtime import Runtime
-from everstep_controller.telemetry.kernel_messages import KernelMessages
+from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
 from everstep_proto.generated import admin_pb2
 
 _INCIDENTS_MAX = 1000
@@ -32,7 +32,7 @@ class AdminSources:
 
     runtime: Runtime
     sessions: Sessions
-    kernel: KernelMessages
+    kernel: NewestKernelMessages
     history: JournalStore
     vault: SnapshotSource
     trouble: Callable[[], ShellTrouble]

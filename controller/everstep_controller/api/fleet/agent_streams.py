@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import grpc
 
 from everstep_common.clock import Stamp
+from everstep_common.orders import TimeRequest
+from everstep_common.reports import KernelMessages, PeerReport, PeerVerdict, SampleBatch, TimeReply
 from everstep_common.version import VERSION
 from everstep_controller.api.fleet import from_agent, to_agent, vault_reports
 from everstep_controller.api.fleet.sessions import Session, Sessions, StreamEnd
@@ -14,15 +16,15 @@ from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged,
 from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.nodes.liveness import watched_peers
-from everstep_controller.core.vault.messages import VaultReport
+from everstep_controller.core.vault.messages import NodeHoldings
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.records.intake import Intake
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.runtime.vault_service import VaultService
-from everstep_controller.telemetry.kernel_messages import KernelMessages, kernel_messages
+from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
 from everstep_controller.telemetry.samples import PackedSamples, SampleError, SampleRing
 from everstep_proto.generated import fleet_pb2
-from everstep_proto.record_codec import WireError, from_wire
+from everstep_proto.record_codec import WireError, from_wire, to_wire
 from everstep_proto.tls import LOCAL, Identity, Role
 
 # Nodes come in crowds after a restart: one list for all of them, a little later.
@@ -38,7 +40,7 @@ class StreamCollaborators:
     intake: Intake
     vault: VaultService
     samples: SampleRing
-    kernel: KernelMessages
+    kernel: NewestKernelMessages
 
 
 class AgentStreams:
@@ -87,7 +89,6 @@ class AgentStreams:
                     term=self._runtime.state.term,
                     controller_version=VERSION,
                     acknowledged=self._intake.journaled(event.outbox),
-                    takes_vault_changes=True,
                 )
             )
         )
@@ -126,7 +127,9 @@ class AgentStreams:
         sent_ns = self._runtime.now_ns()
         session.asked_ns.add(sent_ns)
         session.send(
-            fleet_pb2.ControllerMessage(time_request=fleet_pb2.TimeRequest(sent_ns=sent_ns))
+            fleet_pb2.ControllerMessage(
+                time_request=to_wire(TimeRequest(sent_ns), fleet_pb2.TimeRequest)
+            )
         )
 
     def stop(self) -> None:
@@ -197,9 +200,8 @@ class AgentStreams:
         self._intake.reject(origin, rejection, self._runtime.now_ns())
 
     def _sample(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
-        batch, now_ns = message.samples, self._runtime.now_ns()
-        first = from_wire(Stamp, batch.first)
-        first_ns = session.clock.to_controller_ns(first.boot_id, first.boot_ns, now_ns)
+        batch, now_ns = from_wire(SampleBatch, message.samples), self._runtime.now_ns()
+        first_ns = session.clock.to_controller_ns(batch.first.boot_id, batch.first.boot_ns, now_ns)
         packed = PackedSamples(batch.schema, batch.rows, first_ns, batch.interval_ns)
         try:
             self._samples.add_batch(session.node, packed, now_ns)
@@ -207,7 +209,7 @@ class AgentStreams:
             raise WireError(str(error)) from error
 
     def _kernel_messages(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
-        self._kernel.replace(session.node, kernel_messages(message.kernel))
+        self._kernel.replace(session.node, from_wire(KernelMessages, message.kernel))
 
     def _vault_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         report, node = message.vault, session.node
@@ -220,7 +222,7 @@ class AgentStreams:
         for sentence in report.bad_copies[:16]:
             self._runtime.announce(report.job, "BadCopy", f"{session.node}: {sentence[:500]}")
 
-    def _listed(self, session: Session, report: fleet_pb2.VaultReport) -> VaultReport:
+    def _listed(self, session: Session, report: fleet_pb2.VaultReport) -> NodeHoldings:
         session.unusable_copies.add(report.job)
         held = self._vault.held(report.job, session.node)
         told = vault_reports.vault_report(session.node, report, held)
@@ -228,7 +230,7 @@ class AgentStreams:
         session.copies[report.job] = told.copies
         return told
 
-    def _changed(self, session: Session, report: fleet_pb2.VaultReport) -> VaultReport:
+    def _changed(self, session: Session, report: fleet_pb2.VaultReport) -> NodeHoldings:
         try:
             return vault_reports.changed(session.node, report, session.copies.get(report.job))
         except WireError as error:
@@ -236,20 +238,19 @@ class AgentStreams:
             raise StreamEnd(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
 
     def _time_reply(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
-        reply, stamp = message.time_reply, from_wire(Stamp, message.time_reply.stamp)
+        reply = from_wire(TimeReply, message.time_reply)
         if reply.sent_ns in session.asked_ns:
             session.asked_ns.discard(reply.sent_ns)
             now_ns = self._runtime.now_ns()
-            session.clock.enter_reply(stamp, reply.sent_ns, now_ns)
+            session.clock.enter_reply(reply.stamp, reply.sent_ns, now_ns)
 
     def _peer_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
-        peer = from_agent.name(message.peer.peer, "peer")
-        self._hint(PeerReported(session.node, peer, message.peer.silent))
+        report = from_wire(PeerReport, message.peer)
+        self._hint(PeerReported(session.node, report.peer, report.silent))
 
     def _peer_verdict(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
-        verdict = message.verdict
-        peer = from_agent.name(verdict.peer, "peer")
-        self._hint(PeerJudged(session.node, peer, verdict.confirm_id, verdict.alive))
+        verdict = from_wire(PeerVerdict, message.verdict)
+        self._hint(PeerJudged(session.node, verdict.peer, verdict.confirm_id, verdict.alive))
 
     def _hint(self, event: Event) -> None:
         self._runtime.post(event, again=False)

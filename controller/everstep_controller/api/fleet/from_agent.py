@@ -4,12 +4,12 @@ What a report may be is said by its record in `everstep_common.reports`; here it
 it is about, and when it happened on the controller's timeline.
 """
 
-import re
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from everstep_common.hints import hints_of
 from everstep_common.reports import FindingRaised, Hello, Report, StepsCompleted
 from everstep_common.stamp import Stamp
 from everstep_controller.core import events
@@ -17,27 +17,11 @@ from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.model.node import Origin
 from everstep_controller.records.rejections import Rejection
 from everstep_proto.generated import fleet_pb2
-from everstep_proto.record_codec import WireError, from_wire, hints_of
-from everstep_proto.reports import is_about_a_job, report_of
-
-# Names end up in file names, metric labels and command lines.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
-
+from everstep_proto.record_codec import WireError, from_wire
+from everstep_proto.reports import is_about_a_job, is_job_name, job_of, report_of
 
 # What the event of a Hello says just as the agent did.
 _SAME = tuple(one.name for one in fields(events.NodeConnected) if one.name in hints_of(Hello))
-
-
-def is_name(value: str) -> bool:
-    """Return whether a text can be used as a name everywhere."""
-    return bool(_NAME.fullmatch(value))
-
-
-def name(value: str, what: str) -> str:
-    """Return a name. Raises WireError for one that could not be used everywhere."""
-    if not is_name(value):
-        raise WireError(f"{what} {value!r:.80} is not a name of letters, digits, '.', '_' and '-'")
-    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +43,7 @@ def node_connected(wire: fleet_pb2.Hello) -> events.NodeConnected:
 def reported(record: fleet_pb2.Record, context: RecordContext) -> events.Event | ReportedSteps:
     """Return the event of a record, or the steps that wait for others. Raises WireError."""
     report = report_of(record)
-    job = name(record.job, "job") if is_about_a_job(report) else ""
+    job = job_of(record) if is_about_a_job(report) else ""
     stamp = from_wire(Stamp, record.stamp)
     if isinstance(report, StepsCompleted):
         return _steps(report, job, stamp, context)
@@ -97,4 +81,4 @@ def rejection(node: str, message: fleet_pb2.AgentMessage, error: WireError) -> R
     job = (
         of.job if isinstance(of, fleet_pb2.Record) else getattr(getattr(of, kind, None), "job", "")
     )
-    return Rejection(node, kind, job if is_name(job) else "", str(error))
+    return Rejection(node, kind, job if is_job_name(job) else "", str(error))

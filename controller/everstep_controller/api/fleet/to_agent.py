@@ -5,7 +5,15 @@ from dataclasses import fields, replace
 from typing import Any
 
 from everstep_common.lessons import Lesson
-from everstep_common.orders import ShardSource, SpareLesson, SpareMemory, VaultDirective
+from everstep_common.orders import (
+    ConfirmPeer,
+    PeerList,
+    ShardSource,
+    SpareLesson,
+    SpareMemory,
+    VaultDirective,
+    WatchedPeer,
+)
 from everstep_controller.core import actions
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.vault.messages import Directive
@@ -33,10 +41,8 @@ def order(
 
 def confirm(action: actions.ConfirmSilence) -> fleet_pb2.ControllerMessage:
     """Return the question whether a peer is alive."""
-    peer = fleet_pb2.Peer(node=action.peer, liveness_address=action.peer_address)
-    return fleet_pb2.ControllerMessage(
-        confirm=fleet_pb2.ConfirmPeer(confirm_id=action.id, peer=peer)
-    )
+    question = ConfirmPeer(action.id, WatchedPeer(action.peer, action.peer_address))
+    return fleet_pb2.ControllerMessage(confirm=to_wire(question, fleet_pb2.ConfirmPeer))
 
 
 def peer_list(
@@ -44,13 +50,12 @@ def peer_list(
 ) -> fleet_pb2.ControllerMessage:
     """Return the list of peers to watch; those without a responder cannot be watched."""
     known = [nodes[peer] for peer in peers if peer in nodes]
-    return fleet_pb2.ControllerMessage(
-        peers=fleet_pb2.PeerList(peers=[_peer(node) for node in known if node.liveness_address])
+    watched = PeerList(
+        tuple(
+            WatchedPeer(node.name, node.liveness_address) for node in known if node.liveness_address
+        )
     )
-
-
-def _peer(node: NodeRecord) -> fleet_pb2.Peer:
-    return fleet_pb2.Peer(node=node.name, liveness_address=node.liveness_address)
+    return fleet_pb2.ControllerMessage(peers=to_wire(watched, fleet_pb2.PeerList))
 
 
 def directive(

@@ -2,34 +2,33 @@
 
 from collections.abc import Mapping
 
-from everstep_common.lessons import Lesson, is_sound
-from everstep_common.reports import PersistFailure, Standbys, StoredStep
-from everstep_controller.api.fleet.from_agent import name
-from everstep_controller.core.model.snapshots import StepKey
+from everstep_common.lessons import is_sound
+from everstep_common.reports import VaultCopy, VaultReport
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy, Tier
-from everstep_controller.core.vault.messages import VaultReport
+from everstep_controller.core.vault.messages import NodeHoldings
 from everstep_proto.generated import fleet_pb2
-from everstep_proto.record_codec import WireError, from_wire
+from everstep_proto.record_codec import WireError, decoder_of
 
-# Longest text of an agent that is kept; what is longer is cut.
-TEXT_MAX = 4096
+# The copies of a report are read one by one: most of them are known by their bytes.
+_read_report = decoder_of(VaultReport, fleet_pb2.VaultReport, ("copies", "gone"))
+_read_copy = decoder_of(VaultCopy, fleet_pb2.VaultCopy)
 
 
 def vault_report(
     node: str, wire: fleet_pb2.VaultReport, known: Mapping[bytes, Copy]
-) -> VaultReport:
+) -> NodeHoldings:
     """Return what a node reports as a whole list. Raises WireError.
 
     A copy is told by the bytes of its message: the many that were in the report before are
     ``known``, and only the few new ones are read.
     """
-    told = zip(map(fleet_pb2.Copy.SerializeToString, wire.copies), wire.copies, strict=True)
+    told = zip(map(fleet_pb2.VaultCopy.SerializeToString, wire.copies), wire.copies, strict=True)
     copies = {one: known.get(one) or _copy(node, copy) for one, copy in told}
     return _report(wire, copies)
 
 
-def changed(node: str, wire: fleet_pb2.VaultReport, told: dict[bytes, Copy] | None) -> VaultReport:
+def changed(node: str, wire: fleet_pb2.VaultReport, told: dict[bytes, Copy] | None) -> NodeHoldings:
     """Return what a node reports as a change of the list ``told``, which it is applied to.
 
     Raises WireError, and changes nothing then.
@@ -48,54 +47,34 @@ def changed(node: str, wire: fleet_pb2.VaultReport, told: dict[bytes, Copy] | No
 
 def _report(
     wire: fleet_pb2.VaultReport, copies: dict[bytes, Copy], news: News | None = None
-) -> VaultReport:
-    name(wire.job, "job")
-    return VaultReport(
+) -> NodeHoldings:
+    report: VaultReport = _read_report(wire, (), ())
+    # A lesson is obeyed by processes of the job on other nodes: what is none is not passed on.
+    sound = report.lesson is not None and is_sound(report.lesson)
+    return NodeHoldings(
         copies,
-        wire.settled_generation,
-        stored=tuple(_stored(from_wire(StoredStep, step)) for step in wire.stored),
-        failures=tuple(_failure(from_wire(PersistFailure, one)) for one in wire.persist_failures),
-        bad_copies=len(wire.bad_copies),
+        report.settled_generation,
+        stored=report.stored,
+        failures=tuple(((one.generation, one.step), one.reason) for one in report.persist_failures),
+        bad_copies=len(report.bad_copies),
         news=news,
-        standbys=from_wire(Standbys, wire.standbys) if wire.HasField("standbys") else None,
-        lesson=_lesson(wire.lesson) if wire.HasField("lesson") else None,
-        replicas_short=wire.replicas_short,
+        standbys=report.standbys,
+        lesson=report.lesson if sound else None,
+        replicas_short=report.replicas_short,
     )
 
 
-def _stored(step: StoredStep) -> StoredStep:
-    if not step.manifest_hash:
-        raise WireError(f"step {step.step} in storage without the hash of its manifest")
-    return step
-
-
-def _lesson(wire: fleet_pb2.Lesson) -> Lesson | None:
-    """Return what ranks have loaded; None for what is no such thing: processes would obey it."""
-    lesson = from_wire(Lesson, wire)
-    return lesson if is_sound(lesson) else None
-
-
-def _failure(told: PersistFailure) -> tuple[StepKey, str]:
-    return ((told.generation, told.step), told.reason)
-
-
-def _copy(node: str, wire: fleet_pb2.Copy) -> Copy:
-    if not wire.root_hash:
-        raise WireError(f"a copy of rank {wire.rank}, step {wire.step}, without its hash")
+def _copy(node: str, wire: fleet_pb2.VaultCopy) -> Copy:
+    held: VaultCopy = _read_copy(wire)
     return Copy(
         node,
-        wire.generation,
-        wire.rank,
-        wire.step,
-        wire.replica,
-        wire.root_hash.hex(),
-        wire.size_bytes,
-        wire.layout.hex() or _layout_of(wire),
-        Tier.DISK if wire.on_disk else Tier.MEMORY,
-        wire.needed_layout.hex(),
+        held.generation,
+        held.rank,
+        held.step,
+        held.replica,
+        held.root_hash.hex(),
+        held.size_bytes,
+        held.layout.hex(),
+        Tier.DISK if held.on_disk else Tier.MEMORY,
+        held.needed_layout.hex(),
     )
-
-
-def _layout_of(wire: fleet_pb2.Copy) -> str:
-    """Stand in for what an older agent does not tell: each rank is a part of its own."""
-    return wire.rank.to_bytes(16, "big").hex()

@@ -26,7 +26,7 @@ from everstep_controller.core.model.snapshots import Cadence
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.cadence import decide_cadence
 from everstep_controller.core.vault.catalogue import Catalogue, Recoverable
-from everstep_controller.core.vault.messages import Directive, VaultReport
+from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.core.vault.persistence import (
     Persistence,
     PersistenceInput,
@@ -56,7 +56,7 @@ class Holdings:
     # Copies that turned out bad since this controller began.
     bad_copies: int = 0
 
-    def record(self, node: str, report: VaultReport) -> None:
+    def record(self, node: str, report: NodeHoldings) -> None:
         """Replace what is known of a node by its report."""
         self.catalogue.record_copies(node, report.copies, report.settled_generation, report.news)
         self.catalogue.record_stored(node, report.stored)
@@ -131,7 +131,7 @@ class JobSnapshots:
     # Question of a recovery for the step to restore, which the core waits to have answered.
     asked: ChooseRecoveryStep | None = None
 
-    def record_report(self, node: str, report: VaultReport) -> None:
+    def record_report(self, node: str, report: NodeHoldings) -> None:
         """Record what a node tells of its copies and of its writing to storage."""
         self.holdings.record(node, report)
         for key, reason in report.failures:

@@ -12,7 +12,7 @@ from everstep_controller.core.vault.spares import Prefetch, SpareNeed
 
 
 @dataclass(frozen=True, slots=True)
-class VaultReport:
+class NodeHoldings:
     """Report of a node on one job: complete lists, in place of those before."""
 
     # By a name that no other copy has ever had; changed in place by the next report.

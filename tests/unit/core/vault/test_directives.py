@@ -11,7 +11,7 @@ from everstep_controller.core.model.snapshots import BranchPoint, Cadence
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.directives import JobSnapshots, Message, VaultNews
-from everstep_controller.core.vault.messages import Directive, VaultReport
+from everstep_controller.core.vault.messages import Directive, NodeHoldings
 
 NODES = ("a", "b", "c")
 
@@ -57,7 +57,7 @@ class Snapshots:
             for rank, step in held
         ]
         self.known.record_report(
-            node, VaultReport({repr(copy).encode(): copy for copy in copies}, settled)
+            node, NodeHoldings({repr(copy).encode(): copy for copy in copies}, settled)
         )
 
     def decide(self) -> list[Event | Message]:

@@ -15,7 +15,7 @@ from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.directives import JobSnapshots
-from everstep_controller.core.vault.messages import Directive, VaultReport
+from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.core.vault.replication import keeper_of
 from everstep_controller.core.vault.spares import SpareNeed, copy_bytes_max, spares_of
 from unit.controller.test_vault_service import World
@@ -56,7 +56,7 @@ def _vault(record: JobRecord, sizes: tuple[int, int]) -> JobSnapshots:
     vault.adopt(record, state)
     for node in ("a", "b"):
         copies = {bytes([rank]): _copy(node, rank, size) for rank, size in enumerate(sizes)}
-        vault.record_report(node, VaultReport(copies, 0))
+        vault.record_report(node, NodeHoldings(copies, 0))
     vault.decide(record, state, 0)
     return vault
 
@@ -86,7 +86,7 @@ def test_nothing_is_said_to_a_spare_before_a_size_is_known() -> None:
 def test_a_spare_that_holds_copies_is_directed_like_a_member() -> None:
     record = _job("a", "b", "c")
     vault = _vault(record, (_MIB, _MIB))
-    vault.record_report("c", VaultReport({b"old": _copy("c", 0, _MIB)}, 0))
+    vault.record_report("c", NodeHoldings({b"old": _copy("c", 0, _MIB)}, 0))
     vault.decide(record, _state(), 0)
     assert dict(vault.directives())["c"].spare is None
     assert "c" in dict(vault.directives())

@@ -10,7 +10,7 @@ from everstep.launch.standby.candidate import Candidate, Taken, WarmUp
 from everstep.launch.standby.knowledge import Knowledge
 from everstep.launch.standby.python_command import python_command
 from everstep.launch.standby.schedules import MemorySchedule, is_news
-from everstep_common.trainer_messages import Lesson, Renew, Standbys
+from everstep_common.trainer_messages import Lesson, Standbys
 
 _GIB = 1024**3
 
@@ -81,12 +81,14 @@ class StandbyPool:
         """Return the descriptor by which a rank tells what it has loaded. Raises OSError."""
         return self._knowledge.files.descriptor(local_rank)
 
-    def hear(self, message: Renew | Lesson) -> None:
-        """Use none that was made so far, or make them as ranks on other nodes have taught."""
-        if isinstance(message, Renew):
-            self._drop()
-            self._report_news()
-        elif self._knowledge.hear(message) and self._plans:
+    def renew(self) -> None:
+        """Use none that was made so far."""
+        self._drop()
+        self._report_news()
+
+    def learn(self, lesson: Lesson) -> None:
+        """Make them as ranks on other nodes have taught."""
+        if self._knowledge.hear(lesson) and self._plans:
             self._drop()
             self.fill(self._plans)
 

@@ -1,0 +1,38 @@
+"""Liveness orders: which peers a node watches, and what it is asked about them and its clocks."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from everstep_common.bounds import Items
+from everstep_common.reports import quantities as q
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedPeer:
+    """A node to probe."""
+
+    node: q.HostName
+    # host:port of its UDP responder.
+    liveness_address: q.Address
+
+
+@dataclass(frozen=True, slots=True)
+class PeerList:
+    """The peers to watch, in place of those before."""
+
+    peers: Annotated[tuple[WatchedPeer, ...], Items(1_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmPeer:
+    """Question whether a peer is alive; PeerVerdict answers, with the same id."""
+
+    confirm_id: q.Key
+    peer: WatchedPeer
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRequest:
+    """Question for a node's clocks; TimeReply answers at once, and echoes when it was sent."""
+
+    sent_ns: q.TimelineNs
