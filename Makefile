@@ -18,6 +18,9 @@ SEED ?= 7
 # What `make check` runs beside one another; the longest first.
 CHECKS := check-types check-pyright check-layers check-pages check-style
 
+# Where this is set, each of the hundreds of processes that tests start compiles all of its source.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-jitter test-real test-long check $(CHECKS) house format \
 	reference proto clean
@@ -64,10 +67,13 @@ test-jitter: $(TORCH) ## Look for races: tests of loops and sockets with hostile
 	EVERSTEP_TEST_JITTER=$(SEED) $(PYTEST) -m 'not real and not long' -n $(WORKERS) \
 		--dist loadgroup tests/integration tests/unit/agent tests/unit/vault
 
+# Those of the group "mounts" one after the other: in the copies of mounts that a new container gets,
+# a disk that a test has pulled lives on, and the pool of huge pages is the machine's.
 test-real: $(TORCH) ## Run the tests with real servers; as root, install those by apt first.
 	@.ci/install-servers
 	@mkdir -p $(REPORTS)
-	$(PYTEST) -m 'real and not long' --junitxml=$(REPORTS)/test-real.xml tests
+	$(PYTEST) -m 'real and not long' -n $(WORKERS) --dist loadgroup \
+		--junitxml=$(REPORTS)/test-real.xml tests/real
 
 test-long: $(FRAMEWORKS) ## Run the long seeded tests, and the mutants.
 	@mkdir -p $(REPORTS)

@@ -15,7 +15,7 @@ from everstep_common.judging.findings import Finding, Severity
 from everstep_common.reports import Phase
 from everstep_controller.core import events
 from everstep_controller.core.planned import restarts
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import Reconciliation
 
 _MEMBERS = 12
 _NOISE = Finding(component="disk", condition="Noise", severity=Severity.INFO, message="noise")
@@ -99,7 +99,8 @@ def main() -> None:
     spent = []
     for _ in range(given.repeats):
         began = time.perf_counter()
-        restarts.reconcile_jobs(Turn(bench.core.state, bench.now_ns), bench.core.state.jobs.keys())
+        turn = Reconciliation(bench.core.state, bench.now_ns)
+        restarts.reconcile_jobs(turn, bench.core.state.jobs.keys())
         spent.append((time.perf_counter() - began) * 1e6)
     limit = row(f"a look at all {given.jobs} jobs", spent, "µs")
     show([limit, *of_events(bench, given.jobs, limit, given.repeats)], given.json)

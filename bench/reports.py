@@ -280,7 +280,7 @@ def frame_works(message: Any) -> Iterator[tuple[str, Work, str]]:  # noqa: ANN40
 
 def _plain_works(message: Message) -> Iterator[tuple[str, Work, str]]:
     kind: Any = type(message)
-    values, read = _values(message), operator.attrgetter(*_paths(message))
+    values, read = _values(message), _plain_reader(message)
     yield "plain, to the wire", lambda: kind(**values), ""
     yield "plain, from the wire", lambda: read(message), ""
 
@@ -297,16 +297,22 @@ def _values(message: Message) -> dict[str, Any]:
     return found
 
 
-def _paths(message: Message) -> list[str]:
-    """Return where the values of a message are, also those that are not set."""
-    found: list[str] = []
+def _plain_reader(message: Message) -> Callable[[Message], object]:
+    """Return what hands out the values of such a message, also those that are not set."""
+    flat, inner = list[str](), dict[str, Callable[[Message], object]]()
     for field in message.DESCRIPTOR.fields:
         if field.message_type is None or field.is_repeated:
-            found.append(field.name)
+            flat.append(field.name)
         elif message.HasField(field.name):
-            inner: Message = getattr(message, field.name)
-            found += [f"{field.name}.{path}" for path in _paths(inner)] or [field.name]
-    return found
+            inner[field.name] = _plain_reader(getattr(message, field.name))
+    values = operator.attrgetter(*flat) if flat else _no_values
+    if not inner:
+        return values
+    return lambda one: (values(one), [read(getattr(one, name)) for name, read in inner.items()])
+
+
+def _no_values(_: Message) -> object:
+    return ()
 
 
 # --- by hand, as it was --------------------------------------------------------------------------

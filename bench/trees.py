@@ -141,7 +141,7 @@ PROBES = (
 
 def measure(tree: Path, probe: Probe) -> dict[str, tuple[float, str]]:
     """Return a probe's figures in a tree: label → cost and unit. Raises ProbeFailedError."""
-    command = [tree / ".venv/bin/python", *probe.program]
+    command = [str(tree / ".venv/bin/python"), *probe.program]
     try:
         done = subprocess.run(
             command, cwd=tree, check=True, capture_output=True, timeout=_TIMEOUT_S

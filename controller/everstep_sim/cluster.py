@@ -97,7 +97,8 @@ class SimulatedCluster:
 
     def whole_generations(self) -> list[int]:
         """Return the generations that could take a step now: never more than one."""
-        return [g for g in self.ranks.generations if self.ranks.whole(g)]
+        running = {node.running for node in self.fleet.nodes.values()}
+        return [g for g in self.ranks.generations if g in running and self.ranks.whole(g)]
 
     # --- faults ----------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ the lists of its modules, and the core those of the packages.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from everstep_controller.core import events
@@ -21,6 +22,18 @@ _Taker = TypeVar("_Taker")
 
 class RegistrationError(Exception):
     """Two modules take the same event or timer, or none takes it."""
+
+
+def job_timers(*kinds: TimerKind) -> Timers:
+    """Return what takes timers of jobs: that they came due is news of the job, and all it is."""
+    return {kind: partial(_record_due, kind) for kind in kinds}
+
+
+def _record_due(kind: TimerKind, turn: Turn, job_id: str) -> None:
+    job = turn.state.jobs.get(job_id)
+    if job is not None:
+        job.news.due.append(kind)
+        turn.mark_job(job_id)
 
 
 def merge(parts: Iterable[Mapping[_Key, _Taker]]) -> dict[_Key, _Taker]:

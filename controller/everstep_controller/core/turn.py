@@ -1,67 +1,60 @@
-"""Turn: one event being handled, with its state and time, marks, timers and actions."""
+"""Turn: one event being handled, in two phases, with state, time, marks, timers and actions.
+
+A handler gets a Turn: it records what the event says, marks what may have changed by that, tells
+people and sets timers. Whatever takes a node or job through its lifecycle, claims a node for
+automation, opens an incident or gives an order wants a Reconciliation; only the dispatch of events
+makes one, when the handler is done.
+"""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
+from typing import Self
 
 from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.model.state import FLEET, State
+from everstep_controller.core.model.timers import TimerKind
 
-
-class TimerKind(StrEnum):
-    """Purpose of a timer; the part of its name before the slash."""
-
-    # Of nodes: a closed stream, a silence to confirm, checks, the end of a probation.
-    STREAM = "stream"
-    CONFIRM = "confirm"
-    CHECK = "check"
-    SPARE = "spare"
-    PROBATION = "probation"
-    INJECTION = "injection"
-    # Of an isolation driver: the reading after a call has failed.
-    ISOLATION = "isolation"
-    # Of jobs: wanted nodes, an unreachable state, missing steps, the last step, all launchers, the
-    # next job of the name, and the end of being kept.
-    FORMING = "forming"
-    RETRY = "retry"
-    STALLED = "stalled"
-    BREAKPOINT = "breakpoint"
-    ABANDONED = "abandoned"
-    NEXT = "next"
-    FORGET = "forget"
-    # Of planned work: a chosen step, a job that stands still, nodes that wait, a window.
-    PLANNED = "planned"
-    STILL = "still"
-    GROWTH = "growth"
-    MAINTENANCE = "maintenance"
-    # Of the controller: rejected records, and the rebuilding of a journal.
-    REJECTED = "rejected"
-    RECOVERY = "recovery"
+__all__ = ["Marks", "Reconciliation", "TimerKind", "Turn", "Unsent"]
 
 
 @dataclass(slots=True)
 class Marks:
-    """The nodes and jobs (by ids) that may have changed, and have not been reconciled since."""
+    """What may have changed, and has not been reconciled since: nodes, jobs and windows by id."""
 
     nodes: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
+    windows: set[str] = field(default_factory=set)
     # Marked jobs that changed state or lost a launcher: which nodes wait as spares may differ now.
     moved: set[str] = field(default_factory=set)
 
     def __bool__(self) -> bool:
         """Return whether anything is marked."""
-        return bool(self.nodes or self.jobs)
+        return bool(self.nodes or self.jobs or self.windows)
+
+
+@dataclass(slots=True)
+class Unsent:
+    """Who is sent, when all is decided, every order that the state calls for."""
+
+    everybody: bool = False
+    # Agents, by their nodes, and isolation drivers.
+    nodes: set[str] = field(default_factory=set)
+    drivers: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class Turn:
-    """One event being handled: handlers record, mark and append actions; nothing else leaves."""
+    """First phase of an event: what a handler may do besides recording facts in the state."""
 
     state: State
     now_ns: int
-    actions: list[Action] = field(default_factory=list)
     marks: Marks = field(default_factory=Marks)
-    # Nodes whose agents have to be told everything again that the state calls for.
-    untold: set[str] = field(default_factory=set)
+    unsent: Unsent = field(default_factory=Unsent)
+    _actions: list[Action] = field(default_factory=list)
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Return all that the shell is to do, in the order in which it was decided."""
+        return tuple(self._actions)
 
     def mark_node(self, name: str) -> None:
         """Have a node, and the jobs that have to do with it, reconciled after the event."""
@@ -73,25 +66,19 @@ class Turn:
         if moved:
             self.marks.moved.add(job_id)
 
+    def mark_window(self, window_id: str) -> None:
+        """Have a maintenance window reconciled after the event."""
+        self.marks.windows.add(window_id)
+
     def mark_fleet(self) -> None:
         """Have all nodes and jobs reconciled after the event: it concerns every one of them."""
         self.marks.nodes.update(self.state.nodes)
         self.marks.jobs.update(self.state.jobs)
 
-    def take_nodes(self) -> set[str]:
-        """Return which nodes are marked, and mark none any more."""
-        nodes, self.marks.nodes = self.marks.nodes, set()
-        return nodes
-
-    def take_marks(self) -> Marks:
-        """Return what is marked, and start from scratch."""
-        marks, self.marks = self.marks, Marks()
-        return marks
-
     def announce(self, subject: str, reason: str, message: str) -> None:
         """Tell people."""
-        number = f"{self.state.event_count}.{len(self.actions)}"
-        self.actions.append(
+        number = f"{self.state.event_count}.{len(self._actions)}"
+        self._actions.append(
             Announce(id=f"say/{number}", subject=subject, reason=reason, message=message)
         )
 
@@ -99,7 +86,7 @@ class Turn:
         """Have TimerDue reported after a while."""
         at_ns = self.now_ns + after_ns
         self.state.timers[timer] = at_ns
-        self.actions.append(SetTimer(id=f"timer/{timer}/{at_ns}", timer=timer, at_ns=at_ns))
+        self._actions.append(SetTimer(id=f"timer/{timer}/{at_ns}", timer=timer, at_ns=at_ns))
 
     def drop_timer(self, timer: str) -> None:
         """Make a timer's TimerDue meaningless."""
@@ -112,3 +99,32 @@ class Turn:
     def paused(self, subject: str) -> str:
         """Return why automation is paused for a node or job; empty when it is not."""
         return self.state.paused.get(subject) or self.state.paused.get(FLEET, "")
+
+
+@dataclass(slots=True)
+class Reconciliation(Turn):
+    """Second phase of an event: what may be done besides by whatever decides from the state."""
+
+    @classmethod
+    def follow(cls, turn: Turn) -> Self:
+        """Return the second phase of a turn whose handler is done."""
+        return cls(turn.state, turn.now_ns, turn.marks, turn.unsent, turn._actions)
+
+    def order(self, *wanted: Action) -> None:
+        """Have the shell do what was decided."""
+        self._actions.extend(wanted)
+
+    def take_windows(self) -> list[str]:
+        """Return which windows are marked, in order, and mark none any more."""
+        windows, self.marks.windows = self.marks.windows, set()
+        return sorted(windows & self.state.windows.keys())
+
+    def take_nodes(self) -> set[str]:
+        """Return which nodes are marked, and mark none any more."""
+        nodes, self.marks.nodes = self.marks.nodes, set()
+        return nodes
+
+    def take_marks(self) -> Marks:
+        """Return what is marked, and mark nothing any more but windows."""
+        marks, self.marks = self.marks, Marks(windows=self.marks.windows)
+        return marks

@@ -210,10 +210,11 @@ class VaultService:
         if record is None:
             return None
         snapshots = JobSnapshots(job) if known is None else known.snapshots
+        catalogue = snapshots.holdings.catalogue
         return SnapshotView(
             record,
-            snapshots.holdings.catalogue,
-            reachable_nodes(state),
+            catalogue,
+            reachable_nodes(state, catalogue),
             snapshots.orders.recoverable.step,
             snapshots.persistence,
             snapshots.orders.cadence,

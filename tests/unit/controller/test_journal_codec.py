@@ -6,7 +6,7 @@ from everstep_controller.core.dispatch.core import EVENT_KINDS
 from everstep_controller.journal import codec
 
 _KINDS = """
-AutomationPaused AutomationResumed BreakpointReached CadenceChosen CheckFinished ControllerStarted
+AutomationPaused AutomationResumed FinalSaveEnded CadenceChosen CheckFinished ControllerStarted
 DriverReported EventRejected FindingCleared FindingRaised GenerationFinished GenerationStopped
 InjectionChanged InjectionCleared InjectionOrdered JobProgressed KeeperChosen LauncherJoined
 LauncherLeft LayoutLearned MaintenanceCancelled MaintenanceOrdered NodeConnected NodeDisconnected

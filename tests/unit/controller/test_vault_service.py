@@ -8,9 +8,9 @@ from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import (
-    BreakpointReached,
     CadenceChosen,
     Event,
+    FinalSaveEnded,
     LayoutLearned,
     RecoveryStepChosen,
     StepRecoverable,
@@ -341,7 +341,7 @@ def test_a_breakpoint_is_written_though_a_lost_node_took_second_copies_with_it()
     stored = StoredStep(1, 7, 2, "aa", 2)
     world.report("a", (0, 7), (1, 7), stored=(stored,), settled=1)
     assert world.events == [
-        BreakpointReached("train", 1, "its last recoverable step, 7, is in storage")
+        FinalSaveEnded("train", 1, "its last recoverable step, 7, is in storage")
     ]
 
 
@@ -354,7 +354,7 @@ def test_a_last_step_that_storage_does_not_take_is_told_as_missed() -> None:
     world.report("a", (0, 7), (1, 7), failures=failed, settled=1)
     world.report("b", (0, 7), (1, 7), settled=1)
     assert (
-        BreakpointReached(
+        FinalSaveEnded(
             "train",
             1,
             "step 7 could not be brought to storage: rank 0: No space left on device",

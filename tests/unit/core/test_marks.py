@@ -12,10 +12,11 @@ from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.dispatch.reconcile import reconcile
 from everstep_controller.core.jobs import membership
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.state import jobs_involving, jobs_of_node
+from everstep_controller.core.model.node import AUTOMATION, Confirmation, NodeState
+from everstep_controller.core.model.state import State, jobs_involving, jobs_of_node
 from everstep_controller.core.nodes.lifecycle import check_order
 from everstep_controller.core.recovery import blame
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 from everstep_controller.journal.codec import encode
 from unit.core.test_decisions import XID, S, Story
 
@@ -28,11 +29,15 @@ class Looking(Core):
     def handle(self, event: events.Event, now_ns: int) -> list[actions.Action]:
         done = super().handle(event, now_ns)
         before = encode(self.state)
-        turn = Turn(self.state, now_ns)
+        turn = Reconciliation(self.state, now_ns)
         for name in self.state.nodes:
             turn.mark_node(name)
         for job_id in self.state.jobs:
             turn.mark_job(job_id, moved=True)
+        for window_id in self.state.windows:
+            # What only a timer says that has not been told yet is no change that was not marked.
+            if self.state.timers.get(f"{TimerKind.MAINTENANCE}/{window_id}", 0) > now_ns:
+                turn.mark_window(window_id)
         reconcile(turn)
         assert not turn.actions, f"{event} had not marked what calls for {turn.actions}"
         assert encode(self.state) == before, event
@@ -200,6 +205,32 @@ def test_whatever_happens_no_job_is_missed(seed: int) -> None:
                 j.id for j in state.jobs.values() if j.id in there or name in j.lineage.holders
             }
             assert {job.id for job in jobs_involving(state, node)} == involved
+        _check_lists(state)
+
+
+def _check_lists(state: State) -> None:
+    """Compare what is kept in lists and indexes with what all nodes and jobs say."""
+    nodes = sorted(state.nodes.values(), key=lambda node: node.name)
+    assert state.draining == [node.name for node in nodes if node.draining]
+    held = [(node.name, node.claim_of(AUTOMATION)) for node in nodes]
+    assert state.isolated == [name for name, claim in held if claim and not claim.dead]
+    assert state.deferred == [node.name for node in nodes if node.deferred]
+    heard = [node for node in nodes if node.connected and not node.silent_to]
+    domains = {node.domain for node in heard}
+    assert state.heard == {d: [n.name for n in heard if n.domain == d] for d in domains}
+    expected = [n for n in nodes if not n.gone and n.state is not NodeState.MAINTENANCE]
+    assert state.unexpected == [node.name for node in nodes if node not in expected]
+    assert state.unheard == [node.name for node in expected if node not in heard]
+    for node in nodes:
+        asked = [n.name for n in nodes if _is_asked(node.name, n.confirmation)]
+        assert sorted(node.questions) == asked
+    names = {job.name for job in state.jobs.values()}
+    kept = {name: [j.id for j in state.jobs.values() if j.name == name] for name in names}
+    assert state.ids_of_name == kept
+
+
+def _is_asked(node: str, waiting: Confirmation | None) -> bool:
+    return waiting is not None and node in waiting.asked and node not in waiting.verdicts
 
 
 class _Counted(dict[str, JobRecord]):
@@ -224,7 +255,7 @@ def test_a_finding_is_compared_with_the_jobs_of_its_node_however_many_there_are(
     fleet = Fleet(0)
     state = fleet.core.state
     state.jobs = counted = _Counted(state.jobs)
-    turn = Turn(state, fleet.now_ns)
+    turn = Reconciliation(state, fleet.now_ns)
     blame.reconcile_node(turn, state.nodes["n7"])
     assert counted.looked_at == 1
 

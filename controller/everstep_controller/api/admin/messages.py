@@ -18,7 +18,7 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.nodes.claims import mode_of
 from everstep_controller.core.planned import forecast
-from everstep_controller.core.planned.forecast import windows_told
+from everstep_controller.core.planned.forecast import window_sentences
 from everstep_controller.core.recovery.planning import candidates
 from everstep_controller.journal.store import Announcement
 from everstep_controller.telemetry.clock_map import ClockEstimate
@@ -70,7 +70,7 @@ def node_detail(
     """Return everything known of a node."""
     inventory, held = node.inventory, worst_first(node.findings.values())
     return admin_pb2.NodeDetail(
-        summary=node_summary(node, state.jobs.values(), windows_told(state).get(node.name, "")),
+        summary=node_summary(node, state.jobs.values(), window_sentences(state).get(node.name, "")),
         agent_version=node.agent_version,
         boot_id=node.boot_id,
         domain=node.domain,

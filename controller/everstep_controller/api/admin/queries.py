@@ -15,7 +15,7 @@ from everstep_controller.core.model.node import Claim, NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET, State
 from everstep_controller.core.nodes.claims import failed_check
 from everstep_controller.core.nodes.isolation import isolation_sentences
-from everstep_controller.core.planned.forecast import describe, windows_told
+from everstep_controller.core.planned.forecast import describe, window_sentences
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
 from everstep_controller.runtime.runtime import Runtime
@@ -54,7 +54,7 @@ class Queries:
         """Return all nodes."""
         state = self._runtime.state
         jobs = list(state.jobs.values())
-        told = windows_told(state)
+        told = window_sentences(state)
         lines = [
             messages.node_summary(node, jobs, told.get(name, ""))
             for name, node in sorted(state.nodes.items())

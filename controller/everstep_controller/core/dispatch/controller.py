@@ -4,10 +4,10 @@ from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core import events
 from everstep_controller.core.events import RecoveryBegun
-from everstep_controller.core.jobs import membership, orders, progress
+from everstep_controller.core.jobs import membership, progress
 from everstep_controller.core.model.node import OpenFinding
-from everstep_controller.core.model.state import CONTROLLER, FLEET
-from everstep_controller.core.nodes import isolation
+from everstep_controller.core.model.state import CONTROLLER, FLEET, note_hearing
+from everstep_controller.core.nodes import isolation, liveness
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
@@ -88,7 +88,7 @@ def recovery_over(turn: Turn, _: str) -> None:
         membership.adopt_generation(turn, job, state.generations_seen.get(job.name, 0))
     isolation.restart_drivers(turn)
     turn.announce(CONTROLLER, "RecoveryOver", f"rebuilt; term {state.term} begins")
-    turn.actions.extend(orders.outstanding(state))
+    turn.unsent.everybody = True
 
 
 def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
@@ -103,7 +103,9 @@ def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
         if node.connected:
             node.connected = False
             node.silent_since_ns = node.silent_since_ns or turn.now_ns
-        node.silent_to, node.confirmation = [], None
+        node.silent_to = []
+        liveness.end_confirmation(state, node)
+        note_hearing(state, node)
         turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
         if not node.gone:
             turn.set_timer(f"{TimerKind.STREAM}/{node.name}", state.settings.startup_grace_ns)

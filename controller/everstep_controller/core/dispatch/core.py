@@ -8,7 +8,7 @@ from everstep_controller.core.jobs import orders
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.state import State
 from everstep_controller.core.registry import merge_handlers, merge_timers
-from everstep_controller.core.turn import TimerKind, Turn
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 _PACKAGES = (controller, nodes, jobs, recovery, planned, fleet)
 _HANDLERS = merge_handlers(package.HANDLERS for package in _PACKAGES)
@@ -43,7 +43,7 @@ class Core:
         if self._is_news(event) and (not self.state.halted or type(event) in _WHILE_HALTED):
             self.state.event_count += 1
             _take_event(turn, event)
-            reconcile(turn)
+            reconcile(Reconciliation.follow(turn))
         if self.state.halted:
             return [action for action in turn.actions if isinstance(action, Announce | SetTimer)]
         return list(dict.fromkeys(turn.actions))

@@ -1,20 +1,31 @@
-"""Reconciliation: what follows from the state for all nodes and jobs that an event has marked.
+"""Reconciliation: what follows from the state for all that an event has marked.
 
-Handlers record what an event says, and mark whom it may concern. Then everything that is marked is
-gone through in one order: nodes, until the verdict on each stands; the jobs that have to do with
-them; planned work, spares, and what waiting launchers are told. Each decides from the state alone,
-and may mark others; when nothing is marked any more, marking everything again would change nothing.
-Last, when all claims are settled, isolation drivers are asked for what differs from them, and
-agents that have come back are told what is wanted of their nodes.
+Handlers record what an event says, and mark whom it may concern. Then all that was told is taken
+for what it is: launchers are admitted or refused, faults become incidents, and windows open and
+close. What is marked is gone through in one order: nodes, until the verdict on each stands; the
+jobs that have to do with them; planned work, spares, and what waiting launchers are told. Each
+decides from the state alone, and may mark others; when nothing is marked any more, marking
+everything again would change nothing. Last, when all claims are settled, isolation drivers are
+asked for what differs from them, and agents that have come back are told what is wanted of their
+nodes.
 """
 
-from everstep_controller.core.jobs import ending, identity, membership, orders, progress
+from everstep_controller.core.jobs import (
+    admission,
+    ending,
+    identity,
+    incidents,
+    membership,
+    orders,
+    progress,
+)
+from everstep_controller.core.model.job import JobNews
 from everstep_controller.core.model.node import NodeRecord
-from everstep_controller.core.model.state import jobs_of_node
-from everstep_controller.core.nodes import health, isolation, liveness
-from everstep_controller.core.planned import restarts
+from everstep_controller.core.model.state import jobs_involving
+from everstep_controller.core.nodes import health, injections, isolation, liveness
+from everstep_controller.core.planned import maintenance, restarts
 from everstep_controller.core.recovery import blame, planning, spares, start
-from everstep_controller.core.turn import Marks, Turn
+from everstep_controller.core.turn import Marks, Reconciliation
 
 # Each round ends with fewer things undecided; this many only a rule that contradicts itself needs.
 _ROUNDS_MAX = 64
@@ -24,11 +35,12 @@ class UnsettledError(Exception):
     """Decisions contradict each other: the same subjects are marked again and again."""
 
 
-def reconcile(turn: Turn) -> None:
+def reconcile(turn: Reconciliation) -> None:
     """Decide for all that is marked, until nothing is. Raises UnsettledError."""
     nodes: set[str] = set()
     for _ in range(_ROUNDS_MAX):
         if not turn.marks:
+            isolation.read_schedulers(turn)
             isolation.apply_claims(turn, nodes)
             _tell_agents(turn)
             return
@@ -36,22 +48,34 @@ def reconcile(turn: Turn) -> None:
     raise UnsettledError(f"not settled after {_ROUNDS_MAX} rounds: {turn.marks}")
 
 
-def _reconcile_round(turn: Turn) -> set[str]:
+def _reconcile_round(turn: Reconciliation) -> set[str]:
     """Decide once for what is marked, and return the nodes that were; no plan before a verdict."""
+    _take_news(turn)
     nodes = _reconcile_nodes(turn)
     marks = turn.take_marks()
     for name in nodes:
-        marks.jobs.update(job.id for job in jobs_of_node(turn.state, turn.state.nodes[name]))
+        marks.jobs.update(job.id for job in jobs_involving(turn.state, turn.state.nodes[name]))
     for job_id in sorted(marks.jobs):
         _reconcile_job(turn, job_id)
     restarts.reconcile_jobs(turn, marks.jobs)
+    for job_id in marks.jobs & turn.state.jobs.keys():
+        turn.state.jobs[job_id].news = JobNews()
     waiting = nodes | _waiting_nodes(turn, marks)
     spares.reconcile_spares(turn, waiting)
     orders.hold_where_eligibility_changed(turn, waiting)
     return nodes
 
 
-def _reconcile_nodes(turn: Turn) -> set[str]:
+def _take_news(turn: Reconciliation) -> None:
+    """Take what was told for what it is, before anybody is judged by it."""
+    admission.reconcile_launchers(turn)
+    for window_id in turn.take_windows():
+        maintenance.reconcile_window(turn, turn.state.windows[window_id])
+    for job_id in sorted(turn.marks.jobs & turn.state.jobs.keys()):
+        incidents.reconcile_job(turn, turn.state.jobs[job_id])
+
+
+def _reconcile_nodes(turn: Reconciliation) -> set[str]:
     """Judge all nodes that are marked, and those that become so by that; return them."""
     judged: set[str] = set()
     for _ in range(_ROUNDS_MAX):
@@ -64,7 +88,8 @@ def _reconcile_nodes(turn: Turn) -> set[str]:
     raise UnsettledError(f"nodes not settled after {_ROUNDS_MAX} rounds: {turn.marks.nodes}")
 
 
-def _reconcile_node(turn: Turn, node: NodeRecord) -> None:
+def _reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
+    injections.reconcile_node(turn, node)
     liveness.reconcile_node(turn, node)
     health.reconcile_node(turn, node)
     isolation.claim_for_schedulers(turn, node)
@@ -72,24 +97,26 @@ def _reconcile_node(turn: Turn, node: NodeRecord) -> None:
     blame.reconcile_node(turn, node)
 
 
-def _tell_agents(turn: Turn) -> None:
+def _tell_agents(turn: Reconciliation) -> None:
     """Tell agents that have come back everything that the state calls for by now."""
-    for name in sorted(turn.untold & turn.state.nodes.keys()):
-        turn.actions.extend(orders.for_node(turn.state, turn.state.nodes[name]))
+    if turn.unsent.everybody:
+        turn.order(*orders.outstanding(turn.state))
+    for name in sorted(turn.unsent.nodes & turn.state.nodes.keys()):
+        turn.order(*orders.for_node(turn.state, turn.state.nodes[name]))
 
 
-def _waiting_nodes(turn: Turn, marks: Marks) -> set[str]:
+def _waiting_nodes(turn: Reconciliation, marks: Marks) -> set[str]:
     """Return the nodes whose launchers wait in jobs that have moved."""
     moved = (turn.state.jobs[one] for one in marks.moved if one in turn.state.jobs)
     return {name for job in moved for name in job.launchers.keys() - set(job.generation.members)}
 
 
-def _reconcile_job(turn: Turn, job_id: str) -> None:
+def _reconcile_job(turn: Reconciliation, job_id: str) -> None:
     job = turn.state.jobs.get(job_id)
     if job is not None and job.after:
-        identity.begin_if_free(turn, job)
+        identity.reconcile_job(turn, job)
     if job is not None and not job.after:
         start.reconcile_job(turn, job)
         progress.reconcile_job(turn, job)
         planning.reconsider(turn, job)
-        ending.count_launchers(turn, job)
+        ending.reconcile_job(turn, job)

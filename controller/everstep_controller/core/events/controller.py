@@ -140,7 +140,7 @@ class LayoutLearned:
 
 
 @dataclass(frozen=True, slots=True)
-class BreakpointReached:
+class FinalSaveEnded:
     """The last step of a job that shall end is in storage, or will not come there."""
 
     job: str
@@ -156,5 +156,5 @@ VaultEvent = (
     | CadenceChosen
     | LayoutLearned
     | RecoveryStepChosen
-    | BreakpointReached
+    | FinalSaveEnded
 )

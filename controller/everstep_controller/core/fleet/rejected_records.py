@@ -49,7 +49,7 @@ def record_rejected(turn: Turn, event: events.RecordRejected) -> None:
     turn.set_timer(f"{TimerKind.REJECTED}/{key}", QUIET_NS)
 
 
-def quiet(turn: Turn, key: str) -> None:
+def forget_rejected(turn: Turn, key: str) -> None:
     """Forget records of a node and kind: none has been rejected for a while."""
     turn.state.rejected_records.pop(key, None)
 
@@ -92,5 +92,5 @@ HANDLERS: Handlers = {
     events.RecordRejected: record_rejected,
 }
 TIMERS: Timers = {
-    TimerKind.REJECTED: quiet,
+    TimerKind.REJECTED: forget_rejected,
 }

@@ -9,34 +9,50 @@ from everstep_controller.core.jobs import ending, identity, incidents, membershi
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import (
     Cause,
+    JobFault,
     JobRecord,
     JobSpec,
     JobState,
     Launcher,
+    OrphanedLauncher,
 )
-from everstep_controller.core.model.state import note_node
+from everstep_controller.core.model.state import add_job, note_node
 from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.registry import Handlers
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import Reconciliation, Turn
 
 # A job in these states runs nothing, and began from what nobody may want any more.
 _REPLACEABLE = (JobState.FORMING, JobState.WAITING_CAPACITY, JobState.WAITING_STATE)
 
 
 def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
-    """Let a launcher take part in a job, or refuse it."""
-    report = event.report
-    state, node = turn.state, event.origin.node
-    if identity.is_over(state, event.job, report.job_id):
-        identity.tell_late_launcher(turn, event.job, node, report.job_id)
-        return
+    """A launcher asks to take part in a job."""
+    turn.state.joining.append(event)
+    turn.mark_node(event.origin.node)
+
+
+def reconcile_launchers(turn: Reconciliation) -> None:
+    """Let the launchers that ask for it take part in their jobs, or refuse them."""
+    state = turn.state
+    joining, state.joining = state.joining, []
+    orphaned, state.orphaned = state.orphaned, []
+    for launcher in orphaned:
+        identity.end_orphaned_launcher(turn, launcher)
+    for event in joining:
+        job_id, node = event.report.job_id, event.origin.node
+        if identity.is_over(state, event.job, job_id):
+            identity.end_orphaned_launcher(turn, OrphanedLauncher(event.job, job_id, node))
+        else:
+            _admit(turn, event)
+
+
+def _admit(turn: Reconciliation, event: Reported[LauncherJoined]) -> None:
+    """Let a launcher take part in the job of its name, a new one if need be, or refuse it."""
+    state, report, node = turn.state, event.report, event.origin.node
     job = _job_of(turn, event)
-    key = f"{event.job}@{node}"
-    state.refusals.pop(key, None)
+    state.nodes[node].refusals.pop(event.job, None)
     if refusal := _refusal(job, event):
-        state.refusals[key] = refusal
-        turn.actions.append(orders.refuse(event.job, node, refusal))
-        turn.announce(event.job, "LauncherRefused", f"launcher on {node} refused: {refusal}")
+        identity.refuse_launcher(turn, event.job, node, refusal)
         return
     if job.state is JobState.FORMING and not job.generation.members:
         _begin_from(turn, job, event)
@@ -47,13 +63,13 @@ def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:
     note_node(state, node, job)
     if not current and _counts_on(job, node):
         message = f"the launcher on {node} was replaced"
-        incidents.record_fault(turn, job, event.at_ns, Cause.LAUNCHER, node, message)
-    turn.actions.extend(orders.for_member(state, job, node))
+        incidents.judge_fault(turn, job, JobFault(event.at_ns, Cause.LAUNCHER, node, message))
+    turn.order(*orders.for_member(state, job, node))
     turn.mark_node(node)
     turn.mark_job(job.id)
 
 
-def _job_of(turn: Turn, event: Reported[LauncherJoined]) -> JobRecord:
+def _job_of(turn: Reconciliation, event: Reported[LauncherJoined]) -> JobRecord:
     """Return the job that a launcher takes part in, a new one if need be."""
     state, name = turn.state, event.job
     job = identity.job_told(state, name, event.report.job_id)
@@ -91,7 +107,9 @@ def _left_behind(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
     return fresh or _spec_of(event) != job.spec
 
 
-def _new_job(turn: Turn, event: Reported[LauncherJoined], before: JobRecord | None) -> JobRecord:
+def _new_job(
+    turn: Reconciliation, event: Reported[LauncherJoined], before: JobRecord | None
+) -> JobRecord:
     report = event.report
     job = JobRecord(
         id=identity.new_id(turn.state, event),
@@ -101,7 +119,7 @@ def _new_job(turn: Turn, event: Reported[LauncherJoined], before: JobRecord | No
         ledger=Ledger(turn.now_ns),
         since_ns=turn.now_ns,
     )
-    turn.state.jobs[job.id] = job
+    add_job(turn.state, job)
     if before is not None and before.state is not JobState.ENDED:
         identity.await_end(turn, job, before)
     else:
@@ -113,7 +131,7 @@ def _new_job(turn: Turn, event: Reported[LauncherJoined], before: JobRecord | No
     return job
 
 
-def _begin_from(turn: Turn, job: JobRecord, event: Reported[LauncherJoined]) -> None:
+def _begin_from(turn: Reconciliation, job: JobRecord, event: Reported[LauncherJoined]) -> None:
     """Find out what a job that has not started yet begins with."""
     report = event.report
     job.generation.number = max(job.generation.number, report.stored_generation)
@@ -121,7 +139,7 @@ def _begin_from(turn: Turn, job: JobRecord, event: Reported[LauncherJoined]) -> 
         identity.note_wish(job, report)
         return
     if report.fresh and not report.running_generation and not job.lineage.fresh:
-        identity.begin_anew(turn, job)
+        identity.start_fresh(turn, job)
     identity.storage_seen(job, report.latest)
 
 

@@ -1,25 +1,26 @@
 """End of a job: at once or after its last step is in storage, and when it is forgotten."""
 
 from everstep_controller.core import events
-from everstep_controller.core.events import BreakpointReached, OperatorForgotJob
+from everstep_controller.core.events import FinalSaveEnded, OperatorForgotJob
 from everstep_controller.core.fleet.incidents import forget_incidents, open_incident
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.registry import Handlers, Timers
-from everstep_controller.core.turn import TimerKind, Turn
+from everstep_controller.core.model.state import remove_job
+from everstep_controller.core.registry import Handlers, Timers, job_timers
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 # Timers that a job needs only while it lives.
 _OF_LIVING_JOBS = (
     TimerKind.FORMING,
     TimerKind.RETRY,
-    TimerKind.BREAKPOINT,
+    TimerKind.FINAL_SAVE,
     TimerKind.ABANDONED,
 )
 
 
-def finish_job(turn: Turn, job: JobRecord, reason: str) -> None:
+def finish_job(turn: Reconciliation, job: JobRecord, reason: str) -> None:
     """End a job whose ranks have all ended well; a fault after its last step costs no more."""
     incident = open_incident(turn.state, job)
     if incident is not None:
@@ -31,14 +32,14 @@ def finish_job(turn: Turn, job: JobRecord, reason: str) -> None:
     close_job(turn, job, reason)
 
 
-def close_job(turn: Turn, job: JobRecord, reason: str) -> None:
+def close_job(turn: Reconciliation, job: JobRecord, reason: str) -> None:
     """End a job, after its last step is in storage if it has any: agents persist what is named."""
     if job.spec.storage is None or not _has_state(job):
         end_job(turn, job, succeeded=job.ending.done, reason=reason)
     elif job.state is not JobState.CLOSING:
         job.ending.closing = reason
         turn.set_timer(
-            f"{TimerKind.BREAKPOINT}/{job.id}", turn.state.settings.final_save_timeout_ns
+            f"{TimerKind.FINAL_SAVE}/{job.id}", turn.state.settings.final_save_timeout_ns
         )
         sentence = f"its last step is being brought to storage: {reason}"
         move_job(turn, job, JobEvent.LAST_STEP_AWAITED, sentence)
@@ -54,7 +55,7 @@ def _has_state(job: JobRecord) -> bool:
     )
 
 
-def breakpoint_reached(turn: Turn, event: BreakpointReached) -> None:
+def final_save_ended(turn: Turn, event: FinalSaveEnded) -> None:
     """The last step of a job that ends is in storage, or will not come there."""
     job = turn.state.job(event.job)
     if (
@@ -62,21 +63,25 @@ def breakpoint_reached(turn: Turn, event: BreakpointReached) -> None:
         and job.state is JobState.CLOSING
         and event.generation == job.generation.number
     ):
-        turn.announce(job.name, "BreakpointReached", f"{job.name}: {event.message}")
-        _end_closed(turn, job, event.message if event.missed else "")
+        turn.announce(job.name, "FinalSaveEnded", f"{job.name}: {event.message}")
+        job.news.last_step_missed = event.message if event.missed else ""
 
 
-def breakpoint_overdue(turn: Turn, job_id: str) -> None:
-    """The last step of a job that ends has not come to storage in time."""
-    job = turn.state.jobs.get(job_id)
-    if job is not None and job.state is JobState.CLOSING:
+def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
+    """End a job that need not wait for its last step, or for launchers, any longer."""
+    if job.news.forgotten:
+        turn.order(*(orders.forget(job, node) for node in _involved(job)))
+    if job.state is JobState.CLOSING and job.news.last_step_missed is not None:
+        _end_closed(turn, job, job.news.last_step_missed)
+    elif job.state is JobState.CLOSING and TimerKind.FINAL_SAVE in job.news.due:
         waited_s = turn.state.settings.final_save_timeout_ns // 1_000_000_000
         missed = f"its last step was not in storage after {waited_s} s"
-        turn.announce(job.name, "BreakpointMissed", f"{job.name}: {missed}, it ends without")
+        turn.announce(job.name, "FinalSaveMissed", f"{job.name}: {missed}, it ends without")
         _end_closed(turn, job, missed)
+    _count_launchers(turn, job)
 
 
-def _end_closed(turn: Turn, job: JobRecord, missed: str) -> None:
+def _end_closed(turn: Reconciliation, job: JobRecord, missed: str) -> None:
     """End it; who reads that it ended well must also read that storage does not have its end."""
     if missed:
         job.ending.closing = f"{job.ending.closing}; {missed}"
@@ -90,25 +95,20 @@ def _end_closed(turn: Turn, job: JobRecord, missed: str) -> None:
     end_job(turn, job, succeeded=job.ending.done, reason=job.ending.closing)
 
 
-def count_launchers(turn: Turn, job: JobRecord) -> None:
+def _count_launchers(turn: Reconciliation, job: JobRecord) -> None:
     """A job without any launcher does not wait for ever for one to come back."""
     timer = f"{TimerKind.ABANDONED}/{job.id}"
     if job.launchers or job.state is JobState.ENDED:
         turn.drop_timer(timer)
+    elif TimerKind.ABANDONED in job.news.due:
+        minutes = turn.state.settings.memory_kept_ns / 60e9
+        reason = f"all its launchers have been gone for {minutes:g} min"
+        end_job(turn, job, succeeded=False, reason=reason)
     elif timer not in turn.state.timers:
         turn.set_timer(timer, turn.state.settings.memory_kept_ns)
 
 
-def end_abandoned(turn: Turn, job_id: str) -> None:
-    """A job has been without any launcher for long."""
-    job = turn.state.jobs.get(job_id)
-    if job is not None and job.state is not JobState.ENDED and not job.launchers:
-        minutes = turn.state.settings.memory_kept_ns / 60e9
-        reason = f"all its launchers have been gone for {minutes:g} min"
-        end_job(turn, job, succeeded=False, reason=reason)
-
-
-def end_replaced(turn: Turn, job: JobRecord) -> None:
+def end_replaced(turn: Reconciliation, job: JobRecord) -> None:
     """A job that nobody is left of is begun once more: nodes are not told of its end."""
     how = "again while it was ending" if job.state is JobState.CLOSING else "in another way"
     move_job(turn, job, JobEvent.REPLACED, f"its launchers were gone when it was started {how}")
@@ -116,7 +116,7 @@ def end_replaced(turn: Turn, job: JobRecord) -> None:
         turn.drop_timer(f"{kind}/{job.id}")
 
 
-def end_job(turn: Turn, job: JobRecord, *, succeeded: bool, reason: str) -> None:
+def end_job(turn: Reconciliation, job: JobRecord, *, succeeded: bool, reason: str) -> None:
     """End a job: tell its launchers, close its ledger."""
     job.ending.succeeded = succeeded
     move_job(turn, job, JobEvent.OVER, reason)
@@ -130,31 +130,35 @@ def job_forgotten(turn: Turn, event: OperatorForgotJob) -> None:
     job = turn.state.job(event.job)
     if job is None or job.state is not JobState.ENDED or not turn.state.is_current(job):
         return
-    involved = list(dict.fromkeys([*job.launchers, *job.lineage.holders]))
+    involved = _involved(job)
     if not job.ending.forgotten_by:
         job.ending.forgotten_by = event.operator
         nodes = "1 node" if len(involved) == 1 else f"{len(involved)} nodes"
         message = f"{event.operator} has the memory of {job.name} dropped on {nodes}"
         turn.announce(job.name, "JobForgotten", message)
-    turn.actions.extend(orders.forget(job, node) for node in involved)
+    job.news.forgotten = True
+
+
+def _involved(job: JobRecord) -> list[str]:
+    return list(dict.fromkeys([*job.launchers, *job.lineage.holders]))
 
 
 def retention_over(turn: Turn, job_id: str) -> None:
     """Forget a job that ended long ago, and its name if no other job has it since."""
-    job = turn.state.jobs.pop(job_id, None)
+    job = turn.state.jobs.get(job_id)
     if job is None:
         return
     forget_incidents(turn.state, job)
     if turn.state.is_current(job):
         del turn.state.names[job.name]
+    remove_job(turn.state, job)
 
 
 HANDLERS: Handlers = {
-    events.BreakpointReached: breakpoint_reached,
+    events.FinalSaveEnded: final_save_ended,
     events.OperatorForgotJob: job_forgotten,
 }
 TIMERS: Timers = {
-    TimerKind.BREAKPOINT: breakpoint_overdue,
-    TimerKind.ABANDONED: end_abandoned,
+    **job_timers(TimerKind.FINAL_SAVE, TimerKind.ABANDONED),
     TimerKind.FORGET: retention_over,
 }

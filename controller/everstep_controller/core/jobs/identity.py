@@ -13,11 +13,11 @@ from everstep_common.reports import JobOnNode, LauncherJoined, StoredStep
 from everstep_controller.core.events import RecoveryStepChosen, Reported
 from everstep_controller.core.fleet.incidents import forget_incidents
 from everstep_controller.core.jobs import orders, restore_point
-from everstep_controller.core.model.job import JobRecord, JobState, Lineage
+from everstep_controller.core.model.job import JobRecord, JobState, Lineage, OrphanedLauncher
 from everstep_controller.core.model.snapshots import BranchPoint, Predecessor
-from everstep_controller.core.model.state import State, note_node
-from everstep_controller.core.registry import Timers
-from everstep_controller.core.turn import TimerKind, Turn
+from everstep_controller.core.model.state import State, jobs_of_name, note_node, remove_job
+from everstep_controller.core.registry import Timers, job_timers
+from everstep_controller.core.turn import Reconciliation, TimerKind
 
 # So many jobs are remembered of one name, besides the newest: people look up how they ended.
 _ENDED_MAX = 8
@@ -67,21 +67,35 @@ def _newest_number(state: State, name: str) -> int:
     return -1 if newest is None else number_of_job(newest.id, name) or 0
 
 
-def tell_late_launcher(turn: Turn, name: str, node: str, job_id: str) -> None:
+def end_orphaned_launcher(turn: Reconciliation, orphan: OrphanedLauncher) -> None:
     """Tell a launcher that its job is over; what the node holds of it is kept if it is wanted."""
-    order = orders.late_end(turn.state, name, node, job_id)
-    turn.announce(name, "LauncherLate", f"the launcher on {node} is late: {order.reason}")
-    turn.actions.append(order)
+    name, node = orphan.job, orphan.node
+    order = orders.orphan_end(turn.state, name, node, orphan.job_id)
+    turn.announce(
+        name, "LauncherOrphaned", f"the launcher on {node} has no job any more: {order.reason}"
+    )
+    turn.order(order)
     newest = turn.state.job(name)
     if newest is not None and newest.state is not JobState.ENDED:
-        turn.actions.extend([orders.keep(newest, node)] if node in newest.lineage.holders else [])
+        turn.order(*[orders.keep(newest, node)] if node in newest.lineage.holders else [])
 
 
-def tell_late_launchers_on(turn: Turn, node: str, seen: Iterable[JobOnNode]) -> None:
-    """Tell the launchers of a node that was cut off whose jobs have ended meanwhile."""
-    for on_node in seen:
-        if on_node.job_id and is_over(turn.state, on_node.job, on_node.job_id):
-            tell_late_launcher(turn, on_node.job, node, on_node.job_id)
+def orphaned_launchers(
+    state: State, node: str, seen: Iterable[JobOnNode]
+) -> list[OrphanedLauncher]:
+    """Return the launchers of a node that was cut off whose jobs have ended meanwhile."""
+    return [
+        OrphanedLauncher(on_node.job, on_node.job_id, node)
+        for on_node in seen
+        if on_node.job_id and is_over(state, on_node.job, on_node.job_id)
+    ]
+
+
+def refuse_launcher(turn: Reconciliation, name: str, node: str, reason: str) -> None:
+    """Turn a launcher away, now and whenever its agent comes back."""
+    turn.state.nodes[node].refusals[name] = reason
+    turn.order(orders.refuse(name, node, reason))
+    turn.announce(name, "LauncherRefused", f"launcher on {node} refused: {reason}")
 
 
 def is_next(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
@@ -101,10 +115,10 @@ def is_ending(job: JobRecord) -> bool:
 
 def job_after(state: State, job: JobRecord) -> JobRecord | None:
     """Return the job that waits for the end of this one."""
-    return next((other for other in state.jobs.values() if other.after == job.id), None)
+    return next((one for one in jobs_of_name(state, job.name) if one.after == job.id), None)
 
 
-def await_end(turn: Turn, job: JobRecord, before: JobRecord) -> None:
+def await_end(turn: Reconciliation, job: JobRecord, before: JobRecord) -> None:
     """Have a new job wait for the end of the one of its name before it."""
     job.after = before.id
     job.reason = f"waits for the end of the job of this name before it: {orders.what_lasts(before)}"
@@ -120,21 +134,26 @@ def note_wish(job: JobRecord, report: LauncherJoined) -> None:
         job.lineage.latest = report.latest
 
 
-def begin_if_free(turn: Turn, job: JobRecord) -> None:
+def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     """Have a new job begin, unless the job of its name before it has still to end."""
     before = turn.state.jobs.get(job.after)
+    if not job.launchers:
+        _drop(turn, job)
+        return
     if before is not None and before.state is not JobState.ENDED:
+        if TimerKind.NEXT in job.news.due:
+            _refuse_launchers(turn, job, before)
         return
     job.after = ""
     turn.drop_timer(_timer(job))
     fresh, latest = job.lineage.fresh, job.lineage.latest
     begin(turn, job, before)
     if fresh:
-        begin_anew(turn, job)
+        start_fresh(turn, job)
     storage_seen(job, latest)
 
 
-def begin(turn: Turn, job: JobRecord, before: JobRecord | None) -> None:
+def begin(turn: Reconciliation, job: JobRecord, before: JobRecord | None) -> None:
     """Have a job begin: it has its name from now on, and what the one before it has left."""
     turn.state.names[job.name] = job.id
     turn.announce(job.name, "JobForming", f"{job.id} was started by user {job.spec.uid}")
@@ -145,45 +164,37 @@ def begin(turn: Turn, job: JobRecord, before: JobRecord | None) -> None:
     _forget_oldest(turn, job.name)
 
 
-def drop_if_left(turn: Turn, job: JobRecord) -> None:
-    """Drop a job that has not begun, if no launcher is left that waits for it to begin."""
-    if job.after and not job.launchers:
-        del turn.state.jobs[job.id]
-        turn.drop_timer(_timer(job))
+def _drop(turn: Reconciliation, job: JobRecord) -> None:
+    """Drop a job that has not begun: no launcher is left that waits for it to begin."""
+    remove_job(turn.state, job)
+    turn.drop_timer(_timer(job))
 
 
-def end_overdue(turn: Turn, job_id: str) -> None:
+def _refuse_launchers(turn: Reconciliation, job: JobRecord, before: JobRecord) -> None:
     """The job before this one has not come to its end in time: who waits for that is told so."""
-    job = turn.state.jobs.get(job_id)
-    if job is None or not job.after:
-        return
     reason = (
-        "the job of this name before it has not ended: "
-        f"{orders.what_lasts(turn.state.jobs[job.after])}; see 'everstep job {job.name}', or "
-        "choose another name with --job"
+        f"the job of this name before it has not ended: {orders.what_lasts(before)}; "
+        f"see 'everstep job {job.name}', or choose another name with --job"
     )
     for node in job.launchers:
-        turn.state.refusals[f"{job.name}@{node}"] = reason
-        turn.actions.append(orders.refuse(job.name, node, reason))
-        turn.announce(job.name, "LauncherRefused", f"launcher on {node} refused: {reason}")
+        refuse_launcher(turn, job.name, node, reason)
     job.launchers.clear()
-    drop_if_left(turn, job)
+    _drop(turn, job)
 
 
-def release_next(turn: Turn, job: JobRecord) -> None:
+def release_next(turn: Reconciliation, job: JobRecord) -> None:
     """A job is over: one that has waited for that begins when it is reconciled."""
     waiting = job_after(turn.state, job)
     if waiting is not None:
         turn.mark_job(waiting.id)
 
 
-def _forget_oldest(turn: Turn, name: str) -> None:
+def _forget_oldest(turn: Reconciliation, name: str) -> None:
     """Keep only so many jobs that another one of their name has followed."""
-    jobs = turn.state.jobs
-    past = [job for job in jobs.values() if job.name == name and not turn.state.is_current(job)]
+    past = [job for job in jobs_of_name(turn.state, name) if not turn.state.is_current(job)]
     for job in [job for job in past if job.state is JobState.ENDED][:-_ENDED_MAX]:
         forget_incidents(turn.state, job)
-        del jobs[job.id]
+        remove_job(turn.state, job)
         turn.drop_timer(f"{TimerKind.FORGET}/{job.id}")
 
 
@@ -191,7 +202,7 @@ def _timer(job: JobRecord) -> str:
     return f"{TimerKind.NEXT}/{job.id}"
 
 
-def take_over_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
+def take_over_state(turn: Reconciliation, job: JobRecord, ended: JobRecord) -> None:
     """Have a new job go on from the one that has ended; if it may not, have its memory dropped.
 
     Whoever goes on has to be the same user with the same token. What nobody can go on from any
@@ -224,13 +235,13 @@ def take_over_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
         "use --fresh to start from scratch"
     )
     turn.announce(job.name, "JobContinues", f"{job.name} {job.lineage.begun}")
-    turn.actions.extend(orders.keep(job, node) for node in job.lineage.holders)
+    turn.order(*(orders.keep(job, node) for node in job.lineage.holders))
     ended.lineage.holders.clear()  # what they hold is this job's from now on
     for node in job.lineage.holders:
         note_node(turn.state, node, job)
 
 
-def begin_anew(turn: Turn, job: JobRecord) -> None:
+def start_fresh(turn: Reconciliation, job: JobRecord) -> None:
     """Have a job that has not started yet leave what there is from before, as its user wants."""
     job.lineage.fresh = True
     if not job.lineage.branch:
@@ -245,7 +256,7 @@ def begin_anew(turn: Turn, job: JobRecord) -> None:
     job.lineage.begun = (
         f"starts from scratch, as --fresh asks, and leaves the state of {whose}{left}"
     )
-    turn.announce(job.name, "JobBegunAnew", f"{job.name} {job.lineage.begun}")
+    turn.announce(job.name, "JobStartedFresh", f"{job.name} {job.lineage.begun}")
     _drop_state(turn, job, job)
 
 
@@ -327,18 +338,18 @@ def _owner(job: JobRecord) -> tuple[int, str]:
     return (job.spec.uid, job.spec.token_sha256)
 
 
-def _leave_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
+def _leave_state(turn: Reconciliation, job: JobRecord, ended: JobRecord) -> None:
     if ended.lineage.branch and ended.ending.leaves_state:
         same_user = job.spec.uid == ended.spec.uid
         why = "had another token" if same_user else "belonged to another user"
         job.lineage.begun = f"starts from scratch: the job of this name before it {why}"
-        turn.announce(job.name, "JobBegunAnew", f"{job.name} {job.lineage.begun}")
+        turn.announce(job.name, "JobStartedFresh", f"{job.name} {job.lineage.begun}")
     _drop_state(turn, job, ended)
 
 
-def _drop_state(turn: Turn, job: JobRecord, ended: JobRecord) -> None:
+def _drop_state(turn: Reconciliation, job: JobRecord, ended: JobRecord) -> None:
     if ended.ending.leaves_state:
-        turn.actions.extend(orders.forget(ended, node) for node in ended.lineage.holders)
+        turn.order(*(orders.forget(ended, node) for node in ended.lineage.holders))
     ended.lineage.holders.clear()
     job.lineage = Lineage(
         begun=job.lineage.begun,
@@ -363,4 +374,4 @@ def _names(names: list[str]) -> str:
     return shown if more <= 0 else f"{shown} and {more} more"
 
 
-TIMERS: Timers = {TimerKind.NEXT: end_overdue}
+TIMERS: Timers = job_timers(TimerKind.NEXT)

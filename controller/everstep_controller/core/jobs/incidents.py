@@ -17,12 +17,12 @@ from everstep_controller.core.fleet.incidents import (
 from everstep_controller.core.jobs import transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.model.incident import Death, IncidentKind, IncidentPart
-from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
+from everstep_controller.core.model.job import Cause, JobFault, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import MAINTENANCE, OPERATOR, NodeState
 from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.model.state import State
 from everstep_controller.core.registry import Handlers
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import Reconciliation, Turn
 
 # How much a cause explains: a later, stronger one replaces the blame within one incident.
 STRENGTH = {
@@ -65,10 +65,24 @@ _INCIDENTS_MAX = 32
 _NAMED_MAX = 8
 
 
-def record_fault(
-    turn: Turn, job: JobRecord, at_ns: int, cause: Cause, node: str, message: str
-) -> None:
-    """Something broke a running generation, or says more about what broke it."""
+def record_fault(turn: Turn, job: JobRecord, fault: JobFault) -> None:
+    """Remember a fault that was told of a job, until the job is reconciled."""
+    job.news.faults.append(fault)
+    turn.mark_job(job.id)
+
+
+def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
+    """Take the faults that were told of a job for its open incident, or for a new one."""
+    faults, job.news.faults = job.news.faults, []
+    for fault in faults:
+        judge_fault(turn, job, fault)
+        if fault.death is not None:
+            keep_death(turn.state, job, fault.death)
+
+
+def judge_fault(turn: Reconciliation, job: JobRecord, fault: JobFault) -> None:
+    """Something broke a running generation, or says more about what broke it: it is stopped."""
+    at_ns, cause, node, message = fault.at_ns, fault.cause, fault.node, fault.message
     turn.mark_job(job.id)
     if not job.generation.cause or STRENGTH[cause] > STRENGTH[job.generation.cause]:
         job.generation.cause = cause
@@ -144,7 +158,7 @@ def _open(state: State, job: JobRecord, incident: JobIncident) -> None:
     job.recovery.judgements.clear()
 
 
-def _interrupt(turn: Turn, job: JobRecord, known: JobIncident, news: JobIncident) -> None:
+def _interrupt(turn: Reconciliation, job: JobRecord, known: JobIncident, news: JobIncident) -> None:
     """Have an incident end where another one begins, and the time be the newer one's from there."""
     known.over_ns = max(news.onset_ns, known.onset_ns, 1)
     made = [step for step in (known.step_before, news.step_before) if step is not None]
@@ -157,7 +171,7 @@ def _interrupt(turn: Turn, job: JobRecord, known: JobIncident, news: JobIncident
         job.ledger.enter(turn.now_ns, _PHASES[job.state])
 
 
-def _stop_generation(turn: Turn, job: JobRecord, at_ns: int, message: str) -> None:
+def _stop_generation(turn: Reconciliation, job: JobRecord, at_ns: int, message: str) -> None:
     """Stop a running generation for the incident that is open."""
     incident = incidents_of_job(turn.state, job)[-1]
     turn.announce(
@@ -243,7 +257,7 @@ def rollback_asked(turn: Turn, event: Reported[RollbackAsked]) -> None:
     )
     message = f"rank {report.rank} on {node} asks to go back before step {report.step}"
     told = f"{message}: {report.reason}{left_out}"
-    record_fault(turn, job, event.at_ns, Cause.ROLLBACK, node, told)
+    record_fault(turn, job, JobFault(event.at_ns, Cause.ROLLBACK, node, told))
 
 
 def _spoil(turn: Turn, job: JobRecord, step: int) -> None:

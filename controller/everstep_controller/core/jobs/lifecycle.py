@@ -111,7 +111,6 @@ TRANSITIONS: Mapping[tuple[JobState, JobEvent], Step] = MappingProxyType(
 # Pairs that come about and mean nothing, each with the reason.
 IGNORED: Mapping[tuple[JobState, JobEvent], str] = MappingProxyType(
     {
-        (_S.RUNNING, _E.PROGRESSED): "it makes steps, as before",
         (_S.RUNNING, _E.ATTACHED): "told after its first steps: only the ledger takes note",
         (_S.RUNNING, _E.RESTORED): "told after its first steps: only the ledger takes note",
         (_S.STALLED, _E.ATTACHED): "told after its first steps: only the ledger takes note",

@@ -12,7 +12,7 @@ from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.jobs import identity, incidents
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.incident import Death, add_death
-from everstep_controller.core.model.job import Cause, JobRecord, JobState
+from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
 from everstep_controller.core.model.node import OPERATOR, NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import (
@@ -24,21 +24,21 @@ from everstep_controller.core.model.state import (
 )
 from everstep_controller.core.nodes import claims, liveness
 from everstep_controller.core.registry import Handlers
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import Reconciliation, Turn
 
 
 def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
     """A launcher and its processes are gone."""
     node = event.origin.node
     job = turn.state.job(event.job)
-    turn.state.refusals.pop(f"{job.name if job is not None else event.job}@{node}", None)
+    turn.state.nodes[node].refusals.pop(job.name if job is not None else event.job, None)
     if job is not None and node not in job.launchers:
         # One that left before it was told its job's id may be of the job that waits for this one.
         job = identity.job_after(turn.state, job)
     if job is None or node not in job.launchers:
         return
     del job.launchers[node]
-    identity.drop_if_left(turn, job)
+    turn.mark_job(job.id)
     if job.state is JobState.ENDED or job.after:
         return
     # A launcher that ends on a node in maintenance ends with the node; nobody means to end the job.
@@ -51,9 +51,8 @@ def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
     # to stop it.
     if node in job.generation.members:
         message = f"the launcher on {node} is gone: {event.report.reason}"
-        incidents.record_fault(
-            turn, job, event.at_ns, Cause.USER if meant else Cause.LAUNCHER, node, message
-        )
+        cause = Cause.USER if meant else Cause.LAUNCHER
+        incidents.record_fault(turn, job, JobFault(event.at_ns, cause, node, message))
     # A launcher that waited on the node waits no more.
     turn.mark_node(node)
     turn.mark_job(job.id, moved=True)
@@ -74,8 +73,8 @@ def rank_exited(turn: Turn, event: Reported[RankExited]) -> None:
     death = Death(event.origin.node, event.at_ns, replace(report, step=step))
     add_death(job.recovery.deaths, death)
     cause = Cause.PROCESS if death.explains else Cause.COLLECTIVE
-    incidents.record_fault(turn, job, event.at_ns, cause, death.node, death.sentence())
-    incidents.keep_death(turn.state, job, death)
+    fault = JobFault(event.at_ns, cause, death.node, death.sentence(), death)
+    incidents.record_fault(turn, job, fault)
 
 
 def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
@@ -98,7 +97,7 @@ def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
             job.generation.own_restarts = 0
 
 
-def reconcile_node(turn: Turn, node: NodeRecord) -> None:
+def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     """Have whatever runs on a node move that is lost or claimed."""
     if not node.gone and (not node.claims or node.draining):
         return
@@ -109,7 +108,7 @@ def reconcile_node(turn: Turn, node: NodeRecord) -> None:
             _fence(job, node.name)
         if node.name in job.generation.members and not _is_told(turn.state, job, node):
             onset_ns = node.silent_since_ns or turn.now_ns
-            incidents.record_fault(turn, job, onset_ns, *_why_unusable(node))
+            incidents.judge_fault(turn, job, JobFault(onset_ns, *_why_unusable(node)))
 
 
 def _is_told(state: State, job: JobRecord, node: NodeRecord) -> bool:
@@ -168,14 +167,13 @@ def _note_what_it_holds(turn: Turn, job: JobRecord, node: str, generation: int) 
 def _note_what_is_gone(turn: Turn, job: JobRecord, node: str, silent_since_ns: int) -> None:
     job.lineage.holders.pop(node, None)
     had_launcher = _forget_launcher(turn, job, node)
-    identity.drop_if_left(turn, job)
+    turn.mark_job(job.id)
     if job.state is JobState.ENDED:
         return
     if node in job.generation.members and (had_launcher or node not in job.generation.stopped):
         _processes_gone(job, node)
         message = f"{node} came back without its processes"
-        incidents.record_fault(turn, job, silent_since_ns, Cause.NODE, node, message)
-    turn.mark_job(job.id)
+        incidents.record_fault(turn, job, JobFault(silent_since_ns, Cause.NODE, node, message))
 
 
 def _forget_launcher(turn: Turn, job: JobRecord, node: str) -> bool:
@@ -198,7 +196,7 @@ def adopt_generation(turn: Turn, job: JobRecord, seen: int) -> None:
     # The job had a state, so if nobody can give it back, that must not look like a fresh start.
     job.lineage.recoverable_step = job.lineage.recoverable_step or 0
     message = f"the journal was restored and had lost generation {seen}"
-    incidents.record_fault(turn, job, turn.now_ns, Cause.OPERATOR, "", message)
+    incidents.record_fault(turn, job, JobFault(turn.now_ns, Cause.OPERATOR, "", message))
 
 
 def _wanted_world(job: JobRecord) -> int:
@@ -229,8 +227,8 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
     silent_since_ns = node.silent_since_ns or turn.now_ns
     liveness.record_hello(turn, node, event)
     node_back(turn, node.name, {seen.job: seen for seen in kept}, silent_since_ns)
-    identity.tell_late_launchers_on(turn, node.name, kept)
-    turn.untold.add(node.name)
+    state.orphaned += identity.orphaned_launchers(state, node.name, kept)
+    turn.unsent.nodes.add(node.name)
     node.welcomed_term = state.term
 
 

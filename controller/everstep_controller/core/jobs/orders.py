@@ -21,8 +21,8 @@ from everstep_controller.core.model.state import State, jobs_involving, jobs_of_
 from everstep_controller.core.nodes import isolation, lifecycle
 from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.nodes.injections import injection_orders
-from everstep_controller.core.nodes.liveness import confirmation_order
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.nodes.liveness import unanswered_questions
+from everstep_controller.core.turn import Reconciliation
 
 # So many nodes are named in a sentence.
 _NAMED_MAX = 3
@@ -137,7 +137,7 @@ def end(job: JobRecord, node: str) -> EndJob:
     )
 
 
-def late_end(state: State, name: str, node: str, job_id: str) -> EndJob:
+def orphan_end(state: State, name: str, node: str, job_id: str) -> EndJob:
     """Return the order to end a launcher of a job that ended while it was away."""
     ended, newest = state.jobs.get(job_id), state.names.get(name)
     how = "how, is not known any more" if ended is None else ended.reason
@@ -206,14 +206,14 @@ def hold(state: State, job: JobRecord, node: str) -> HoldLauncher:
     )
 
 
-def hold_all(turn: Turn, job: JobRecord) -> None:
+def hold_all(turn: Reconciliation, job: JobRecord) -> None:
     """Let every launcher of a job wait."""
     for node, launcher in job.launchers.items():
         launcher.kept = why_ineligible(turn.state, turn.state.nodes[node])
-        turn.actions.append(hold(turn.state, job, node))
+        turn.order(hold(turn.state, job, node))
 
 
-def hold_where_eligibility_changed(turn: Turn, nodes: Set[str]) -> None:
+def hold_where_eligibility_changed(turn: Reconciliation, nodes: Set[str]) -> None:
     """Tell the launchers that wait on a node when it ceases to take ranks, or takes some again."""
     for name in sorted(nodes & turn.state.nodes.keys()):
         node = turn.state.nodes[name]
@@ -226,7 +226,7 @@ def hold_where_eligibility_changed(turn: Turn, nodes: Set[str]) -> None:
             kept = why_ineligible(turn.state, node)
             if kept != launcher.kept:
                 launcher.kept = kept
-                turn.actions.append(hold(turn.state, job, name))
+                turn.order(hold(turn.state, job, name))
 
 
 def _waits(job: JobRecord, node: str) -> bool:
@@ -250,15 +250,10 @@ def outstanding(state: State) -> Iterator[Action]:
 def for_node(state: State, node: NodeRecord) -> Iterator[Action]:
     """Yield what a node should be told now, also after it has been away."""
     yield from lifecycle.unanswered_checks(node)
-    for silent in state.nodes.values():
-        waiting = silent.confirmation
-        if waiting and node.name in waiting.asked and node.name not in waiting.verdicts:
-            yield confirmation_order(silent, node.name)
+    yield from unanswered_questions(state, node)
     for injection in node.injections.values():
         yield from injection_orders(node.name, injection)
     for job in jobs_involving(state, node):
         yield from for_member(state, job, node.name)
-    for key, reason in state.refusals.items():
-        job_name, _, node_name = key.rpartition("@")
-        if node_name == node.name:
-            yield refuse(job_name, node_name, reason)
+    for job_name, reason in node.refusals.items():
+        yield refuse(job_name, node.name, reason)

@@ -27,10 +27,10 @@ from everstep_controller.core.events import (
 from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import ending, incidents, restore_point, transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
-from everstep_controller.core.model.job import Cause, JobRecord, JobState
+from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
 from everstep_controller.core.model.state import note_node
-from everstep_controller.core.registry import Handlers, Timers
-from everstep_controller.core.turn import TimerKind, Turn
+from everstep_controller.core.registry import Handlers, Timers, job_timers
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 ORDER: Mapping[Phase, int] = MappingProxyType(
     {Phase.STARTED: 0, Phase.ATTACHED: 1, Phase.RESTORED: 2}
@@ -70,7 +70,7 @@ def phase_reached(turn: Turn, event: Reported[PhaseReached]) -> None:
         return
     job.generation.phases[node] = event.report.phase
     if len(job.generation.phases) == len(job.generation.members) and not _held_back(job, known):
-        _enter_phase(turn, job, min(job.generation.phases.values(), key=lambda phase: ORDER[phase]))
+        job.news.phase = min(job.generation.phases.values(), key=lambda phase: ORDER[phase])
 
 
 def _held_back(job: JobRecord, left: Phase | None) -> bool:
@@ -81,7 +81,7 @@ def _held_back(job: JobRecord, left: Phase | None) -> bool:
     return any(phase in phases for phase in Phase if ORDER[phase] <= ORDER[left])
 
 
-def _enter_phase(turn: Turn, job: JobRecord, phase: Phase) -> None:
+def _enter_phase(turn: Reconciliation, job: JobRecord, phase: Phase) -> None:
     at_ns = min(job.generation.reached_ns[phase], turn.now_ns)
     if job.state in STEPPING:
         job.ledger.relabel(_LATE[phase], at_ns)
@@ -110,11 +110,11 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
     if event.recoverable_step is not None:
         job.lineage.recoverable_step = event.recoverable_step
     if job.state in ACTIVE:
-        transition.move_job(turn, job, JobEvent.PROGRESSED, "all ranks make steps")
-    if job.state is JobState.RUNNING:
         watch_steps(turn, job)
+    job.news.stepped = job.state in ACTIVE and job.state is not JobState.RUNNING
     # Steps alone change nothing that is decided: this comes every second, of every job.
-    if job.planned is not None or restore_point.has_state(job) is not had_state:
+    is_news = job.news.stepped or job.news.new_step is not None
+    if is_news or job.planned is not None or restore_point.has_state(job) is not had_state:
         turn.mark_job(job.id)
 
 
@@ -132,14 +132,8 @@ def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: 
     if incident is not None and job.state in (JobState.STOPPING, JobState.CLOSING):
         # Told late, but made before the fault: going on after it repeats nothing.
         incident.step_before = number
-    elif incident is not None:
-        incident.over_ns, job.recovery.plan = end_ns, None
-        lasted_s = (end_ns - incident.onset_ns) / 1e9
-        turn.announce(
-            job.name,
-            "IncidentOver",
-            f"{job.name} is at new step {number}, {lasted_s:.2f} s after: {incident.message}",
-        )
+    elif incident is not None and job.news.new_step is None:
+        job.news.new_step, job.news.new_step_ns = number, end_ns
 
 
 def step_recoverable(turn: Turn, event: StepRecoverable) -> None:
@@ -185,11 +179,32 @@ def generation_finished(turn: Turn, event: Reported[GenerationFinished]) -> None
         job.generation.finished.append(node)
 
 
-def reconcile_job(turn: Turn, job: JobRecord) -> None:
-    """End a job of which all ranks on all nodes have ended well."""
-    generation = job.generation
+def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
+    """Take a job on to the phase or the steps that all its ranks have come to, or to its end."""
+    news, generation = job.news, job.generation
+    if news.phase is not None and job.state in ACTIVE:
+        _enter_phase(turn, job, news.phase)
+    if news.new_step is not None:
+        _end_incident(turn, job, news.new_step, news.new_step_ns)
+    if news.stepped:
+        transition.move_job(turn, job, JobEvent.PROGRESSED, "all ranks make steps")
+    if TimerKind.STALLED in news.due:
+        _judge_stall(turn, job)
     if job.state in ACTIVE and len(generation.finished) == len(generation.members):
         ending.finish_job(turn, job, _all_well(job))
+
+
+def _end_incident(turn: Reconciliation, job: JobRecord, step: int, end_ns: int) -> None:
+    incident = open_incident(turn.state, job)
+    if incident is None:
+        return
+    incident.over_ns, job.recovery.plan = end_ns, None
+    lasted_s = (end_ns - incident.onset_ns) / 1e9
+    turn.announce(
+        job.name,
+        "IncidentOver",
+        f"{job.name} is at new step {step}, {lasted_s:.2f} s after: {incident.message}",
+    )
 
 
 def _all_well(job: JobRecord) -> str:
@@ -255,11 +270,11 @@ def postpone_stalls(turn: Turn) -> None:
             turn.set_timer(f"{TimerKind.STALLED}/{job_id}", turn.state.settings.startup_grace_ns)
 
 
-def stall_due(turn: Turn, job_id: str) -> None:
-    """See whether a step was made in the meantime."""
-    job = turn.state.jobs.get(job_id)
-    if job is None or not job.ledger.steps:
+def _judge_stall(turn: Reconciliation, job: JobRecord) -> None:
+    """Show a job that has made no step in the meantime as stalled, or restart it."""
+    if not job.ledger.steps:
         return
+    job_id = job.id
     since_ns = job.ledger.steps[-1].end_ns
     still_ns = turn.now_ns - since_ns
     restart_ns = turn.state.settings.stall_restart_timeout_ns
@@ -277,7 +292,7 @@ def stall_due(turn: Turn, job_id: str) -> None:
     message = (
         f"no rank of {job.name} has ended, and none makes steps: {_stall_sentence(job, still_ns)}"
     )
-    incidents.record_fault(turn, job, since_ns, Cause.STALLED, "", message)
+    incidents.judge_fault(turn, job, JobFault(since_ns, Cause.STALLED, "", message))
 
 
 def _patience_ns(turn: Turn, job: JobRecord) -> int:
@@ -300,6 +315,4 @@ HANDLERS: Handlers = {
     events.CadenceChosen: cadence_chosen,
     events.LayoutLearned: layout_learned,
 }
-TIMERS: Timers = {
-    TimerKind.STALLED: stall_due,
-}
+TIMERS: Timers = job_timers(TimerKind.STALLED)

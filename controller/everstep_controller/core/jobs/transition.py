@@ -8,10 +8,10 @@ from everstep_controller.core.jobs import identity, orders, restore_point
 from everstep_controller.core.jobs.lifecycle import JobEffect, JobEvent, step
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.state import State
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import Reconciliation
 
 
-def move_job(turn: Turn, job: JobRecord, event: JobEvent, reason: str) -> None:
+def move_job(turn: Reconciliation, job: JobRecord, event: JobEvent, reason: str) -> None:
     """Take a job through its lifecycle table. Raises TransitionRefusedError."""
     found = step(job.state, event)
     if found is None:
@@ -42,47 +42,47 @@ def category(state: State, job: JobRecord, stage: Category) -> Category:
 # -------------------------------------------------------------------------------------------------
 
 
-def _enter_stage(turn: Turn, job: JobRecord, stage: Category) -> None:
+def _enter_stage(turn: Reconciliation, job: JobRecord, stage: Category) -> None:
     if job.ledger.segments[-1].category != stage:
         job.ledger.enter(turn.now_ns, stage)
 
 
-def _ask_catalogue(turn: Turn, job: JobRecord) -> None:
-    turn.actions.append(restore_point.choose_step(turn.state, job))
+def _ask_catalogue(turn: Reconciliation, job: JobRecord) -> None:
+    turn.order(restore_point.choose_step(turn.state, job))
 
 
-def _start_members(turn: Turn, job: JobRecord) -> None:
+def _start_members(turn: Reconciliation, job: JobRecord) -> None:
     for member in job.generation.members:
         job.lineage.holders[member] = job.generation.number
-    turn.actions.extend(orders.starts(job))
+    turn.order(*orders.starts(job))
 
 
-def _stop_members(turn: Turn, job: JobRecord) -> None:
+def _stop_members(turn: Reconciliation, job: JobRecord) -> None:
     for member in job.generation.members:
         if member not in job.generation.stopped and member in turn.state.nodes:
-            turn.actions.append(orders.stop(turn.state, job, member, job.generation.number))
+            turn.order(orders.stop(turn.state, job, member, job.generation.number))
 
 
-def _hold_spares(turn: Turn, job: JobRecord) -> None:
+def _hold_spares(turn: Reconciliation, job: JobRecord) -> None:
     # In the order in which they came: a replay decides the same in the same order.
     members = frozenset(job.generation.members)
     waiting = [name for name in job.launchers if name not in members]
-    turn.actions.extend(orders.hold(turn.state, job, name) for name in waiting)
+    turn.order(*(orders.hold(turn.state, job, name) for name in waiting))
 
 
-def _close_ledger(turn: Turn, job: JobRecord) -> None:
+def _close_ledger(turn: Reconciliation, job: JobRecord) -> None:
     job.ledger.close(turn.now_ns)
 
 
-def _tell_end(turn: Turn, job: JobRecord) -> None:
+def _tell_end(turn: Reconciliation, job: JobRecord) -> None:
     # What waits on a node for its end is of the next job, and goes on from what the node holds.
     waiting = identity.job_after(turn.state, job)
     others = waiting.launchers if waiting is not None else ()
     told = [node for node in {**job.launchers, **job.lineage.holders} if node not in others]
-    turn.actions.extend(orders.end(job, node) for node in told)
+    turn.order(*(orders.end(job, node) for node in told))
 
 
-_EFFECTS: Mapping[JobEffect, Callable[[Turn, JobRecord], None]] = {
+_EFFECTS: Mapping[JobEffect, Callable[[Reconciliation, JobRecord], None]] = {
     JobEffect.ASK_CATALOGUE: _ask_catalogue,
     JobEffect.START_MEMBERS: _start_members,
     JobEffect.STOP_MEMBERS: _stop_members,

@@ -23,6 +23,7 @@ from everstep_controller.core.model.snapshots import (
     SnapshotCosts,
     StepKey,
 )
+from everstep_controller.core.model.timers import TimerKind
 
 
 class JobState(Enum):
@@ -186,10 +187,6 @@ class Generation:
     own_restarts: int = 0
     # An operator ordered the restart, so the script may differ from the one before.
     renew: bool = False
-    # Words that nobody has followed yet, none between two events: where it begins, as the catalogue
-    # says; and that the agent of its only member has begun the next one.
-    choice: RecoveryStepChosen | None = None
-    restarted: Reported[RestartedHere] | None = None
     # What its ranks have said of themselves, as far as somebody keeps it.
     rank_reports: RankReports = field(default_factory=RankReports)
 
@@ -274,6 +271,51 @@ class Ending:
         return (not self.succeeded or self.unsaved) and not self.forgotten_by
 
 
+@dataclass(frozen=True, slots=True)
+class JobFault:
+    """Fault of a job as it was told: when it happened, why, on which node, and in words."""
+
+    at_ns: int
+    cause: Cause
+    # Empty where no node is known to be concerned.
+    node: str
+    message: str
+    # The rank that died, where that is the fault.
+    death: Death | None = None
+
+
+@dataclass(slots=True)
+class JobNews:
+    """News of a job by which nothing has been decided yet; empty between two events."""
+
+    faults: list[JobFault] = field(default_factory=list)
+    # Timers of the job that came due.
+    due: list[TimerKind] = field(default_factory=list)
+    # Where its next generation begins, as the catalogue says; and that the agent of its only member
+    # has begun one on its own.
+    choice: RecoveryStepChosen | None = None
+    restarted: Reported[RestartedHere] | None = None
+    # The phase that all members have reached now, and that steps were made.
+    phase: Phase | None = None
+    stepped: bool = False
+    # The first step that was not made before its open incident, and when that ended.
+    new_step: int | None = None
+    new_step_ns: int = 0
+    # Nobody has to wait for its last step any more; why it is not in storage, empty where it is.
+    last_step_missed: str | None = None
+    # An operator has its memory dropped.
+    forgotten: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanedLauncher:
+    """A launcher of a job that is over, which its agent has told of and which was not answered."""
+
+    job: str
+    job_id: str
+    node: str
+
+
 @dataclass(slots=True)
 class JobRecord:
     """Record of one job: its specification, generation, lineage, recovery and ending."""
@@ -294,6 +336,7 @@ class JobRecord:
     lineage: Lineage = field(default_factory=Lineage)
     recovery: Recovery = field(default_factory=Recovery)
     ending: Ending = field(default_factory=Ending)
+    news: JobNews = field(default_factory=JobNews)
     # Which steps are snapshotted, as was decided last, and what the newest of them have cost.
     cadence: Cadence = field(default_factory=Cadence)
     snapshot_costs: SnapshotCosts = field(default_factory=SnapshotCosts)

@@ -158,8 +158,9 @@ class NodeNews:
 
     # Its agent has connected, and how.
     connected: str = ""
-    # Its newest check has ended.
+    # Its newest check has ended; or it failed, and another one is due.
     check: CheckFinished | None = None
+    check_due: bool = False
     # An operator says that it was repaired.
     repaired: str = ""
     # A finding is over, as the beginning of a sentence.
@@ -167,6 +168,8 @@ class NodeNews:
     # Its silence was noticed, and no peer has been asked about it; by whom, "": by its stream.
     silent: bool = False
     reporter: str = ""
+    # Injections that were ordered here, or whose end was.
+    injections: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -185,6 +188,8 @@ class NodeRecord:
     silent_since_ns: int = 0
     silent_to: list[str] = field(default_factory=list)
     confirmation: Confirmation | None = None
+    # Silent nodes that it was asked about, and has not answered.
+    questions: list[str] = field(default_factory=list)
     news: NodeNews = field(default_factory=NodeNews)
     checks: int = 0
     # Why its newest check failed, until it is checked again.
@@ -205,8 +210,10 @@ class NodeRecord:
     inventory: Inventory = field(default_factory=Inventory)
     # Deaths of ranks here that nothing has explained.
     strikes: list[Strike] = field(default_factory=list)
-    # Names of the jobs that it has to do with; of some perhaps no more.
+    # Ids of the jobs that it has to do with; of some perhaps no more.
     jobs: list[str] = field(default_factory=list)
+    # Why launchers here were turned away, by the names of their jobs.
+    refusals: dict[str, str] = field(default_factory=dict)
     injections: dict[str, Injection] = field(default_factory=dict)
     # Number of injections ordered so far, so that no two get the same id.
     injections_ordered: int = 0

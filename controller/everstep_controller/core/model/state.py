@@ -1,14 +1,17 @@
 """State: what the controller knows and has decided; the value that the journal folds to."""
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from everstep_common.reports import LauncherJoined
 from everstep_controller.core.model.isolation import DriverRecord
 from everstep_controller.core.model.job import (
     JobIncident,
     JobRecord,
     JobState,
     Launcher,
+    OrphanedLauncher,
     Planned,
 )
 from everstep_controller.core.model.node import (
@@ -23,6 +26,7 @@ from everstep_controller.core.model.node import (
     NodeState,
     OpenFinding,
     RejectedRecords,
+    Reported,
     SpareCheck,
 )
 from everstep_controller.core.model.settings import Settings
@@ -68,13 +72,17 @@ class State:
     # By their ids; and for each name, the id of the newest job that has begun under it.
     jobs: dict[str, JobRecord] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
+    # Ids of all jobs that are kept of each name, in the order in which they came.
+    ids_of_name: dict[str, list[str]] = field(default_factory=dict)
+    # Launchers that ask to take part in a job, and those that are told that theirs is over; none
+    # between two events.
+    joining: list[Reported[LauncherJoined]] = field(default_factory=list)
+    orphaned: list[OrphanedLauncher] = field(default_factory=list)
     # Highest sequence that was taken of each agent's outbox.
     outboxes: dict[str, int] = field(default_factory=dict)
     timers: dict[str, int] = field(default_factory=dict)
     # Node, name of a job, or "fleet" to the reason of the pause.
     paused: dict[str, str] = field(default_factory=dict)
-    # Launchers to refuse, "name of the job@node" to the reason.
-    refusals: dict[str, str] = field(default_factory=dict)
     findings: dict[str, OpenFinding] = field(default_factory=dict)
     # By "node/kind".
     rejected_records: dict[str, RejectedRecords] = field(default_factory=dict)
@@ -85,10 +93,16 @@ class State:
     # Highest generation that agents have seen under each name of a job.
     generations_seen: dict[str, int] = field(default_factory=dict)
     self_suspect_since_ns: int = 0
-    # Nodes that were being drained after the last event.
+    # Nodes whose streams are open and that all peers hear, by domain; those that are expected to be
+    # heard and are not; and those of which nothing is expected: lost ones and maintained ones.
+    heard: dict[str, list[str]] = field(default_factory=dict)
+    unheard: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    # Nodes that are drained, that automation was not allowed to isolate, and working ones that it
+    # has isolated; in order.
     draining: list[str] = field(default_factory=list)
-    # Nodes that automation was not allowed to isolate.
     deferred: list[str] = field(default_factory=list)
+    isolated: list[str] = field(default_factory=list)
     # Maintenance windows by their ids; how many were ordered so far, so that no id comes twice.
     windows: dict[str, Window] = field(default_factory=dict)
     windows_ordered: int = 0
@@ -116,7 +130,49 @@ class State:
         return (self.jobs[job_id] for job_id in self.names.values())
 
 
-# --- index from each node to its jobs, so that no event has to look at all jobs -------------------
+# --- lists and indexes, so that an event of one node or job has to look at no others --------------
+
+
+def keep_listed(names: list[str], name: str, *, listed: bool) -> None:
+    """Have a name in an ordered list, or not."""
+    at = bisect_left(names, name)
+    known = at < len(names) and names[at] == name
+    if listed and not known:
+        insort(names, name)
+    elif known and not listed:
+        del names[at]
+
+
+def note_hearing(state: State, node: NodeRecord) -> None:
+    """Keep the lists of heard and unheard nodes as a node's stream, peers and health are."""
+    heard = node.connected and not node.silent_to
+    expected = not node.gone and node.state is not NodeState.MAINTENANCE
+    there = state.heard.setdefault(node.domain, [])
+    keep_listed(there, node.name, listed=heard)
+    if not there:
+        del state.heard[node.domain]
+    keep_listed(state.unheard, node.name, listed=expected and not heard)
+    keep_listed(state.unexpected, node.name, listed=not expected)
+
+
+def jobs_of_name(state: State, name: str) -> list[JobRecord]:
+    """Return the jobs that are kept of a name, in the order in which they came."""
+    return [state.jobs[job_id] for job_id in state.ids_of_name.get(name, ())]
+
+
+def add_job(state: State, job: JobRecord) -> None:
+    """Keep a new job."""
+    state.jobs[job.id] = job
+    state.ids_of_name.setdefault(job.name, []).append(job.id)
+
+
+def remove_job(state: State, job: JobRecord) -> None:
+    """Keep a job no more."""
+    del state.jobs[job.id]
+    ids = state.ids_of_name[job.name]
+    ids.remove(job.id)
+    if not ids:
+        del state.ids_of_name[job.name]
 
 
 def note_node(state: State, node: str, job: JobRecord) -> None:

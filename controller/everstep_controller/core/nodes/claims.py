@@ -1,7 +1,5 @@
 """Claims on nodes: who keeps a node from taking ranks, within which budget, in a sentence."""
 
-from bisect import insort
-
 from everstep_common.judging.findings import Mode
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import (
@@ -13,9 +11,9 @@ from everstep_controller.core.model.node import (
     NodeRecord,
     NodeState,
 )
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import State, keep_listed
 from everstep_controller.core.model.windows import WindowState, holding, shown
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import Reconciliation, Turn
 
 _ORDER = tuple(Mode)
 
@@ -37,15 +35,14 @@ def mode_of(state: State, condition: str, most: Mode = Mode.ENFORCE) -> Mode:
 
 def budget(state: State) -> int:
     """Return how many working nodes automation may keep isolated at once."""
-    known = sum(node.state is not NodeState.RETIRED for node in state.nodes.values())
-    by_ratio = int(known * state.settings.isolation_budget_ratio)
+    # No event retires a node so far; one that does takes it out of this number.
+    by_ratio = int(len(state.nodes) * state.settings.isolation_budget_ratio)
     return max(state.settings.isolation_budget_nodes, by_ratio)
 
 
 def spent(state: State) -> int:
     """Return how many working nodes automation has isolated."""
-    claims = (node.claim_of(AUTOMATION) for node in state.nodes.values())
-    return sum(claim is not None and not claim.dead for claim in claims)
+    return len(state.isolated)
 
 
 def forbidden(turn: Turn, node: NodeRecord, condition: str, most: Mode = Mode.ENFORCE) -> str:
@@ -63,27 +60,39 @@ def forbidden(turn: Turn, node: NodeRecord, condition: str, most: Mode = Mode.EN
 # --- claims ---------------------------------------------------------------------------------------
 
 
-def claim(turn: Turn, node: NodeRecord, owner: str, reason: str, *, dead: bool = False) -> None:
+def claim(
+    turn: Reconciliation, node: NodeRecord, owner: str, reason: str, *, dead: bool = False
+) -> None:
     """Put a claim on a node; a second claim of the same owner only changes its reason."""
-    held = node.claim_of(owner)
-    if held is not None:
-        if dead and not held.dead:
-            mark_deferred(turn)
-        held.reason, held.dead, held.draining, held.vacate = reason, dead, False, False
-        turn.mark_node(node.name)
-        return
-    _put(turn, node, Claim(owner, reason, turn.now_ns, dead))
+    _claim(turn, node, owner, reason, dead=dead)
 
 
-def drain(turn: Turn, node: NodeRecord, owner: str, reason: str) -> None:
+def drain(turn: Reconciliation, node: NodeRecord, owner: str, reason: str) -> None:
     """Put a claim on a node that lets its ranks stay; one that does not is left as it is."""
-    held = node.claim_of(owner)
-    if held is None:
-        _put(turn, node, Claim(owner, reason, turn.now_ns, draining=True))
-        _note_draining(turn, node)
-    elif held.draining:
-        held.reason = reason
-        turn.mark_node(node.name)
+    _drain(turn, node, owner, reason)
+
+
+def unclaim(turn: Reconciliation, node: NodeRecord, owner: str, reason: str) -> bool:
+    """Remove the claim of one owner, and of no other; return whether there was one."""
+    return _unclaim(turn, node, owner, reason)
+
+
+# An operator's claim is the operator's word itself: handlers record it, and nobody decides on it.
+
+
+def record_operator_claim(turn: Turn, node: NodeRecord, reason: str) -> None:
+    """Put an operator's claim on a node."""
+    _claim(turn, node, OPERATOR, reason, dead=False)
+
+
+def record_operator_drain(turn: Turn, node: NodeRecord, reason: str) -> None:
+    """Put an operator's claim on a node that lets its ranks stay."""
+    _drain(turn, node, OPERATOR, reason)
+
+
+def record_operator_release(turn: Turn, node: NodeRecord, reason: str) -> None:
+    """Remove an operator's claim on a node, if there is one."""
+    _unclaim(turn, node, OPERATOR, reason)
 
 
 def mark_deferred(turn: Turn) -> None:
@@ -98,7 +107,9 @@ def is_maintained(node: NodeRecord) -> bool:
     return claim is not None and not claim.draining
 
 
-def end_maintenance(turn: Turn, node: NodeRecord, reason: str, *, window: str = "") -> bool:
+def end_maintenance(
+    turn: Reconciliation, node: NodeRecord, reason: str, *, window: str = ""
+) -> bool:
     """Remove the claim of maintenance; return whether it is gone, and not another window's now."""
     held = node.claim_of(MAINTENANCE)
     following = holding(turn.state.windows.values(), node.name, besides=window)
@@ -106,37 +117,59 @@ def end_maintenance(turn: Turn, node: NodeRecord, reason: str, *, window: str = 
         return unclaim(turn, node, MAINTENANCE, reason)
     held.reason, held.vacate = following.sentence(), following.vacated
     held.draining = following.state is WindowState.DRAINING
-    if held.draining:
-        _note_draining(turn, node)
     turn.mark_node(node.name)
+    _list_claims(turn.state, node)
     return False
 
 
-def _note_draining(turn: Turn, node: NodeRecord) -> None:
-    known = turn.state.draining
-    if node.name not in known:
-        insort(known, node.name)
+def _claim(turn: Turn, node: NodeRecord, owner: str, reason: str, *, dead: bool) -> None:
+    held = node.claim_of(owner)
+    if held is None:
+        _put(turn, node, Claim(owner, reason, turn.now_ns, dead))
+        return
+    if dead and not held.dead:
+        mark_deferred(turn)
+    held.reason, held.dead, held.draining, held.vacate = reason, dead, False, False
+    turn.mark_node(node.name)
+    _list_claims(turn.state, node)
+
+
+def _drain(turn: Turn, node: NodeRecord, owner: str, reason: str) -> None:
+    held = node.claim_of(owner)
+    if held is None:
+        _put(turn, node, Claim(owner, reason, turn.now_ns, draining=True))
+    elif held.draining:
+        held.reason = reason
+        turn.mark_node(node.name)
 
 
 def _put(turn: Turn, node: NodeRecord, made: Claim) -> None:
     owner, reason = made.owner, made.reason
     node.claims.append(made)
     turn.mark_node(node.name)
+    _list_claims(turn.state, node)
     word, ranks = ("NodeDraining", "new ranks") if made.draining else ("NodeIsolated", "ranks")
     turn.announce(node.name, word, f"{node.name} takes no {ranks} ({owner}): {reason}")
 
 
-def unclaim(turn: Turn, node: NodeRecord, owner: str, reason: str) -> bool:
-    """Remove the claim of one owner, and of no other; return whether there was one."""
+def _unclaim(turn: Turn, node: NodeRecord, owner: str, reason: str) -> bool:
     held = node.claim_of(owner)
     if held is None:
         return False
     node.claims.remove(held)
     turn.mark_node(node.name)
+    _list_claims(turn.state, node)
     if owner == AUTOMATION:
         mark_deferred(turn)
     turn.announce(node.name, "NodeReleased", f"{owner} released {node.name}: {reason}")
     return True
+
+
+def _list_claims(state: State, node: NodeRecord) -> None:
+    """Keep the lists of drained and isolated nodes as the claims of a node are."""
+    held = node.claim_of(AUTOMATION)
+    keep_listed(state.draining, node.name, listed=node.draining)
+    keep_listed(state.isolated, node.name, listed=held is not None and not held.dead)
 
 
 # --- for people -----------------------------------------------------------------------------------
@@ -147,8 +180,9 @@ def why_ineligible(state: State, node: NodeRecord) -> str:
     if node.usable:
         failed = failed_check(node)
         return failed and f"{failed}; it takes ranks when it has passed one"
-    window = holding(state.windows.values(), node.name)
-    if window is not None and node.claim_of(MAINTENANCE) is not None:
+    kept = node.claim_of(MAINTENANCE) is not None
+    window = holding(state.windows.values(), node.name) if kept else None
+    if window is not None:
         return (
             f"{node.name} takes no ranks until {shown(window.span.end_ns)}: {window.sentence()}; "
             f"to end that sooner: everstep maintenance cancel {window.id}"

@@ -19,7 +19,6 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.model.node import (
     AUTOMATION,
-    OPERATOR,
     FindingOwner,
     NodeNews,
     NodeRecord,
@@ -30,7 +29,7 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import claims, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.registry import Handlers, Timers
-from everstep_controller.core.turn import TimerKind, Turn
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 # A condition without a finding: operators set by its name how far automation goes with such nodes.
 CHECK_FAILED = Condition(
@@ -99,16 +98,13 @@ def record_check(turn: Turn, event: Reported[CheckFinished]) -> None:
         turn.mark_node(node.name)
 
 
-def check_again(turn: Turn, name: str) -> None:
-    """Have a node checked once more that failed its check."""
+def check_due(turn: Turn, name: str) -> None:
+    """A node that failed its check is to be checked once more."""
     node = turn.state.nodes.get(name)
-    if node is None:
-        return
-    node.check_failed, node.news.cleared = "", "its check is due again: "
-    turn.mark_node(name)
-    if node.state is NodeState.VALIDATING:
-        node.checks += 1
-        turn.actions.append(lifecycle.check_order(node))
+    if node is not None:
+        node.check_failed = ""
+        node.news.check_due, node.news.cleared = True, "its check is due again: "
+        turn.mark_node(name)
 
 
 def probation_over(turn: Turn, name: str) -> None:
@@ -119,20 +115,20 @@ def probation_over(turn: Turn, name: str) -> None:
 def operator_isolated(turn: Turn, event: OperatorIsolated) -> None:
     """Put an operator's claim on a node."""
     node = turn.state.nodes[event.node]
-    claims.claim(turn, node, OPERATOR, f"{event.operator}: {event.reason}")
+    claims.record_operator_claim(turn, node, f"{event.operator}: {event.reason}")
 
 
 def operator_drained(turn: Turn, event: OperatorDrained) -> None:
     """Keep new ranks from a node; what runs there is moved as planned work."""
     node = turn.state.nodes[event.node]
-    claims.drain(turn, node, OPERATOR, f"{event.operator}: {event.reason}")
+    claims.record_operator_drain(turn, node, f"{event.operator}: {event.reason}")
 
 
 def operator_released(turn: Turn, event: OperatorReleased) -> None:
     """Remove an operator's claim, and take the operator's word that the node was repaired."""
     node = turn.state.nodes[event.node]
     reason = f"{event.operator}: {event.reason}" if event.reason else event.operator
-    claims.unclaim(turn, node, OPERATOR, reason)
+    claims.record_operator_release(turn, node, reason)
     for held in node.findings.values():
         held.accepted_by = event.operator
     node.blamed, node.news.repaired = "", f"repaired, says {reason}"
@@ -162,7 +158,7 @@ def _raise_finding(turn: Turn, node: NodeRecord, found: OpenFinding) -> None:
     turn.announce(
         node.name,
         finding.condition,
-        f"{finding.severity.value} on {node.name}: {said(finding)}",
+        f"{finding.severity.value} on {node.name}: {finding_sentence(finding)}",
     )
     turn.mark_node(node.name)
 
@@ -185,7 +181,7 @@ def _clear_finding(
 # --- reconciliation: what that means for its health ----------------------------------------------
 
 
-def reconcile_node(turn: Turn, node: NodeRecord) -> None:
+def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     """Judge a node by the news of it, and then by all that is known of it."""
     news, node.news = node.news, NodeNews()
     if news.connected:
@@ -193,6 +189,8 @@ def reconcile_node(turn: Turn, node: NodeRecord) -> None:
     if node.state is NodeState.MAINTENANCE:
         _advise(turn, node, None)
         return
+    if news.check_due and node.state is NodeState.VALIDATING:
+        lifecycle.check_anew(turn, node)
     if news.check is not None and node.state is NodeState.VALIDATING:
         _judge_check(turn, node, news.check)
     if news.repaired:
@@ -203,12 +201,12 @@ def reconcile_node(turn: Turn, node: NodeRecord) -> None:
     _advise(turn, node, advised)
 
 
-def said(finding: Finding) -> str:
+def finding_sentence(finding: Finding) -> str:
     """Return the sentence of a finding; one that was made on purpose says so everywhere."""
     return f"{finding.message} [injected]" if finding.injected else finding.message
 
 
-def _judge_check(turn: Turn, node: NodeRecord, report: CheckFinished) -> None:
+def _judge_check(turn: Reconciliation, node: NodeRecord, report: CheckFinished) -> None:
     failed = "" if report.passed else report.message or "its agent does not say why"
     problem = failed or _fatal_finding(turn, node)
     if not problem:
@@ -232,7 +230,7 @@ def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
     for held in node.findings.values():
         fatal = held.finding.severity is Severity.FATAL and not held.accepted_by
         if fatal and not claims.forbidden(turn, node, held.finding.condition, held.finding.mode):
-            return said(held.finding)
+            return finding_sentence(held.finding)
     return ""
 
 
@@ -245,18 +243,18 @@ class _Advice:
     forbidden: str
 
 
-def _judge_findings(turn: Turn, node: NodeRecord, cleared: str) -> _Advice | None:
+def _judge_findings(turn: Reconciliation, node: NodeRecord, cleared: str) -> _Advice | None:
     """Judge a node by its open findings, as far as each one's mode allows."""
     fatal, degraded = _findings_that_count(turn.state, node)
     advice: _Advice | None = None
     for finding in fatal:
         forbidden = claims.forbidden(turn, node, finding.condition, finding.mode)
         if not forbidden:
-            lifecycle.move_node(turn, node, NodeEvent.FATAL_FINDING, said(finding))
+            lifecycle.move_node(turn, node, NodeEvent.FATAL_FINDING, finding_sentence(finding))
             return None
-        advice = advice or _Advice(said(finding), "isolated", forbidden)
+        advice = advice or _Advice(finding_sentence(finding), "isolated", forbidden)
     if fatal or degraded:
-        worst = said((fatal + degraded)[0])
+        worst = finding_sentence((fatal + degraded)[0])
         lifecycle.move_node(turn, node, NodeEvent.DEGRADED_FINDING, worst)
         if node.state is NodeState.SUSPECT:
             node.reason = worst  # the finding that made it suspect may be over, and this one not
@@ -281,7 +279,7 @@ def _findings_that_count(state: State, node: NodeRecord) -> tuple[list[Finding],
     )
 
 
-def _judge_blame(turn: Turn, node: NodeRecord) -> _Advice | None:
+def _judge_blame(turn: Reconciliation, node: NodeRecord) -> _Advice | None:
     """Have a node give up its ranks that is blamed for deaths there, and be checked."""
     if not node.blamed:
         return None
@@ -321,6 +319,6 @@ HANDLERS: Handlers = {
     events.OperatorDrained: operator_drained,
 }
 TIMERS: Timers = {
-    TimerKind.CHECK: check_again,
+    TimerKind.CHECK: check_due,
     TimerKind.PROBATION: probation_over,
 }

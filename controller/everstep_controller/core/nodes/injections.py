@@ -9,7 +9,7 @@ from everstep_controller.core.actions import Action, ClearInjection, Inject
 from everstep_controller.core.events import InjectionCleared, InjectionOrdered, Reported
 from everstep_controller.core.model.node import Injection, NodeRecord
 from everstep_controller.core.registry import Handlers, Timers
-from everstep_controller.core.turn import TimerKind, Turn
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 _SECOND_NS = 1_000_000_000
 
@@ -21,7 +21,7 @@ LISTED_NS = 600 * _SECOND_NS
 
 
 def injection_ordered(turn: Turn, event: InjectionOrdered) -> None:
-    """Order a fault."""
+    """An operator orders a fault."""
     node = turn.state.nodes[event.node]
     node.injections_ordered += 1
     injection = Injection(
@@ -38,18 +38,23 @@ def injection_ordered(turn: Turn, event: InjectionOrdered) -> None:
     seconds = event.duration_ns / _SECOND_NS
     message = f"{event.operator} injects {event.spec} into {node.name} for {seconds:g} s{why}"
     turn.announce(node.name, "InjectionOrdered", message)
-    turn.actions.extend(injection_orders(node.name, injection))
+    _note_ordered(turn, node, injection)
 
 
 def injection_cleared(turn: Turn, event: InjectionCleared) -> None:
-    """Order the end of one injection, or of all."""
+    """An operator orders the end of one injection, or of all."""
     node = turn.state.nodes[event.node]
     for injection in node.injections.values():
         if event.injection in ("", injection.id) and not injection.over:
             injection.clearing = True
             message = f"{event.operator} ends {injection.spec} on {node.name}"
             turn.announce(node.name, "InjectionClearOrdered", message)
-            turn.actions.extend(injection_orders(node.name, injection))
+            _note_ordered(turn, node, injection)
+
+
+def _note_ordered(turn: Turn, node: NodeRecord, injection: Injection) -> None:
+    node.news.injections.append(injection.id)
+    turn.mark_node(node.name)
 
 
 def injection_changed(turn: Turn, event: Reported[InjectionChanged]) -> None:
@@ -63,8 +68,16 @@ def injection_changed(turn: Turn, event: Reported[InjectionChanged]) -> None:
         _move(turn, node, injection, report.state, report.message)
 
 
-def expire_orders(turn: Turn, node: NodeRecord) -> None:
-    """Give up the orders that did not reach a node while it was away."""
+def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
+    """Order what is news; of a node that comes back, give up what did not reach it in time."""
+    ordered, node.news.injections = node.news.injections, []
+    for injection in (node.injections[name] for name in ordered):
+        turn.order(*injection_orders(node.name, injection))
+    if node.news.connected:
+        _expire_orders(turn, node)
+
+
+def _expire_orders(turn: Reconciliation, node: NodeRecord) -> None:
     for injection in node.injections.values():
         waiting = injection.state is InjectionState.ORDERED
         if waiting and turn.now_ns - injection.ordered_ns > STALE_NS:

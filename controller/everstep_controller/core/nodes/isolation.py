@@ -30,7 +30,7 @@ from everstep_controller.core.model.node import SCHEDULER, NodeRecord, OpenFindi
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.registry import Handlers, Timers
-from everstep_controller.core.turn import TimerKind, Turn
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 # So many calls in a row that fail are a finding: a scheduler that restarts fails one or two.
 FAILURES_MAX = 3
@@ -94,8 +94,8 @@ def configure_drivers(turn: Turn) -> None:
         _mark(turn, record.nodes)
     for name in state.settings.isolation_drivers:
         if name not in state.drivers:
-            record = state.drivers[name] = DriverRecord(name, reading=True)
-            turn.actions.append(_read(record))
+            state.drivers[name] = DriverRecord(name, reading=True)
+            turn.unsent.drivers.add(name)
 
 
 def record_report(turn: Turn, event: DriverReported) -> None:
@@ -120,13 +120,13 @@ def retry_driver(turn: Turn, name: str) -> None:
     record = turn.state.drivers.get(name)
     if record is not None:
         record.reading = True
-        turn.actions.append(_read(record))
+        turn.unsent.drivers.add(name)
 
 
-# --- after every event ---------------------------------------------------------------------------
+# --- reconciliation ------------------------------------------------------------------------------
 
 
-def claim_for_schedulers(turn: Turn, node: NodeRecord) -> None:
+def claim_for_schedulers(turn: Reconciliation, node: NodeRecord) -> None:
     """Keep a node's claim of the owner ``scheduler`` as long as others withhold the node."""
     told, held = _foreign_holds(turn.state, node.name), node.claim_of(SCHEDULER)
     if told and (held is None or held.reason != told):
@@ -135,7 +135,13 @@ def claim_for_schedulers(turn: Turn, node: NodeRecord) -> None:
         claims.unclaim(turn, node, SCHEDULER, "it is not kept out there any more")
 
 
-def apply_claims(turn: Turn, names: Collection[str]) -> None:
+def read_schedulers(turn: Reconciliation) -> None:
+    """Have those read of which a reading has become due."""
+    drivers = turn.state.drivers
+    turn.order(*(_read(drivers[name]) for name in sorted(turn.unsent.drivers & drivers.keys())))
+
+
+def apply_claims(turn: Reconciliation, names: Collection[str]) -> None:
     """Ask drivers for what is wanted of the nodes that may have changed, and is not so."""
     for record in turn.state.drivers.values() if names else ():
         if not record.read:
@@ -144,7 +150,7 @@ def apply_claims(turn: Turn, names: Collection[str]) -> None:
         asked = [one for one in known if one is not None]
         if asked:
             record.calls += 1
-            turn.actions.append(_apply(record, asked))
+            turn.order(_apply(record, asked))
 
 
 def outstanding_calls(state: State) -> Iterator[Action]:

@@ -7,8 +7,9 @@ from types import MappingProxyType
 
 from everstep_controller.core.actions import RunCheck
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState
+from everstep_controller.core.model.state import note_hearing
 from everstep_controller.core.nodes import claims
-from everstep_controller.core.turn import TimerKind, Turn
+from everstep_controller.core.turn import Reconciliation, TimerKind
 
 
 class NodeEvent(Enum):
@@ -156,7 +157,7 @@ def step(state: NodeState, event: NodeEvent) -> NodeTransition | None:
     return found
 
 
-def move_node(turn: Turn, node: NodeRecord, event: NodeEvent, reason: str) -> None:
+def move_node(turn: Reconciliation, node: NodeRecord, event: NodeEvent, reason: str) -> None:
     """Take a node through its lifecycle table. Raises NodeTransitionRefusedError."""
     found = step(node.state, event)
     if found is None:
@@ -164,6 +165,7 @@ def move_node(turn: Turn, node: NodeRecord, event: NodeEvent, reason: str) -> No
     if found.to is not node.state:
         turn.mark_node(node.name)
         node.state, node.since_ns, node.reason = found.to, turn.now_ns, reason
+        note_hearing(turn.state, node)
         turn.announce(
             node.name,
             f"Node{found.to.value.title()}",
@@ -173,31 +175,36 @@ def move_node(turn: Turn, node: NodeRecord, event: NodeEvent, reason: str) -> No
         _EFFECTS[effect](turn, node, reason)
 
 
-def _check(turn: Turn, node: NodeRecord, _: str) -> None:
+def check_anew(turn: Reconciliation, node: NodeRecord) -> None:
+    """Have a node checked, whatever came of the check before."""
     node.checks += 1
     node.check_failed = ""
-    turn.actions.append(check_order(node))
+    turn.order(check_order(node))
 
 
-def _claim(turn: Turn, node: NodeRecord, reason: str) -> None:
+def _check(turn: Reconciliation, node: NodeRecord, _: str) -> None:
+    check_anew(turn, node)
+
+
+def _claim(turn: Reconciliation, node: NodeRecord, reason: str) -> None:
     claims.claim(turn, node, AUTOMATION, reason)
 
 
-def _claim_dead(turn: Turn, node: NodeRecord, reason: str) -> None:
+def _claim_dead(turn: Reconciliation, node: NodeRecord, reason: str) -> None:
     claims.claim(turn, node, AUTOMATION, reason, dead=True)
 
 
-def _release(turn: Turn, node: NodeRecord, reason: str) -> None:
+def _release(turn: Reconciliation, node: NodeRecord, reason: str) -> None:
     claims.unclaim(turn, node, AUTOMATION, reason)
     if claims.is_maintained(node):
         claims.end_maintenance(turn, node, reason)
 
 
-def _start_probation(turn: Turn, node: NodeRecord, _: str) -> None:
+def _start_probation(turn: Reconciliation, node: NodeRecord, _: str) -> None:
     turn.set_timer(f"{TimerKind.PROBATION}/{node.name}", turn.state.settings.probation_ns)
 
 
-_EFFECTS: Mapping[NodeEffect, Callable[[Turn, NodeRecord, str], None]] = {
+_EFFECTS: Mapping[NodeEffect, Callable[[Reconciliation, NodeRecord, str], None]] = {
     NodeEffect.CHECK: _check,
     NodeEffect.CLAIM: _claim,
     NodeEffect.CLAIM_DEAD: _claim_dead,

@@ -1,6 +1,7 @@
 """Liveness of nodes: connections, and silences that peers and streams are asked about."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 
 from everstep_controller.core import events
 from everstep_controller.core.actions import ConfirmSilence
@@ -11,11 +12,11 @@ from everstep_controller.core.events import (
     PeerReported,
 )
 from everstep_controller.core.model.node import Confirmation, NodeRecord, NodeState
-from everstep_controller.core.model.state import CONTROLLER
-from everstep_controller.core.nodes import health, injections, lifecycle
+from everstep_controller.core.model.state import CONTROLLER, State, note_hearing
+from everstep_controller.core.nodes import health, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.registry import Handlers, Timers
-from everstep_controller.core.turn import TimerKind, Turn
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 # How many other peers must confirm a silence.
 CONFIRMERS = 2
@@ -28,18 +29,19 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     """Take what an agent says of its node when its stream opens."""
     turn.mark_node(node.name)
     rebooted = has_rebooted(node, event)
+    forget_stream(turn.state, node)
+    end_confirmation(turn.state, node)
     node.absent, node.connected, node.silent_since_ns = False, True, 0
-    node.silent_to, node.confirmation = [], None
     node.boot_id, node.agent_version = event.boot_id, event.agent_version
     if node.outbox and node.outbox != event.outbox:
         turn.state.outboxes.pop(node.outbox, None)
     node.outbox = event.outbox
     node.host, node.domain, node.inventory = event.host, event.domain, event.inventory
     node.bulk_address, node.liveness_address = event.bulk_address, event.liveness_address
+    note_hearing(turn.state, node)
     turn.drop_timer(f"{TimerKind.STREAM}/{node.name}")
     turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
     health.replace_agent_findings(node, event.open_findings, turn.now_ns)
-    injections.expire_orders(turn, node)
     node.blamed = ""
     node.news.connected = (
         "its agent connected after a reboot" if rebooted else "its agent connected"
@@ -57,6 +59,7 @@ def node_disconnected(turn: Turn, event: NodeDisconnected) -> None:
     if node.gone or not node.connected:
         return
     node.connected = False
+    note_hearing(turn.state, node)
     node.silent_since_ns = node.silent_since_ns or turn.now_ns
     node.news.silent = True
     turn.mark_node(node.name)
@@ -71,12 +74,14 @@ def peer_reported(turn: Turn, event: PeerReported) -> None:
     if not event.silent:
         if event.node in node.silent_to:
             node.silent_to.remove(event.node)
+            note_hearing(turn.state, node)
             turn.mark_node(node.name)
         if not node.silent_to and node.connected:
             node.silent_since_ns = 0
         return
     if event.node not in node.silent_to:
         node.silent_to.append(event.node)
+        note_hearing(turn.state, node)
     node.silent_since_ns = node.silent_since_ns or turn.now_ns
     node.news.silent, node.news.reporter = True, event.node
     turn.mark_node(node.name)
@@ -90,6 +95,7 @@ def peer_judged(turn: Turn, event: PeerJudged) -> None:
         return
     if event.node in waiting.asked:
         waiting.verdicts[event.node] = event.alive
+        _drop_question(turn.state, event.node, node.name)
         turn.mark_node(node.name)
 
 
@@ -101,7 +107,7 @@ def silence_due(turn: Turn, name: str) -> None:
 # --- reconciliation: who is lost -----------------------------------------------------------------
 
 
-def reconcile_node(turn: Turn, node: NodeRecord) -> None:
+def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     """Judge a silence by the peers that were asked or by the stream; ask about a new one."""
     waiting = node.confirmation
     if waiting is not None and (
@@ -118,45 +124,56 @@ def reconcile_node(turn: Turn, node: NodeRecord) -> None:
         _ask_peers(turn, node, reporter)
 
 
-def _ask_peers(turn: Turn, node: NodeRecord, reporter: str) -> None:
+def _ask_peers(turn: Reconciliation, node: NodeRecord, reporter: str) -> None:
     """Ask two other nodes whether this one is alive; its domain's first, the reporter last."""
     if node.confirmation is not None or not node.liveness_address:
         return
-    able = [
-        peer
-        for peer in turn.state.nodes.values()
-        if peer.connected and peer.name != node.name and not peer.silent_to
-    ]
-    able.sort(key=lambda peer: (peer.name == reporter, peer.domain != node.domain, peer.name))
-    asked = [peer.name for peer in able[:CONFIRMERS]]
+    asked = _peers_to_ask(turn.state, node, reporter)
     if not asked:
         return
     number = f"{node.name}/silent/{turn.state.event_count}"
     node.confirmation = Confirmation(number, asked)
-    turn.actions.extend(confirmation_order(node, name) for name in asked)
+    for name in asked:
+        turn.state.nodes[name].questions.append(node.name)
+    turn.order(*(confirmation_order(node, name) for name in asked))
     turn.set_timer(f"{TimerKind.CONFIRM}/{node.name}", turn.state.settings.confirm_timeout_ns)
 
 
-def _decide_silence(turn: Turn, node: NodeRecord, waiting: Confirmation) -> None:
+def _peers_to_ask(state: State, node: NodeRecord, reporter: str) -> list[str]:
+    near = state.heard.get(node.domain, [])
+    far = (names for domain, names in state.heard.items() if domain != node.domain)
+    heard = (name for name in chain(near, chain.from_iterable(far)) if name != node.name)
+    # One more than are asked: one of them may be the reporter.
+    able = list(islice(heard, CONFIRMERS + 1))
+    others = [name for name in able if name != reporter]
+    return [*others, *(name for name in able if name == reporter)][:CONFIRMERS]
+
+
+def _decide_silence(turn: Reconciliation, node: NodeRecord, waiting: Confirmation) -> None:
     """Judge a silence by the words of peers that came in time."""
-    node.confirmation = None
+    end_confirmation(turn.state, node)
     turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
     if node.gone:
         return
     if any(waiting.verdicts.values()):
-        node.silent_to = []
+        _believe_stream(turn.state, node)
         if node.connected:
             node.silent_since_ns = 0
         return
     if not waiting.verdicts or _doubts_itself(turn):
         # Nobody could say: the stream decides, or the next report.
-        node.silent_to = []
+        _believe_stream(turn.state, node)
         return
     peers = " and ".join(sorted(waiting.verdicts))
     _lose_node(turn, node, f"silent, and {peers} could not reach it either")
 
 
-def _judge_stream(turn: Turn, node: NodeRecord) -> None:
+def _believe_stream(state: State, node: NodeRecord) -> None:
+    node.silent_to = []
+    note_hearing(state, node)
+
+
+def _judge_stream(turn: Reconciliation, node: NodeRecord) -> None:
     """Give up a node whose stream has been closed for long, unless the controller is to blame."""
     if _doubts_itself(turn):
         turn.set_timer(f"{TimerKind.STREAM}/{node.name}", turn.state.settings.stream_silence_ns)
@@ -164,9 +181,11 @@ def _judge_stream(turn: Turn, node: NodeRecord) -> None:
     _lose_node(turn, node, "its stream has been closed for too long")
 
 
-def _lose_node(turn: Turn, node: NodeRecord, reason: str) -> None:
+def _lose_node(turn: Reconciliation, node: NodeRecord, reason: str) -> None:
     """Declare a node lost."""
-    node.connected, node.confirmation = False, None
+    node.connected = False
+    note_hearing(turn.state, node)
+    end_confirmation(turn.state, node)
     turn.mark_node(node.name)
     turn.drop_timer(f"{TimerKind.STREAM}/{node.name}")
     if node.state is NodeState.MAINTENANCE:
@@ -178,6 +197,7 @@ def _lose_node(turn: Turn, node: NodeRecord, reason: str) -> None:
 def _away(turn: Turn, node: NodeRecord) -> None:
     """Expect nothing more of a node that fell silent while somebody works on it."""
     node.absent = True
+    note_hearing(turn.state, node)
     turn.announce(node.name, "NodeAway", f"{node.name} is away, as may be: {node.reason}")
     turn.mark_node(node.name)
 
@@ -185,10 +205,8 @@ def _away(turn: Turn, node: NodeRecord) -> None:
 def _doubts_itself(turn: Turn) -> bool:
     """Return whether so much of the fleet is silent that the fault is probably here."""
     state, settings = turn.state, turn.state.settings
-    expected = (node for node in state.nodes.values() if node.state is not NodeState.MAINTENANCE)
-    known = [node for node in expected if not node.gone]
-    silent = [node for node in known if not node.connected or node.silent_to]
-    if len(silent) <= 1 or len(silent) <= settings.fleet_silence_ratio * len(known):
+    silent, known = len(state.unheard), len(state.nodes) - len(state.unexpected)
+    if silent <= 1 or silent <= settings.fleet_silence_ratio * known:
         state.self_suspect_since_ns = 0
         return False
     if not state.self_suspect_since_ns:
@@ -196,12 +214,37 @@ def _doubts_itself(turn: Turn) -> bool:
         turn.announce(
             CONTROLLER,
             "ControllerSuspectsItself",
-            f"{len(silent)} of {len(known)} nodes are silent at once: none is judged lost yet",
+            f"{silent} of {known} nodes are silent at once: none is judged lost yet",
         )
     return turn.now_ns - state.self_suspect_since_ns < settings.fleet_silence_wait_ns
 
 
 # --- questions to peers --------------------------------------------------------------------------
+
+
+def forget_stream(state: State, node: NodeRecord) -> None:
+    """Take a node for one that nobody hears, whatever its stream and its peers told."""
+    node.connected, node.silent_to = False, []
+    note_hearing(state, node)
+
+
+def end_confirmation(state: State, node: NodeRecord) -> None:
+    """Ask nobody any more whether a node is alive."""
+    waiting, node.confirmation = node.confirmation, None
+    for peer in waiting.asked if waiting is not None else ():
+        _drop_question(state, peer, node.name)
+
+
+def _drop_question(state: State, peer: str, silent: str) -> None:
+    asked = state.nodes.get(peer)
+    if asked is not None and silent in asked.questions:
+        asked.questions.remove(silent)
+
+
+def unanswered_questions(state: State, node: NodeRecord) -> Iterator[ConfirmSilence]:
+    """Yield what a node was asked about silent peers, and has not answered."""
+    for silent in node.questions:
+        yield confirmation_order(state.nodes[silent], node.name)
 
 
 def watched_peers(

@@ -10,7 +10,7 @@ from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.job import JobRecord, JobState, PlanKind, Planned, PlannedKind
 from everstep_controller.core.model.node import MAINTENANCE, OpenFinding
-from everstep_controller.core.model.state import FLEET, State
+from everstep_controller.core.model.state import FLEET, State, jobs_of_node
 from everstep_controller.core.model.windows import Span, Window, between, holding
 from everstep_controller.core.recovery import planning
 
@@ -28,7 +28,7 @@ MAINTENANCE_INTERRUPTS = Condition(
 def plan_without(state: State, job: JobRecord, draining: set[str]) -> tuple[list[str], PlanKind]:
     """Return the members and the kind of plan that leave nodes; no member if that cannot be."""
     able = [node for node in planning.candidates(state, job) if node.name not in draining]
-    return planning.seated(state, job, able)
+    return planning.place_members(state, job, able)
 
 
 def forecast(state: State, job: JobRecord, node: str) -> str:
@@ -147,7 +147,7 @@ def interruption_findings(state: State) -> Iterator[OpenFinding]:
                 yield OpenFinding(_finding(window, name, interruption), window.ordered_ns)
 
 
-def windows_told(state: State) -> dict[str, str]:
+def window_sentences(state: State) -> dict[str, str]:
     """Say of each node that has a window which one is next, or which one it is in."""
     waiting = sorted(
         (window for window in state.windows.values() if window.open),
@@ -159,9 +159,14 @@ def windows_told(state: State) -> dict[str, str]:
 
 def jobs_in_span(state: State, span: Span) -> list[JobRecord]:
     """Return the jobs that have ranks on nodes of a window."""
-    there = frozenset(span.nodes)
-    running = (job for job in state.jobs.values() if job.state is not JobState.ENDED)
-    return [job for job in running if not there.isdisjoint(job.generation.members)]
+    known = (state.nodes[name] for name in span.nodes if name in state.nodes)
+    there = {job.id: job for node in known for job in jobs_of_node(state, node)}
+    leaving = frozenset(span.nodes)
+    return [
+        job
+        for job in there.values()
+        if job.state is not JobState.ENDED and not leaving.isdisjoint(job.generation.members)
+    ]
 
 
 # -------------------------------------------------------------------------------------------------

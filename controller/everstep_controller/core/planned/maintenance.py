@@ -3,13 +3,13 @@
 from everstep_controller.core import events
 from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
 from everstep_controller.core.model.node import MAINTENANCE, NodeRecord, NodeState
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import State, note_hearing
 from everstep_controller.core.model.windows import Span, Window, WindowState, holding, problem
-from everstep_controller.core.nodes import claims, lifecycle
+from everstep_controller.core.nodes import claims, lifecycle, liveness
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.core.registry import Handlers, Timers
-from everstep_controller.core.turn import TimerKind, Turn
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 
 def problem_with(state: State, span: Span, now_ns: int) -> str:
@@ -35,7 +35,7 @@ def maintenance_ordered(turn: Turn, event: MaintenanceOrdered) -> None:
     state.windows[window.id] = window
     for name in span.nodes:
         turn.announce(name, "MaintenancePlanned", f"{name}: {window.sentence()}")
-    _go_on(turn, window)
+    turn.mark_window(window.id)
 
 
 def maintenance_cancelled(turn: Turn, event: MaintenanceCancelled) -> None:
@@ -44,34 +44,48 @@ def maintenance_cancelled(turn: Turn, event: MaintenanceCancelled) -> None:
     if window is None or not window.open:
         return
     window.ended_by = event.operator
-    reason = f"maintenance {window.id} was cancelled by {event.operator}"
+    turn.mark_window(window.id)
+
+
+def window_due(turn: Turn, name: str) -> None:
+    """The time has come for what is next of a window; one that is over is forgotten."""
+    window = turn.state.windows.get(name)
+    if window is not None and window.open:
+        turn.mark_window(name)
+    elif window is not None:
+        del turn.state.windows[name]
+
+
+# --- reconciliation ------------------------------------------------------------------------------
+
+
+def reconcile_window(turn: Reconciliation, window: Window) -> None:
+    """Take a window as far as the time, or an operator's word, says."""
+    if window.open and window.ended_by:
+        _cancel(turn, window)
+    elif window.open:
+        _advance(turn, window)
+
+
+def _cancel(turn: Reconciliation, window: Window) -> None:
+    reason = f"maintenance {window.id} was cancelled by {window.ended_by}"
     if window.state is WindowState.BEGUN:
         _end(turn, window, reason)
     elif window.state is WindowState.DRAINING:
         _give_back(turn, window, reason)
     window.state = WindowState.CANCELLED
-    _tell(turn, window, "MaintenanceCancelled", reason)
-    turn.set_timer(
-        f"{TimerKind.MAINTENANCE}/{window.id}", turn.state.settings.ended_job_retention_ns
-    )
+    _announce_everywhere(turn, window, "MaintenanceCancelled", reason)
+    _set_timer(turn, window, turn.now_ns + turn.state.settings.ended_job_retention_ns)
 
 
-def window_due(turn: Turn, name: str) -> None:
-    """Do what the time has come for of a window."""
-    window = turn.state.windows.get(name)
-    if window is None:
-        return
-    if window.open:
-        _go_on(turn, window)
-    else:
-        del turn.state.windows[name]
+def _set_timer(turn: Reconciliation, window: Window, at_ns: int) -> None:
+    timer = f"{TimerKind.MAINTENANCE}/{window.id}"
+    if turn.state.timers.get(timer) != at_ns:
+        turn.set_timer(timer, at_ns - turn.now_ns)
 
 
-# -------------------------------------------------------------------------------------------------
-
-
-def _go_on(turn: Turn, window: Window) -> None:
-    """Take a window as far as the time says, and have the core called for what follows."""
+def _advance(turn: Reconciliation, window: Window) -> None:
+    """Take a window as far as the time says, and have it reconciled when more is due."""
     span, now_ns = window.span, turn.now_ns
     settings = turn.state.settings
     if window.state is not WindowState.BEGUN and now_ns >= span.end_ns:
@@ -87,11 +101,11 @@ def _go_on(turn: Turn, window: Window) -> None:
     if window.state is WindowState.BEGUN and now_ns >= span.end_ns:
         window.state = WindowState.OVER
         _end(turn, window, f"maintenance {window.id} is over")
-        _tell(turn, window, "MaintenanceOver", f"maintenance {window.id} is over")
-    turn.set_timer(f"{TimerKind.MAINTENANCE}/{window.id}", _next_ns(turn, window, stop_ns) - now_ns)
+        _announce_everywhere(turn, window, "MaintenanceOver", f"maintenance {window.id} is over")
+    _set_timer(turn, window, _next_ns(turn, window, stop_ns))
 
 
-def _next_ns(turn: Turn, window: Window, stop_ns: int) -> int:
+def _next_ns(turn: Reconciliation, window: Window, stop_ns: int) -> int:
     span = window.span
     if window.state is WindowState.PLANNED:
         return span.begin_ns - window.lead_ns
@@ -102,18 +116,16 @@ def _next_ns(turn: Turn, window: Window, stop_ns: int) -> int:
     return turn.now_ns + turn.state.settings.ended_job_retention_ns
 
 
-def _missed(turn: Turn, window: Window) -> None:
+def _missed(turn: Reconciliation, window: Window) -> None:
     reason = f"{window.sentence()} passed while nobody was here"
     if window.state is WindowState.DRAINING:
         _give_back(turn, window, reason)
     window.state = WindowState.OVER
-    _tell(turn, window, "MaintenanceMissed", reason)
-    turn.set_timer(
-        f"{TimerKind.MAINTENANCE}/{window.id}", turn.state.settings.ended_job_retention_ns
-    )
+    _announce_everywhere(turn, window, "MaintenanceMissed", reason)
+    _set_timer(turn, window, turn.now_ns + turn.state.settings.ended_job_retention_ns)
 
 
-def _drain(turn: Turn, window: Window) -> None:
+def _drain(turn: Reconciliation, window: Window) -> None:
     window.state = WindowState.DRAINING
     for node in _nodes(turn.state, window):
         claims.drain(turn, node, MAINTENANCE, window.sentence())
@@ -122,7 +134,7 @@ def _drain(turn: Turn, window: Window) -> None:
             turn.announce(name, "MaintenanceInterrupts", interruption)
 
 
-def _vacate(turn: Turn, window: Window) -> None:
+def _vacate(turn: Reconciliation, window: Window) -> None:
     window.vacated = True
     for node in _nodes(turn.state, window):
         claim = node.claim_of(MAINTENANCE)
@@ -130,13 +142,15 @@ def _vacate(turn: Turn, window: Window) -> None:
             claim.vacate = True
             turn.mark_node(node.name)
     for job in forecast.jobs_in_span(turn.state, window.span):
-        restarts.hurry(job)
+        restarts.drop_distant_step(job)
 
 
-def _begin(turn: Turn, window: Window) -> None:
+def _begin(turn: Reconciliation, window: Window) -> None:
     window.state = WindowState.BEGUN
     for node in _nodes(turn.state, window):
-        node.absent, node.silent_to, node.confirmation = node.gone, [], None
+        node.absent, node.silent_to = node.gone, []
+        liveness.end_confirmation(turn.state, node)
+        note_hearing(turn.state, node)
         if node.connected:
             node.silent_since_ns = 0  # or a later fault would be dated back to this silence
         turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
@@ -146,7 +160,7 @@ def _begin(turn: Turn, window: Window) -> None:
         node.reason = window.sentence()
 
 
-def _end(turn: Turn, window: Window, reason: str) -> None:
+def _end(turn: Reconciliation, window: Window, reason: str) -> None:
     """Have nodes checked; one that is away is lost, one whose stream just closed will be soon.
 
     Jobs are told nothing: these nodes took no ranks before, and take none yet.
@@ -161,7 +175,7 @@ def _end(turn: Turn, window: Window, reason: str) -> None:
         lifecycle.move_node(turn, node, back, told)
 
 
-def _give_back(turn: Turn, window: Window, reason: str) -> None:
+def _give_back(turn: Reconciliation, window: Window, reason: str) -> None:
     """Take back what draining the nodes has claimed; another window may still keep them."""
     for node in _nodes(turn.state, window):
         claim = node.claim_of(MAINTENANCE)
@@ -169,7 +183,7 @@ def _give_back(turn: Turn, window: Window, reason: str) -> None:
             claims.end_maintenance(turn, node, reason, window=window.id)
 
 
-def _tell(turn: Turn, window: Window, word: str, message: str) -> None:
+def _announce_everywhere(turn: Reconciliation, window: Window, word: str, message: str) -> None:
     for name in window.span.nodes:
         turn.announce(name, word, f"{name}: {message}")
 

@@ -12,28 +12,36 @@ from everstep_controller.core import events
 from everstep_controller.core.events import RestartCancelled, RestartOrdered
 from everstep_controller.core.jobs import incidents, restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER, STEPPING
-from everstep_controller.core.model.job import Cause, JobRecord, JobState, Planned, PlannedKind
+from everstep_controller.core.model.job import (
+    Cause,
+    JobFault,
+    JobRecord,
+    JobState,
+    Planned,
+    PlannedKind,
+)
 from everstep_controller.core.model.node import MAINTENANCE, NodeRecord
 from everstep_controller.core.model.state import State
 from everstep_controller.core.planned import forecast
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
 from everstep_controller.core.recovery import planning
-from everstep_controller.core.registry import Handlers, Timers
-from everstep_controller.core.turn import TimerKind, Turn
+from everstep_controller.core.registry import Handlers, Timers, job_timers
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 
-def reconcile_jobs(turn: Turn, job_ids: Set[str]) -> None:
+def reconcile_jobs(turn: Reconciliation, job_ids: Set[str]) -> None:
     """See what is wanted of each of these jobs, and do what is due of it."""
-    nodes, known = turn.state.nodes, turn.state.jobs
-    turn.state.draining = [name for name in turn.state.draining if nodes[name].draining]
-    draining = set(turn.state.draining)
+    known = turn.state.jobs
+    draining = set(turn.state.draining) if job_ids else set()
     for job in (known[job_id] for job_id in sorted(job_ids) if job_id in known):
         if job.state is JobState.ENDED:
             _end(turn, job)
         else:
+            if TimerKind.PLANNED in job.news.due:
+                _give_up_boundary(turn, job)
             _forget_what_is_done(turn, job)
-            _look_for_drain(turn, job, draining)
-            _look_for_growth(turn, job)
+            _plan_drain(turn, job, draining)
+            _plan_growth(turn, job)
             _reach_boundary(turn, job)
 
 
@@ -55,19 +63,13 @@ def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
     _want(turn, job, wish)
 
 
-def look_again(turn: Turn, job_id: str) -> None:
-    """It is time to look again at what is wanted of a job."""
-    turn.mark_job(job_id)
-
-
-def boundary_overdue(turn: Turn, job_id: str) -> None:
-    """The chosen step has not become recoverable in time."""
-    job = turn.state.jobs.get(job_id)
-    if job is None or job.planned is None or job.state not in ACTIVE:
+def _give_up_boundary(turn: Reconciliation, job: JobRecord) -> None:
+    """Stop a job whose chosen step has not become recoverable in time."""
+    if job.planned is None or job.state not in ACTIVE:
         return
     if turn.paused(job.name):
         turn.set_timer(
-            f"{TimerKind.PLANNED}/{job_id}", turn.state.settings.planned_restart_timeout_ns
+            f"{TimerKind.PLANNED}/{job.id}", turn.state.settings.planned_restart_timeout_ns
         )
         return
     waited_s = turn.state.settings.planned_restart_timeout_ns // 1_000_000_000
@@ -77,7 +79,7 @@ def boundary_overdue(turn: Turn, job_id: str) -> None:
     _stop(turn, job, late)
 
 
-def hurry(job: JobRecord) -> None:
+def drop_distant_step(job: JobRecord) -> None:
     """Have a planned restart wait for no step that is far away: the job has to leave a node."""
     wish = job.planned
     newest = -1 if job.lineage.last_step is None else job.lineage.last_step
@@ -146,7 +148,7 @@ def _end(turn: Turn, job: JobRecord) -> None:
         job.planned = None
 
 
-def _look_for_drain(turn: Turn, job: JobRecord, draining: set[str]) -> None:
+def _plan_drain(turn: Reconciliation, job: JobRecord, draining: set[str]) -> None:
     leaving = sorted(draining.intersection(job.generation.members)) if draining else []
     if not leaving or job.planned is not None:
         return
@@ -162,7 +164,7 @@ def _look_for_drain(turn: Turn, job: JobRecord, draining: set[str]) -> None:
         _want(turn, job, Planned(PlannedKind.DRAIN, claim.owner, reason, 0, 0))
 
 
-def _look_for_growth(turn: Turn, job: JobRecord) -> None:
+def _plan_growth(turn: Reconciliation, job: JobRecord) -> None:
     timer = f"{TimerKind.GROWTH}/{job.id}"
     if not may_grow(turn, job):
         if job.growable_since_ns:
@@ -184,7 +186,7 @@ def _look_for_growth(turn: Turn, job: JobRecord) -> None:
         turn.set_timer(timer, due_ns - turn.now_ns)
 
 
-def _reach_boundary(turn: Turn, job: JobRecord) -> None:
+def _reach_boundary(turn: Reconciliation, job: JobRecord) -> None:
     """Choose the step of what is planned, and stop the job when it is reached."""
     wish = job.planned
     if wish is None or job.state not in STEPPING or turn.paused(job.name):
@@ -211,7 +213,7 @@ def _await_boundary(turn: Turn, job: JobRecord, near: bool) -> None:
         turn.set_timer(timer, turn.state.settings.planned_restart_timeout_ns)
 
 
-def _stands_still(turn: Turn, job: JobRecord, wish: Planned) -> bool:
+def _stands_still(turn: Reconciliation, job: JobRecord, wish: Planned) -> bool:
     """Stop a job that makes no steps, such as one with a rank that hangs; return whether it is."""
     at_ns = still_from_ns(job, wish)
     if at_ns is None:
@@ -225,12 +227,12 @@ def _stands_still(turn: Turn, job: JobRecord, wish: Planned) -> bool:
     return True
 
 
-def _stop(turn: Turn, job: JobRecord, why: str) -> None:
+def _stop(turn: Reconciliation, job: JobRecord, why: str) -> None:
     wish = job.planned
     if wish is None:
         return
     turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
-    if nothing := in_vain(turn.state, job, wish):
+    if nothing := why_pointless(turn.state, job, wish):
         job.planned = None
         turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: {nothing}")
         return
@@ -243,7 +245,7 @@ def _stop(turn: Turn, job: JobRecord, why: str) -> None:
     message = f"planned ({wish.kind}, {wish.by}): {wish.reason}; {why}"
     left = drained(turn.state, job) if wish.kind is PlannedKind.DRAIN else []
     node = left[0] if len(left) == 1 else ""
-    incidents.record_fault(turn, job, min(at_ns, turn.now_ns), cause, node, message)
+    incidents.judge_fault(turn, job, JobFault(min(at_ns, turn.now_ns), cause, node, message))
 
 
 def _cause_of(wish: Planned) -> Cause:
@@ -293,7 +295,7 @@ def restart_cancelled(turn: Turn, event: RestartCancelled) -> None:
 # step ask them each two (the agent's vault/snapshots/cadence.py): before any has passed it.
 _LEAD_NS = 3_000_000_000
 
-_STEPS_LOOKED_AT = 9
+_STEPS_COUNTED = 9
 
 # A step is chosen anew, and all agents told, only when it is this many times as far as need be.
 _FAR_MARGINS = 2
@@ -342,7 +344,7 @@ def still_from_ns(job: JobRecord, wish: Planned) -> int | None:
     return job.ledger.steps[-1].end_ns + max(_STILL_NS, _STILL_STEPS * _usual_ns(job))
 
 
-def in_vain(state: State, job: JobRecord, wish: Planned) -> str:
+def why_pointless(state: State, job: JobRecord, wish: Planned) -> str:
     """Return why a restart would change nothing now, in one sentence; empty where it would.
 
     Whatever the job was to go to may be gone since it was planned.
@@ -359,7 +361,7 @@ def in_vain(state: State, job: JobRecord, wish: Planned) -> str:
 
 def _usual_ns(job: JobRecord) -> int:
     # A single step says little: one that follows a long one is told late, and looks short.
-    recent = [step.end_ns - step.start_ns for step in job.ledger.steps[-_STEPS_LOOKED_AT:]]
+    recent = [step.end_ns - step.start_ns for step in job.ledger.steps[-_STEPS_COUNTED:]]
     return median_high(recent) if recent else 0
 
 
@@ -393,8 +395,4 @@ HANDLERS: Handlers = {
     events.RestartOrdered: restart_ordered,
     events.RestartCancelled: restart_cancelled,
 }
-TIMERS: Timers = {
-    TimerKind.PLANNED: boundary_overdue,
-    TimerKind.STILL: look_again,
-    TimerKind.GROWTH: look_again,
-}
+TIMERS: Timers = job_timers(TimerKind.PLANNED, TimerKind.STILL, TimerKind.GROWTH)

@@ -17,7 +17,7 @@ from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import jobs_of_node
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.recovery import causes
-from everstep_controller.core.turn import Turn
+from everstep_controller.core.turn import Reconciliation
 
 # What ended a generation when its ranks died of themselves; all else came from outside.
 _FROM_RANKS = frozenset({Cause.PROCESS, Cause.COLLECTIVE})
@@ -31,7 +31,7 @@ _HARDWARE = frozenset(
 )
 
 
-def judge_end(turn: Turn, job: JobRecord) -> None:
+def judge_end(turn: Reconciliation, job: JobRecord) -> None:
     """Look, once, at how the generation ended that is to be followed by a new one; and act."""
     incident = open_incident(turn.state, job)
     past = job.recovery.judgements
@@ -46,7 +46,7 @@ def judge_end(turn: Turn, job: JobRecord) -> None:
     _act(turn, job, incident, judgement)
 
 
-def _act(turn: Turn, job: JobRecord, incident: JobIncident, judgement: Judgement) -> None:
+def _act(turn: Reconciliation, job: JobRecord, incident: JobIncident, judgement: Judgement) -> None:
     incident.verdict = judgement.sentence
     turn.announce(job.name, "CauseJudged", f"{job.name}: {judgement.sentence}")
     if judgement.remedy is Remedy.STOP:
@@ -57,7 +57,7 @@ def _act(turn: Turn, job: JobRecord, incident: JobIncident, judgement: Judgement
         turn.mark_node(judgement.node)
 
 
-def reconcile_node(turn: Turn, node: NodeRecord) -> None:
+def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     """Judge again where a node's word came after the decision, while training stands still."""
     for job in jobs_of_node(turn.state, node):
         incident = open_incident(turn.state, job)
@@ -74,7 +74,9 @@ def reconcile_node(turn: Turn, node: NodeRecord) -> None:
             _judge_again(turn, job, incident, newest)
 
 
-def _judge_again(turn: Turn, job: JobRecord, incident: JobIncident, newest: Judgement) -> None:
+def _judge_again(
+    turn: Reconciliation, job: JobRecord, incident: JobIncident, newest: Judgement
+) -> None:
     evidence = _evidence(turn, job, incident, newest.generation)
     # What has happened since must not be taken for history.
     strikes = {
@@ -87,7 +89,7 @@ def _judge_again(turn: Turn, job: JobRecord, incident: JobIncident, newest: Judg
 
 
 def _evidence(
-    turn: Turn, job: JobRecord, incident: JobIncident, generation: int
+    turn: Reconciliation, job: JobRecord, incident: JobIncident, generation: int
 ) -> causes.Evidence:
     return causes.Evidence(
         generation=generation,
@@ -117,7 +119,7 @@ def _outside(job: JobRecord, incident: JobIncident) -> str:
     )
 
 
-def _faults(turn: Turn, job: JobRecord, incident: JobIncident) -> list[causes.NodeFault]:
+def _faults(turn: Reconciliation, job: JobRecord, incident: JobIncident) -> list[causes.NodeFault]:
     window_ns = turn.state.settings.evidence_window_ns
     return [
         causes.NodeFault(name, held.finding.message)
@@ -135,12 +137,12 @@ def _of_hardware(finding: Finding) -> bool:
     return finding.severity is Severity.FATAL or finding.suggested_action in _HARDWARE
 
 
-def _recent(turn: Turn, node: NodeRecord, before_ns: int) -> int:
+def _recent(turn: Reconciliation, node: NodeRecord, before_ns: int) -> int:
     since_ns = turn.now_ns - turn.state.settings.strike_window_ns
     return sum(since_ns <= strike.at_ns < before_ns for strike in node.strikes)
 
 
-def _strike(turn: Turn, job: JobRecord, judgement: Judgement) -> None:
+def _strike(turn: Reconciliation, job: JobRecord, judgement: Judgement) -> None:
     node = turn.state.nodes.get(judgement.node)
     if node is not None:
         node.strikes.append(Strike(turn.now_ns, job.name, judgement.sentence))

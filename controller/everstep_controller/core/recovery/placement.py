@@ -28,7 +28,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Seating:
+class Placement:
     """The nodes in rank order; ``replaced`` says which spare took whose place."""
 
     places: list[str]
@@ -37,13 +37,13 @@ class Seating:
     empty: int
 
 
-def seat(
+def place_nodes(
     members: Sequence[str],
     domains: Mapping[str, str],
     able: Sequence[Candidate],
     most: int,
     replica: int = 1,
-) -> Seating:
+) -> Placement:
     """Return who takes part: members keep their places, spares take those of the gone.
 
     ``domains`` are those of the members; at most ``most`` nodes take part, and where ``replica``
@@ -51,8 +51,8 @@ def seat(
     the others meet, is a healthy one if any is.
     """
     there = {one.name: one for one in able}
-    seated = set(members)
-    spares = _Spares([one for one in able if one.name not in seated])
+    taking_part = set(members)
+    spares = _Spares([one for one in able if one.name not in taking_part])
     seats: list[str] = []
     replaced: dict[str, str] = {}
     for name in members:
@@ -69,7 +69,7 @@ def seat(
     more = more[: len(more) - (len(places) + len(more)) % replica]
     places = _grown(places, more, there)[:most]
     trust = {name: there[name].distrust for name in places}
-    return Seating(meeting_first(places, trust), replaced, empty)
+    return Placement(rendezvous_first(places, trust), replaced, empty)
 
 
 def _whole(seats: Sequence[str], replica: int) -> list[str]:
@@ -88,14 +88,14 @@ def _whole(seats: Sequence[str], replica: int) -> list[str]:
     return places
 
 
-def meeting_first(places: Sequence[str], distrust: Mapping[str, int]) -> list[str]:
+def rendezvous_first(places: Sequence[str], distrust: Mapping[str, int]) -> list[str]:
     """Return the places with a trusted node first; it changes places with the one that is not."""
-    seated = list(places)
-    if not seated or distrust[seated[0]] < SUSPECT:
-        return seated
-    best = min(range(len(seated)), key=lambda index: (distrust[seated[index]], index))
-    seated[0], seated[best] = seated[best], seated[0]
-    return seated
+    ordered = list(places)
+    if not ordered or distrust[ordered[0]] < SUSPECT:
+        return ordered
+    best = min(range(len(ordered)), key=lambda index: (distrust[ordered[index]], index))
+    ordered[0], ordered[best] = ordered[best], ordered[0]
+    return ordered
 
 
 def natural(name: str) -> _Natural:

@@ -13,14 +13,25 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.recovery import blame, placement
 from everstep_controller.core.registry import Timers
-from everstep_controller.core.turn import TimerKind, Turn
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 _DISTRUST = {NodeState.HEALTHY: 0, NodeState.PROBATION: 1, NodeState.SUSPECT: placement.SUSPECT}
 
+# Between two generations, or before the first one, a job goes on by what nodes do or can do.
+_WAITING = frozenset(
+    {
+        JobState.FORMING,
+        JobState.WAITING_CAPACITY,
+        JobState.WAITING_STATE,
+        JobState.STOPPING,
+        JobState.REPLANNING,
+    }
+)
 
-def reconsider(turn: Turn, job: JobRecord) -> None:
+
+def reconsider(turn: Reconciliation, job: JobRecord) -> None:
     """See whether the job can take its next step now. Safe to call at any time."""
-    if _awaits_agents(turn.state, job):
+    if job.state not in _WAITING or _awaits_agents(turn.state, job):
         return
     if job.state is JobState.FORMING:
         _form(turn, job)
@@ -52,11 +63,16 @@ def retry_due(turn: Turn, job_id: str) -> None:
 
 def _awaits_agents(state: State, job: JobRecord) -> bool:
     """Return whether none of a job's nodes has come back yet since the controller started."""
-    nodes = [state.nodes[name] for name in job.launchers if not state.nodes[name].gone]
-    return bool(nodes) and all(node.welcomed_term != state.term for node in nodes)
+    away = False
+    for node in (state.nodes[name] for name in job.launchers):
+        if not node.gone:
+            if node.welcomed_term == state.term:
+                return False  # asked at every event of the job: as a rule the first one is back
+            away = True
+    return away
 
 
-def _form(turn: Turn, job: JobRecord) -> None:
+def _form(turn: Reconciliation, job: JobRecord) -> None:
     if job.ending.wanted:
         ending.end_job(turn, job, succeeded=False, reason=job.ending.wanted)
         return
@@ -78,7 +94,7 @@ def _form(turn: Turn, job: JobRecord) -> None:
         orders.hold_all(turn, job)
 
 
-def _stopping(turn: Turn, job: JobRecord) -> None:
+def _stopping(turn: Reconciliation, job: JobRecord) -> None:
     # Asked at every answer of a member: it looks no further than the first one that is missing.
     stopped, nodes = frozenset(job.generation.stopped), turn.state.nodes
     silent = (
@@ -124,10 +140,10 @@ def choose_members(state: State, job: JobRecord) -> tuple[list[str], PlanKind]:
     domain first), and without a spare the job re-forms if it may. Too few is an empty list.
     """
     able = trusted(state, job)
-    members, kind = seated(state, job, able)
+    members, kind = place_members(state, job, able)
     leaving = [] if members else _leaving(state, job)
     # A node that is being drained is better than no node at all.
-    return seated(state, job, [*able, *leaving]) if leaving else (members, kind)
+    return place_members(state, job, [*able, *leaving]) if leaving else (members, kind)
 
 
 def trusted(state: State, job: JobRecord) -> Sequence[NodeRecord]:
@@ -141,7 +157,7 @@ def trusted(state: State, job: JobRecord) -> Sequence[NodeRecord]:
     doubts = [n for n in good if n.deferred or held_by_kernel(job, n.name)]
     for doubted in doubts:
         others = [node for node in good if node is not doubted]
-        if seated(state, job, others)[1] is PlanKind.SPARE:
+        if place_members(state, job, others)[1] is PlanKind.SPARE:
             able, good = [node for node in able if node is not doubted], others
     return able
 
@@ -158,16 +174,18 @@ def _leaving(state: State, job: JobRecord) -> list[NodeRecord]:
     ]
 
 
-def seated(state: State, job: JobRecord, nodes: Sequence[NodeRecord]) -> tuple[list[str], PlanKind]:
+def place_members(
+    state: State, job: JobRecord, nodes: Sequence[NodeRecord]
+) -> tuple[list[str], PlanKind]:
     """Return what choose_members does, of these nodes only."""
     able = [placement.Candidate(node.name, node.domain, distrust(node)) for node in nodes]
     domains = {name: state.nodes[name].domain for name in job.generation.members}
-    seating = placement.seat(
+    placed = placement.place_nodes(
         job.generation.members, domains, able, job.spec.nodes_max, job.spec.replica_nodes
     )
-    places = seating.places
+    places = placed.places
     if len(places) == len(job.generation.members) and places:
-        return places, PlanKind.SPARE if seating.replaced else PlanKind.IN_PLACE
+        return places, PlanKind.SPARE if placed.replaced else PlanKind.IN_PLACE
     enough = (
         job.spec.nodes_min
         if job.spec.reform or not job.generation.members
@@ -178,7 +196,7 @@ def seated(state: State, job: JobRecord, nodes: Sequence[NodeRecord]) -> tuple[l
     return places, PlanKind.REFORM if job.generation.members else PlanKind.FIRST
 
 
-def plan(turn: Turn, job: JobRecord) -> None:
+def plan(turn: Reconciliation, job: JobRecord) -> None:
     """Make the next generation's plan, or say what it waits for."""
     if not turn.paused(job.name) and not job.generation.unreachable:
         blame.judge_end(turn, job)
@@ -212,7 +230,9 @@ def plan(turn: Turn, job: JobRecord) -> None:
     _begin_generation(turn, job, members, kind)
 
 
-def _begin_generation(turn: Turn, job: JobRecord, members: list[str], kind: PlanKind) -> None:
+def _begin_generation(
+    turn: Reconciliation, job: JobRecord, members: list[str], kind: PlanKind
+) -> None:
     known = job.recovery.plan
     job.recovery.plan = (
         PlanKind.WAITED if known is PlanKind.WAITED and kind is not PlanKind.REFORM else kind
@@ -253,7 +273,7 @@ _RETRY_NS = 15_000_000_000
 _NAMED_MAX = 3
 
 
-def wait_for_capacity(turn: Turn, job: JobRecord, reason: str) -> None:
+def wait_for_capacity(turn: Reconciliation, job: JobRecord, reason: str) -> None:
     """Have a job wait for nodes, or for automation to go on, and say for what."""
     job.recovery.plan = PlanKind.WAITED
     if job.state is not JobState.FORMING:
@@ -263,7 +283,7 @@ def wait_for_capacity(turn: Turn, job: JobRecord, reason: str) -> None:
         orders.hold_all(turn, job)
 
 
-def wait_for_state(turn: Turn, job: JobRecord, lost: str) -> None:
+def wait_for_state(turn: Reconciliation, job: JobRecord, lost: str) -> None:
     """Have a job wait until its state can be reached; asked again, it makes no new generation."""
     if lost != job.generation.unreachable:
         turn.announce(job.name, "StateUnreachable", f"{job.name}: {lost}")
@@ -283,16 +303,16 @@ def may_ask_again(state: State, job: JobRecord, members: list[str]) -> bool:
     )
 
 
-def ask_again(turn: Turn, job: JobRecord, members: list[str]) -> None:
+def ask_again(turn: Reconciliation, job: JobRecord, members: list[str]) -> None:
     """Ask again for the state of a generation that was planned and never started."""
     job.generation.members, job.generation.stopped = members, []
     if job.state is not JobState.WAITING_STATE:
         wait_for_state(turn, job, job.generation.unreachable)
     _note_asked(turn, job)
-    turn.actions.append(restore_point.choose_step(turn.state, job))
+    turn.order(restore_point.choose_step(turn.state, job))
 
 
-def _note_asked(turn: Turn, job: JobRecord) -> None:
+def _note_asked(turn: Reconciliation, job: JobRecord) -> None:
     job.generation.asked_of = _connected_holders(turn.state, job)
     turn.set_timer(f"{TimerKind.RETRY}/{job.id}", _RETRY_NS)
 

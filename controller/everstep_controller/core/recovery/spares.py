@@ -16,7 +16,7 @@ from everstep_controller.core.model.state import State, jobs_of_node
 from everstep_controller.core.nodes import health, lifecycle
 from everstep_controller.core.nodes.claims import failed_check
 from everstep_controller.core.registry import Handlers, Timers
-from everstep_controller.core.turn import TimerKind, Turn
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 # Nodes are checked when they join; what passed so shortly before tells the same.
 _FRESH_NS = 60_000_000_000
@@ -31,12 +31,13 @@ _HAS_SPARES = frozenset({*ACTIVE, JobState.STOPPING, JobState.REPLANNING})
 _CHECKED_HERE = frozenset({NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION})
 
 
-def reconcile_spares(turn: Turn, names: Set[str]) -> None:
-    """See who has become a spare, and who is none any more."""
-    if not turn.state.settings.spare_check_interval_ns:
-        return
+def reconcile_spares(turn: Reconciliation, names: Set[str]) -> None:
+    """Have nodes checked that have become spares, and those whose next check is due."""
     for name in sorted(names & turn.state.nodes.keys()):
-        _look_at(turn, turn.state.nodes[name])
+        if turn.state.settings.spare_check_interval_ns:
+            _reconcile_spare(turn, turn.state.nodes[name])
+        elif not turn.has_timer(TimerKind.SPARE, name):
+            _note_passed(turn, turn.state.nodes[name])  # nobody checks it any more
 
 
 def check_finished(turn: Turn, event: Reported[CheckFinished]) -> None:
@@ -46,19 +47,8 @@ def check_finished(turn: Turn, event: Reported[CheckFinished]) -> None:
 
 
 def spare_check_due(turn: Turn, name: str) -> None:
-    """Ask again, or give up waiting for an answer."""
-    node = turn.state.nodes.get(name)
-    if node is None:
-        return
-    check, every_ns = node.spare_check, turn.state.settings.spare_check_interval_ns
-    check.waits = _waits(turn.state, node)
-    if not every_ns:
-        _shows_good(turn, node)
-    elif check.asked:
-        check.asked = False
-        _ask_later(turn, node)
-    elif check.waits or (check.failed and node.state in _CHECKED_HERE):
-        _ask(turn, node)
+    """The next check of a spare is due, or an answer has not come."""
+    turn.mark_node(name)
 
 
 def _record_spare_check(turn: Turn, node: NodeRecord, event: Reported[CheckFinished]) -> bool:
@@ -69,26 +59,37 @@ def _record_spare_check(turn: Turn, node: NodeRecord, event: Reported[CheckFinis
     check.asked = False
     if event.report.passed:
         check.passed_ns = turn.now_ns
-        _shows_good(turn, node)
+        _note_passed(turn, node)
     else:
-        _fail(turn, node, event.report.message)
-    _ask_later(turn, node)
+        _note_failed(turn, node, event.report.message)
+    _check_later(turn, node)
     return True
 
 
 # -------------------------------------------------------------------------------------------------
 
 
-def _look_at(turn: Turn, node: NodeRecord) -> None:
+def _reconcile_spare(turn: Reconciliation, node: NodeRecord) -> None:
     check = node.spare_check
     before, check.waits = check.waits, _waits(turn.state, node)
-    if before or not check.waits or check.asked or check.failed:
-        return
+    is_due = not turn.has_timer(TimerKind.SPARE, node.name)
+    if check.asked:
+        if is_due:  # it has not answered
+            check.asked = False
+            _check_later(turn, node)
+    elif is_due and ((before and check.waits) or (check.failed and node.state in _CHECKED_HERE)):
+        _check(turn, node)
+    elif check.waits and not before and not check.failed:
+        _check_new_spare(turn, node)
+
+
+def _check_new_spare(turn: Reconciliation, node: NodeRecord) -> None:
+    passed_ns = node.spare_check.passed_ns
     fresh_ns = min(_FRESH_NS, turn.state.settings.spare_check_interval_ns)
-    if check.passed_ns and turn.now_ns - check.passed_ns < fresh_ns:
-        _ask_later(turn, node)
+    if passed_ns and turn.now_ns - passed_ns < fresh_ns:
+        _check_later(turn, node)
     else:
-        _ask(turn, node)
+        _check(turn, node)
 
 
 def _waits(state: State, node: NodeRecord) -> bool:
@@ -99,14 +100,14 @@ def _spares(job: JobRecord, node: str) -> bool:
     return job.state in _HAS_SPARES and node in job.launchers and node not in job.generation.members
 
 
-def _ask(turn: Turn, node: NodeRecord) -> None:
+def _check(turn: Reconciliation, node: NodeRecord) -> None:
     node.spare_check.number += 1
     node.spare_check.asked = True
-    turn.actions.append(lifecycle.spare_check_order(node))
+    turn.order(lifecycle.spare_check_order(node))
     turn.set_timer(f"{TimerKind.SPARE}/{node.name}", _ANSWER_NS)
 
 
-def _ask_later(turn: Turn, node: NodeRecord) -> None:
+def _check_later(turn: Turn, node: NodeRecord) -> None:
     settings = turn.state.settings
     after_ns = settings.spare_check_interval_ns
     if node.spare_check.failed:
@@ -114,7 +115,7 @@ def _ask_later(turn: Turn, node: NodeRecord) -> None:
     turn.set_timer(f"{TimerKind.SPARE}/{node.name}", after_ns)
 
 
-def _fail(turn: Turn, node: NodeRecord, message: str) -> None:
+def _note_failed(turn: Turn, node: NodeRecord, message: str) -> None:
     check = node.spare_check
     before, check.failed = check.failed, message or "its agent does not say why"
     turn.mark_node(node.name)
@@ -122,7 +123,7 @@ def _fail(turn: Turn, node: NodeRecord, message: str) -> None:
         turn.announce(node.name, "SpareCheckFailed", failed_check(node))
 
 
-def _shows_good(turn: Turn, node: NodeRecord) -> None:
+def _note_passed(turn: Turn, node: NodeRecord) -> None:
     failed, node.spare_check.failed = node.spare_check.failed, ""
     if failed:
         turn.mark_node(node.name)

@@ -14,6 +14,7 @@ from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.job import (
     Cause,
     Generation,
+    JobFault,
     JobRecord,
     JobState,
     PlanKind,
@@ -23,37 +24,35 @@ from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State
 from everstep_controller.core.recovery import blame, placement, planning
 from everstep_controller.core.registry import Handlers
-from everstep_controller.core.turn import TimerKind, Turn
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 
 def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
     """Take the word of the catalogue where a generation that was planned begins."""
     job = turn.state.job(event.job)
     if job is not None and event.generation == job.generation.number:
-        job.generation.choice = event
+        job.news.choice = event
 
 
 def restarted_here(turn: Turn, event: Reported[RestartedHere]) -> None:
     """Take the word of an agent that it has begun a generation on its own."""
     job = turn.state.job(event.job)
     if job is not None and job.state is not JobState.ENDED:
-        job.generation.restarted = event
+        job.news.restarted = event
 
 
-def reconcile_job(turn: Turn, job: JobRecord) -> None:
+def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     """Follow what the catalogue, or an agent on its own, says of a job's next generation."""
-    restarted, job.generation.restarted = job.generation.restarted, None
-    if restarted is not None:
-        _follow_agent(turn, job, restarted)
-    choice, job.generation.choice = job.generation.choice, None
-    if choice is not None and _asked(turn, job):
-        _start_planned(turn, job, choice)
+    if job.news.restarted is not None:
+        _follow_agent(turn, job, job.news.restarted)
+    if job.news.choice is not None and _asked(turn, job):
+        _start_planned(turn, job, job.news.choice)
 
 
 # --- where it was planned ------------------------------------------------------------------------
 
 
-def _start_planned(turn: Turn, job: JobRecord, event: RecoveryStepChosen) -> None:
+def _start_planned(turn: Reconciliation, job: JobRecord, event: RecoveryStepChosen) -> None:
     """Start the generation that was planned, at the step that the catalogue found."""
     event = identity.choice_or_anew(turn.state, job, event, turn.now_ns)
     if event.lost:
@@ -66,7 +65,7 @@ def _start_planned(turn: Turn, job: JobRecord, event: RecoveryStepChosen) -> Non
     job.generation.own_restarts = _own_restarts(turn.state, job)
     # Even if a fault caused this generation: a restart that was ordered is done with it.
     job.generation.renew = job.planned is not None and job.planned.kind is PlannedKind.RESTART
-    _meet(turn.state, job)
+    _choose_rendezvous(turn.state, job)
     job.generation.start_reason = _start_reason(job, event, turn.now_ns)
     job.lineage.started = True
     move_job(turn, job, JobEvent.STEP_CHOSEN, job.generation.start_reason)
@@ -81,10 +80,10 @@ def _count_restart(state: State, job: JobRecord, step: int | None) -> None:
         blame.note_plan_tried(job, step)
 
 
-def _meet(state: State, job: JobRecord) -> None:
+def _choose_rendezvous(state: State, job: JobRecord) -> None:
     """Have ranks meet on a trusted node: some may have become suspect since the plan was made."""
     trust = {name: planning.distrust(state.nodes[name]) for name in job.generation.members}
-    job.generation.members = placement.meeting_first(job.generation.members, trust)
+    job.generation.members = placement.rendezvous_first(job.generation.members, trust)
     first = job.generation.members[0]
     job.generation.master_address = state.nodes[first].host
     job.generation.master_port = job.launchers[first].free_port
@@ -149,7 +148,7 @@ def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str
 # --- where an agent began it in the controller's place -------------------------------------------
 
 
-def _follow_agent(turn: Turn, job: JobRecord, event: Reported[RestartedHere]) -> None:
+def _follow_agent(turn: Reconciliation, job: JobRecord, event: Reported[RestartedHere]) -> None:
     """Go on with what an agent has begun, as if it had been planned here; stop what is astray."""
     if not _fits(job, event):
         _cut_branch(job, event)
@@ -159,12 +158,14 @@ def _follow_agent(turn: Turn, job: JobRecord, event: Reported[RestartedHere]) ->
     if job.state in ACTIVE:
         # Its ranks told nothing of why, as when they were lost together with their launcher.
         message = f"generation {job.generation.number} was restarted by the agent of {node}"
-        incidents.record_fault(turn, job, _decided_ns(event), Cause.PROCESS, node, message)
+        fault = JobFault(_decided_ns(event), Cause.PROCESS, node, message)
+        incidents.judge_fault(turn, job, fault)
     blame.judge_end(turn, job)
     restore_point.note_crash(turn, job)
     _adopt(turn, job, event)
     if job.ending.wanted:
-        incidents.record_fault(turn, job, turn.now_ns, Cause.PROCESS, node, job.ending.wanted)
+        fault = JobFault(turn.now_ns, Cause.PROCESS, node, job.ending.wanted)
+        incidents.judge_fault(turn, job, fault)
 
 
 def _fits(job: JobRecord, event: Reported[RestartedHere]) -> bool:
@@ -198,17 +199,17 @@ def _cut_branch(job: JobRecord, event: Reported[RestartedHere]) -> None:
         ]
 
 
-def _stop_stray(turn: Turn, job: JobRecord, event: Reported[RestartedHere]) -> None:
+def _stop_stray(turn: Reconciliation, job: JobRecord, event: Reported[RestartedHere]) -> None:
     """Stop one that was begun on a node that had been given up; the job is somewhere else."""
     launcher = job.launchers.get(event.origin.node)
     if launcher is None or event.report.generation >= job.generation.number:
         return
     launcher.stale_generation = max(launcher.stale_generation, event.report.generation)
     node = event.origin.node
-    turn.actions.append(orders.stop(turn.state, job, node, launcher.stale_generation))
+    turn.order(orders.stop(turn.state, job, node, launcher.stale_generation))
 
 
-def _adopt(turn: Turn, job: JobRecord, event: Reported[RestartedHere]) -> None:
+def _adopt(turn: Reconciliation, job: JobRecord, event: Reported[RestartedHere]) -> None:
     report = event.report
     node = event.origin.node
     job.recovery.plan = PlanKind.IN_PLACE

@@ -132,6 +132,11 @@ class Catalogue:
             }
         )
 
+    @property
+    def nodes(self) -> Set[str]:
+        """Return the nodes that have told of copies, or of steps in storage that they can read."""
+        return self._nodes.keys()
+
     def away(self, reachable: Mapping[str, str]) -> Set[str]:
         """Return the nodes with copies that cannot be reached."""
         return self._nodes.keys() - reachable.keys()

@@ -11,9 +11,9 @@ from everstep_common.orders import Publish
 from everstep_common.reports import Standbys
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import (
-    BreakpointReached,
     CadenceChosen,
     Event,
+    FinalSaveEnded,
     KeeperChosen,
     LayoutLearned,
     RecoveryStepChosen,
@@ -199,7 +199,7 @@ class JobSnapshots:
         if asked is None or not _all_have_spoken(asked, catalogue, state):
             return None
         self.asked = None
-        choice = choose_step(catalogue, question_of(asked, reachable_nodes(state)))
+        choice = choose_step(catalogue, question_of(asked, reachable_nodes(state, catalogue)))
         return RecoveryStepChosen(
             job=self.job,
             generation=asked.generation,
@@ -363,7 +363,7 @@ class VaultNews:
             yield Message("NotStored", f"step {newest[1]}: {sentence}")
         self.not_stored = sentence
         if job.state is JobState.CLOSING and (over := persistence.last_step_settled(inputs)):
-            yield BreakpointReached(
+            yield FinalSaveEnded(
                 job.name, job.generation.number, over, persistence.last_step_missed(inputs)
             )
 

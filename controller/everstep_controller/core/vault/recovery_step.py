@@ -88,11 +88,12 @@ def question_of(action: ChooseRecoveryStep, reachable: Mapping[str, str]) -> Que
     )
 
 
-def reachable_nodes(state: State) -> dict[str, str]:
-    """Return the nodes that answer, and the addresses of their bulk listeners."""
+def reachable_nodes(state: State, catalogue: Catalogue) -> dict[str, str]:
+    """Return who answers of the nodes in a catalogue, and the addresses of their bulk listeners."""
+    known = (state.nodes[name] for name in catalogue.nodes if name in state.nodes)
     return {
-        name: node.bulk_address
-        for name, node in state.nodes.items()
+        node.name: node.bulk_address
+        for node in known
         if node.connected and node.bulk_address and not node.gone
     }
 

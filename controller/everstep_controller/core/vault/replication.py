@@ -31,7 +31,7 @@ class Replication:
 
 def plan_ring(members: Sequence[str], state: State, short: Collection[str]) -> Replication:
     """Return the replication of a generation among its own members."""
-    domains = {name: node.domain for name, node in state.nodes.items()}
+    domains = {name: state.nodes[name].domain for name in members if name in state.nodes}
     return Replication(replica_targets(members, domains, short), frozenset(short))
 
 

@@ -105,7 +105,7 @@ def find_prefetches(job: JobRecord, state: State, catalogue: Catalogue) -> dict[
     takers = _takers(job, state, silent)
     if not takers:
         return {}
-    there = reachable_nodes(state)
+    there = reachable_nodes(state, catalogue)
     for name in silent:
         there.pop(name, None)
     chosen = pick_step(
@@ -139,10 +139,10 @@ def _takers(job: JobRecord, state: State, silent: Collection[str]) -> Mapping[st
         if node.name not in silent
     ]
     domains = {name: state.nodes[name].domain for name in job.generation.members}
-    seating = placement.seat(
+    placed = placement.place_nodes(
         job.generation.members, domains, able, job.spec.nodes_max, job.spec.replica_nodes
     )
-    return {name: spare for name, spare in seating.replaced.items() if name in leaving}
+    return {name: spare for name, spare in placed.replaced.items() if name in leaving}
 
 
 def _left(job: JobRecord, state: State) -> list[str]:

@@ -114,6 +114,43 @@ def test_the_excess_of_the_first_steps_after_planned_work_is_planned() -> None:
     assert Category.WARMUP not in totals
 
 
+def test_steps_of_a_new_generation_are_not_measured_by_those_of_the_one_before() -> None:
+    ledger = _running()
+    for step in range(10):
+        ledger.commit_step(step, (step + 1) * S, 0)
+    ledger.begin_steps(12 * S, warmup=False)
+    for step in range(10, 14):
+        ledger.commit_step(step, 12 * S + (step - 9) * 3 * S, 0)
+    totals = ledger.totals(24 * S)
+    assert totals[Category.PRODUCTIVE] == 10 * S + 12 * S
+    assert Category.SLOW not in totals
+
+
+def test_a_run_of_steps_without_warm_up_takes_over_none_that_was_left() -> None:
+    ledger = _running()
+    for step in range(10):
+        ledger.commit_step(step, (step + 1) * S, 0)
+    ledger.begin_steps(12 * S, warmup=True)
+    ledger.begin_steps(12 * S, warmup=False)
+    ledger.commit_step(10, 15 * S, 0)
+    totals = ledger.totals(15 * S)
+    assert totals[Category.PRODUCTIVE] == 10 * S + 3 * S
+    assert Category.WARMUP not in totals
+
+
+def test_so_many_first_steps_warm_up_and_no_more() -> None:
+    ledger = _running()
+    for step in range(10):
+        ledger.commit_step(step, (step + 1) * S, 0)
+    ledger.record_fault(10 * S, 10 * S, "j-1", "process")
+    ledger.begin_steps(12 * S, warmup=True)
+    for step in range(10, 14):
+        ledger.commit_step(step, 12 * S + (step - 9) * 2 * S, 0)
+    totals = ledger.totals(20 * S)
+    assert totals[Category.WARMUP] == 3 * S
+    assert totals[Category.PRODUCTIVE] == 10 * S + 3 * S + 2 * S
+
+
 def test_what_was_in_flight_when_a_job_ends_is_a_gap() -> None:
     ledger = _running()
     ledger.commit_step(0, 1 * S, 0)

@@ -459,7 +459,7 @@ def test_a_job_that_ends_well_ends_when_its_last_step_is_in_storage() -> None:
     assert {action.node for action in held} == {"n0", "n1"}
     assert not story.ended()
     assert "being brought to storage" in story.job.reason
-    done = story.tell(events.BreakpointReached("j", 1, "its last step, 2, is in storage"))
+    done = story.tell(events.FinalSaveEnded("j", 1, "its last step, 2, is in storage"))
     assert all(action.succeeded for action in done if isinstance(action, actions.EndJob))
     assert (story.ended(), story.job.ending.succeeded) == (True, True)
 
@@ -473,7 +473,7 @@ def test_nothing_that_breaks_then_makes_a_success_a_failure() -> None:
     story.vanish("n1")
     story.find("n0")
     assert not story.ended()
-    story.tell(events.TimerDue(f"breakpoint/{story.job.id}"), after_s=121)
+    story.tell(events.TimerDue(f"final_save/{story.job.id}"), after_s=121)
     assert (story.ended(), story.job.ending.succeeded, story.incidents) == (
         True,
         True,
@@ -500,7 +500,7 @@ def test_a_job_that_is_begun_again_while_its_last_step_is_stored_does_not_end_wi
     assert story.job.state is JobState.CLOSING
     for node in ("n0", "n1"):
         assert not _of(actions.EndJob, story.join(node))
-    late = story.tell(events.BreakpointReached("j", 1, "its last step, 2, is in storage"))
+    late = story.tell(events.FinalSaveEnded("j", 1, "its last step, 2, is in storage"))
     assert not _of(actions.EndJob, late)
     assert "goes on from what is left of the job that was cancelled" in story.job.lineage.begun
     assert story.job.generation.number == 2

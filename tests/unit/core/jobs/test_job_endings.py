@@ -217,16 +217,16 @@ def _closing() -> LongStory:
 def test_a_job_with_storage_ends_when_its_last_step_is_there() -> None:
     story = _closing()
     assert not story.ended()
-    done = story.tell(events.BreakpointReached("j", 1, "step 2 is in storage"))
+    done = story.tell(events.FinalSaveEnded("j", 1, "step 2 is in storage"))
     assert story.ended()
     assert actions.EndJob in {type(a) for a in done}
 
 
 def test_a_job_with_storage_does_not_wait_for_it_for_ever() -> None:
     story = _closing()
-    story.tell(events.TimerDue(f"breakpoint/{story.job.id}"), after_s=119)
+    story.tell(events.TimerDue(f"final_save/{story.job.id}"), after_s=119)
     assert not story.ended()
-    done = story.tell(events.TimerDue(f"breakpoint/{story.job.id}"), after_s=2)
+    done = story.tell(events.TimerDue(f"final_save/{story.job.id}"), after_s=2)
     assert story.ended()
     said = [a.message for a in done if isinstance(a, actions.Announce)]
     assert any("not in storage after 120 s" in message for message in said)
@@ -235,7 +235,7 @@ def test_a_job_with_storage_does_not_wait_for_it_for_ever() -> None:
 def test_a_restarted_controller_waits_on_for_the_last_step() -> None:
     story = _closing()
     timers = [a for a in story.core.due(story.now_ns) if isinstance(a, actions.SetTimer)]
-    assert f"breakpoint/{story.job.id}" in [timer.timer for timer in timers]
+    assert f"final_save/{story.job.id}" in [timer.timer for timer in timers]
     assert not [a for a in story.core.due(story.now_ns) if isinstance(a, actions.EndJob)]
 
 
@@ -257,7 +257,7 @@ def test_nothing_restarts_a_job_that_waits_for_its_end() -> None:
     story.join("n0")
     story.restore(1, 2)
     assert not story.ended()
-    story.tell(events.BreakpointReached("j", 1, "done"))
-    story.tell(events.BreakpointReached("j", 1, "done"), after_s=100)
+    story.tell(events.FinalSaveEnded("j", 1, "done"))
+    story.tell(events.FinalSaveEnded("j", 1, "done"), after_s=100)
     assert ending.state is JobState.ENDED
     assert ending.generation.number == 1

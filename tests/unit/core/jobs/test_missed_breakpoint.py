@@ -27,13 +27,13 @@ def _reasons(done: list[actions.Action]) -> set[str]:
 
 @pytest.mark.parametrize("missed", [False, True])
 def test_the_launcher_reads_that_storage_has_not_what_the_job_ended_with(missed: bool) -> None:
-    done = _closing().tell(events.BreakpointReached("j", 1, "step 2 is not there", missed))
+    done = _closing().tell(events.FinalSaveEnded("j", 1, "step 2 is not there", missed))
     assert {one.endswith("; step 2 is not there") for one in _reasons(done)} == {missed}
 
 
 def test_the_launcher_reads_that_storage_took_too_long() -> None:
     story = _closing()
-    done = story.tell(events.TimerDue(f"breakpoint/{story.job.id}"), after_s=121)
+    done = story.tell(events.TimerDue(f"final_save/{story.job.id}"), after_s=121)
     wanted = "; its last step was not in storage after 120 s"
     assert all(reason.endswith(wanted) for reason in _reasons(done))
 
@@ -47,7 +47,7 @@ def _ended_well(missed: bool) -> LongStory:
         story.tell(
             events.Reported(story.origin(node), story.now_ns, reports.GenerationFinished(1), "j")
         )
-    story.tell(events.BreakpointReached("j", 1, "step 2 is not there", missed))
+    story.tell(events.FinalSaveEnded("j", 1, "step 2 is not there", missed))
     assert story.ended()
     return story
 

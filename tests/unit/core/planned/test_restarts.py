@@ -268,9 +268,9 @@ def test_a_paused_job_is_not_stopped_by_a_plan_until_it_is_resumed() -> None:
     assert story.state_of_job() is JobState.STOPPING
 
 
-def grown() -> PlannedStory:
+def grown(settings: Settings | None = None) -> PlannedStory:
     """A job that goes on with one node of two, since the other was isolated."""
-    story = PlannedStory(nodes=2)
+    story = PlannedStory(nodes=2, settings=settings)
     story.reform = True
     story.begin(spare=False)
     story.tell(events.OperatorIsolated("n1", "ops", "fan"))
@@ -312,6 +312,91 @@ def test_growth_is_not_more_often_than_the_setting_says() -> None:
         )
     due_ns = story.core.state.timers[f"growth/{story.job.id}"]
     assert due_ns == story.job.grown_ns + SETTINGS.growth_interval_min_ns
+
+
+def give_back(story: PlannedStory, node: str) -> None:
+    """Have an isolated node released, which then passes its check."""
+    story.tell(events.OperatorReleased(node, "ops", ""))
+    for check in [a for a in story.core.due(0) if isinstance(a, actions.RunCheck)]:
+        report = reports.CheckFinished(check.id, True, "good")
+        story.tell(events.Reported(story.origin(node), 0, report))
+
+
+def grow(story: PlannedStory) -> None:
+    """Have a smaller job grow as soon as it may."""
+    timer = f"growth/{story.job.id}"
+    story.tell(
+        events.TimerDue(timer), after_s=(story.core.state.timers[timer] - story.now_ns) / S + 1
+    )
+    assert story.job.planned is not None
+    story.recoverable(story.job.planned.after_step or 0)
+    assert story.incidents[-1].cause == "growth"
+    story.stop_all()
+    story.choose(story.job.lineage.recoverable_step)
+    assert story.job.generation.members == ["n0", "n1"]
+
+
+def shrink(story: PlannedStory) -> None:
+    """Take a node from a job that has grown, and let it go on without."""
+    last = story.job.lineage.last_step or 0
+    story.train(last + 1, saved=last + 1)
+    story.tell(events.OperatorIsolated("n1", "ops", "fan"))
+    story.stop_all()
+    story.choose(last + 1)
+    story.train(last + 2, saved=last + 2)
+    assert story.job.generation.members == ["n0"]
+
+
+def test_growth_that_repeats_keeps_its_distance_from_the_one_before() -> None:
+    story = grown()
+    give_back(story, "n1")
+    grow(story)
+    grown_ns = story.job.grown_ns
+    assert grown_ns
+    shrink(story)
+    give_back(story, "n1")
+    due_ns = story.core.state.timers[f"growth/{story.job.id}"]
+    assert due_ns == grown_ns + SETTINGS.growth_interval_min_ns
+    grow(story)
+    assert story.job.grown_ns >= due_ns
+
+
+def test_growth_that_repeats_waits_for_a_node_to_stay_as_the_first_one_did() -> None:
+    story = grown(replace(SETTINGS, growth_interval_min_ns=0))
+    give_back(story, "n1")
+    grow(story)
+    shrink(story)
+    give_back(story, "n1")
+    due_ns = story.core.state.timers[f"growth/{story.job.id}"]
+    assert due_ns == story.now_ns + SETTINGS.growth_delay_ns
+
+
+def test_a_paused_job_does_not_grow_and_waits_anew_when_it_is_resumed() -> None:
+    story = grown()
+    story.tell(events.AutomationPaused("j", "ops", "debugging"))
+    give_back(story, "n1")
+    timer = f"growth/{story.job.id}"
+    assert timer not in story.core.state.timers
+    story.tell(events.OperatorDrained("n1", "ops", "fan"), after_s=999)
+    story.tell(events.OperatorReleased("n1", "ops", ""))
+    assert not story.is_planned()
+    story.tell(events.AutomationResumed("j", "ops"))
+    assert not story.is_planned()
+    assert story.core.state.timers[timer] == story.now_ns + SETTINGS.growth_delay_ns
+
+
+def test_a_job_that_is_paused_while_it_is_to_grow_goes_on_until_it_is_resumed() -> None:
+    story = grown()
+    give_back(story, "n1")
+    story.tell(events.TimerDue(f"growth/{story.job.id}"), after_s=61)
+    planned = story.job.planned
+    assert planned is not None
+    story.tell(events.AutomationPaused("j", "ops", "debugging"))
+    story.recoverable(planned.after_step or 0)
+    story.tell(events.TimerDue(f"planned/{story.job.id}"), after_s=999)
+    assert story.state_of_job() is JobState.RUNNING
+    story.tell(events.AutomationResumed("j", "ops"))
+    assert (story.state_of_job(), story.incidents[-1].cause) == (JobState.STOPPING, "growth")
 
 
 def test_a_controller_that_dies_after_any_event_carries_the_plan_out_all_the_same() -> None:

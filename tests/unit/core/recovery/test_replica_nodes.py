@@ -11,19 +11,19 @@ from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.recovery.placement import Candidate, Seating, seat
+from everstep_controller.core.recovery.placement import Candidate, Placement, place_nodes
 from unit.core.test_decisions import Story
 
 _NODES = ("n0", "n1", "n2", "n3")
 
 
-def _seat(members: Sequence[str], able: Sequence[str], most: int, replica: int) -> Seating:
-    return seat(members, {}, [Candidate(name, "", 0) for name in able], most, replica)
+def _place(members: Sequence[str], able: Sequence[str], most: int, replica: int) -> Placement:
+    return place_nodes(members, {}, [Candidate(name, "", 0) for name in able], most, replica)
 
 
 def test_the_other_nodes_of_a_broken_copy_wait_and_whole_ones_stay_together() -> None:
     able = ["n0", "n1", "n2", "n4", "n5"]
-    assert _seat(["n0", "n1", "n2", "n3", "n4", "n5"], able, 6, 2).places == [
+    assert _place(["n0", "n1", "n2", "n3", "n4", "n5"], able, 6, 2).places == [
         "n0",
         "n1",
         "n4",
@@ -33,7 +33,7 @@ def test_the_other_nodes_of_a_broken_copy_wait_and_whole_ones_stay_together() ->
 
 def test_what_is_left_of_two_broken_copies_makes_a_whole_one_in_place_of_the_first() -> None:
     able = ["n1", "n2", "n4", "n5"]
-    assert _seat(["n0", "n1", "n2", "n3", "n4", "n5"], able, 6, 2).places == [
+    assert _place(["n0", "n1", "n2", "n3", "n4", "n5"], able, 6, 2).places == [
         "n1",
         "n2",
         "n4",
@@ -43,7 +43,7 @@ def test_what_is_left_of_two_broken_copies_makes_a_whole_one_in_place_of_the_fir
 
 def test_a_spare_makes_a_broken_copy_whole_where_it_was() -> None:
     able = ["n0", "n1", "n2", "n7"]
-    assert _seat(["n0", "n1", "n2", "n3"], able, 4, 2).places == ["n0", "n1", "n2", "n7"]
+    assert _place(["n0", "n1", "n2", "n3"], able, 4, 2).places == ["n0", "n1", "n2", "n7"]
 
 
 @settings(max_examples=300, deadline=None)
@@ -57,7 +57,7 @@ def test_no_half_of_a_copy_is_seated_and_no_whole_one_is_left_out(
 ) -> None:
     names = [f"n{number}" for number in range(members * replica)]
     most = 4 * replica
-    places = _seat(names, sorted(able), most, replica).places
+    places = _place(names, sorted(able), most, replica).places
     assert len(set(places)) == len(places) == min(most, len(able) // replica * replica)
     assert set(places) <= able
     whole = [names[at : at + replica] for at in range(0, len(names), replica)]

@@ -1,0 +1,34 @@
+"""Timers: what each is for; TimerDue names the kind and the node, job or window."""
+
+from enum import StrEnum
+
+
+class TimerKind(StrEnum):
+    """Purpose of a timer; the part of its name before the slash."""
+
+    # Of nodes: a closed stream, a silence to confirm, checks, the end of a probation.
+    STREAM = "stream"
+    CONFIRM = "confirm"
+    CHECK = "check"
+    SPARE = "spare"
+    PROBATION = "probation"
+    INJECTION = "injection"
+    # Of an isolation driver: the reading after a call has failed.
+    ISOLATION = "isolation"
+    # Of jobs: wanted nodes, an unreachable state, missing steps, the last step, all launchers, the
+    # next job of the name, and the end of being kept.
+    FORMING = "forming"
+    RETRY = "retry"
+    STALLED = "stalled"
+    FINAL_SAVE = "final_save"
+    ABANDONED = "abandoned"
+    NEXT = "next"
+    FORGET = "forget"
+    # Of planned work: a chosen step, a job that stands still, nodes that wait, a window.
+    PLANNED = "planned"
+    STILL = "still"
+    GROWTH = "growth"
+    MAINTENANCE = "maintenance"
+    # Of the controller: rejected records, and the rebuilding of a journal.
+    REJECTED = "rejected"
+    RECOVERY = "recovery"
