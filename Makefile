@@ -67,6 +67,8 @@ test-jitter: $(TORCH) ## Look for races: tests of loops and sockets with hostile
 	EVERSTEP_TEST_JITTER=$(SEED) $(PYTEST) -m 'not real and not long' -n $(WORKERS) \
 		--dist loadgroup tests/integration tests/unit/agent tests/unit/vault
 
+# Those of the group "mounts" one after the other: in the copies of mounts that a new container gets,
+# a disk that a test has pulled lives on, and the pool of huge pages is the machine's.
 test-real: $(TORCH) ## Run the tests with real servers; as root, install those by apt first.
 	@.ci/install-servers
 	@mkdir -p $(REPORTS)

@@ -20,3 +20,8 @@ if wanted := os.environ.get("EVERSTEP_TEST_JITTER"):
 def _no_inherited_signals() -> None:
     """Where tests run, not where xdist distributes them: a hangup is to end neither."""
     start_processes_as_from_a_terminal()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the short tests come last: no worker waits for a long one of another at the end."""
+    items.sort(key=lambda item: "unit" in item.path.parts)

@@ -80,6 +80,8 @@ def run_command(session: AdminSession, arguments: Sequence[str]) -> int:
         )
     except click.ClickException as error:
         error.show()
+        if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
+            click.echo("'everstep nodes' lists nodes, 'everstep jobs' jobs", err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED

@@ -5,9 +5,7 @@ from types import MappingProxyType
 
 from everstep_common.judging.condition import Condition
 from everstep_controller.core.dispatch import controller
-from everstep_controller.core.fleet import rejected_records
-from everstep_controller.core.nodes import health, isolation
-from everstep_controller.core.planned import forecast
+from everstep_controller.core.nodes import health
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.runtime import controller_findings
 
@@ -21,9 +19,6 @@ GROUPS: Mapping[str, tuple[Condition, ...]] = MappingProxyType(
         "The controller itself": (
             *controller_findings.CONDITIONS,
             controller.EVENT_REJECTED,
-            rejected_records.RECORD_REJECTED,
-            forecast.MAINTENANCE_INTERRUPTS,
-            isolation.DRIVER_FAILED,
         ),
     }
 )

@@ -3,16 +3,17 @@
 import asyncio
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
 
 from everstep_controller.api.fleet.sessions import Session, Sessions
+from everstep_controller.core.events import VerdictChanged
 from everstep_controller.core.model.node import FindingOwner, NodeRecord, NodeState
 from everstep_controller.core.model.state import CONTROLLER
 from everstep_controller.judging.evaluator import Evaluator, Verdict
-from everstep_controller.judging.judge import Judge, Ruling
+from everstep_controller.judging.judge import Judge
 from everstep_controller.judging.view import FleetView
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.telemetry.samples import SampleRing
@@ -55,17 +56,18 @@ class JudgeRunner:
         state = self._runtime.state
         if state.halted:
             return
-        rulings = [ruling for judge in self._judges for ruling in self._ask(judge, view)]
         with_findings = [node for node in state.nodes.values() if node.findings]
         verdicts = {node.name: held for node in with_findings if (held := _verdicts(node))}
-        for change in self._evaluator.evaluate(view, rulings, verdicts):
+        changes = self._evaluator.follow(view, verdicts)
+        changes += [change for judge in self._judges for change in self._ask(judge, view)]
+        for change in changes:
             # One that is lost is made again: the evaluator goes by what the core has.
             self._runtime.post(change, again=False)
 
-    def _ask(self, judge: Judge, view: FleetView) -> Iterable[Ruling]:
-        name = type(judge).__name__
+    def _ask(self, judge: Judge, view: FleetView) -> Sequence[VerdictChanged]:
+        name, enter = type(judge).__name__, self._evaluator.enter
         try:
-            rulings = list(judge.judge(view))
+            changes = [one for ruling in judge.judge(view) for one in enter(view, ruling)]
         except Exception as error:  # One that fails must not stop the others.
             if name not in self._failures:
                 logger.exception("%s failed", name)
@@ -74,7 +76,7 @@ class JudgeRunner:
             self._failures[name] = repr(error)
             return ()
         self._failures.pop(name, None)
-        return rulings
+        return changes
 
     async def _view(self) -> FleetView:
         nodes: list[str] = []

@@ -97,7 +97,7 @@ def enclosing_encoder_of(
 
     What the fields ``beside`` hold is not in that message. It raises WireError.
     """
-    body = _message_of(_fields_of(envelope.message)[name])
+    body = _message_of(_field_of(envelope.message, name))
     if _is_seen(kind, beside):
         # A dictionary, for a message that is put into another one is copied.
         given, known = _given(kind, body, beside)
@@ -184,9 +184,9 @@ def _given(
     kind: type, message: type, beside: tuple[str, ...] = ()
 ) -> tuple[dict[str, str], dict[str, object]]:
     """Return what each field is given on the wire, as an expression, and what these call."""
-    wire, known = _fields_of(message), dict[str, object](_bytes=bytes.fromhex)
+    known = dict[str, object](_bytes=bytes.fromhex)
     given = {
-        name: _given_value(f"_record.{name}", name, shape_of(hint), wire[name], known)
+        name: _given_value(f"_record.{name}", name, shape_of(hint), _field_of(message, name), known)
         for name, hint in hints_of(kind).items()
         if name not in beside
     }
@@ -322,7 +322,7 @@ def _decoding(
 def _part(kind: type, field: "Field[object]", message: type) -> _Part:
     default = None if field.default is MISSING else field.default
     shape = shape_of(hints_of(kind)[field.name])
-    return _Part(field.name, shape, _fields_of(message)[field.name], default)
+    return _Part(field.name, shape, _field_of(message, field.name), default)
 
 
 def _read_field(part: _Part, known: dict[str, object]) -> list[str]:
@@ -464,9 +464,13 @@ def _enum_decoder(kind: type[Enum], wire: EnumDescriptor, default: object) -> Re
 # -------------------------------------------------------------------------------------------------
 
 
-def _fields_of(message: type) -> Mapping[str, FieldDescriptor]:
+def _field_of(message: type, name: str) -> FieldDescriptor:
     described: type[Message] = message
-    return typing.cast("Mapping[str, FieldDescriptor]", described.DESCRIPTOR.fields_by_name)
+    known = typing.cast("Mapping[str, FieldDescriptor]", described.DESCRIPTOR.fields_by_name)
+    if name not in known:
+        where = f"the message {described.DESCRIPTOR.name} has no field {name!r} of its record"
+        raise TypeError(f"{where}; write it in the .proto file, and run `make proto`")
+    return known[name]
 
 
 def _message_of(field: FieldDescriptor) -> type:

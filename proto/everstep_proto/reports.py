@@ -4,7 +4,7 @@ The table follows from the names: the body's message is called as the report's c
 """
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from everstep_common.bounds import MisfitError
@@ -24,10 +24,20 @@ _MESSAGES = MappingProxyType(
 _REPORTS: tuple[type, ...] = typing.get_args(Report)
 _OF_A_JOB = frozenset(JOB_REPORTS)
 
+
+def bodies_of(kinds: Iterable[type]) -> Mapping[str, type]:
+    """Return each report by the name of its body in a Record. Raises TypeError for one of none."""
+    kinds = list(kinds)
+    if missing := [kind.__name__ for kind in kinds if kind.__name__ not in _MESSAGES]:
+        raise TypeError(
+            f"no message in the body of Record is called {', '.join(missing)}; write it in "
+            "proto/fleet.proto, and run `make proto`"
+        )
+    return MappingProxyType({_MESSAGES[kind.__name__].name: kind for kind in kinds})
+
+
 # Each report, by the name of its body in a Record.
-BODIES: Mapping[str, type] = MappingProxyType(
-    {_MESSAGES[kind.__name__].name: kind for kind in _REPORTS}
-)
+BODIES = bodies_of(_REPORTS)
 _ENVELOPE = Envelope(fleet_pb2.Record, (("job", "job"),), arguments=("job",))
 _ENCODERS = {kind: enclosing_encoder_of(kind, name, _ENVELOPE) for name, kind in BODIES.items()}
 _DECODERS = {

@@ -14,6 +14,8 @@ from fakes.cli_fleet import EVENTS, FINDING, INCIDENT, JOB, LEDGER, NOW_NS
 
 __all__ = ["EVENTS", "FINDING", "JOB", "LEDGER", "NOW_NS", "FakeAdmin"]
 
+_OWN_CALL = "a command that makes its own call is tried with a real controller"
+
 
 class FakeAdmin:
     """Answers from the fleet above, and keeps what it was told to change."""
@@ -39,7 +41,17 @@ class FakeAdmin:
         request: Request,
         about: str = "",
     ) -> Reply:
-        raise AssertionError("a command that makes its own call is tried with a real controller")
+        raise AssertionError(_OWN_CALL)
+
+    def stream(
+        self,
+        method: "Callable[[AdminStub], grpc.UnaryStreamMultiCallable[Request, Reply]]",
+        request: Request,
+        about: str = "",
+        *,
+        endless: bool = False,
+    ) -> Iterator[Reply]:
+        raise AssertionError(_OWN_CALL)
 
     def nodes(self) -> admin_pb2.ListNodesReply:
         self._fail()

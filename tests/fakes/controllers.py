@@ -18,6 +18,7 @@ from everstep_controller.config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.state import State
 from everstep_controller.core_settings import CoreSettings
+from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.service import Controller, Options
 from everstep_proto.tls import TlsSettings
 
@@ -41,9 +42,10 @@ async def controller(
     core: Callable[[State | None], Core] = Core,
     tls: TlsSettings | None = None,
     recover_by: str = "",
+    drivers: DriversConfig | None = None,
 ) -> AsyncIterator[Controller]:
     """Run a controller on this loop."""
-    settings = config(folder, tls)
+    settings = replace(config(folder, tls), drivers=drivers or DriversConfig())
     if tls is not None:
         settings = replace(settings, listen="localhost:0")
     running = Controller(settings, Options(core, recover_by))

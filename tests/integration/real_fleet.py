@@ -24,6 +24,7 @@ from fakes.ports import reserved_port
 
 JOB = "train"
 _TRAINING = Path(__file__).parents[2] / "examples" / "train_numpy.py"
+_RECORD_EVERY_S = 0.5
 # Each generation writes a file of its own, so that it can be told which computed what.
 _PER_GENERATION = 'exec "$@" --losses "$LOSSES/$EVERSTEP_GENERATION.tsv"'
 
@@ -215,9 +216,12 @@ class RealFleet:
 
     def until(self, what: str, patience_s: float, so: Callable[[], bool]) -> None:
         """Poll until ``so``; real processes have no clock that a test could turn."""
-        deadline = time.monotonic() + patience_s
+        deadline, recorded = time.monotonic() + patience_s, float("-inf")
         while not so():
-            self.owned.record_descendants()
+            # Every process of the machine is looked at for it, and the reaper has other marks too.
+            if time.monotonic() - recorded > _RECORD_EVERY_S:
+                self.owned.record_descendants()
+                recorded = time.monotonic()
             needed = [*self.agents.values(), *([self.controller] if self.controller else [])]
             ended = [child.name for child in needed if child.exit_code is not None]
             assert not ended, f"{what}: {ended} ended\n{self.logs()}"

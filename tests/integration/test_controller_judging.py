@@ -10,14 +10,16 @@ from typing import ClassVar
 
 import grpc
 import numpy as np
+import pytest
 
 from everstep_common.judging.condition import Condition
+from everstep_common.judging.fault import Fault
 from everstep_common.samples import COLUMNS, SCHEMA
 from everstep_controller.core import events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.journal.codec import decode_event
 from everstep_controller.journal.store import JournalStore
-from everstep_controller.judging.judge import Judge, Ruling
+from everstep_controller.judging.judge import Judge, NodeEvidence, Ruling
 from everstep_controller.judging.sample_stream import SAMPLES_MISSING, SampleStreamJudge
 from everstep_controller.judging.view import FleetView
 from everstep_controller.replay import replay
@@ -194,18 +196,48 @@ def test_samples_that_all_stop_at_once_accuse_nobody(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+_BROKEN = Condition(
+    name="Broken", component="test", meaning="a test says so", source="it", clears_when="it ends"
+)
+
+
 @dataclass
 class BreakableJudge:
-    """A judge that fails as long as the test says so, and finds nothing."""
+    """A judge that fails as long as the test says so, and in that way."""
 
-    conditions: ClassVar[tuple[Condition, ...]] = ()
-    broken: bool = True
+    conditions: ClassVar[tuple[Condition, ...]] = (_BROKEN,)
+    broken: str = "judge"
 
     def judge(self, view: FleetView) -> tuple[Ruling, ...]:
         """See Judge."""
-        if self.broken:
+        if self.broken == "judge":
             raise ZeroDivisionError(f"{len(view.nodes)} nodes")
-        return ()
+        everybody = np.ones(len(view.nodes), dtype=np.bool_)
+        ruling = Ruling(
+            condition=_BROKEN if self.broken == "explain" else replace(_BROKEN, name="Unlisted"),
+            fault=Fault(message="it is broken", rule="none"),
+            faulty=everybody,
+            healthy=~everybody,
+            explain=_explain_nothing,
+        )
+        return (ruling,) if self.broken else ()
+
+
+def _explain_nothing(i: int) -> NodeEvidence:
+    raise ZeroDivisionError(f"node {i}")
+
+
+@pytest.mark.parametrize("broken", ["explain", "condition"])
+def test_a_judge_that_cannot_explain_or_does_not_list_its_condition_stops_no_other(
+    broken: str, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        judges = (BreakableJudge(broken), QUICK)
+        async with judging_controller(tmp_path, judges) as running, AsyncExitStack() as stack:
+            await agents(stack, running.port, mute=ODD)
+            await until_open(running.port, {("controller", "JudgeFailed"), (ODD, MISSING)})
+
+    asyncio.run(scenario())
 
 
 def test_a_judge_that_fails_is_a_finding_and_the_others_judge(tmp_path: Path) -> None:
@@ -217,7 +249,7 @@ def test_a_judge_that_fails_is_a_finding_and_the_others_judge(tmp_path: Path) ->
             await until_open(running.port, {failed})
             connected = await agents(stack, running.port, mute=ODD)
             await until_open(running.port, {failed, (ODD, MISSING)})
-            breakable.broken = False
+            breakable.broken = ""
             connected[ODD].sampling = True
             await until_open(running.port, set())
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import grpc
 import pytest
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message_factory import GetMessageClass
 
 from everstep_controller.service import Controller
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
@@ -92,6 +94,33 @@ def test_a_viewer_may_see_snapshots_but_not_have_a_job_forgotten(tmp_path: Path)
         assert running.runtime.state.newest("train").ending.forgotten_by == "ann"
 
     with_controller(tmp_path, act)
+
+
+def test_an_agent_may_make_no_call_of_the_admin_service(tmp_path: Path) -> None:
+    async def act(running: Controller, authority: Authority) -> None:
+        tls = authority.issue("node-1", "agent")
+        async with aio_channel(f"localhost:{running.port}", tls) as channel:
+            stub = admin_pb2_grpc.AdminStub(channel)
+            for method in _METHODS:
+                assert await _code(stub, method) is grpc.StatusCode.PERMISSION_DENIED, method.name
+        assert running.runtime.state.nodes == {}
+
+    with_controller(tmp_path, act)
+
+
+_METHODS: tuple[MethodDescriptor, ...] = tuple(
+    admin_pb2.DESCRIPTOR.services_by_name["Admin"].methods
+)
+
+
+async def _code(stub: admin_pb2_grpc.AdminStub, method: MethodDescriptor) -> grpc.StatusCode:
+    """Return how a call ends that asks for nothing."""
+    answer = getattr(stub, method.name)(GetMessageClass(method.input_type)(), timeout=30)
+    try:
+        _ = [one async for one in answer] if method.server_streaming else await answer
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
 
 
 def test_without_a_certificate_of_the_authority_nobody_gets_in(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ _STAGES = {"inc.schedule", "inc.env", "inc.init", "inc.restore"}
 # Before them somebody has to hear of the fault, judge it, and stop what is left.
 _BEFORE = {"inc.detect", "inc.diagnose", "inc.drain", "inc.capacity"}
 # What people or the controller want of a job that nothing is wrong with.
-_WANTED = {"operator", "growth"}
+_WANTED = {"operator", "drain", "maintenance", "growth"}
 
 
 def safe_step(world: FaultWorld, *, stored: bool) -> int:

@@ -83,10 +83,10 @@ def _growth(world: FaultWorld) -> str:
 
 _LOST = frozenset({"node"})
 PLANS = {
-    "drain": Plan(4, ("--nnodes", "2"), 100, _drain),
+    "drain": Plan(4, ("--nnodes", "2"), 100, _drain, "drain"),
     "restart": Plan(3, ("--nnodes", "2"), 40, _restart),
-    "window": Plan(4, ("--nnodes", "2"), 100, _far_window),
-    "window that begins": Plan(4, ("--nnodes", "2"), 40, _near_window),
+    "window": Plan(4, ("--nnodes", "2"), 100, _far_window, "maintenance"),
+    "window that begins": Plan(4, ("--nnodes", "2"), 40, _near_window, "maintenance"),
     "growth": Plan(3, ("--nnodes", "1:3"), 110, _growth, "growth", _LOST, 2),
 }
 

@@ -16,8 +16,7 @@ from real.sandbox import denies_containers
 
 pytestmark = [
     pytest.mark.real,
-    # Two workers cannot boot containers of the same names.
-    pytest.mark.xdist_group("booted systemd"),
+    pytest.mark.xdist_group("mounts"),
     pytest.mark.skipif(
         not can_boot(), reason=f"needs root and {', '.join(NEEDS)} (apt: systemd-container dbus)"
     ),

@@ -15,8 +15,8 @@ from everstep_common.trainer_messages import Refused, Reserve
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import Kept, Node, lived, running, settings, training
 
-# The pool is the machine's: two workers cannot fill it at once.
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("huge pages")]
+# The pool is the machine's.
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("mounts")]
 _POOL = Path("/proc/sys/vm/nr_hugepages")
 _MIB = 1 << 20
 # Three slots of two ranks' worth, and the replicas.

@@ -15,7 +15,11 @@ from integration.vault_world import Node, lived, running, settings
 from real.sandbox import denied
 
 _DENIED = denied("mount -t tmpfs -o size=1m tmpfs /mnt") if os.geteuid() == 0 else "needs root"
-pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(_DENIED), reason=_DENIED)]
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.xdist_group("mounts"),
+    pytest.mark.skipif(bool(_DENIED), reason=_DENIED),
+]
 _ROOT = Path(__file__).resolve().parents[2]
 _SIZE = 600_000
 

@@ -39,6 +39,7 @@ from everstep.shares import Share, share_of
 from everstep.state.capture import capture_of
 from everstep.state.parts import Place
 from everstep_common.clock import boot_ns
+from everstep_common.codec import CodecError, from_json, to_json
 from everstep_common.reports import RankReport
 from everstep_common.trainer_messages import AskSkipped, DataRange, Progress, RollbackAsked, Skipped
 
@@ -159,10 +160,18 @@ class Run:
     def send_report(self, report: RankReport) -> bool:
         """Send what this rank has to say to the controller; return whether the agent has it.
 
-        Never waits for an answer, never raises. The agent sees to generation, rank and time.
+        Never waits for an answer, never raises: what breaks its bounds is logged and not sent. The
+        agent sees to generation, rank and time.
         """
         link = self._link
-        return link is not None and link.attach_quickly() and link.send_message(report)
+        if link is None:
+            return False
+        try:
+            from_json(type(report), to_json(report))  # the agent hangs up on a message that is none
+        except CodecError as error:
+            self._lines.warn("this is not reported: %s", error)
+            return False
+        return link.attach_quickly() and link.send_message(report)
 
     def _step_in_hand(self) -> int:
         before = self.restore_step if self._completed is None else self._completed

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from everstep_agent.detectors.kernel.log_reading import NumberedLine
+from everstep_agent.detectors.kernel.logs.log_reading import NumberedLine
 
 # A line longer than this is read in pieces.
 _LINE_CHARS = 1 << 16

@@ -3,7 +3,12 @@
 from collections.abc import Iterable
 
 from everstep_agent.commands.log_files import LogFile
-from everstep_agent.detectors.kernel.log_reading import LogReading, Places, ToldFinding, ToldXid
+from everstep_agent.detectors.kernel.logs.log_reading import (
+    LogReading,
+    Places,
+    ToldFinding,
+    ToldXid,
+)
 from everstep_common.judging.findings import Severity, SuggestedAction
 
 _SEVERITIES = list(Severity)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from everstep_agent.commands.log_files import LogFile, LogFileError
 from everstep_agent.commands.log_report import report_as_json, report_as_text
-from everstep_agent.detectors.kernel.log_reading import LogReading
+from everstep_agent.detectors.kernel.logs.log_reading import LogReading
 from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.judging.findings import Severity
 

@@ -9,7 +9,7 @@ from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.gpus.limits import GpuLimits
 from everstep_agent.detectors.host.limits import HostLimits
 from everstep_agent.detectors.host.service_limits import ServiceLimits
-from everstep_agent.detectors.kernel.gpu_verdict import XidOverride
+from everstep_agent.detectors.kernel.gpu_faults.gpu_verdict import XidOverride
 from everstep_agent.detectors.links.ethernet import EthernetLimits
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
 from everstep_agent.detectors.links.limits import LinkLimits

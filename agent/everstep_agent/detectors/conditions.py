@@ -30,7 +30,7 @@ from everstep_agent.detectors.host import services
 from everstep_agent.detectors.host import tasks as host_tasks
 from everstep_agent.detectors.host import usage as host
 from everstep_agent.detectors.inventory import detector as inventory
-from everstep_agent.detectors.kernel import pstore
+from everstep_agent.detectors.kernel.logs import pstore
 from everstep_agent.detectors.links import bonds, ethernet, hca, infiniband
 from everstep_agent.detectors.links import detector as links
 from everstep_agent.detectors.links import errors as link_errors

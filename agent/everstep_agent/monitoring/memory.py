@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.kernel.xid_history import XidHistory, XidSighting
+from everstep_agent.detectors.kernel.gpu_faults.xid_history import XidHistory, XidSighting
 from everstep_agent.detectors.readings.counters import Counters, CounterState
 from everstep_common.codec import CodecError, from_json, json_text
 

@@ -9,17 +9,17 @@ from pathlib import Path
 from everstep_agent.detectors.agent import judge_kernel_log
 from everstep_agent.detectors.gpus.presence import GpusReading
 from everstep_agent.detectors.kernel import KernelDetector, KernelLine, XidSettings
-from everstep_agent.detectors.kernel.clearance import (
+from everstep_agent.detectors.kernel.detector import Interesting
+from everstep_agent.detectors.kernel.gpu_faults.clearance import (
     field_230,
     judge_by_driver,
     judge_ended_by_boot,
 )
-from everstep_agent.detectors.kernel.detector import Interesting
-from everstep_agent.detectors.kernel.pstore import PstoreReading, judge_pstore
-from everstep_agent.detectors.kernel.xid import xid_event
-from everstep_agent.detectors.kernel.xid_detector import DriverTruth
-from everstep_agent.detectors.kernel.xid_history import XidSighting
-from everstep_agent.detectors.kernel.xid_table import driver_branch
+from everstep_agent.detectors.kernel.gpu_faults.xid import xid_event
+from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
+from everstep_agent.detectors.kernel.gpu_faults.xid_history import XidSighting
+from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
+from everstep_agent.detectors.kernel.logs.pstore import PstoreReading, judge_pstore
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.kernel.kernel_device import DeviceLog
 from everstep_agent.probes.kernel.kernel_file import FileLog

@@ -6,14 +6,14 @@ from enum import Enum
 from pathlib import Path
 from typing import TypeVar
 
-from everstep_agent.detectors.kernel.fault_tables import FaultTables, SxidClass, SxidRow
-from everstep_agent.detectors.kernel.nvlink_tables import (
+from everstep_agent.detectors.kernel.gpu_faults.fault_tables import FaultTables, SxidClass, SxidRow
+from everstep_agent.detectors.kernel.gpu_faults.nvlink_tables import (
     Nvlink5Action,
     Nvlink5Row,
     Xid74Class,
     Xid74Row,
 )
-from everstep_agent.detectors.kernel.xid_table import XidRow, XidTable
+from everstep_agent.detectors.kernel.gpu_faults.xid_table import XidRow, XidTable
 from everstep_common.judging.findings import Severity, SuggestedAction
 
 FOLDER = Path(__file__).parent

@@ -78,11 +78,19 @@ TEXTS: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(
             r"CUDA error|Cuda failure|unhandled cuda error|CUBLAS_STATUS|CUDNN_STATUS|"
             r"cudaError[A-Z]|CUDA driver error|AcceleratorError|HIP error|hipError[A-Z]|"
-            r"NPU (?:function )?error|ACL stream synchronize failed|No CUDA GPUs are available"
+            r"NPU (?:function )?error|ACL stream synchronize failed|No CUDA GPUs are available|"
+            r"only supported with GPUs, no GPUs found"
         ),
     ),
-    # A wrong use of NCCL: all ranks raise it, so it does not follow from another rank's death.
-    ("exception", re.compile(r"ncclInvalid(?:Usage|Argument)|\bNCCL\b.*, invalid (?:usage|argum)")),
+    # A wrong use of NCCL, or a backend that this torch has not: all ranks raise it, so it does not
+    # follow from another rank's death.
+    (
+        "exception",
+        re.compile(
+            r"ncclInvalid(?:Usage|Argument)|\bNCCL\b.*, invalid (?:usage|argum)|"
+            r"Distributed package doesn't have \w+ built in|Unknown c10d backend"
+        ),
+    ),
     (
         "collective",
         re.compile(

@@ -154,3 +154,17 @@ class Admin(Reader, Operator, Protocol):
         Who asks is filled in. Raises AdminError.
         """
         ...
+
+    def stream(
+        self,
+        method: "Callable[[AdminStub], grpc.UnaryStreamMultiCallable[Request, Reply]]",
+        request: Request,
+        about: str = "",
+        *,
+        endless: bool = False,
+    ) -> Iterator[Reply]:
+        """Make a call that is answered by many messages, and yield each as it comes.
+
+        One that is ``endless`` has no deadline. For the rest, see `call`. Raises AdminError.
+        """
+        ...

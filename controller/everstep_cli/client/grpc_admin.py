@@ -2,7 +2,7 @@
 
 import difflib
 import getpass
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import grpc
@@ -62,14 +62,31 @@ class GrpcAdmin:
         about: str = "",
     ) -> Reply:
         """See Admin."""
-        if "operator" in request.DESCRIPTOR.fields_by_name:
-            setattr(request, "operator", getpass.getuser())  # noqa: B010 - not of every message
+        _fill_in_operator(request)
         try:
             reply = method(self._stub)(request, timeout=self._timeout_s)
         except grpc.RpcError as error:
             raise self._sentence(error, about) from error
         make_printable(reply)
         return reply
+
+    def stream(
+        self,
+        method: "Callable[[AdminStub], grpc.UnaryStreamMultiCallable[Request, Reply]]",
+        request: Request,
+        about: str = "",
+        *,
+        endless: bool = False,
+    ) -> Iterator[Reply]:
+        """See Admin. Keepalive notices a dead controller where there is no deadline."""
+        _fill_in_operator(request)
+        deadline_s = None if endless else self._timeout_s
+        try:
+            for reply in method(self._stub)(request, timeout=deadline_s):
+                make_printable(reply)
+                yield reply
+        except grpc.RpcError as error:
+            raise self._sentence(error, about) from error
 
     def nodes(self) -> admin_pb2.ListNodesReply:
         """See Reader."""
@@ -97,10 +114,9 @@ class GrpcAdmin:
         return self.call(lambda stub: stub.Why, request, name)
 
     def events(self, subject: str, limit: int, follow: bool) -> Iterator[admin_pb2.Event]:
-        """See Reader. A following stream has no deadline; keepalive notices a dead controller."""
+        """See Reader."""
         request = admin_pb2.WatchEventsRequest(subject=subject, limit=limit, follow=follow)
-        deadline_s = None if follow else self._timeout_s
-        yield from self._stream(self._stub.WatchEvents(request, timeout=deadline_s), subject)
+        return self.stream(lambda stub: stub.WatchEvents, request, subject, endless=follow)
 
     def snapshots(self, job: str) -> admin_pb2.Snapshots:
         """See Reader."""
@@ -110,7 +126,7 @@ class GrpcAdmin:
     def copies(self, job: str, step: int | None, node: str) -> Iterator[admin_pb2.CopyLine]:
         """See Reader."""
         request = admin_pb2.ListCopiesRequest(job=job, step=step, node=node)
-        yield from self._stream(self._stub.ListCopies(request, timeout=self._timeout_s), job)
+        return self.stream(lambda stub: stub.ListCopies, request, job)
 
     def jobs(self) -> admin_pb2.ListJobsReply:
         """See Reader."""
@@ -221,14 +237,6 @@ class GrpcAdmin:
         request = admin_pb2.ResumeRequest(subject=subject)
         return self.call(lambda stub: stub.Resume, request, subject)
 
-    def _stream(self, replies: Iterable[Reply], name: str) -> Iterator[Reply]:
-        try:
-            for reply in replies:
-                make_printable(reply)
-                yield reply
-        except grpc.RpcError as error:
-            raise self._sentence(error, name) from error
-
     def _sentence(self, error: grpc.RpcError, name: str) -> AdminError:
         return sentence(self._connection, error, name, self._nearest)
 
@@ -242,6 +250,12 @@ class GrpcAdmin:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         return f"{hint}'everstep nodes' lists nodes, 'everstep jobs' jobs"
+
+
+def _fill_in_operator(request: Message) -> None:
+    """Say who asks, where the request has a field for it."""
+    if "operator" in request.DESCRIPTOR.fields_by_name:
+        setattr(request, "operator", getpass.getuser())  # noqa: B010 - not of every message
 
 
 def make_printable(message: Message) -> None:

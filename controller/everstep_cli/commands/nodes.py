@@ -8,7 +8,6 @@ import click
 from everstep_cli.client.admin import AdminError, NameNotFoundError, Reader
 from everstep_cli.commands.completion import node_names
 from everstep_cli.commands.session import Ask, asks_controller
-from everstep_cli.views import json_output
 from everstep_cli.views.findings import event_line, explanation, finding_list
 from everstep_cli.views.jobs import fleet_incident_list
 from everstep_cli.views.nodes import halt, node_list, node_sheet
@@ -125,11 +124,7 @@ def events(ask: Ask, follow: bool, subject: str, limit: int) -> None:
         if follow
         else ask.admin.events(subject, limit, follow=False)
     )
-    for event in told:
-        if ask.as_json:
-            click.echo(json_output.to_line(event))
-        else:
-            ask.console.print(event_line(event), soft_wrap=True)
+    ask.answer_each(told, event_line)
 
 
 # More lines than a controller makes while it is away.

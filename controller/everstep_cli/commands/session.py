@@ -1,11 +1,11 @@
 """Session of a command: the connection to the controller, the console it prints on, the time."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Concatenate, ParamSpec
+from typing import Concatenate, ParamSpec, TypeVar
 
 import click
 from google.protobuf.message import Message
@@ -17,6 +17,7 @@ from everstep_cli.views import json_output
 from everstep_proto.tls import TlsSettings
 
 P = ParamSpec("P")
+M = TypeVar("M", bound=Message)
 
 
 class _UnusableError(click.ClickException):
@@ -50,6 +51,14 @@ class Ask:
             return
         for view in views:
             self.console.print(view)
+
+    def answer_each(self, messages: Iterable[M], view: Callable[[M], RenderableType]) -> None:
+        """Print each message as it comes: one line of JSON, or the view of it."""
+        for message in messages:
+            if self.as_json:
+                click.echo(json_output.to_line(message))
+            else:
+                self.console.print(view(message), soft_wrap=True)
 
 
 _OPTIONS = (

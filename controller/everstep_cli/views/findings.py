@@ -83,6 +83,8 @@ def _story(finding: admin_pb2.FindingLine) -> Text:
         story.append(f"\nrule: {finding.rule}", "dim")
     if finding.owner == "controller" and finding.node != "controller":
         story.append("\nfound by the controller, which compared the nodes", "dim")
+    if finding.owner == "core":
+        story.append("\nfound by the controller, by what has happened", "dim")
     if finding.mode == "observe":
         story.append("\nobserved only: automation does nothing about it", "dim")
     if finding.injected:

@@ -15,6 +15,7 @@ from everstep_controller.core.turn import TimerKind, Turn
 Handlers = Mapping[type, Callable[[Turn, Any], None]]
 # Each takes the subject of the timer: the part of its name after the slash.
 Timers = Mapping[TimerKind, Callable[[Turn, str], None]]
+_PACKAGE = __name__.partition(".")[0]
 _Key = TypeVar("_Key")
 _Taker = TypeVar("_Taker")
 
@@ -49,7 +50,10 @@ def merge_handlers(packages: Iterable[Handlers]) -> Handlers:
     """Return who takes each event of all. Raises RegistrationError."""
     merged = merge(packages)
     orders = {kind for kind in merged if issubclass(kind, events.OperatorOrder)}
-    return _complete(merged, (events.event_kinds() | orders) - {events.TimerDue})
+    wanted = (events.event_kinds() | orders) - {events.TimerDue}
+    if missing := _names(_orders(events.OperatorOrder)) - _names(wanted):
+        raise RegistrationError(_taken_by_none(missing))
+    return _complete(merged, wanted)
 
 
 def merge_timers(packages: Iterable[Timers]) -> Timers:
@@ -58,8 +62,27 @@ def merge_timers(packages: Iterable[Timers]) -> Timers:
 
 
 def _complete(merged: dict[_Key, _Taker], wanted: set[_Key]) -> Mapping[_Key, _Taker]:
-    if missing := sorted(map(str, wanted - merged.keys())):
-        raise RegistrationError(f"taken by no package: {', '.join(missing)}")
+    if missing := wanted - merged.keys():
+        raise RegistrationError(_taken_by_none(map(str, missing)))
     if unknown := sorted(map(str, merged.keys() - wanted)):
-        raise RegistrationError(f"taken, and there is no such thing: {', '.join(unknown)}")
+        where = "events are lines of core/events, reports of reports/jobs.py, timers of TimerKind"
+        raise RegistrationError(f"taken, and there is no such thing: {', '.join(unknown)}; {where}")
     return merged
+
+
+def _taken_by_none(names: Iterable[str]) -> str:
+    listed = ", ".join(sorted(names))
+    where = "HANDLERS (a timer: TIMERS) of the module whose function takes it"
+    return f"taken by no package: {listed}; add a line to {where}"
+
+
+def _orders(kind: type) -> set[type]:
+    """Return all orders that are defined in modules that were imported, also those nobody lists."""
+    known: list[type] = kind.__subclasses__()
+    below = {one for one in known if one.__module__.startswith(_PACKAGE)}
+    return below.union(*map(_orders, below))
+
+
+def _names(kinds: Iterable[type]) -> set[str]:
+    # By name: a dataclass with slots replaces a class that Python remembers for a while.
+    return {f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}

@@ -6,9 +6,11 @@ from typing import Any
 
 import msgspec
 
+from everstep_common.reports import RANK_REPORTS, RankReport
 from everstep_controller.core.actions import Action
 from everstep_controller.core.dispatch.core import EVENT_KINDS
 from everstep_controller.core.events import REPORTS, Event, Reported
+from everstep_controller.core.model.rank_reports import RankReports
 from everstep_controller.core.model.state import State
 
 # Typed as Any: which reports there are is known only at run time.
@@ -19,8 +21,26 @@ _EVENTS: dict[str, msgspec.json.Decoder[Event]] = {
     for kind in EVENT_KINDS
 }
 _ACTIONS: dict[str, type[Action]] = {kind.__name__: kind for kind in typing.get_args(Action)}
-_STATE = msgspec.json.Decoder(State)
-_ENCODER = msgspec.json.Encoder()
+_RANK_REPORTS: dict[str, type[RankReport]] = {kind.__name__: kind for kind in RANK_REPORTS}
+
+
+def _plain(value: object) -> object:
+    """Return what is stored of a value that msgspec does not know."""
+    if isinstance(value, RankReports):
+        return [(type(report).__name__, report) for report in value]
+    raise NotImplementedError(f"{type(value).__name__} cannot be stored")
+
+
+def _restored(kind: type, stored: Any) -> object:  # noqa: ANN401 - whatever stands there
+    """Return the value again; reports of kinds that this version does not know are left out."""
+    if kind is RankReports:
+        known = ((_RANK_REPORTS.get(name), body) for name, body in stored)
+        return RankReports(msgspec.convert(body, of) for of, body in known if of is not None)
+    raise NotImplementedError(f"{kind.__name__} cannot be stored")
+
+
+_STATE = msgspec.json.Decoder(State, dec_hook=_restored)
+_ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
 
 class UnreadableError(ValueError):

@@ -48,6 +48,7 @@ class Evaluator:
         if len(self._conditions) < len(conditions):
             raise ValueError("two judges find the same condition, and would undo each other's word")
         self._books: dict[str, FindingBook] = {}
+        self._watched: Mask = np.zeros(0, dtype=np.bool_)
 
     def evaluate(
         self,
@@ -56,15 +57,28 @@ class Evaluator:
         verdicts: Mapping[str, Sequence[Verdict]],
     ) -> list[VerdictChanged]:
         """Return the verdicts that these rulings change; ``verdicts`` are the open ones by node."""
-        changed = list(_without_judge(verdicts, self._conditions))
-        self._follow(verdicts)
-        watched = np.array([node in self._books for node in view.nodes], dtype=np.bool_)
+        changed = self.follow(view, verdicts)
         for ruling in rulings:
-            changed += self._enter(view, ruling, watched)
-        self._books = {node: book for node, book in self._books.items() if not book.idle}
+            changed += self.enter(view, ruling)
         return changed
 
-    def _follow(self, verdicts: Mapping[str, Sequence[Verdict]]) -> None:
+    def follow(
+        self, view: FleetView, verdicts: Mapping[str, Sequence[Verdict]]
+    ) -> list[VerdictChanged]:
+        """Begin a view with what the core has; return the end of verdicts that have no judge."""
+        self._books = {node: book for node, book in self._books.items() if not book.idle}
+        self._open_books(verdicts)
+        self._watched = np.array([node in self._books for node in view.nodes], dtype=np.bool_)
+        return list(_without_judge(verdicts, self._conditions))
+
+    def enter(self, view: FleetView, ruling: Ruling) -> list[VerdictChanged]:
+        """Enter a ruling on the view; return what it changes. Raises ValueError and its own."""
+        name = ruling.condition.name
+        if name not in self._conditions:
+            raise ValueError(f"a ruling on {name}, which is not in the `conditions` of its judge")
+        return list(self._changes(view, ruling))
+
+    def _open_books(self, verdicts: Mapping[str, Sequence[Verdict]]) -> None:
         """Open the book of each node at what the core has of it."""
         for node in {*self._books, *verdicts}:
             held = [one for one in verdicts.get(node, ()) if _known(one, self._conditions)]
@@ -73,9 +87,9 @@ class Evaluator:
                 entries = [BookEntry(one.finding, ControllerMoment(one.since_ns)) for one in held]
                 self._books[node] = FindingBook(self._conditions, entries)
 
-    def _enter(self, view: FleetView, ruling: Ruling, watched: Mask) -> Iterator[VerdictChanged]:
+    def _changes(self, view: FleetView, ruling: Ruling) -> Iterator[VerdictChanged]:
         # A node that is healthy, and was so before, costs nothing.
-        for i in np.flatnonzero(ruling.faulty | (ruling.healthy & watched)):
+        for i in np.flatnonzero(ruling.faulty | (ruling.healthy & self._watched)):
             node, evidence = view.nodes[i], ruling.explain(int(i))
             book = self._books.setdefault(node, FindingBook(self._conditions))
             condition, fault = ruling.condition, ruling.fault if ruling.faulty[i] else None

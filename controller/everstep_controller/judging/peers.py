@@ -1,6 +1,7 @@
 """Comparison with peers: where most nodes lie, how far they spread, and who stands out."""
 
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
@@ -16,6 +17,14 @@ _SIGMA_PER_DEVIATION = 1.4826
 _SIGMAS = 6.0
 # Above this share it is not the nodes that stand out: a switch, a server or the controller.
 _CROWD_RATIO = 0.2
+
+
+class Direction(Enum):
+    """Direction from the median in which a value may stand out."""
+
+    BOTH = "both"
+    ABOVE = "above"
+    BELOW = "below"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +66,7 @@ def spread_of(values: Values) -> Spread | None:
 
 
 def compare(
-    values: Values, uncertainty: Values | float, floor: float, *, only_above: bool = False
+    values: Values, uncertainty: Values | float, floor: float, direction: Direction = Direction.BOTH
 ) -> PeerComparison | None:
     """Return who stands out; None when there are too few to tell, or so many that it is not they.
 
@@ -68,9 +77,20 @@ def compare(
     spread = spread_of(values)
     if spread is None:
         return None
-    distance = values - spread.median if only_above else np.abs(values - spread.median)
+    distance = _distance(values - spread.median, direction)
     limit = max(floor, _SIGMAS * spread.sigma)
     outside = distance - uncertainty >= limit
     if int(outside.sum()) > max(1, int(spread.count * _CROWD_RATIO)):
         return None
     return PeerComparison(spread, outside, distance + uncertainty <= limit / 2)
+
+
+def _distance(above: Values, direction: Direction) -> Values:
+    """Return how far each value is from the median, in the direction that counts."""
+    match direction:
+        case Direction.ABOVE:
+            return above
+        case Direction.BELOW:
+            return -above
+        case Direction.BOTH:
+            return np.abs(above)

@@ -10,7 +10,7 @@ from everstep_common.judging.condition import Condition
 from everstep_common.judging.fault import Fault
 from everstep_common.judging.findings import Measurement, Mode
 from everstep_controller.judging.judge import NodeEvidence, Ruling
-from everstep_controller.judging.peers import Spread, compare
+from everstep_controller.judging.peers import Direction, Spread, compare
 from everstep_controller.judging.view import FleetView, Values
 
 SAMPLES_MISSING = Condition(
@@ -45,7 +45,7 @@ class SampleStreamJudge:
     def judge(self, view: FleetView) -> Iterator[Ruling]:
         """See Judge."""
         uncertainty_s = view.clock_uncertainty_s
-        compared = compare(_age_s(view), uncertainty_s, self.floor_s, only_above=True)
+        compared = compare(_age_s(view), uncertainty_s, self.floor_s, Direction.ABOVE)
         if compared is not None and compared.spread.median <= self.fleet_late_s:
             yield Ruling(
                 condition=SAMPLES_MISSING,

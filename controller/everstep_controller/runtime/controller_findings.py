@@ -12,6 +12,22 @@ from everstep_controller.core.nodes import isolation
 from everstep_controller.core.planned import forecast
 from everstep_controller.journal.group_commit import JournalFull
 
+
+@dataclass(frozen=True, slots=True)
+class StateFindings:
+    """Findings that follow from the core's state alone, and the condition that they are of."""
+
+    condition: Condition
+    findings: Callable[[State], Iterator[OpenFinding]]
+
+
+# All of them; a new one is a condition and a function beside what it is about, and a line here.
+FROM_STATE = (
+    StateFindings(forecast.MAINTENANCE_INTERRUPTS, forecast.interruption_findings),
+    StateFindings(rejected_records.RECORD_REJECTED, rejected_records.findings),
+    StateFindings(isolation.DRIVER_FAILED, isolation.driver_findings),
+)
+
 # Subject and reason of the line of the event list with which something began, to its time.
 Since = Callable[[str, str], int]
 
@@ -49,7 +65,13 @@ _JUDGE_FAILED = Condition(
     clears_when="it judges without an error",
     mode=Mode.ADVISE,
 )
-CONDITIONS = (_JOURNAL_FULL, _HALTED, _PAUSED, _JUDGE_FAILED)
+CONDITIONS = (
+    _JOURNAL_FULL,
+    _HALTED,
+    _PAUSED,
+    _JUDGE_FAILED,
+    *(one.condition for one in FROM_STATE),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +88,8 @@ def open_controller_findings(
 ) -> Iterator[OpenFinding]:
     """Yield the controller's own open findings; those of the core are in its state."""
     yield from state.findings.values()
-    yield from forecast.interruption_findings(state)
-    yield from rejected_records.findings(state)
-    yield from isolation.driver_findings(state)
+    for one in FROM_STATE:
+        yield from one.findings(state)
     if trouble.journal_full is not None:
         full = _journal_full(trouble.journal_full)
         yield OpenFinding(full, since(CONTROLLER, _JOURNAL_FULL.name))

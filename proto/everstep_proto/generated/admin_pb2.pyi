@@ -501,7 +501,9 @@ class FindingLine(_message.Message):
     mode: _builtins.str
     """How far automation goes about it: "observe", "advise" or "enforce"."""
     owner: _builtins.str
-    """Who found it, and alone can say that it is over: "agent" or "controller"."""
+    """Who found it, and alone can say that it is over: "agent", "controller" (a judge, by samples of all nodes), or "core"
+    (the controller, by what has happened).
+    """
     def __init__(
         self,
         *,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.detectors.kernel.nvlink_tables import (
+from everstep_agent.detectors.kernel.gpu_faults.nvlink_tables import (
     Nvlink5Action,
     Xid74Class,
     Xid74Error,
@@ -14,7 +14,7 @@ from everstep_agent.detectors.kernel.nvlink_tables import (
     xid74_error,
     xid74_meaning,
 )
-from everstep_agent.detectors.kernel.xid_table import XidRow, XidTable, driver_branch
+from everstep_agent.detectors.kernel.gpu_faults.xid_table import XidRow, XidTable, driver_branch
 from everstep_agent.tables.fault_tables import FOLDER, TableError, load_tables
 from everstep_common.judging.findings import Severity, SuggestedAction
 

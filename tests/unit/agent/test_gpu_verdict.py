@@ -9,10 +9,10 @@ from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading, RecoveryAction
 from everstep_agent.detectors.kernel import KernelDetector, KernelLine, XidSettings
-from everstep_agent.detectors.kernel.clearance import judge_by_driver
-from everstep_agent.detectors.kernel.gpu_verdict import XidOverride
-from everstep_agent.detectors.kernel.xid_detector import DriverTruth
-from everstep_agent.detectors.kernel.xid_history import XidHistory, XidSighting
+from everstep_agent.detectors.kernel.gpu_faults.clearance import judge_by_driver
+from everstep_agent.detectors.kernel.gpu_faults.gpu_verdict import XidOverride
+from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
+from everstep_agent.detectors.kernel.gpu_faults.xid_history import XidHistory, XidSighting
 from everstep_agent.monitoring.memory import dump_xids, load_xids
 from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.clock import Stamp

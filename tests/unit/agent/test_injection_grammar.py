@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.detectors.kernel.xid import xid_event
+from everstep_agent.detectors.kernel.gpu_faults.xid import xid_event
 from everstep_agent.injections.grammar import SpecError, parse
 from everstep_agent.injections.kernel_lines import kernel_text
 from everstep_agent.injections.specs import (

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.kernel import KernelLine, XidSettings, judge_kernel
-from everstep_agent.detectors.kernel.clearance import judge_ended_by_boot
 from everstep_agent.detectors.kernel.detector import RULES, SIEVE
+from everstep_agent.detectors.kernel.gpu_faults.clearance import judge_ended_by_boot
 from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import BookEntry

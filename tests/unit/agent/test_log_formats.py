@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.detectors.kernel.log_formats import LogFormats, LogLine
-from everstep_agent.detectors.kernel.log_reading import LogReading, NumberedLine
+from everstep_agent.detectors.kernel.logs.log_formats import LogFormats, LogLine
+from everstep_agent.detectors.kernel.logs.log_reading import LogReading, NumberedLine
 from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.judging.findings import Severity
 

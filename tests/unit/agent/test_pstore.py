@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.detectors.kernel.pstore import CrashRecord, PstoreReading, judge_pstore
+from everstep_agent.detectors.kernel.logs.pstore import CrashRecord, PstoreReading, judge_pstore
 from everstep_agent.probes.kernel.pstore import read_pstore
 from everstep_common.clock import Stamp
 from everstep_common.judging.findings import Severity

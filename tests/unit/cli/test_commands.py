@@ -234,3 +234,12 @@ def test_the_examples_of_every_command_stand_in_lines_of_their_own(
         assert "\\b" not in capsys.readouterr().out, command
     call("inject", "--help")
     assert "\n    xid:79[@PCI]  " in capsys.readouterr().out
+
+
+def test_a_command_without_a_name_says_where_the_names_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert call("why") == (2, "")
+    assert "'everstep nodes' lists nodes, 'everstep jobs' jobs" in capsys.readouterr().err
+    assert call("isolate", "node-1")[0] == 2
+    assert "lists nodes" not in capsys.readouterr().err

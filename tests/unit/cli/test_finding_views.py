@@ -22,6 +22,7 @@ def shown(node: str, owner: str) -> str:
 
 def test_a_finding_about_a_node_says_when_the_controller_made_it() -> None:
     assert BY_PEERS in shown("node-3", "controller")
+    assert "by what has happened" in shown("node-3", "core")
     assert BY_PEERS not in shown("node-3", "agent")
 
 

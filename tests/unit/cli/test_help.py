@@ -1,11 +1,14 @@
 """The two helps: of the command that every install has, and of the command line of the cluster."""
 
+import importlib
+import pkgutil
 import re
 
 import click
 import pytest
 
 from everstep.entry import HELP
+from everstep_cli import commands
 from everstep_cli.main import everstep as cli
 
 
@@ -34,6 +37,22 @@ def test_every_command_is_in_the_list_of_the_command_line() -> None:
     told = cli.get_help(click.Context(cli))
     listed = set(re.findall(r"^  ([a-z]+) ", told, re.MULTILINE))
     assert listed >= set(cli.commands)
+
+
+def test_every_command_that_is_defined_is_listed() -> None:
+    modules = [
+        importlib.import_module(f"{commands.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(commands.__path__)
+    ]
+    defined = {
+        id(one): f"{name} in {module.__name__}"
+        for module in modules
+        for name, one in vars(module).items()
+        if isinstance(one, click.Command)
+    }
+    listed = {id(command) for _, command in _commands()}
+    lost = [name for key, name in defined.items() if key not in listed]
+    assert not lost, "a line in COMMANDS of its module is missing, or its module in _GROUPS of main"
 
 
 def test_both_helps_tell_of_reading_before_changing() -> None:

@@ -28,6 +28,9 @@ _FRAME = '  File "/job/train.py", line 7, in <module>'
         ),
         ("RuntimeError: ACL stream synchronize failed, error code:507015", "cuda"),
         ("RuntimeError: No CUDA GPUs are available", "cuda"),
+        ("RuntimeError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!", "cuda"),
+        ("RuntimeError: Distributed package doesn't have NCCL built in", "exception"),
+        ("AssertionError: Unknown c10d backend type NCLC", "exception"),
         ("RuntimeError: HIP error: hipErrorLaunchFailure", "cuda"),
         (
             "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 32.0 GiB for an array "

@@ -1,4 +1,4 @@
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 import pytest
@@ -8,6 +8,7 @@ from everstep_common.judging.findings import Mode
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core_settings import CoreSettings
+from everstep_controller.drivers.drivers import DriversConfig
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
 
 
@@ -105,3 +106,9 @@ def test_what_is_never_found_to_stand_still_cannot_be_restarted_for_it(tmp_path:
     text = "[core]\nstall_timeout_s = 0\nstall_restart_timeout_s = 600\n"
     with pytest.raises(ConfigError, match=r"core\.stall_restart_timeout_s: needs stall_timeout_s"):
         loaded(tmp_path, text)
+
+
+def test_every_driver_in_the_configuration_is_made() -> None:
+    config = DriversConfig()
+    sections = {one.name for one in fields(config) if is_dataclass(getattr(config, one.name))}
+    assert sections == set(config.parts), "a driver's section is missing in DriversConfig.parts"

@@ -53,6 +53,20 @@ def test_a_halted_controller_isolates_nothing_and_repeats_no_order() -> None:
     assert story.core.due(story.now_ns) == []
 
 
+def test_a_halted_controller_stops_no_job_for_a_node_that_is_away() -> None:
+    def lose_a_member(story: Story) -> set[type]:
+        done = story.tell(events.TimerDue("stream/n0"), after_s=16)
+        return set(kinds(done)) - {actions.Announce, actions.SetTimer}
+
+    acting, halted = Story(nodes=4), Story(nodes=4)
+    for story in (acting, halted):
+        story.run()
+        story.tell(events.NodeDisconnected("n0"))
+    halted.tell(_hello("n2", term=7))
+    assert actions.StopGeneration in lose_a_member(acting)
+    assert lose_a_member(halted) == set()
+
+
 def test_lost_nodes_leave_the_budget_to_those_that_work() -> None:
     story = Story(nodes=8)
     for node in ("n0", "n1"):

@@ -1,10 +1,13 @@
 """Every event and every kind of timer is taken by exactly one package, or the core cannot start."""
 
+import gc
+
 import pytest
 
 from everstep_common import reports
 from everstep_controller.core import events, fleet, jobs, nodes, planned, recovery, registry
 from everstep_controller.core.dispatch import controller
+from everstep_controller.core.nodes import health
 from everstep_controller.core.registry import RegistrationError
 from everstep_controller.core.turn import TimerKind
 
@@ -24,8 +27,18 @@ def test_an_event_that_two_packages_take_is_refused() -> None:
 
 def test_an_event_that_no_package_takes_is_refused() -> None:
     others = [package.HANDLERS for package in PACKAGES if package is not fleet]
-    with pytest.raises(RegistrationError, match=r"taken by no package: .*RecordRejected"):
+    with pytest.raises(RegistrationError, match=r"taken by no package: .*RecordRejected.*HANDLERS"):
         registry.merge_handlers(others)
+
+
+def test_an_order_that_is_defined_beside_its_handler_and_not_listed_is_refused() -> None:
+    order = type("Noted", (events.OperatorOrder,), {"__module__": health.__name__})
+    with pytest.raises(RegistrationError, match=r"taken by no package: .*health\.Noted"):
+        registry.merge_handlers(package.HANDLERS for package in PACKAGES)
+    # A class goes with the next collection; others would find it among the orders.
+    del order
+    gc.collect()
+    registry.merge_handlers(package.HANDLERS for package in PACKAGES)
 
 
 def test_a_timer_that_nobody_takes_or_two_take_is_refused() -> None:

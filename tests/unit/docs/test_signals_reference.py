@@ -1,5 +1,7 @@
 """The list of signals is what the detectors define; every condition can be raised and cleared."""
 
+import importlib
+import pkgutil
 import re
 from collections import Counter
 from pathlib import Path
@@ -31,6 +33,21 @@ def test_every_finding_of_the_controller_about_itself_is_of_a_listed_condition()
     sources = Path(everstep_controller.__path__[0]).rglob("*.py")
     made = {name for source in sources for name in _conditions_in(source.read_text("utf-8"))}
     assert made == set(), "a finding names its condition by the Condition, so that it is listed"
+
+
+def test_every_condition_of_the_controller_is_listed() -> None:
+    listed = {condition.name for condition in OF_THE_CONTROLLER}
+    defined = {
+        f"{condition.name} in {module.name}"
+        for module in pkgutil.walk_packages(everstep_controller.__path__, "everstep_controller.")
+        if not module.name.endswith("__main__")
+        for condition in vars(importlib.import_module(module.name)).values()
+        if isinstance(condition, Condition) and condition.name not in listed
+    }
+    assert not defined, (
+        "list its judge in judging/judges.py, or the function that finds it by the core's state "
+        "in FROM_STATE of runtime/controller_findings.py"
+    )
 
 
 def _conditions_in(source: str) -> list[str]:

@@ -11,7 +11,7 @@ from everstep_common.judging.fault import Fault
 from everstep_common.judging.findings import Measurement
 from everstep_common.samples import COLUMNS, SCHEMA
 from everstep_controller.judging.judge import NodeEvidence, Ruling
-from everstep_controller.judging.peers import compare
+from everstep_controller.judging.peers import Direction, compare
 from everstep_controller.judging.view import FleetView
 from everstep_controller.telemetry.samples import PackedSamples, SampleRing
 from unit.judging.virtual_fleet import S, VirtualFleet
@@ -35,7 +35,7 @@ class PowerJudge:
     def judge(self, view: FleetView) -> Iterator[Ruling]:
         """See Judge."""
         power_w = view.metric_mean(_COLUMN)
-        compared = compare(power_w, 0.0, floor=500.0, only_above=True)
+        compared = compare(power_w, 0.0, 500.0, Direction.ABOVE)
         if compared is not None:
             yield Ruling(
                 condition=_DRAWS_MORE,
@@ -67,6 +67,20 @@ def test_the_mean_of_a_metric_is_of_what_is_known() -> None:
     unknown = float("nan")
     view = view_of({"a": (1.0, 3.0), "b": (unknown, 4.0), "c": (unknown,), "d": (9, 1, 1, 1, 1)})
     assert np.array_equal(view.metric_mean(_COLUMN), [2.0, 4.0, unknown, 1.0], equal_nan=True)
+
+
+def test_who_stands_out_on_one_side_does_not_on_the_other() -> None:
+    values = np.array([10.0, 11.0, 12.0, 40.0, 11.0, 10.0, 12.0, -20.0, 11.0, 10.0, 12.0, 11.0])
+
+    def outside(direction: Direction) -> list[int]:
+        compared = compare(values, 0.0, 20.0, direction)
+        assert compared is not None
+        assert compared.inside.sum() == 12 - compared.outside.sum()
+        return [int(i) for i in np.flatnonzero(compared.outside)]
+
+    assert outside(Direction.ABOVE) == [3]
+    assert outside(Direction.BELOW) == [7]
+    assert outside(Direction.BOTH) == [3, 7]
 
 
 def test_a_node_that_draws_more_than_its_peers_is_found() -> None:

@@ -59,6 +59,11 @@ def test_a_new_field_travels_by_frame_protobuf_and_journal(waited_ns: int | None
     assert msgspec.json.decode(msgspec.json.encode(told), type=RankExited) == told
 
 
+def test_a_field_that_its_message_does_not_have_is_refused_with_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"RankExited has no field 'waited_ns' .* `make proto`"):
+        to_wire(_EXITED, fleet_pb2.RankExited)
+
+
 def test_its_bounds_hold_wherever_it_is_read() -> None:
     told = replace(_EXITED, waited_ns=-1)
     with pytest.raises(WireError, match=r"^RankExited\.waited_ns: -1 is not from 0 to "):

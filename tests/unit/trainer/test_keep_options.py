@@ -98,6 +98,7 @@ def test_sizes(text: str, size: int) -> None:
         (("--snapshot-every", "9:3"), "expected a number, MIN:MAX from 1 up, or auto"),
         (("--snapshot-memory", "much"), "expected a size, for example 12GiB"),
         (("--snapshot-memory", "0"), "expected a size, for example 12GiB"),
+        (("--snapshot-memory", "12"), "that is 12 bytes; name the unit, for example 12GiB"),
     ],
 )
 def test_a_mistake_is_told_with_what_to_do(options: tuple[str, ...], sentence: str) -> None:

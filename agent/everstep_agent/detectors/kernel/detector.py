@@ -4,16 +4,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from everstep_agent.detectors.kernel import hardware, machine, network_cards, nvidia, storage, sxid
-from everstep_agent.detectors.kernel.fault_tables import FaultTables
-from everstep_agent.detectors.kernel.gpu_verdict import XidOverride
-from everstep_agent.detectors.kernel.line import KernelLine
-from everstep_agent.detectors.kernel.rule import LineRules, Sieve, gravest
-from everstep_agent.detectors.kernel.xid import NEEDLE as XID_NEEDLE
-from everstep_agent.detectors.kernel.xid import XidEvent, xid_event
-from everstep_agent.detectors.kernel.xid_detector import DriverTruth, XidDetector
-from everstep_agent.detectors.kernel.xid_history import XidHistory
-from everstep_agent.detectors.kernel.xid_table import driver_branch
+from everstep_agent.detectors.kernel.gpu_faults import sxid
+from everstep_agent.detectors.kernel.gpu_faults.fault_tables import FaultTables
+from everstep_agent.detectors.kernel.gpu_faults.gpu_verdict import XidOverride
+from everstep_agent.detectors.kernel.gpu_faults.xid import NEEDLE as XID_NEEDLE
+from everstep_agent.detectors.kernel.gpu_faults.xid import XidEvent, xid_event
+from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth, XidDetector
+from everstep_agent.detectors.kernel.gpu_faults.xid_history import XidHistory
+from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
+from everstep_agent.detectors.kernel.rules import hardware, machine, network_cards, nvidia, storage
+from everstep_agent.detectors.kernel.rules.line import KernelLine
+from everstep_agent.detectors.kernel.rules.rule import LineRules, Sieve, gravest
 from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.judging.judgement import Faulty, Judgement
 from everstep_common.judging.moment import Moment

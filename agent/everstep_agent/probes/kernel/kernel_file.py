@@ -6,7 +6,7 @@ from pathlib import Path
 
 from everstep_agent.detectors.kernel import KernelLine
 from everstep_agent.detectors.kernel.detector import SIEVE
-from everstep_agent.detectors.kernel.log_formats import LogFormats
+from everstep_agent.detectors.kernel.logs.log_formats import LogFormats
 from everstep_agent.probes.kernel.file_changes import FileChanges
 from everstep_agent.probes.kernel.kernel_log import KernelBatch, Position
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from everstep_agent.detectors.kernel.pstore import CrashRecord, PstoreReading
+from everstep_agent.detectors.kernel.logs.pstore import CrashRecord, PstoreReading
 
 # Firmware keeps a crash as dozens of records of a kilobyte; more than this is an archive.
 _RECORDS_MAX = 64

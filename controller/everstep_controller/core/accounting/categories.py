@@ -75,6 +75,8 @@ class Category(StrEnum):
 PLANNED_WORK: Mapping[str, Category] = MappingProxyType(
     {
         "operator": Category.PLANNED,
+        "drain": Category.PLANNED,
+        "maintenance": Category.PLANNED,
         "growth": Category.PLANNED,
         "user": Category.PLANNED,
     }

@@ -25,7 +25,7 @@ from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
 # How much a cause explains: a later, stronger one replaces the blame within one incident.
-_STRENGTH = {
+STRENGTH = {
     Cause.COLLECTIVE: 0,
     Cause.PROCESS: 1,
     Cause.STALLED: 1,
@@ -34,11 +34,13 @@ _STRENGTH = {
     Cause.USER: 3,
     Cause.FINDING: 4,
     Cause.OPERATOR: 5,
+    Cause.DRAIN: 5,
+    Cause.MAINTENANCE: 5,
     Cause.GROWTH: 5,
     Cause.NODE: 5,
 }
 
-_WANTED = frozenset({Cause.OPERATOR, Cause.GROWTH})
+_WANTED = frozenset({Cause.OPERATOR, Cause.DRAIN, Cause.MAINTENANCE, Cause.GROWTH})
 
 # Causes that the stop of a generation cannot bring about: ranks die of them by themselves.
 _OF_ITSELF = frozenset({Cause.ROLLBACK, Cause.LAUNCHER, Cause.FINDING, Cause.NODE})
@@ -82,7 +84,7 @@ def judge_fault(turn: Reconciliation, job: JobRecord, fault: JobFault) -> None:
     """Something broke a running generation, or says more about what broke it: it is stopped."""
     at_ns, cause, node, message = fault.at_ns, fault.cause, fault.node, fault.message
     turn.mark_job(job.id)
-    if not job.generation.cause or _STRENGTH[cause] > _STRENGTH[job.generation.cause]:
+    if not job.generation.cause or STRENGTH[cause] > STRENGTH[job.generation.cause]:
         job.generation.cause = cause
     runs = job.state in ACTIVE
     known = open_incident(turn.state, job)
@@ -147,8 +149,8 @@ def _explains_more(incident: JobIncident, cause: Cause, at_ns: int) -> bool:
     """
     if (cause in _WANTED) != (incident.cause in _WANTED):
         return False
-    known = _STRENGTH[incident.cause]
-    return _STRENGTH[cause] > known or (_STRENGTH[cause] == known and at_ns < incident.onset_ns)
+    known = STRENGTH[incident.cause]
+    return STRENGTH[cause] > known or (STRENGTH[cause] == known and at_ns < incident.onset_ns)
 
 
 def _open(state: State, job: JobRecord, incident: JobIncident) -> None:

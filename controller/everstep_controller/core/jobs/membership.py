@@ -124,7 +124,7 @@ def _is_told(state: State, job: JobRecord, node: NodeRecord) -> bool:
 def _why_unusable(node: NodeRecord) -> tuple[Cause, str, str]:
     """Return the cause of a fault, its node, and a sentence."""
     if node.state is NodeState.MAINTENANCE:
-        return Cause.OPERATOR, node.name, f"{node.name} is in maintenance: {node.reason}"
+        return Cause.MAINTENANCE, node.name, f"{node.name} is in maintenance: {node.reason}"
     if node.gone:
         return Cause.NODE, node.name, f"{node.name} is lost: {node.reason}"
     owners = {claim.owner for claim in node.claims}

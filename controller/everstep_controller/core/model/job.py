@@ -14,6 +14,7 @@ from everstep_common.reports import (
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.incident import Death, Incident, Judgement
 from everstep_controller.core.model.node import Reported
+from everstep_controller.core.model.rank_reports import RankReports
 from everstep_controller.core.model.snapshots import (
     BranchPoint,
     Cadence,
@@ -59,8 +60,11 @@ class Cause(StrEnum):
     USER = "user"
     # Its node was isolated for what it says of itself.
     FINDING = "finding"
-    # An operator wants it, of the job or of its node.
+    # An operator wants a restart of the job, or has isolated its node.
     OPERATOR = "operator"
+    # Its node is drained, by an operator's order or for a maintenance window.
+    DRAIN = "drain"
+    MAINTENANCE = "maintenance"
     GROWTH = "growth"
     # Its node was lost.
     NODE = "node"
@@ -183,6 +187,8 @@ class Generation:
     own_restarts: int = 0
     # An operator ordered the restart, so the script may differ from the one before.
     renew: bool = False
+    # What its ranks have said of themselves, as far as somebody keeps it.
+    rank_reports: RankReports = field(default_factory=RankReports)
 
 
 @dataclass(slots=True)

@@ -78,7 +78,9 @@ class FindingOwner(Enum):
     """Owner of a finding: nobody else's word replaces or clears it."""
 
     AGENT = "agent"
+    # A judge of the controller, by samples; and the core, by its own state.
     CONTROLLER = "controller"
+    CORE = "core"
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from everstep_common import reports
+from everstep_common.judging.book import Cleared
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 from everstep_common.reports import CheckFinished, FindingCleared, FindingRaised
@@ -77,6 +78,16 @@ def verdict_changed(turn: Turn, event: VerdictChanged) -> None:
         _raise_finding(turn, node, OpenFinding(event.finding, turn.now_ns))
     else:
         _clear_finding(turn, node, _finding_name(FindingOwner.CONTROLLER, event.key), event)
+
+
+def raise_finding(turn: Turn, node: NodeRecord, finding: Finding) -> None:
+    """Open a finding about a node that follows from the core's own state, or tell of its change."""
+    _raise_finding(turn, node, OpenFinding(finding, turn.now_ns, FindingOwner.CORE))
+
+
+def clear_finding(turn: Turn, node: NodeRecord, key: FindingKey, evidence: str) -> None:
+    """Close such a finding; nothing happens where it is not open."""
+    _clear_finding(turn, node, _finding_name(FindingOwner.CORE, key), Cleared(key, evidence))
 
 
 def record_check(turn: Turn, event: Reported[CheckFinished]) -> None:
@@ -153,7 +164,7 @@ def _raise_finding(turn: Turn, node: NodeRecord, found: OpenFinding) -> None:
 
 
 def _clear_finding(
-    turn: Turn, node: NodeRecord, name: str, cleared: FindingCleared | VerdictChanged
+    turn: Turn, node: NodeRecord, name: str, cleared: FindingCleared | VerdictChanged | Cleared
 ) -> None:
     if node.findings.pop(name, None) is None:
         return

@@ -20,7 +20,7 @@ from everstep_controller.core.model.job import (
     Planned,
     PlannedKind,
 )
-from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.node import MAINTENANCE, NodeRecord
 from everstep_controller.core.model.state import State
 from everstep_controller.core.planned import forecast
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
@@ -236,7 +236,7 @@ def _stop(turn: Reconciliation, job: JobRecord, why: str) -> None:
         job.planned = None
         turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: {nothing}")
         return
-    cause = Cause.GROWTH if wish.kind is PlannedKind.GROWTH else Cause.OPERATOR
+    cause = _cause_of(wish)
     if cause is Cause.GROWTH:
         job.grown_ns = turn.now_ns
     # Ranks stood still from the end of the last step on.
@@ -246,6 +246,17 @@ def _stop(turn: Reconciliation, job: JobRecord, why: str) -> None:
     left = drained(turn.state, job) if wish.kind is PlannedKind.DRAIN else []
     node = left[0] if len(left) == 1 else ""
     incidents.judge_fault(turn, job, JobFault(min(at_ns, turn.now_ns), cause, node, message))
+
+
+def _cause_of(wish: Planned) -> Cause:
+    """Return the cause of the incident that a planned restart is."""
+    match wish.kind:
+        case PlannedKind.RESTART:
+            return Cause.OPERATOR
+        case PlannedKind.DRAIN:
+            return Cause.MAINTENANCE if wish.by == MAINTENANCE else Cause.DRAIN
+        case PlannedKind.GROWTH:
+            return Cause.GROWTH
 
 
 def cancel_problem(state: State, job: JobRecord) -> str:

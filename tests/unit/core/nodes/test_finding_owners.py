@@ -7,6 +7,8 @@ from everstep_common.judging.findings import Finding, FindingKey, Measurement, M
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.node import FindingOwner, NodeState
+from everstep_controller.core.nodes import health
+from everstep_controller.core.turn import Turn
 from everstep_controller.journal.codec import decode_event, decode_state, encode, kind_of
 from unit.core.test_decisions import XID, Story
 
@@ -83,6 +85,24 @@ def test_the_agents_word_replaces_its_own_finding_and_keeps_when_that_began() ->
     story.find("n1", XID)
     (kept,) = story.core.state.nodes["n1"].findings.values()
     assert (kept.finding.severity, kept.since_ns) == (Severity.FATAL, began_ns)
+
+
+def test_what_the_core_finds_by_its_own_state_is_cleared_by_nobody_else() -> None:
+    story = Story()
+    turn = Turn(story.core.state, story.now_ns)
+    node = story.core.state.nodes["n1"]
+    health.raise_finding(turn, node, SKEWED)
+    story.connect("n1")
+    story.tell(over())
+    assert held(story) == {("core", "ClockSkewed")}
+    health.clear_finding(turn, node, SKEWED.key, "it was lost once in a day")
+    health.clear_finding(turn, node, SKEWED.key, "it was lost once in a day")
+    assert held(story) == set()
+    said = [one.message for one in turn.actions if isinstance(one, actions.Announce)]
+    assert said == [
+        "degraded on n1: the clock differs",
+        "ClockSkewed is over on n1: it was lost once in a day",
+    ]
 
 
 def test_a_verdict_makes_its_node_suspect_until_it_is_over() -> None:

@@ -123,7 +123,7 @@ def test_a_launcher_that_ends_on_a_drained_node_while_the_job_leaves_it_is_no_fa
     assert story.job.planned is not None
     story.recoverable(story.job.planned.after_step or 0)
     story.tell(left(story, "n1"))
-    assert causes(story) == ["operator"]
+    assert causes(story) == ["drain"]
 
 
 def test_a_launcher_that_ends_on_another_node_meanwhile_is_one() -> None:

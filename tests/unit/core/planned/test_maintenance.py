@@ -86,7 +86,7 @@ def test_a_job_leaves_for_a_spare_ahead_of_the_window_and_loses_no_step() -> Non
     assert story.state_of_job() is JobState.RUNNING
     story.moved()
     assert story.job.generation.members == ["n0", "n2"]
-    assert story.incidents[-1].cause == "operator"
+    assert story.incidents[-1].cause == "maintenance"
     done = story.run_until(window.span.begin_ns)
     assert story.state("n1") is NodeState.MAINTENANCE
     assert actions.StopGeneration not in kinds(done)
@@ -186,7 +186,7 @@ def test_what_is_not_recoverable_in_time_is_stopped_when_the_window_begins() -> 
     window = story.planned("n1")
     story.run_until(window.span.begin_ns)
     assert story.state_of_job() is JobState.STOPPING
-    assert story.incidents[-1].cause == "operator"
+    assert story.incidents[-1].cause == "maintenance"
 
 
 def test_a_stop_that_a_powered_off_node_does_not_confirm_is_not_waited_for() -> None:

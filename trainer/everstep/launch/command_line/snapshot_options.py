@@ -21,6 +21,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^/\s]+)*")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B?)", re.IGNORECASE)
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+# A page: nobody means less.
+_SIZE_MIN = 4096
 # What lets a user into a bucket travels with the job: the agent has no rights of its own there.
 _CREDENTIALS = re.compile(r"AWS_[A-Z0-9_]+|HOME|HTTPS?_PROXY|NO_PROXY")
 _VARIABLES_MAX = 64
@@ -188,6 +190,9 @@ def size_bytes(option: str, text: str) -> int:
         unit = matched[2].upper().rstrip("B")
         base = 1024 if unit.endswith("I") else 1000
         size = round(float(matched[1]) * math.pow(base, _UNITS[unit[:1]]))
+        if 0 < size < _SIZE_MIN:
+            told = f"that is {size} bytes; name the unit, for example {matched[1]}GiB"
+            raise KeepError(f"{option} {text!r}: {told}")
         if 0 < size < 1 << 62:
             return size
     raise KeepError(f"{option} {text!r}: expected a size, for example 12GiB")

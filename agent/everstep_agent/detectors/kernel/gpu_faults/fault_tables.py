@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from everstep_agent.detectors.kernel.nvlink_tables import Nvlink5Row, Xid74Row
-from everstep_agent.detectors.kernel.xid_table import XidTable
+from everstep_agent.detectors.kernel.gpu_faults.nvlink_tables import Nvlink5Row, Xid74Row
+from everstep_agent.detectors.kernel.gpu_faults.xid_table import XidTable
 
 
 class SxidClass(Enum):

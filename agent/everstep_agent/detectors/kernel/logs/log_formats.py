@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from everstep_agent.detectors.kernel.log_prefixes import PREFIXES, STAMP
+from everstep_agent.detectors.kernel.logs.log_prefixes import PREFIXES, STAMP
 
 _ROUNDS = 12
 _COLOURS = re.compile(r"\x1b\[[0-9;]{0,16}[A-Za-z]")

@@ -5,20 +5,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from everstep_agent.detectors.kernel.detector import SIEVE, Interesting, KernelDetector, XidSettings
-from everstep_agent.detectors.kernel.fault_tables import FaultTables
-from everstep_agent.detectors.kernel.line import KernelLine
-from everstep_agent.detectors.kernel.log_formats import (
+from everstep_agent.detectors.kernel.gpu_faults.fault_tables import FaultTables
+from everstep_agent.detectors.kernel.gpu_faults.xid import XidEvent, xid_event
+from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
+from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
+from everstep_agent.detectors.kernel.logs.log_formats import (
     FIELD_NEEDLES,
     SPACE_NEEDLES,
     LogFormats,
     LogLine,
 )
-from everstep_agent.detectors.kernel.log_records import LogRecords
-from everstep_agent.detectors.kernel.log_records import NumberedLine as NumberedLine
-from everstep_agent.detectors.kernel.rule import Sieve
-from everstep_agent.detectors.kernel.xid import XidEvent, xid_event
-from everstep_agent.detectors.kernel.xid_detector import DriverTruth
-from everstep_agent.detectors.kernel.xid_table import driver_branch
+from everstep_agent.detectors.kernel.logs.log_records import LogRecords
+from everstep_agent.detectors.kernel.logs.log_records import NumberedLine as NumberedLine
+from everstep_agent.detectors.kernel.rules.line import KernelLine
+from everstep_agent.detectors.kernel.rules.rule import Sieve
 from everstep_common.judging.findings import Finding, FindingKey, Severity
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from everstep_agent.detectors.kernel.detector import RULES
-from everstep_agent.detectors.kernel.line import KernelLine
-from everstep_agent.detectors.kernel.rule import EVIDENCE_CHARS
-from everstep_agent.detectors.kernel.xid import xid_event
+from everstep_agent.detectors.kernel.gpu_faults.xid import xid_event
+from everstep_agent.detectors.kernel.rules.line import KernelLine
+from everstep_agent.detectors.kernel.rules.rule import EVIDENCE_CHARS
 from everstep_common.judging.condition import HOUR_NS, Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown

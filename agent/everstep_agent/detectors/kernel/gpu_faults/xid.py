@@ -4,13 +4,13 @@ import re
 from dataclasses import dataclass
 
 from everstep_agent.detectors.gpus.presence import RecoveryAction
-from everstep_agent.detectors.kernel.line import PCI, is_the_kernels, pci_address
-from everstep_agent.detectors.kernel.xid_history import (
+from everstep_agent.detectors.kernel.gpu_faults.xid_history import (
     BURST_GAP_NS,
     BURSTS,
     EARLIER_BOOTS,
     WINDOW_NS,
 )
+from everstep_agent.detectors.kernel.rules.line import PCI, is_the_kernels, pci_address
 from everstep_common.judging.condition import HOUR_NS, Condition
 from everstep_common.judging.findings import Mode
 

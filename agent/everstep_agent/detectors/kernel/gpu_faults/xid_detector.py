@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from everstep_agent.detectors.gpus.presence import RecoveryAction, recovery_finding
-from everstep_agent.detectors.kernel.fault_tables import FaultTables
-from everstep_agent.detectors.kernel.gpu_verdict import (
+from everstep_agent.detectors.kernel.gpu_faults.fault_tables import FaultTables
+from everstep_agent.detectors.kernel.gpu_faults.gpu_verdict import (
     FIELD_230_RULE,
     OPERATOR_RULE,
     XID_154_RULE,
@@ -17,15 +17,15 @@ from everstep_agent.detectors.kernel.gpu_verdict import (
     by_tables,
     decide,
 )
-from everstep_agent.detectors.kernel.line import KernelLine
-from everstep_agent.detectors.kernel.rule import EVIDENCE_CHARS, gravest
-from everstep_agent.detectors.kernel.xid import REBOOTS_WORDS, XidEvent, recovery_action
-from everstep_agent.detectors.kernel.xid_history import (
+from everstep_agent.detectors.kernel.gpu_faults.xid import REBOOTS_WORDS, XidEvent, recovery_action
+from everstep_agent.detectors.kernel.gpu_faults.xid_history import (
     BURST_GAP_NS,
     BURSTS,
     EARLIER_BOOTS,
     XidHistory,
 )
+from everstep_agent.detectors.kernel.rules.line import KernelLine
+from everstep_agent.detectors.kernel.rules.rule import EVIDENCE_CHARS, gravest
 from everstep_common.judging.condition import MINUTE_NS
 from everstep_common.judging.findings import Finding, FindingKey, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement

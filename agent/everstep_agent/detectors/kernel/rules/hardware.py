@@ -2,8 +2,8 @@
 
 import re
 
-from everstep_agent.detectors.kernel.line import PCI
-from everstep_agent.detectors.kernel.rule import LineRule
+from everstep_agent.detectors.kernel.rules.line import PCI
+from everstep_agent.detectors.kernel.rules.rule import LineRule
 from everstep_common.judging.condition import HOUR_NS, Condition
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 

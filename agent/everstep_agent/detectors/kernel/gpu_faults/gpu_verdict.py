@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from everstep_agent.detectors.gpus.presence import RecoveryAction
-from everstep_agent.detectors.kernel.fault_tables import FaultTables
-from everstep_agent.detectors.kernel.nvlink_tables import (
+from everstep_agent.detectors.kernel.gpu_faults.fault_tables import FaultTables
+from everstep_agent.detectors.kernel.gpu_faults.nvlink_tables import (
     Nvlink5Action,
     Xid74Class,
     decode,
@@ -13,7 +13,7 @@ from everstep_agent.detectors.kernel.nvlink_tables import (
     xid74_error,
     xid74_meaning,
 )
-from everstep_agent.detectors.kernel.xid_table import XidRow
+from everstep_agent.detectors.kernel.gpu_faults.xid_table import XidRow
 from everstep_common.judging.findings import Severity, SuggestedAction
 
 OPERATOR_RULE = "operator override"

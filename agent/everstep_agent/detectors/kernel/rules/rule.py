@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.kernel.line import KernelLine, is_the_kernels, pci_address
+from everstep_agent.detectors.kernel.rules.line import KernelLine, is_the_kernels, pci_address
 from everstep_common.judging.findings import Finding, FindingKey, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 

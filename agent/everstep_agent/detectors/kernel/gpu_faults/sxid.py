@@ -3,9 +3,9 @@
 import re
 from collections.abc import Mapping
 
-from everstep_agent.detectors.kernel.fault_tables import SxidClass, SxidRow
-from everstep_agent.detectors.kernel.line import PCI, KernelLine, is_the_kernels, pci_address
-from everstep_agent.detectors.kernel.rule import EVIDENCE_CHARS
+from everstep_agent.detectors.kernel.gpu_faults.fault_tables import SxidClass, SxidRow
+from everstep_agent.detectors.kernel.rules.line import PCI, KernelLine, is_the_kernels, pci_address
+from everstep_agent.detectors.kernel.rules.rule import EVIDENCE_CHARS
 from everstep_common.judging.condition import HOUR_NS, Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Judgement

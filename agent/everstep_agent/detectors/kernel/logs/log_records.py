@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from everstep_agent.detectors.kernel.log_formats import FIELD_NEEDLES, MESSAGE_KEYS
+from everstep_agent.detectors.kernel.logs.log_formats import FIELD_NEEDLES, MESSAGE_KEYS
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,18 +4,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading, RecoveryAction
-from everstep_agent.detectors.kernel import hardware, machine, network_cards, nvidia, storage, sxid
-from everstep_agent.detectors.kernel.fault_tables import FaultTables
-from everstep_agent.detectors.kernel.gpu_verdict import (
+from everstep_agent.detectors.kernel.gpu_faults import sxid
+from everstep_agent.detectors.kernel.gpu_faults.fault_tables import FaultTables
+from everstep_agent.detectors.kernel.gpu_faults.gpu_verdict import (
     FIELD_230_RULE,
     DriverWord,
     XidOverride,
     by_driver,
 )
-from everstep_agent.detectors.kernel.xid import CONDITIONS as XID_CONDITIONS
-from everstep_agent.detectors.kernel.xid import xid_event
-from everstep_agent.detectors.kernel.xid_detector import LINK_AGAIN_RULE, REBOOTED_RULE
-from everstep_agent.detectors.kernel.xid_table import driver_branch
+from everstep_agent.detectors.kernel.gpu_faults.xid import CONDITIONS as XID_CONDITIONS
+from everstep_agent.detectors.kernel.gpu_faults.xid import xid_event
+from everstep_agent.detectors.kernel.gpu_faults.xid_detector import LINK_AGAIN_RULE, REBOOTED_RULE
+from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
+from everstep_agent.detectors.kernel.rules import hardware, machine, network_cards, nvidia, storage
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.condition import MINUTE_NS
 from everstep_common.judging.findings import Severity

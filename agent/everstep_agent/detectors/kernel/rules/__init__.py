@@ -1,0 +1,1 @@
+"""Rules over kernel lines: which line of which component is a fault."""
