@@ -173,6 +173,8 @@ class NodeJob:
             self.link.job = self.facts.reported_as
         elif job_id != before.job_id:
             self.lessons.forget()
+        # What it has of storage and standbys was told to nobody before it had an id.
+        self._report_soon()
 
     def take_launcher(self, other: "NodeJob") -> None:
         """A launcher that has waited as another job's here is this one's."""
@@ -184,6 +186,7 @@ class NodeJob:
         self.storage.follow_launcher(unreported=other.storage.unreported)
         self.spare.resume()
         self.lessons.send_to_launcher()
+        self._report_soon()
 
     def leave_state(self) -> None:
         """It goes on from nothing, for it has not begun: give back what it would have had."""
