@@ -117,7 +117,7 @@ class Node:
         self, of: "Node", step: int, rank: int = 0, generation: int = 1
     ) -> fleet_pb2.ShardSource:
         """The source that a controller would name for a copy that ``of`` reported."""
-        for copy in of.outlet.reports["demo"].copies:
+        for copy in (one for told in of.outlet.lineages.values() for one in told.copies):
             if (copy.generation, copy.rank, copy.step) == (generation, rank, step):
                 return fleet_pb2.ShardSource(
                     node=of.name,
