@@ -69,7 +69,7 @@ test-jitter: $(TORCH) ## Look for races: tests of loops and sockets with hostile
 
 # Those of the group "mounts" one after the other: in the copies of mounts that a new container gets,
 # a disk that a test has pulled lives on, and the pool of huge pages is the machine's.
-test-real: $(TORCH) ## Run the tests with real servers; as root, install those by apt first.
+test-real: $(TORCH) ## Run the tests with real servers; as root, install those by apt first (WORKERS=1: one by one).
 	@.ci/install-servers
 	@mkdir -p $(REPORTS)
 	$(PYTEST) -m 'real and not long' -n $(WORKERS) --dist loadgroup \
