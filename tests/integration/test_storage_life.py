@@ -132,6 +132,7 @@ async def test_a_new_launcher_tells_where_latest_points(tmp_path: Path) -> None:
         )
         assert (joined.latest.generation, joined.latest.step) == (1, 5)
         assert joined.stored_generation == 1
+        node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo"))
         await node.outlet.until(lambda: _whole(node) == [5])
 
 
@@ -297,6 +298,7 @@ async def test_a_node_that_waits_finds_what_others_have_stored_meanwhile(tmp_pat
         launcher(spare, storage=storage_in(folder)),
     ):
         await spare.outlet.until(lambda: spare.outlet.bodies("launcher_joined"))
+        spare.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo"))
         async with storing(first, folder) as rank:
             copy = await save_and_store(first, rank, 3, b"state after 3")
             first.direct(1, 3, persist_steps=[3], publish=published([copy], 1))
@@ -322,6 +324,7 @@ async def test_where_latest_points_to_a_step_that_lost_a_file_the_one_before_it_
         await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
         joined = node.outlet.bodies("launcher_joined")[0].launcher_joined
         assert (joined.latest.generation, joined.latest.step) == (1, 2)
+        node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo"))
         await node.outlet.until(lambda: node.outlet.bad)
         assert (
             "step 3 of generation 1, to which latest points, is not complete" in node.outlet.bad[0]
