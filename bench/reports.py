@@ -492,18 +492,21 @@ def _timed(work: Work) -> float:
     return (time.process_time() - began) / MESSAGES * 1e6
 
 
+def _all_works() -> Iterator[tuple[str, Iterator[tuple[str, Work, str]]]]:
+    for report in REPORTS:
+        yield type(report).__name__, report_works(report)
+    for order in ORDERS:
+        yield type(order).__name__, order_works(order)
+    for other in OTHERS:
+        yield type(other).__name__, record_works(other)
+    for frame in FRAMES:
+        yield type(frame).__name__, frame_works(frame)
+    yield "StartGeneration with 8 sources", order_works(replace(START, sources=_SOURCES))
+
+
 def _all_rows(repeats: int) -> Iterator[Row]:
-    ways: tuple[tuple[Sequence[Any], Callable[[Any], Iterator[tuple[str, Work, str]]]], ...] = (
-        (REPORTS, report_works),
-        (ORDERS, order_works),
-        (OTHERS, record_works),
-        (FRAMES, frame_works),
-    )
-    for messages, works in ways:
-        for message in messages:
-            yield from rows(type(message).__name__, works(message), repeats)
-    whole = replace(START, sources=_SOURCES)
-    yield from rows("StartGeneration with 8 sources", order_works(whole), repeats)
+    for name, works in _all_works():
+        yield from rows(name, works, repeats)
 
 
 def main() -> None:

@@ -98,21 +98,22 @@ def enclosing_encoder_of(
     What the fields ``beside`` hold is not in that message. It raises WireError.
     """
     body = _message_of(_field_of(envelope.message, name))
+    known: Mapping[str, object]
     if _is_seen(kind, beside):
         # A dictionary, for a message that is put into another one is copied.
         given, known = _given(kind, body, beside)
         made = _dictionary(given)
     else:
         made, known = "_body(_record)", {"_body": encoder_of(kind, body, beside)}
-    known["_message"] = envelope.message
+    known = {**known, "_message": envelope.message}
     values = [f"{field}={value}" for field, value in (*envelope.values, (name, made))]
     return _told_encoder(f"_message({', '.join(values)})", known, envelope.arguments)
 
 
 def _told_encoder(
-    made: str, known: dict[str, object], arguments: tuple[str, ...] = ()
+    made: str, known: Mapping[str, object], arguments: tuple[str, ...] = ()
 ) -> Callable[..., Any]:
-    known |= {"_refusal": _refusal}
+    known = {**known, "_refusal": _refusal}
     lines = [
         f"try: return {made}",
         "except (ValueError, TypeError, AttributeError) as _error:",

@@ -50,7 +50,7 @@ class Fleet(Story):
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         super().__init__(nodes=0)
-        self.core = Looking(self.core.state)
+        self.core: Core = Looking(self.core.state)
         self.nodes = [f"n{index}" for index in range(15)]
         for node in self.nodes:
             self.connect(node)
