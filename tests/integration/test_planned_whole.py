@@ -60,7 +60,7 @@ def _planned(fleet: RealFleet, number: int) -> admin_pb2.Incident:
 
     fleet.until(f"{number} planned restarts", _PATIENCE_S, over)
     last = _job(fleet).incidents[-1]
-    assert last.cause in ("operator", "drain", "growth"), last
+    assert last.cause in ("operator", "drain", "maintenance", "growth"), last
     assert last.step_restored >= last.step_before, last
     # The controller may hear of a step from another rank before rank 0 has written it down.
     fleet.until("its first step", _PATIENCE_S, lambda: _began_after(fleet) == last.step_restored)

@@ -122,7 +122,7 @@ async def memory_refusal(
 
 
 def late_refusal(facts: JobFacts, request: Join) -> str | None:
-    """Return why a launcher comes too late to a node where the next job of its name has been."""
+    """Return why a launcher comes too late to a node where one of the next job of its name is."""
     known = number_of_job(facts.job_id, facts.job)
     number = number_of_job(request.job_id, facts.job)
     if known is None or number is None or number >= known:

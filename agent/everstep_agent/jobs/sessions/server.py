@@ -8,7 +8,7 @@ from typing import Protocol
 
 from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
-from everstep_agent.ipc.peer import peer_of
+from everstep_agent.ipc.peer import Peer, peer_of
 from everstep_agent.ipc.processes import alive
 from everstep_agent.jobs.job.context import JobContext
 from everstep_agent.jobs.job.job_table import JobTable
@@ -129,7 +129,8 @@ class JobServer:
         peer, before = connection.peer, self._jobs.joined(join, connection.peer)
         known = before or self._jobs.newest(join.job)
         reason = join_refusal(known.facts if known else None, join, peer.uid)
-        if known is not None and not reason:
+        if known is not None and not reason and _place_is_taken(known, peer):
+            # Elsewhere the controller answers it, who knows how its job ended.
             reason = late_refusal(known.facts, join)
         for job in self._jobs.named(join.job):
             reason = reason or await _other_launcher(job, peer.pid)
@@ -181,6 +182,12 @@ async def _first_message(connection: Connection) -> object:
             other = protocol_problem(protocol, error.fields.get("version"))
             await connection.send(messages.Refused(other or str(error)))
             raise
+
+
+def _place_is_taken(job: NodeJob, peer: Peer) -> bool:
+    """Return whether a job has a launcher here that is another process."""
+    there = job.facts.place.process
+    return job.link.connected or (there is not None and there.pid != peer.pid)
 
 
 async def _other_launcher(job: NodeJob, pid: int) -> str | None:
