@@ -163,7 +163,7 @@ class Uplink:
                     self._send(call), self._receive(call, listener), self._until_renewal()
                 )
             except _STREAM_ERRORS as error:
-                raise StreamError(_reason(error)) from error
+                raise StreamError(await _reason(call, error)) from error
             finally:
                 call.cancel()
 
@@ -246,7 +246,11 @@ class Uplink:
 _Call = grpc.aio.StreamStreamCall[AgentMessage, ControllerMessage]
 
 
-def _reason(error: BaseException) -> str:
+async def _reason(call: "_Call", error: BaseException) -> str:
     if isinstance(error, grpc.aio.AioRpcError):
         return in_words(error.code().name, error.details() or "")
+    if isinstance(error, asyncio.InvalidStateError) and call.done():
+        # A message was just being sent to a controller that has said why it ends the stream.
+        code = await call.code()
+        return in_words(code.name, await call.details() or "")
     return str(error) or type(error).__name__
