@@ -20,7 +20,16 @@ def test_a_limit_of_nothing_has_no_ratio() -> None:
 def test_json_has_every_field_of_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     show([row("bare", [1.0], "s")], as_json=True)
     assert json.loads(capsys.readouterr().out) == [
-        {"name": "bare", "value": 1.0, "unit": "s", "against": "", "ratio": None, "spread": 0.0}
+        {
+            "name": "bare",
+            "value": 1.0,
+            "unit": "s",
+            "against": "",
+            "ratio": None,
+            "spread": 0.0,
+            "target": None,
+            "met": None,
+        }
     ]
 
 

@@ -5,7 +5,7 @@ from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import State, add_job
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.core.vault.snapshot_table import StepState, count_snapshots, snapshot_steps
@@ -29,7 +29,7 @@ class World:
     def begin(self, generation: int) -> None:
         """Start the job, or another one of its name."""
         self.state.names["train"] = "train-1"
-        self.state.jobs["train-1"] = JobRecord(
+        job = JobRecord(
             id="train-1",
             name="train",
             spec=JobSpec(uid=0, token_sha256="", nodes_min=2, nodes_max=2, reform=True),
@@ -39,6 +39,7 @@ class World:
             generation=Generation(generation, members=["a", "b"]),
             lineage=Lineage([BranchPoint(generation, None, 2)]),
         )
+        add_job(self.state, job)
 
     def end(self) -> None:
         self.state.newest("train").state = JobState.ENDED

@@ -18,7 +18,7 @@ from everstep_controller.core.events import (
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence, StepKey
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import State, add_job
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.runtime.vault_service import VaultService, transfer_key
@@ -43,7 +43,7 @@ class World:
                 name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=name
             )
         self.state.names["train"] = "train-1"
-        self.state.jobs["train-1"] = JobRecord(
+        job = JobRecord(
             id="train-1",
             name="train",
             spec=JobSpec(uid=0, token_sha256="", nodes_min=2, nodes_max=2, reform=True),
@@ -53,6 +53,7 @@ class World:
             generation=Generation(1, members=["a", "b"]),
             lineage=Lineage([BranchPoint(1, None, 2)]),
         )
+        add_job(self.state, job)
         self.service = VaultService(lambda: self.state, self)
 
     def teach(self, node: str, job: str, lesson: Lesson) -> bool:
@@ -112,7 +113,8 @@ class World:
         before = self.state.newest("train")
         before.state = JobState.ENDED
         job = replace(before, id="train-9", state=JobState.RUNNING, lineage=Lineage(root=root))
-        self.state.jobs[job.id], self.state.names["train"] = job, job.id
+        add_job(self.state, job)
+        self.state.names["train"] = job.id
         self.service.job_changed("train")
         self.settle()
         return job

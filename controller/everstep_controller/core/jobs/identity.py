@@ -344,10 +344,8 @@ def _newest_of_user(state: State, job: JobRecord) -> JobRecord | None:
     """Return the newest job of this name and user that has ended, whoever had the name since."""
     mine = [
         one
-        for one in state.jobs.values()
-        if (one.name, one.spec.uid) == (job.name, job.spec.uid)
-        and one.state is JobState.ENDED
-        and one is not job
+        for one in jobs_of_name(state, job.name)
+        if one.spec.uid == job.spec.uid and one.state is JobState.ENDED and one is not job
     ]
     return mine[-1] if mine else None
 

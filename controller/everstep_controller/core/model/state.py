@@ -123,8 +123,9 @@ class State:
 
     def job_of_lineage(self, lineage_id: str) -> JobRecord | None:
         """Return the newest job of a lineage that has begun: what is left of it is that job's."""
-        known = [job for job in self.jobs.values() if job.lineage_id == lineage_id]
-        return next((job for job in reversed(known) if not job.after), None)
+        name = lineage_id.rpartition("-")[0]
+        known = (self.jobs[job_id] for job_id in reversed(self.ids_of_name.get(name, ())))
+        return next((job for job in known if job.lineage_id == lineage_id and not job.after), None)
 
     def is_current(self, job: JobRecord) -> bool:
         """Return whether no other job has begun under the name since."""
