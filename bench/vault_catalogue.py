@@ -25,7 +25,7 @@ from everstep_controller.core.events import Event
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import State, add_job
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.recovery_step import Question, choose_step, group_sources
@@ -92,7 +92,7 @@ class Bench:
             generation=Generation(1, self.names),
             lineage=Lineage([point]),
         )
-        self.state.jobs[JOB_ID] = job
+        add_job(self.state, job)
         self.state.names[JOB] = JOB_ID
         self.job, self.port = job, Port()
         self.service = VaultService(lambda: self.state, self.port)
