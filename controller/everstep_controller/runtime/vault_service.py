@@ -178,12 +178,8 @@ class VaultService:
     def job_changed(self, job: str) -> None:
         """Something happened to a job: its ring or its end may follow."""
         record = self._state().job(job)
-        if record is None:
-            self._lineages.pop(job, None)
-            self._lessons.forget(job)
-            return
-        if record.after:
-            return  # it has not begun, and nobody knows yet what it goes on from
+        if record is None or record.after:
+            return  # it is forgotten, or has not begun: nobody knows yet what it goes on from
         known = self._known_or_new(record.lineage_id)
         if self._job_of(known) is not record:
             newest = self._state().job_of_lineage(known.id)
@@ -269,8 +265,16 @@ class VaultService:
         lineage_id = self._lineage_id(job)
         known = self._lineages.get(lineage_id)
         if known is None:
+            self._drop_forgotten()
             known = self._lineages[lineage_id] = _Lineage(lineage_id, JobSnapshots(""))
         return known
+
+    def _drop_forgotten(self) -> None:
+        """Drop the lineages whose jobs are forgotten, and of which no node has anything."""
+        for known in list(self._lineages.values()):
+            if not known.snapshots.holdings.holders and self._job_of(known) is None:
+                del self._lineages[known.id]
+                self._lessons.forget(known.id)
 
     def _teach(self, node: str, lineage: str, lesson: Lesson) -> bool:
         return self._port.teach(node, self._lineages[lineage].snapshots.job, lesson)

@@ -18,10 +18,12 @@ from everstep_controller.core.events import (
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence, StepKey
-from everstep_controller.core.model.state import State, add_job
+from everstep_controller.core.model.state import State, add_job, remove_job
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.runtime.vault_service import VaultService, transfer_key
+
+COPY = Copy("a", 1, 0, 5, False, "ff", 1, "shard-0")
 
 
 @dataclass
@@ -477,10 +479,23 @@ def test_a_job_that_goes_on_from_another_has_its_copies_and_that_one_has_none() 
     assert {copy.node for copy in world.service.copies("train")} == {"b"}
 
 
+def test_what_is_known_of_a_lineage_goes_with_its_last_job_and_its_last_copy() -> None:
+    world = World()
+    world.report("a", (0, 5))
+    job = world.next_job(root="train-1")
+    remove_job(world.state, world.state.jobs["train-1"])
+    remove_job(world.state, job)
+    del world.state.names["train"]
+    world.service.report("other-3", "b", NodeHoldings({b"x": COPY}, 0))
+    assert world.service.held("train-1", "a")
+    world.service.connected("a", ["other-3"])
+    world.service.report("other-4", "b", NodeHoldings({b"x": COPY}, 0))
+    assert set(world.service._lineages) == {"other-3", "other-4"}
+
+
 def test_a_controller_that_starts_finds_whose_the_copies_are() -> None:
     world = World()
     world.next_job(root="train-1")
     world.service = VaultService(lambda: world.state, world)
-    held = {b"x": Copy("a", 1, 0, 5, False, "ff", 1, "shard-0")}
-    world.service.report("train-1", "a", NodeHoldings(held, 0))
+    world.service.report("train-1", "a", NodeHoldings({b"x": COPY}, 0))
     assert [copy.step for copy in world.service.copies("train-9")] == [5]
