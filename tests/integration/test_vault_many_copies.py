@@ -11,7 +11,7 @@ from everstep.copy_engine.memory import Copier
 from everstep.rank.agent_link import AgentLink
 from everstep.rank.environment import Membership
 from everstep.saving.restoring import Restorer
-from everstep.state.arrays import array_view
+from everstep.state.memory.arrays import array_view
 from everstep.state.plain import PlainCapture
 from everstep_agent.vault.memory.region import allocate_region
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest

@@ -18,7 +18,7 @@ from everstep.saving.policy import Policy
 from everstep.saving.snapshotter import Snapshots
 from everstep.saving.step_saving import Tools
 from everstep.state.capture import capture_of
-from everstep.state.parts import Place
+from everstep.state.shards.parts import Place
 
 _SIZES = (9000, 1, 5000, 40)
 _PIECE_BYTES = 1024

@@ -9,7 +9,7 @@ import pytest
 from everstep.copy_engine.views import RestoreError, StateError
 from everstep.integrations.jax import Pytree
 from everstep.state.capture import capture_of
-from everstep.state.parts import Place
+from everstep.state.shards.parts import Place
 from fakes.shard_store import ShardStore
 
 jax = importlib.import_module("jax")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from everstep.state.capture import capture_of
-from everstep.state.parts import Place
+from everstep.state.shards.parts import Place
 from fakes.shard_store import ShardStore
 
 

@@ -9,7 +9,7 @@ from torch.distributed.tensor import Replicate, Shard
 
 from everstep.copy_engine.views import StateError
 from everstep.state.capture import capture_of
-from everstep.state.parts import Place
+from everstep.state.shards.parts import Place
 from fakes.shard_store import ShardStore
 from with_torch.training import names_of_ddp, placed, replaced, resume, train
 from with_torch.world import merged, run_world

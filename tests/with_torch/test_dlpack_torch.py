@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from everstep.copy_engine.views import StateError
-from everstep.state.arrays import readable_view
 from everstep.state.capture import capture_of
-from everstep.state.dlpack import dlpack_view
-from everstep.state.parts import Place
+from everstep.state.memory.arrays import readable_view
+from everstep.state.memory.dlpack import dlpack_view
+from everstep.state.shards.parts import Place
 
 # DLManagedTensorVersioned begins with 4 words of 8 bytes; the tensor with its data's address.
 _DEVICE_TYPE_AT = 4 * 8 + 8

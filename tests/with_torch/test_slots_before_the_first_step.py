@@ -12,7 +12,7 @@ from torch import nn
 import everstep
 from everstep.copy_engine.views import offsets
 from everstep.state.capture import capture_of
-from everstep.state.parts import Place
+from everstep.state.shards.parts import Place
 from everstep.state.stateful import StatefulCapture
 from everstep_common.trainer_messages import Reserve
 from integration.trainer_node import Node, until

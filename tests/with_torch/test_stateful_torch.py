@@ -11,7 +11,7 @@ from torch import nn
 
 from everstep.copy_engine.views import RestoreError, StateError
 from everstep.state.capture import capture_of
-from everstep.state.parts import Place
+from everstep.state.shards.parts import Place
 from fakes.shard_store import ShardStore
 
 
@@ -255,7 +255,7 @@ def test_all_random_numbers_are_drawn_again() -> None:
             float(torch.rand(1)),
         ]
 
-    from everstep.state.random_state import RandomState
+    from everstep.state.objects.random_state import RandomState
 
     generator = np.random.default_rng(3)
     random.gauss(0.0, 1.0)

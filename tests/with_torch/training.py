@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from everstep.checkpoint import VaultReader, VaultWriter
 from everstep.copy_engine.views import Capture
 from everstep.state.capture import capture_of
-from everstep.state.parts import Place
+from everstep.state.shards.parts import Place
 from fakes.shard_store import ShardStore, StoreRun
 from with_torch.world import saved
 

@@ -18,7 +18,7 @@ from everstep.run import Run, init
 from everstep.saving.digest import DigestError
 from everstep.saving.snapshotter import SnapshotError, Snapshots
 from everstep.shares import MicroBatch, Share
-from everstep.state.random_state import RandomState
+from everstep.state.objects.random_state import RandomState
 from everstep_common.version import VERSION
 
 __version__ = VERSION

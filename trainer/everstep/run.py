@@ -37,7 +37,7 @@ from everstep.saving.step_saving import Tools
 from everstep.saving.steps import StepError, step_number
 from everstep.shares import Share, share_of
 from everstep.state.capture import capture_of
-from everstep.state.parts import Place
+from everstep.state.shards.parts import Place
 from everstep_common.clock import boot_ns
 from everstep_common.codec import CodecError, from_json, to_json
 from everstep_common.reports import RankReport

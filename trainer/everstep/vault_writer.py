@@ -14,11 +14,11 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from everstep.copy_engine.views import Capture, Restoration, ShardView, StateError
-from everstep.state.arrays import buffer_view
 from everstep.state.empty_shard import nothing_of
-from everstep.state.parts import Part, Place, Replicas
-from everstep.state.regions import Region
-from everstep.state.tensors import dense, format_of, tensor_view
+from everstep.state.memory.arrays import buffer_view
+from everstep.state.memory.tensors import dense, format_of, tensor_view
+from everstep.state.shards.parts import Part, Place, Replicas
+from everstep.state.shards.regions import Region
 from everstep_common.trainer_messages import Entry
 
 # Marks what is no tensor; a name of torch.distributed.checkpoint does not end so.

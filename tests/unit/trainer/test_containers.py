@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from everstep.copy_engine.views import RestoreError, StateError
 from everstep.saving.early import Early
 from everstep.state.capture import capture_of
-from everstep.state.containers import put_back
-from everstep.state.parts import Place
+from everstep.state.objects.containers import put_back
+from everstep.state.shards.parts import Place
 from fakes.shard_store import ShardStore
 
 

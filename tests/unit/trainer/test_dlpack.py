@@ -7,8 +7,8 @@ import pytest
 
 from everstep.copy_engine.views import StateError
 from everstep.state.capture import capture_of
-from everstep.state.dlpack import dlpack_view
-from everstep.state.parts import Place
+from everstep.state.memory.dlpack import dlpack_view
+from everstep.state.shards.parts import Place
 from fakes.shard_store import ShardStore
 
 

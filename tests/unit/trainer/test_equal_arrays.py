@@ -7,7 +7,7 @@ import pytest
 
 from everstep.copy_engine.views import Capture, StateError
 from everstep.state.capture import capture_of
-from everstep.state.parts import Place
+from everstep.state.shards.parts import Place
 from fakes.shard_store import ShardStore
 
 RANKS = 4

@@ -3,9 +3,9 @@
 import pytest
 
 from everstep.copy_engine.views import MissingError, RestoreError
-from everstep.state.holdings import Holdings
-from everstep.state.parts import Part, Place, Replicas
-from everstep.state.regions import Region, whole
+from everstep.state.shards.holdings import Holdings
+from everstep.state.shards.parts import Part, Place, Replicas
+from everstep.state.shards.regions import Region, whole
 from everstep_common.trainer_messages import Entry
 
 SHARED = Replicas("", 0, 1)

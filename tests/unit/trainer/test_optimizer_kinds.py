@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from everstep.state.optimizers import other_kind
+from everstep.state.objects.optimizers import other_kind
 
 SGD = {"lr": 0.1, "momentum": 0.9, "dampening": 0.0}
 ADAM = {"lr": 0.1, "betas": (0.9, 0.999), "amsgrad": False}

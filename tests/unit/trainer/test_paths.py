@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.state.paths import PathError, join, refuse_object_name, tree
+from everstep.state.objects.paths import PathError, join, refuse_object_name, tree
 from everstep_common.shard_names import is_replaceable, owner, private_name
 
 KEYS = st.none() | st.booleans() | st.integers() | st.text() | st.binary() | st.floats()

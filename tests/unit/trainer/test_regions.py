@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.state.regions import Region, missing_count, overlap, span, whole
+from everstep.state.shards.regions import Region, missing_count, overlap, span, whole
 
 SHAPES = st.lists(st.integers(1, 7), max_size=4).map(tuple)
 

@@ -8,7 +8,7 @@ import pytest
 
 from everstep.copy_engine.views import Capture, MissingError, StateError
 from everstep.state.capture import capture_of
-from everstep.state.parts import Place
+from everstep.state.shards.parts import Place
 from fakes.shard_store import ShardStore
 
 # One more than there are shares: ranks 0 and 16 save the same arrays.

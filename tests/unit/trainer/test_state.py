@@ -9,8 +9,8 @@ import pytest
 from everstep.copy_engine.memory import THREADED_BYTES, Copier, Copy
 from everstep.copy_engine.views import ALIGNMENT_BYTES, ShardView, State, StateError, offsets
 from everstep.state.capture import capture_of
-from everstep.state.parts import Place
 from everstep.state.plain import PlainCapture
+from everstep.state.shards.parts import Place
 
 
 def views(state: State) -> tuple[ShardView, ...]:

@@ -9,9 +9,9 @@ import pytest
 
 from everstep.copy_engine.views import MissingError, RestoreError, StateError
 from everstep.state.capture import capture_of
-from everstep.state.parts import Place
+from everstep.state.objects.random_state import RandomState
 from everstep.state.plain import PlainCapture
-from everstep.state.random_state import RandomState
+from everstep.state.shards.parts import Place
 from fakes.shard_store import ShardStore
 
 

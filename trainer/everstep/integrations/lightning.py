@@ -19,7 +19,7 @@ from lightning.pytorch import (  # pyright: ignore[reportMissingImports]
 from everstep.integrations.restored_random import RestoredRandomState
 from everstep.run import Run, init
 from everstep.saving.snapshotter import Snapshots
-from everstep.state.objects import Stateful
+from everstep.state.objects.kinds import Stateful
 
 
 class LightningCallback(Callback):  # type: ignore[misc]  # its types are left out

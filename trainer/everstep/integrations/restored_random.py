@@ -1,6 +1,6 @@
 """Restored random state, kept until the first step: frameworks draw numbers while they start."""
 
-from everstep.state.random_state import RandomState
+from everstep.state.objects.random_state import RandomState
 
 
 class RestoredRandomState:

@@ -21,7 +21,7 @@ from transformers.trainer_utils import has_length  # pyright: ignore[reportMissi
 from everstep.integrations.restored_random import RestoredRandomState
 from everstep.run import Run, init
 from everstep.saving.snapshotter import Snapshots
-from everstep.state.objects import Stateful
+from everstep.state.objects.kinds import Stateful
 
 # What the Trainer counts beside steps. Its list of logs is left out: it grows with every log.
 _COUNTED = (

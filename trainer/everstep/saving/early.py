@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 from everstep.copy_engine.device_copies import Device
 from everstep.copy_engine.views import ShardView
 from everstep.state.capture import is_stateful
-from everstep.state.containers import is_container
+from everstep.state.objects.containers import is_container
 from everstep_common.shard_names import owner
 
 

@@ -6,12 +6,12 @@ from collections.abc import Collection, Container, Mapping
 from dataclasses import replace
 
 from everstep.copy_engine.views import Capture, State, StateError
-from everstep.state import paths
-from everstep.state.containers import contained
-from everstep.state.objects import NO_REPLICA, Object, Stateful, any_object
-from everstep.state.parts import Place
+from everstep.state.objects import paths
+from everstep.state.objects.containers import contained
+from everstep.state.objects.kinds import NO_REPLICA, Object, Stateful, any_object
+from everstep.state.objects.random_state import RandomState
 from everstep.state.plain import PlainCapture
-from everstep.state.random_state import RandomState
+from everstep.state.shards.parts import Place
 from everstep.state.stateful import StatefulCapture
 
 RANDOM = "random"
@@ -112,7 +112,7 @@ def objects_of(
         if replicas:
             raise StateError(NO_REPLICA)
         return [any_object(name, thing, name in equal) for name, thing in stateful.items()]
-    from everstep.state.modules import Modules, replicas_among  # torch is there
+    from everstep.state.objects.modules import Modules, replicas_among  # torch is there
 
     modules = Modules.among(stateful, place, replicas_among(replicas))
     return [modules.object_of(name, thing, name in equal) for name, thing in stateful.items()]

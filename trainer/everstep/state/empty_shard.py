@@ -1,7 +1,7 @@
 """Empty shard of a rank that saves nothing: a step is whole when every rank has a copy."""
 
 from everstep.copy_engine.views import ShardView
-from everstep.state.arrays import buffer_view
+from everstep.state.memory.arrays import buffer_view
 from everstep_common.shard_names import owner, private_name
 
 # Path that no part of a state can have, and that no restore asks for.

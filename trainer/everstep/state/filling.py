@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from everstep.copy_engine.memory import Copy
 from everstep.copy_engine.views import Copies, Found, RestoreError
-from everstep.state.holdings import Piece
-from everstep.state.regions import span
+from everstep.state.shards.holdings import Piece
+from everstep.state.shards.regions import span
 from everstep.state.targets import Target
 
 
@@ -30,7 +30,9 @@ def fill(fillings: Sequence[Filling], found: Found, copier: Copies) -> None:
     for target, piece, address in moves:
         copy = None if target.memory.cuda is not None else _in_one_piece(target, piece, address)
         if copy is None:
-            from everstep.state.restored_tensors import copy_box  # strides and devices are torch's
+            from everstep.state.memory.restored_tensors import (
+                copy_box,  # strides and devices are torch's
+            )
 
             copy_box(target.part, target.memory, piece, address)
         else:

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from everstep.copy_engine.views import ShardView, StateError
-from everstep.state.arrays import has_dtype, is_array, is_dtensor, is_tensor, readable_view
-from everstep.state.parts import Part, Place, Replicas, to_save
-from everstep.state.regions import whole
+from everstep.state.memory.arrays import has_dtype, is_array, is_dtensor, is_tensor, readable_view
+from everstep.state.shards.parts import Part, Place, Replicas, to_save
+from everstep.state.shards.regions import whole
 
 # Description of an array in the tree, as JSON of its own, for it is the same after every step:
 # library, format, shape, whether it is distributed, and the path of another array that it equals.
@@ -103,7 +103,7 @@ class Collector:
 
     def _leaf(self, path: str, value: object, memory: Memory | None) -> Leaf | None:
         if is_dtensor(value):
-            from everstep.state.dtensors import local_part  # torch is there
+            from everstep.state.memory.dtensors import local_part  # torch is there
 
             part = local_part(path, value, self._place)
             return Leaf(part, value, "torch", memory, distributed=True)
@@ -175,10 +175,10 @@ def _memory(value: object) -> Memory | None:
     """Return what is equal for tensors that are the same memory; None: it cannot be told."""
     if not is_tensor(value):
         return None
-    from everstep.state.tensors import memory_of  # torch is there
+    from everstep.state.memory.tensors import memory_of  # torch is there
 
     if is_dtensor(value):
-        from everstep.state.dtensors import memory_of_local
+        from everstep.state.memory.dtensors import memory_of_local
 
         return memory_of_local(value)
     return memory_of(value)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from everstep.copy_engine.memory import Copy
 from everstep.copy_engine.views import OTHER_MODEL, Copies, Found, RestoreError, ShardView, State
-from everstep.state.arrays import array_view
 from everstep.state.empty_shard import nothing_of
-from everstep.state.parts import Place
-from everstep.state.shares import given_to_others
+from everstep.state.memory.arrays import array_view
+from everstep.state.shards.parts import Place
+from everstep.state.shards.shares import given_to_others
 from everstep_common.trainer_messages import Entry
 
 

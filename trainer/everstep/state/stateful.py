@@ -18,14 +18,15 @@ from everstep.copy_engine.views import (
     ShardView,
     StateError,
 )
-from everstep.state import paths, tree, tree_reader
-from everstep.state.arrays import buffer_view
+from everstep.state import tree, tree_reader
 from everstep.state.filling import Filling, fill
-from everstep.state.holdings import Holdings
 from everstep.state.leaves import Collector, Leaf, Views
-from everstep.state.objects import Object
-from everstep.state.parts import Part, Place, to_save
+from everstep.state.memory.arrays import buffer_view
+from everstep.state.objects import paths
+from everstep.state.objects.kinds import Object
 from everstep.state.plain import PlainCapture, PlainRestoration
+from everstep.state.shards.holdings import Holdings
+from everstep.state.shards.parts import Part, Place, to_save
 from everstep.state.targets import Finder
 from everstep_common.trainer_messages import Entry
 

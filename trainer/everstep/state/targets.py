@@ -7,7 +7,8 @@ from functools import partial
 from typing import cast
 
 from everstep.copy_engine.views import OTHER_MODEL, RestoreError, ShardView, StateError
-from everstep.state.arrays import (
+from everstep.state.leaves import Collector, Description, Leaf
+from everstep.state.memory.arrays import (
     array_view,
     copy_array,
     is_dtensor,
@@ -15,9 +16,8 @@ from everstep.state.arrays import (
     is_writable,
     new_array,
 )
-from everstep.state.leaves import Collector, Description, Leaf
-from everstep.state.objects import Object
-from everstep.state.parts import Part, Place
+from everstep.state.objects.kinds import Object
+from everstep.state.shards.parts import Part, Place
 
 
 def _nothing() -> None:
@@ -74,7 +74,7 @@ class Finder:
         library, word, _, distributed, _ = described
         if library == "torch":
             # torch is there: the state has its tensors
-            from everstep.state.restored_tensors import new_tensor
+            from everstep.state.memory.restored_tensors import new_tensor
 
             value: object = new_tensor(
                 path, str(word), whole, self._thing.like(path), distributed=bool(distributed)
@@ -90,7 +90,7 @@ class Finder:
         """Return the array, and remember where it is to be filled."""
         part, value = leaf.part, leaf.value
         if is_dtensor(value) or is_tensor(value):
-            from everstep.state.restored_tensors import writable  # torch is there
+            from everstep.state.memory.restored_tensors import writable  # torch is there
 
             memory, after = writable(part.path, part.value)
             self.targets.append(Target(part, memory, after))

@@ -14,7 +14,7 @@ from types import NoneType
 from typing import Protocol, cast
 
 from everstep.copy_engine.views import StateError
-from everstep.state.paths import PathError, join
+from everstep.state.objects.paths import PathError, join
 
 # Beyond this, JSON readers of other languages round, and Python limits the digits it converts.
 _INT_BITS = 64

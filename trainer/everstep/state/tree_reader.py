@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import cast
 
 from everstep.copy_engine.views import StateError
-from everstep.state.paths import join
+from everstep.state.objects.paths import join
 from everstep.state.tree import NO_LEAVES, Leaves
 
 # What wrong bytes, or a library that is not here, end in.

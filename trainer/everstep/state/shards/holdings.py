@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from everstep.copy_engine.views import OTHER_MODEL, MissingError, RestoreError
-from everstep.state.parts import Part, Place
-from everstep.state.regions import Overlap, Region, missing_count, overlap, whole
+from everstep.state.shards.parts import Part, Place
+from everstep.state.shards.regions import Overlap, Region, missing_count, overlap, whole
 from everstep_common.shard_names import owner, private_name
 from everstep_common.trainer_messages import Entry
 

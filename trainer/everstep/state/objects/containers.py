@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import cast
 
 from everstep.copy_engine.views import StateError
-from everstep.state.arrays import IMMUTABLE, is_immutable
+from everstep.state.memory.arrays import IMMUTABLE, is_immutable
 
 Container = dict[object, object] | list[object] | set[object] | deque[object]
 _CONTAINERS = (dict, list, set, deque)

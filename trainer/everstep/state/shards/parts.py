@@ -4,8 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from everstep.copy_engine.views import ShardView
-from everstep.state.regions import Region, whole
-from everstep.state.shares import given_to_others
+from everstep.state.shards.regions import Region, whole
+from everstep.state.shards.shares import given_to_others
 from everstep_common.shard_names import private_name
 
 

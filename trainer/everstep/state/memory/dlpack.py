@@ -103,7 +103,7 @@ def _view_by_torch(name: str, array: object) -> ShardView:
         found = torch.from_dlpack(array)
     except (ImportError, BufferError, RuntimeError, TypeError, ValueError, AssertionError) as error:
         raise StateError(f"{_unreadable(name)}, and torch cannot: {error}") from error
-    from everstep.state.tensors import dense, tensor_view
+    from everstep.state.memory.tensors import dense, tensor_view
 
     return tensor_view(name, dense(name, found))
 

@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 
 from everstep.copy_engine.views import ShardView, StateError
-from everstep.state.dlpack import dlpack_view
+from everstep.state.memory.dlpack import dlpack_view
 
 # struct's letter and the item's size, which for "l" and "L" depends on the platform.
 _FORMATS = {
@@ -59,7 +59,9 @@ _NUMPY_DTYPES = {
 def array_view(name: str, array: object) -> ShardView:
     """Return an array's memory. Raises StateError when it cannot be saved and restored in place."""
     if is_tensor(array):
-        from everstep.state.tensors import tensor_view  # torch is there: the state has a tensor
+        from everstep.state.memory.tensors import (
+            tensor_view,  # torch is there: the state has a tensor
+        )
 
         return tensor_view(name, array)
     if is_immutable(array):
@@ -110,7 +112,7 @@ def readable_view(name: str, array: object) -> ShardView:
     Raises StateError.
     """
     if is_tensor(array):
-        from everstep.state.tensors import (  # torch is there: the state has a tensor
+        from everstep.state.memory.tensors import (  # torch is there: the state has a tensor
             dense,
             tensor_view,
         )

@@ -43,7 +43,7 @@ class RandomState:
         if "torch" in sys.modules:
             state["torch"] = _torch_state()
         if "paddle.base.core" in sys.modules:
-            from everstep.state.paddle_random import paddle_state
+            from everstep.state.objects.paddle_random import paddle_state
 
             state["paddle"] = paddle_state()
         return state
@@ -61,7 +61,7 @@ class RandomState:
         if "torch" in state:
             _load_torch_state(cast(dict[str, object], state["torch"]))
         if "paddle" in state:
-            from everstep.state.paddle_random import load_paddle_state
+            from everstep.state.objects.paddle_random import load_paddle_state
 
             load_paddle_state(cast(list[dict[str, object]], state["paddle"]))
 

@@ -7,7 +7,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from everstep.copy_engine.views import StateError
-from everstep.state.objects import (
+from everstep.state.objects.kinds import (
     NO_REPLICA,
     ModuleObject,
     Object,
@@ -15,8 +15,8 @@ from everstep.state.objects import (
     Stateful,
     any_object,
 )
-from everstep.state.parts import Place
-from everstep.state.paths import join, word
+from everstep.state.objects.paths import join, word
+from everstep.state.shards.parts import Place
 
 
 @dataclass(frozen=True, slots=True)

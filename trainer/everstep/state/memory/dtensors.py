@@ -13,9 +13,9 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from everstep.copy_engine.views import StateError
-from everstep.state.parts import Part, Place, Replicas
-from everstep.state.regions import Region
-from everstep.state.tensors import TensorMemory, format_of, memory_of, refuse_without_memory
+from everstep.state.memory.tensors import TensorMemory, format_of, memory_of, refuse_without_memory
+from everstep.state.shards.parts import Part, Place, Replicas
+from everstep.state.shards.regions import Region
 
 
 def local_part(path: str, tensor: object, place: Place) -> Part:

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import torch
 
 from everstep.copy_engine.views import ShardView, StateError
-from everstep.state.arrays import is_dtensor
-from everstep.state.holdings import Piece
-from everstep.state.parts import Part
-from everstep.state.tensors import as_bytes, as_memory, dtype_of, tensor_view
+from everstep.state.memory.arrays import is_dtensor
+from everstep.state.memory.tensors import as_bytes, as_memory, dtype_of, tensor_view
+from everstep.state.shards.holdings import Piece
+from everstep.state.shards.parts import Part
 
 
 def nothing() -> None:
@@ -30,7 +30,9 @@ def new_tensor(
             )
         return torch.empty(shape, dtype=dtype)
     if is_dtensor(like):
-        from everstep.state.dtensors import empty_like  # an import that others need not pay for
+        from everstep.state.memory.dtensors import (
+            empty_like,  # an import that others need not pay for
+        )
 
         return empty_like(like, dtype)
     return torch.empty(shape, dtype=dtype, device=like.device)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, cast, runtime_checkable
 
 from everstep.copy_engine.views import OTHER_MODEL, RestoreError
-from everstep.state.optimizers import Grouped, grown, other_kind
-from everstep.state.paths import word
+from everstep.state.objects.optimizers import Grouped, grown, other_kind
+from everstep.state.objects.paths import word
 
 NO_REPLICA = "equal: expected names, and modules that are torch's DistributedDataParallel"
 
