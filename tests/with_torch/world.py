@@ -15,9 +15,21 @@ from fakes.shard_store import ShardStore
 
 T = TypeVar("T")
 _TIMEOUT_S = 120
-# One clean process has imported torch already; the ranks are its forks.
+# One clean process has imported already what the ranks of all tests import; they are its forks.
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["torch", "torch.distributed.fsdp", __name__])
+_CONTEXT.set_forkserver_preload(
+    [
+        "torch._dynamo",  # the first step of an optimizer imports it
+        "torch.distributed.checkpoint.state_dict",
+        "torch.distributed.checkpoint.state_dict_loader",
+        "torch.distributed.checkpoint.state_dict_saver",
+        "torch.distributed.fsdp",
+        "torch.distributed.tensor.parallel",
+        "torch.nn.parallel",
+        "everstep.checkpoint",
+        "everstep.state.capture",
+    ]
+)
 
 
 def run_world(size: int, folder: Path, function: Callable[..., T], *arguments: object) -> list[T]:
