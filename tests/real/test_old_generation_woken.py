@@ -14,6 +14,8 @@ from real.fault_world import FaultWorld, alone, fault_world
 pytestmark = [pytest.mark.real, pytest.mark.timeout(280)]
 _SCRIPT = Path(__file__).with_name("fault_job.py")
 _STEPS = 100
+# Where the ranks wait until the node stands still: a slow machine must not see the job end before.
+_GATE = 20
 # How many generations a plan on one node leaves to its agent alone: they are never used again.
 _OWN_RESTARTS = 3
 
@@ -33,12 +35,14 @@ def test_what_wakes_up_changes_nothing_of_the_next_generation(first: str, tmp_pa
     # One node trains, so that the old rank goes on alone when it wakes up.
     stored = ("--persist", str(tmp_path / "stored"), "--persist-every", "1")
     with fault_world(("node-1", "node-2"), script, "--nnodes", "1", *stored) as world:
+        world.gate(_GATE)
         world.launch()
         world.training()
         (old,) = world.members()
         parts = _parts(world, old)
         _signal(parts["all at once"], signal.SIGSTOP)
         try:
+            world.gate(_STEPS)
             # The next generation stands still too, so that every step that is told is an old one.
             world.hold("warm-up")
             world.until("the next generation", lambda: world.held() and _warming(world))
@@ -67,7 +71,9 @@ def _parts(world: FaultWorld, name: str) -> dict[str, list[Identity]]:
     fleet = world.fleet
     agent = fleet.owned.below(fleet.agents[name])
     below = fleet.owned.below(fleet.launchers[name])
-    ranks = [one for one in below if "EVERSTEP_GENERATION" in reaper.environment(one.pid)]
+    # A rank that was a standby has the environment of one; what it has written down tells it apart.
+    told = world.ranks(name)
+    ranks = [one for one in below if one.pid in told]
     launcher = [one for one in below if one not in ranks]
     assert ranks
     assert launcher
