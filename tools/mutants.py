@@ -157,6 +157,8 @@ def run_tests(root: Path, tests: Iterable[str]) -> "subprocess.CompletedProcess[
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
     options = ["-q", "-x", "--tb=short", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
+    # The same examples in every run: a fault must not be noticed by luck.
+    options += ["-p", "_hypothesis_pytestplugin", "--hypothesis-seed=0"]
     return subprocess.run(
         [sys.executable, "-m", "pytest", *options, *tests],
         cwd=root,

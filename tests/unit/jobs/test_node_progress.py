@@ -1,6 +1,6 @@
 """Steps of several ranks become steps of the node."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from everstep_agent.jobs.job.progress import PhaseCount, ProgressCombiner, StepRun
@@ -33,6 +33,7 @@ def test_a_report_that_got_lost_does_not_hold_up_the_later_ones() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=120))
+@example([(rank, 0) for rank in (0, 1, 2, 0, 1, 2)])
 def test_no_step_is_told_twice_and_none_before_all_ranks_passed_it(
     reports: list[tuple[int, int]],
 ) -> None:
