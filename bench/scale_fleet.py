@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from everstep_common import reports
-from everstep_common.lessons import Lesson
+from everstep_common.preload import Preload
 from everstep_controller.core import events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.node import Origin
@@ -69,7 +69,7 @@ class Recorder:
         self.waiting: list[Callable[[], None]] = []
         self._posted: list[events.Event] = []
 
-    def teach(self, node: str, job: str, lesson: Lesson) -> bool:
+    def send_preload(self, node: str, job: str, preload: Preload) -> bool:
         """See VaultPort."""
         return True
 

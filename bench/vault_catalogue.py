@@ -18,7 +18,7 @@ from table import Row, arguments, row, show
 from vault_commit import JOB, RANKS, STEPS, TOGETHER, Steps, moments, report
 
 from everstep_agent.vault_reports import VaultReports
-from everstep_common.lessons import Lesson
+from everstep_common.preload import Preload
 from everstep_controller.api.fleet.vault_reports import changed, vault_report
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import Event
@@ -45,7 +45,7 @@ class Port:
         self.waiting: list[Callable[[], None]] = []
         self.directives = 0
 
-    def teach(self, node: str, job: str, lesson: Lesson) -> bool:
+    def send_preload(self, node: str, job: str, preload: Preload) -> bool:
         """See VaultPort."""
         return True
 

@@ -17,8 +17,8 @@ from everstep_common.orders import (
     JobOrder,
     PeerList,
     RunCheck,
-    SpareLesson,
     SpareMemory,
+    SparePreload,
     VaultDirective,
 )
 from everstep_common.reports import CheckFinished
@@ -48,7 +48,7 @@ class Jobs(Protocol):
         """Have memory ready for a job whose spare this node is."""
         ...
 
-    def on_spare_lesson(self, told: SpareLesson) -> None:
+    def on_spare_preload(self, told: SparePreload) -> None:
         """Have standbys of a job whose spare this node is import what its ranks do."""
         ...
 
@@ -157,7 +157,7 @@ class Orders:
         match message.WhichOneof("body"):
             case "order":
                 self._order(message.order)
-            case "vault" | "spare_memory" | "spare_lesson" as kind:
+            case "vault" | "spare_memory" | "spare_preload" as kind:
                 self._about_job(kind, message)
             case "peers":
                 self._to.peers.watch(from_wire(PeerList, message.peers))
@@ -174,12 +174,12 @@ class Orders:
             jobs.on_directive(from_wire(VaultDirective, message.vault))
         elif kind == "spare_memory" and self._admits(message.spare_memory, "spare memory"):
             jobs.on_spare_memory(from_wire(SpareMemory, message.spare_memory))
-        elif kind == "spare_lesson" and self._admits(message.spare_lesson, "lesson"):
-            jobs.on_spare_lesson(from_wire(SpareLesson, message.spare_lesson))
+        elif kind == "spare_preload" and self._admits(message.spare_preload, "preload"):
+            jobs.on_spare_preload(from_wire(SparePreload, message.spare_preload))
 
     def _admits(
         self,
-        told: fleet_pb2.VaultDirective | fleet_pb2.SpareMemory | fleet_pb2.SpareLesson,
+        told: fleet_pb2.VaultDirective | fleet_pb2.SpareMemory | fleet_pb2.SparePreload,
         what: str,
     ) -> bool:
         return self._terms.admits(told.term, f"{what} of job {told.job}")

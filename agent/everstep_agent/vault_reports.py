@@ -20,8 +20,8 @@ class VaultReports:
     def __init__(self) -> None:
         self._waiting: dict[str, fleet_pb2.VaultReport] = {}
         self._told: dict[str, _Told] = {}
-        # The import lesson that was sent last for each: large, and rarely another one.
-        self._lessons: dict[str, fleet_pb2.Lesson] = {}
+        # The preload that was sent last for each: large, and rarely another one.
+        self._preloads: dict[str, fleet_pb2.Preload] = {}
 
     def put(self, report: fleet_pb2.VaultReport) -> None:
         """Send a report soon; what an unsent one said of bad copies is not lost."""
@@ -38,13 +38,13 @@ class VaultReports:
     def begin(self) -> None:
         """A stream begins, on which nothing was told."""
         self._told.clear()
-        self._lessons.clear()
+        self._preloads.clear()
 
     def pop_next(self) -> fleet_pb2.VaultReport | None:
         """Return what is to be sent next; it counts as told."""
         if not self._waiting:
             return None
-        report = self._without_known_lesson(self._waiting.pop(next(iter(self._waiting))))
+        report = self._without_known_preload(self._waiting.pop(next(iter(self._waiting))))
         lineage = _lineage_of(report)
         before = self._told.pop(lineage, None)
         now = {copy.SerializeToString(): copy for copy in report.copies}
@@ -52,17 +52,17 @@ class VaultReports:
             self._told[lineage] = now
         return report if before is None else _change(report, before, now)
 
-    def _without_known_lesson(self, report: fleet_pb2.VaultReport) -> fleet_pb2.VaultReport:
+    def _without_known_preload(self, report: fleet_pb2.VaultReport) -> fleet_pb2.VaultReport:
         lineage = _lineage_of(report)
-        if not report.HasField("lesson"):
-            self._lessons.pop(lineage, None)  # the next job of the lineage may have the same
+        if not report.HasField("preload"):
+            self._preloads.pop(lineage, None)  # the next job of the lineage may have the same
             return report
-        known, self._lessons[lineage] = self._lessons.get(lineage), report.lesson
-        if known != report.lesson:
+        known, self._preloads[lineage] = self._preloads.get(lineage), report.preload
+        if known != report.preload:
             return report
         without = fleet_pb2.VaultReport()
         without.CopyFrom(report)
-        without.ClearField("lesson")
+        without.ClearField("preload")
         return without
 
 

@@ -1,6 +1,6 @@
-"""Import lessons: the modules that ranks were seen to import, as nodes pass them on to standbys.
+"""Preloads: the modules that ranks were seen to import, as nodes pass them on to standbys.
 
-A lesson comes from a user's process and makes processes of the same user on other nodes import:
+A preload comes from a user's process and makes processes of the same user on other nodes import:
 nothing but names of modules gets through, and such variables as can be a setting, but not a place
 or a secret. Pure.
 """
@@ -54,7 +54,7 @@ _Module = Annotated[str, Opaque(0, 4096, "the name of a module")]
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class Preload:
     """Modules in their order of import, and variables that are to be set before."""
 
     modules: Annotated[tuple[_Module, ...], Items(100_000)]
@@ -66,18 +66,18 @@ def is_of_one_rank(name: str) -> bool:
     return name in _DEVICES or "LOCAL_RANK" in name
 
 
-def is_sound(lesson: Lesson) -> bool:
-    """Return whether this is all that a lesson may be, whoever it comes from."""
-    if _size(lesson.modules) + _size(lesson.variables.values()) > TEXT_BYTES_MAX:
+def is_sound(preload: Preload) -> bool:
+    """Return whether this is all that a preload may be, whoever it comes from."""
+    if _size(preload.modules) + _size(preload.variables.values()) > TEXT_BYTES_MAX:
         return False
-    if len(lesson.variables) > _VARIABLES_MAX:
+    if len(preload.variables) > _VARIABLES_MAX:
         return False
-    return all(map(_is_module, lesson.modules)) and all(
-        _may_be_told(name, value) for name, value in lesson.variables.items()
+    return all(map(_is_module, preload.modules)) and all(
+        _may_be_told(name, value) for name, value in preload.variables.items()
     )
 
 
-def lesson_for_others(modules: Iterable[str], variables: Mapping[str, str]) -> Lesson | None:
+def preload_for_others(modules: Iterable[str], variables: Mapping[str, str]) -> Preload | None:
     """Return what other nodes are told of what a rank here has loaded; None: nothing.
 
     What is imported without the variables that the script had set before may be set up wrongly for
@@ -92,8 +92,8 @@ def lesson_for_others(modules: Iterable[str], variables: Mapping[str, str]) -> L
         if room < 0:
             break
         kept.append(name)
-    lesson = Lesson(tuple(reversed(kept)), told)
-    return lesson if kept and is_sound(lesson) else None
+    preload = Preload(tuple(reversed(kept)), told)
+    return preload if kept and is_sound(preload) else None
 
 
 def _is_worth_telling(name: str) -> bool:

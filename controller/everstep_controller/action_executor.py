@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import grpc
 
-from everstep_common.lessons import Lesson
 from everstep_common.orders import ShardSource
+from everstep_common.preload import Preload
 from everstep_controller.api.fleet import to_agent
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core import actions
@@ -114,13 +114,13 @@ class RuntimeVaultPort:
         message = to_agent.directive(directive, self._directed(job), target, state.term)
         return self._sessions.send(node, message)
 
-    def teach(self, node: str, job: str, lesson: Lesson) -> bool:
+    def send_preload(self, node: str, job: str, preload: Preload) -> bool:
         """See VaultPort."""
         state = self._state()
         record = state.job(job)
         if state.halted or record is None:
             return False
-        message = to_agent.spare_lesson(self._directed(record), lesson, state.term)
+        message = to_agent.spare_preload(self._directed(record), preload, state.term)
         return self._sessions.send(node, message)
 
     def _directed(self, job: JobRecord) -> to_agent.DirectedJob:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from everstep_common.lessons import Lesson
 from everstep_common.orders import Publish, ShardSource
+from everstep_common.preload import Preload
 from everstep_common.reports import StoredStep
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.snapshots import StepKey
@@ -218,7 +218,7 @@ class _Port:
     def __init__(self, vaults: Vaults) -> None:
         self._vaults = vaults
 
-    def teach(self, node: str, job: str, lesson: Lesson) -> bool:
+    def send_preload(self, node: str, job: str, preload: Preload) -> bool:
         """See VaultPort."""
         return True
 

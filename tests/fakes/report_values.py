@@ -16,16 +16,16 @@ from hypothesis.strategies import SearchStrategy
 
 from everstep_common.bounds import Bound, Bytes, Digest, Integer, Items, Name, Opaque, Text
 from everstep_common.hints import hints_of
-from everstep_common.lessons import Lesson
 from everstep_common.orders import (
     ConfirmPeer,
     Order,
     PeerList,
-    SpareLesson,
     SpareMemory,
+    SparePreload,
     TimeRequest,
     VaultDirective,
 )
+from everstep_common.preload import Preload
 from everstep_common.reports import (
     DataRange,
     Hello,
@@ -254,7 +254,7 @@ def _nested(kind: type, message: type[Message]) -> Iterator[tuple[Any, type[Mess
 # What travels on the agent's stream beside records and orders.
 BESIDE_THEM: tuple[type, ...] = (
     Hello,
-    Lesson,
+    Preload,
     VaultReport,
     SampleBatch,
     TimeReply,
@@ -266,7 +266,7 @@ BESIDE_THEM: tuple[type, ...] = (
     TimeRequest,
     VaultDirective,
     SpareMemory,
-    SpareLesson,
+    SparePreload,
 )
 MESSAGES: Mapping[type, type[Message]] = MappingProxyType(
     messages_of((*typing.get_args(Report), *typing.get_args(Order), *BESIDE_THEM))

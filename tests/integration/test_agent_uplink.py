@@ -20,8 +20,8 @@ from everstep_common.orders import (
     ConfirmPeer,
     JobOrder,
     PeerList,
-    SpareLesson,
     SpareMemory,
+    SparePreload,
     VaultDirective,
 )
 from everstep_proto.generated import fleet_pb2
@@ -54,7 +54,7 @@ class Recorder:
     def on_spare_memory(self, wanted: SpareMemory) -> None:
         self.directives.append(wanted.job)
 
-    def on_spare_lesson(self, told: SpareLesson) -> None:
+    def on_spare_preload(self, told: SparePreload) -> None:
         self.directives.append(told.job)
 
     def on_connected(self, forgotten: bool) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import GenerationFinished, Lesson, Settled
+from everstep_common.trainer_messages import GenerationFinished, Preload, Settled
 from integration.test_trainer_launcher import alive, until
 from integration.trainer_job import Job, joined_job
 
@@ -79,7 +79,7 @@ def test_each_standby_sees_the_device_that_its_own_rank_chose(tmp_path: Path, so
         job.start(2, ranks=2)
         job.agent.expect(GenerationFinished)
         # Of ranks that see different devices nobody else is told.
-        assert job.agent.lesson is None
+        assert job.agent.preload is None
         job.end()
     assert [line for line in _said(tmp_path) if "generation 2" in line] == [
         "rank 0 generation 2 warm True sees 0",
@@ -154,28 +154,28 @@ def test_a_launcher_tells_what_its_ranks_have_loaded_and_another_makes_its_stand
     text = _LATE.replace("def use", "os.environ['LEVEL'] = '3'\ndef use")
     with joined_job(first, *_script(first, text), modules=[source]) as job:
         _first_generation(job, first, 1)
-        until(lambda: job.agent.lesson is not None)
-        lesson = job.agent.lesson
-        assert lesson is not None
+        until(lambda: job.agent.preload is not None)
+        preload = job.agent.preload
+        assert preload is not None
         job.start(2, ranks=1)
         job.agent.expect(GenerationFinished)
         job.end()
-    assert "late" in lesson.modules
-    assert lesson.variables == {"LEVEL": "3"}
+    assert "late" in preload.modules
+    assert preload.variables == {"LEVEL": "3"}
     with joined_job(second, *_script(second, text), modules=[source]) as job:
         _until_ready(job, 1)
-        job.agent.tell_launcher(lesson)
+        job.agent.tell_launcher(preload)
         job.start(2, ranks=1)
         job.agent.expect(GenerationFinished)
         job.end()
     assert _said(second) == ["generation 2 knew True"]
 
 
-def test_a_lesson_that_is_none_changes_nothing(tmp_path: Path, source: Path) -> None:
+def test_a_preload_that_is_none_changes_nothing(tmp_path: Path, source: Path) -> None:
     with joined_job(tmp_path, *_script(tmp_path, _LATE), modules=[source]) as job:
         _until_ready(job, 1)
-        job.agent.tell_launcher(Lesson(("late; os",)))
-        job.agent.tell_launcher(Lesson(("late",), {"LD_PRELOAD": "x.so"}))
+        job.agent.tell_launcher(Preload(("late; os",)))
+        job.agent.tell_launcher(Preload(("late",), {"LD_PRELOAD": "x.so"}))
         job.start(2, ranks=1)
         job.agent.expect(GenerationFinished)
         job.end()

@@ -80,7 +80,7 @@ def test_a_spare_learns_what_ranks_load_and_new_code_runs_after_a_restart(
     _launch(fleet, "node-1", script)
     fleet.until("training", _PATIENCE_S, lambda: fleet.job().state == "running")
     _launch(fleet, "node-2", script)
-    fleet.until("a lesson", _PATIENCE_S, lambda: _has_learned(fleet, "node-2", said))
+    fleet.until("a preload", _PATIENCE_S, lambda: _has_learned(fleet, "node-2", said))
     drained = fleet.everstep("drain", "node-1", "--reason", "a test")
     assert drained.returncode == 0, drained.stderr
     fleet.until("the spare's turn", _PATIENCE_S, (said / "2").exists)

@@ -2,21 +2,21 @@
 
 from pathlib import Path
 
-from everstep_common.orders import SpareLesson
-from everstep_common.trainer_messages import End, Lesson, Notice, Standbys, Start, Stop
+from everstep_common.orders import SparePreload
+from everstep_common.trainer_messages import End, Notice, Preload, Standbys, Start, Stop
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
 from integration.vault_world import Node, launcher, lived, plan, running, settings
 
-_LESSON = Lesson(("torch", "torch.nn.parallel"), {"OMP_NUM_THREADS": "1"})
-_WIRE = fleet_pb2.Lesson(modules=_LESSON.modules, variables=_LESSON.variables)
+_PRELOAD = Preload(("torch", "torch.nn.parallel"), {"OMP_NUM_THREADS": "1"})
+_WIRE = fleet_pb2.Preload(modules=_PRELOAD.modules, variables=_PRELOAD.variables)
 
 
 def _told(node: Node) -> list[str] | None:
     report = node.outlet.reports.get("demo")
-    if report is None or not report.HasField("lesson"):
+    if report is None or not report.HasField("preload"):
         return None
-    return list(report.lesson.modules)
+    return list(report.preload.modules)
 
 
 @lived
@@ -24,12 +24,12 @@ async def test_the_first_node_of_a_generation_tells_what_its_ranks_load(tmp_path
     async with running(settings(tmp_path)) as node, launcher(node) as one:
         node.order(start_generation=plan())
         assert isinstance(await one.hear(), Start)
-        await one.tell(_LESSON)
-        await node.outlet.until(lambda: _told(node) == list(_LESSON.modules))
-        # What is no lesson is passed over, and the connection stays.
-        await one.tell(Lesson(("os; rm",)))
-        await one.tell(Lesson(("a",), {"LD_PRELOAD": "x.so"}))
-        await one.tell(Lesson(("jax",)))
+        await one.tell(_PRELOAD)
+        await node.outlet.until(lambda: _told(node) == list(_PRELOAD.modules))
+        # What is no preload is passed over, and the connection stays.
+        await one.tell(Preload(("os; rm",)))
+        await one.tell(Preload(("a",), {"LD_PRELOAD": "x.so"}))
+        await one.tell(Preload(("jax",)))
         await node.outlet.until(lambda: _told(node) == ["jax"])
 
 
@@ -40,17 +40,17 @@ async def test_other_nodes_of_a_generation_do_not_tell(tmp_path: Path) -> None:
         second.node_rank, second.node_count = 1, 2
         node.order(start_generation=second)
         assert isinstance(await one.hear(), Start)
-        await one.tell(_LESSON)
+        await one.tell(_PRELOAD)
         # Told after it: when this has come, it would have come too.
         await one.tell(Standbys(ready=7))
         await node.outlet.until(lambda: node.outlet.reports["demo"].standbys.ready == 7)
         assert _told(node) is None
 
 
-def _teach(node: Node, wire: fleet_pb2.Lesson = _WIRE, job: str = "demo") -> None:
-    lesson = from_wire(Lesson, wire)
+def _send(node: Node, wire: fleet_pb2.Preload = _WIRE, job: str = "demo") -> None:
+    preload = from_wire(Preload, wire)
     known = {"job": job, "job_id": f"{job}-1", "lineage_id": f"{job}-1"}
-    node.jobs.on_spare_lesson(SpareLesson(**known, term=1, lesson=lesson))
+    node.jobs.on_spare_preload(SparePreload(**known, term=1, preload=preload))
 
 
 @lived
@@ -59,18 +59,18 @@ async def test_a_launcher_that_waits_is_told_and_told_again_when_it_comes_back(
 ) -> None:
     async with running(settings(tmp_path, reconnect_grace_s=60.0)) as node:
         async with launcher(node) as one:
-            _teach(node)
-            assert await one.hear() == _LESSON
+            _send(node)
+            assert await one.hear() == _PRELOAD
         async with launcher(node) as again:
-            assert await again.hear() == _LESSON
+            assert await again.hear() == _PRELOAD
 
 
 @lived
-async def test_what_is_no_lesson_and_of_no_job_here_is_not_passed_on(tmp_path: Path) -> None:
+async def test_what_is_no_preload_and_of_no_job_here_is_not_passed_on(tmp_path: Path) -> None:
     async with running(settings(tmp_path)) as node, launcher(node) as one:
-        _teach(node, fleet_pb2.Lesson(modules=["os; rm"]))
-        _teach(node, fleet_pb2.Lesson(modules=["a"], variables={"LD_PRELOAD": "x.so"}))
-        _teach(node, _WIRE, "other")
+        _send(node, fleet_pb2.Preload(modules=["os; rm"]))
+        _send(node, fleet_pb2.Preload(modules=["a"], variables={"LD_PRELOAD": "x.so"}))
+        _send(node, _WIRE, "other")
         node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo"))
         assert isinstance(await one.hear(), Notice)
 
@@ -87,7 +87,7 @@ async def test_a_launcher_is_told_before_it_starts_that_nothing_made_ahead_is_us
         assert isinstance(start, Start)
         assert start.renew
         # A node that runs ranks is no spare: it has its own.
-        _teach(node)
+        _send(node)
         node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=1))
         assert isinstance(await one.hear(), Stop)
 
@@ -98,8 +98,8 @@ async def test_the_next_job_of_the_name_is_not_told_what_the_one_before_loaded(
 ) -> None:
     async with running(settings(tmp_path)) as node:
         async with launcher(node) as one:
-            _teach(node)
-            assert await one.hear() == _LESSON
+            _send(node)
+            assert await one.hear() == _PRELOAD
             node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
             assert isinstance(await one.hear(), End)
         async with launcher(node) as another:

@@ -23,8 +23,8 @@ from everstep_common.trainer_messages import (
     Entry,
     Join,
     Joined,
-    Lesson,
     NothingToRestore,
+    Preload,
     Progress,
     Ready,
     Refused,
@@ -82,7 +82,7 @@ class TrainerAgent:
         # What the launcher said last of its standbys: it says that at any time.
         self.standbys = Standbys()
         # What it said that its ranks have loaded.
-        self.lesson: Lesson | None = None
+        self.preload: Preload | None = None
         self.refuse_restore = ""
         self.skip_reason = ""
         self.refuse_reserve = ""
@@ -179,8 +179,8 @@ class TrainerAgent:
             connection.sendall(encode(answer) + then)
         if isinstance(message, Standbys):
             self.standbys = message
-        elif isinstance(message, Lesson):
-            self.lesson = message
+        elif isinstance(message, Preload):
+            self.preload = message
         else:
             self.from_launcher.put(message)
 

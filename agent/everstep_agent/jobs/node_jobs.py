@@ -39,8 +39,8 @@ from everstep_common.orders import (
     JobOrder,
     KeepJob,
     RefuseLauncher,
-    SpareLesson,
     SpareMemory,
+    SparePreload,
     StartGeneration,
     StopGeneration,
     VaultDirective,
@@ -124,11 +124,11 @@ class NodeJobs:
         if job is not None:
             job.spare.order(wanted)
 
-    def on_spare_lesson(self, told: SpareLesson) -> None:
+    def on_spare_preload(self, told: SparePreload) -> None:
         """Have the launcher that waits here know what ranks of its job load."""
         job = self.table.answer_if_here(told)
         if job is not None:
-            job.lessons.receive(told.lesson)
+            job.preloads.receive(told.preload)
 
     def on_connected(self, forgotten: bool) -> None:
         """Tell a controller that just connected what is held here, and who is here if it forgot."""

@@ -23,8 +23,8 @@ from everstep_common.orders.jobs import (
 from everstep_common.orders.liveness import ConfirmPeer, PeerList, TimeRequest, WatchedPeer
 from everstep_common.orders.vault import (
     Publish,
-    SpareLesson,
     SpareMemory,
+    SparePreload,
     StoredFile,
     VaultDirective,
 )
@@ -45,8 +45,8 @@ __all__ = [
     "RefuseLauncher",
     "RunCheck",
     "ShardSource",
-    "SpareLesson",
     "SpareMemory",
+    "SparePreload",
     "StartGeneration",
     "StopGeneration",
     "StoredFile",

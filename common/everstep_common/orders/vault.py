@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from everstep_common.bounds import Integer, Items
-from everstep_common.lessons import Lesson
 from everstep_common.orders.jobs import ShardSources
+from everstep_common.preload import Preload
 from everstep_common.reports import DataRanges, StoredStep
 from everstep_common.reports import quantities as q
 
@@ -96,11 +96,11 @@ class SpareMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpareLesson:
+class SparePreload:
     """What standbys of a node that waits as a spare import meanwhile."""
 
     job: q.JobName
     job_id: q.JobId = ""
     lineage_id: q.JobId = ""
     term: Term
-    lesson: Lesson
+    preload: Preload

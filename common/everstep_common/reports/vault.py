@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from everstep_common.bounds import Integer, Items
-from everstep_common.lessons import Lesson
+from everstep_common.preload import Preload
 from everstep_common.reports import quantities as q
 from everstep_common.reports.jobs import StoredStep
 
@@ -76,7 +76,7 @@ class VaultReport:
     # None: none are known.
     standbys: Standbys | None = None
     # What ranks here have loaded; None: nothing new.
-    lesson: Lesson | None = None
+    preload: Preload | None = None
     # Memory was too short here for the replicas of more than one member.
     replicas_short: bool = False
 

@@ -1,6 +1,6 @@
 """Trainer messages: between a job's launcher and training processes and the agent of their node.
 
-Launcher:  Join → Joined | Refused, then Start / Stop / End / Notice at any time; Lesson both ways.
+Launcher:  Join → Joined | Refused, then Start / Stop / End / Notice at any time; Preload both ways.
 Trainer:   Attach → Attached | Refused,
            Describe → DescribedPart | NothingToRestore | RestoreFailed,
            Restore → RestoredCopies | NothingToRestore | RestoreFailed,
@@ -11,7 +11,7 @@ One file for each of them, and one for what a process asks of the vault; all are
 Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
 """
 
-from everstep_common.lessons import Lesson
+from everstep_common.preload import Preload
 from everstep_common.reports import (
     RANK_REPORTS,
     DataRange,
@@ -86,9 +86,9 @@ __all__ = [
     "Join",
     "Joined",
     "LauncherLeft",
-    "Lesson",
     "NothingToRestore",
     "Notice",
+    "Preload",
     "Progress",
     "RankExited",
     "RankProcess",
@@ -122,11 +122,11 @@ FROM_LAUNCHER = (
     RankExited,
     GenerationStopped,
     Standbys,
-    Lesson,
+    Preload,
     GenerationFinished,
     LauncherLeft,
 )
-TO_LAUNCHER = (Joined, Refused, Identified, Start, Stop, End, Settled, Lesson, Notice)
+TO_LAUNCHER = (Joined, Refused, Identified, Start, Stop, End, Settled, Preload, Notice)
 FROM_TRAINER = (
     Attach,
     Describe,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from everstep_common.lessons import Lesson
+from everstep_common.preload import Preload
 from everstep_common.reports import Standbys
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import Event
@@ -33,24 +33,24 @@ from everstep_controller.core.vault.spares import spares_of
 
 @dataclass(slots=True)
 class _Known:
-    lesson: Lesson
+    preload: Preload
     # Nodes that have been told these imports.
     told: set[str] = field(default_factory=set)
 
 
-class ImportLessons:
+class SparePreloads:
     """Imports of all jobs' ranks; each spare is told once, and again when they change."""
 
-    def __init__(self, send: Callable[[str, str, Lesson], bool]) -> None:
-        """``send`` is called with node, job and lesson, and returns whether the node is there."""
+    def __init__(self, send: Callable[[str, str, Preload], bool]) -> None:
+        """``send`` is called with node, job and preload, and returns whether the node is there."""
         self._send = send
         self._known: dict[str, _Known] = {}
 
-    def heard(self, job: str, lesson: Lesson | None) -> None:
+    def heard(self, job: str, preload: Preload | None) -> None:
         """A node tells what its ranks have loaded; None: nothing new."""
         known = self._known.get(job)
-        if lesson is not None and (known is None or known.lesson != lesson):
-            self._known[job] = _Known(lesson)
+        if preload is not None and (known is None or known.preload != preload):
+            self._known[job] = _Known(preload)
 
     def send_to_spares(self, job: str, spares: Collection[str]) -> None:
         """Have these nodes know it."""
@@ -59,7 +59,7 @@ class ImportLessons:
             return
         known.told.intersection_update(spares)  # who comes back may have a new launcher
         for node in spares:
-            if node not in known.told and self._send(node, job, known.lesson):
+            if node not in known.told and self._send(node, job, known.preload):
                 known.told.add(node)
 
     def connected(self, node: str) -> None:
@@ -86,7 +86,7 @@ class VaultPort(Protocol):
         """Send a directive; return whether the node is connected."""
         ...
 
-    def teach(self, node: str, job: str, lesson: Lesson) -> bool:
+    def send_preload(self, node: str, job: str, preload: Preload) -> bool:
         """Tell a node what ranks of a job load; return whether it is connected."""
         ...
 
@@ -128,7 +128,7 @@ class VaultService:
     def __init__(self, state: Callable[[], State], port: VaultPort) -> None:
         self._state = state
         self._port = port
-        self._lessons = ImportLessons(self._teach)
+        self._preloads = SparePreloads(self._send_preload)
         self._lineages: dict[str, _Lineage] = {}
 
     def held(self, lineage: str, node: str) -> Mapping[bytes, Copy]:
@@ -140,7 +140,7 @@ class VaultService:
         """Take what a node says of a lineage."""
         known = self._known_or_new(lineage)
         known.snapshots.record_report(node, report)
-        self._lessons.heard(known.id, report.lesson)
+        self._preloads.heard(known.id, report.preload)
         if not known.snapshots.holdings.holders and self._job_of(known) is None:
             del self._lineages[known.id]
             return
@@ -149,7 +149,7 @@ class VaultService:
     def connected(self, node: str, lineages: Iterable[str]) -> None:
         """A stream opened: lineages that its agent does not know have no copies there."""
         told = set(map(self._lineage_id, lineages))
-        self._lessons.connected(node)
+        self._preloads.connected(node)
         for known in self._lineages.values():
             known.sent.pop(node, None)
             if known.id not in told:
@@ -187,7 +187,7 @@ class VaultService:
                 return  # what is left of it is the next job's
             known.snapshots.job = record.id
         if record.state is JobState.ENDED:
-            self._lessons.forget(known.id)
+            self._preloads.forget(known.id)
             known.snapshots.end()
             known.sent.clear()
             return
@@ -274,10 +274,10 @@ class VaultService:
         for known in list(self._lineages.values()):
             if not known.snapshots.holdings.holders and self._job_of(known) is None:
                 del self._lineages[known.id]
-                self._lessons.forget(known.id)
+                self._preloads.forget(known.id)
 
-    def _teach(self, node: str, lineage: str, lesson: Lesson) -> bool:
-        return self._port.teach(node, self._lineages[lineage].snapshots.job, lesson)
+    def _send_preload(self, node: str, lineage: str, preload: Preload) -> bool:
+        return self._port.send_preload(node, self._lineages[lineage].snapshots.job, preload)
 
     def _job_of(self, known: _Lineage) -> JobRecord | None:
         """Return the newest job of a lineage; as a rule it is the one that was so before."""
@@ -322,7 +322,7 @@ class VaultService:
                 self._port.post(news)
         self._direct(known)
         if record.state in ACTIVE:
-            self._lessons.send_to_spares(known.id, spares_of(record))
+            self._preloads.send_to_spares(known.id, spares_of(record))
         self._tell_recoverable(known)
 
     def _direct(self, known: _Lineage) -> None:

@@ -265,7 +265,7 @@ class ControllerMessage(_message.Message):
     TIME_REQUEST_FIELD_NUMBER: _builtins.int
     VAULT_FIELD_NUMBER: _builtins.int
     SPARE_MEMORY_FIELD_NUMBER: _builtins.int
-    SPARE_LESSON_FIELD_NUMBER: _builtins.int
+    SPARE_PRELOAD_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """Answer to Hello."""
@@ -299,7 +299,7 @@ class ControllerMessage(_message.Message):
         """What a node that waits as a spare shall have ready; replaces what was said before it."""
 
     @_builtins.property
-    def spare_lesson(self) -> Global___SpareLesson:
+    def spare_preload(self) -> Global___SparePreload:
         """What standbys of a node that waits as a spare shall have imported; replaces what was said before it."""
 
     def __init__(
@@ -313,13 +313,13 @@ class ControllerMessage(_message.Message):
         time_request: Global___TimeRequest | None = ...,
         vault: Global___VaultDirective | None = ...,
         spare_memory: Global___SpareMemory | None = ...,
-        spare_lesson: Global___SpareLesson | None = ...,
+        spare_preload: Global___SparePreload | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "spare_lesson", b"spare_lesson", "spare_memory", b"spare_memory", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "spare_lesson", b"spare_lesson", "spare_memory", b"spare_memory", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory", "spare_lesson"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory", "spare_preload"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1572,7 +1572,7 @@ class VaultReport(_message.Message):
     CHANGE_FIELD_NUMBER: _builtins.int
     GONE_FIELD_NUMBER: _builtins.int
     STANDBYS_FIELD_NUMBER: _builtins.int
-    LESSON_FIELD_NUMBER: _builtins.int
+    PRELOAD_FIELD_NUMBER: _builtins.int
     REPLICAS_SHORT_FIELD_NUMBER: _builtins.int
     LINEAGE_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
@@ -1612,7 +1612,7 @@ class VaultReport(_message.Message):
         """What waits here to become ranks of the job; not set: nothing is known to."""
 
     @_builtins.property
-    def lesson(self) -> Global___Lesson:
+    def preload(self) -> Global___Preload:
         """What ranks here have loaded, told by the first member of a generation, once; not set: nothing new."""
 
     def __init__(
@@ -1627,20 +1627,20 @@ class VaultReport(_message.Message):
         change: _builtins.bool = ...,
         gone: _abc.Iterable[Global___VaultCopy] | None = ...,
         standbys: Global___Standbys | None = ...,
-        lesson: Global___Lesson | None = ...,
+        preload: Global___Preload | None = ...,
         replicas_short: _builtins.bool = ...,
         lineage_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lesson", b"lesson", "standbys", b"standbys"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["preload", b"preload", "standbys", b"standbys"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "lesson", b"lesson", "lineage_id", b"lineage_id", "persist_failures", b"persist_failures", "replicas_short", b"replicas_short", "settled_generation", b"settled_generation", "standbys", b"standbys", "stored", b"stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "lineage_id", b"lineage_id", "persist_failures", b"persist_failures", "preload", b"preload", "replicas_short", b"replicas_short", "settled_generation", b"settled_generation", "standbys", b"standbys", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VaultReport: _TypeAlias = VaultReport  # noqa: Y015
 
 @_typing.final
-class Lesson(_message.Message):
+class Preload(_message.Message):
     """What ranks of a job were seen to import, for processes on other nodes to do ahead. At most 64 KiB of text."""
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1687,7 +1687,7 @@ class Lesson(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Lesson: _TypeAlias = Lesson  # noqa: Y015
+Global___Preload: _TypeAlias = Preload  # noqa: Y015
 
 @_typing.final
 class Standbys(_message.Message):
@@ -2755,14 +2755,14 @@ class SpareMemory(_message.Message):
 Global___SpareMemory: _TypeAlias = SpareMemory  # noqa: Y015
 
 @_typing.final
-class SpareLesson(_message.Message):
+class SparePreload(_message.Message):
     """This node waits as a spare: its standbys import meanwhile what ranks of the job were seen to import."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
-    LESSON_FIELD_NUMBER: _builtins.int
+    PRELOAD_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     LINEAGE_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
@@ -2774,7 +2774,7 @@ class SpareLesson(_message.Message):
     lineage_id: _builtins.str
     """Id of the job with which the lineage of its state began."""
     @_builtins.property
-    def lesson(self) -> Global___Lesson:
+    def preload(self) -> Global___Preload:
         """What was seen."""
 
     def __init__(
@@ -2782,17 +2782,17 @@ class SpareLesson(_message.Message):
         *,
         job: _builtins.str = ...,
         term: _builtins.int = ...,
-        lesson: Global___Lesson | None = ...,
+        preload: Global___Preload | None = ...,
         job_id: _builtins.str = ...,
         lineage_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lesson", b"lesson"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["preload", b"preload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id", "lesson", b"lesson", "lineage_id", b"lineage_id", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "preload", b"preload", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___SpareLesson: _TypeAlias = SpareLesson  # noqa: Y015
+Global___SparePreload: _TypeAlias = SparePreload  # noqa: Y015
 
 @_typing.final
 class Publish(_message.Message):

@@ -85,21 +85,23 @@ def test_the_controller_knows_the_newest_list_whatever_streams_are_lost(
         assert {(copy.rank, copy.step) for copy in told.values()} == set(held)
 
 
-def _teaching(*modules: str) -> fleet_pb2.VaultReport:
+def _with_preload(*modules: str) -> fleet_pb2.VaultReport:
     report = _report(len(modules))
-    report.lesson.modules.extend(modules)
+    report.preload.modules.extend(modules)
     return report
 
 
-def _lessons(reports: VaultReports, *told: fleet_pb2.VaultReport) -> list[list[str]]:
-    return [list(_sent(reports, one).lesson.modules) for one in told]
+def _preloads(reports: VaultReports, *told: fleet_pb2.VaultReport) -> list[list[str]]:
+    return [list(_sent(reports, one).preload.modules) for one in told]
 
 
 def test_what_ranks_load_is_told_once_on_a_stream_and_when_it_changes() -> None:
     reports = VaultReports()
     for _ in range(2):
         reports.begin()
-        told = _lessons(reports, _teaching("a"), _teaching("a"), _teaching("a", "b"), _report(1))
+        told = _preloads(
+            reports, _with_preload("a"), _with_preload("a"), _with_preload("a", "b"), _report(1)
+        )
         assert told == [["a"], [], ["a", "b"], []]
         # Of another job of the name, perhaps, which the controller knows nothing of.
-        assert _lessons(reports, _teaching("a", "b")) == [["a", "b"]]
+        assert _preloads(reports, _with_preload("a", "b")) == [["a", "b"]]

@@ -2,18 +2,18 @@
 
 import pytest
 
-from everstep_common.lessons import Lesson, is_sound, lesson_for_others
+from everstep_common.preload import Preload, is_sound, preload_for_others
 
 
 def test_modules_are_told_in_their_order_and_those_of_python_itself_are_not() -> None:
-    found = lesson_for_others(["sys", "torch", "collections.abc", "torch.nn"], {})
-    assert found == Lesson(("torch", "torch.nn"))
+    found = preload_for_others(["sys", "torch", "collections.abc", "torch.nn"], {})
+    assert found == Preload(("torch", "torch.nn"))
 
 
 def test_settings_are_told_with_them() -> None:
     variables = {"OMP_NUM_THREADS": "4", "NCCL_DEBUG": "WARN", "TORCHINDUCTOR_CACHE_DIR": "/tmp/x"}
-    found = lesson_for_others(["torch"], variables)
-    assert found == Lesson(("torch",), {"OMP_NUM_THREADS": "4", "NCCL_DEBUG": "WARN"})
+    found = preload_for_others(["torch"], variables)
+    assert found == Preload(("torch",), {"OMP_NUM_THREADS": "4", "NCCL_DEBUG": "WARN"})
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_settings_are_told_with_them() -> None:
 def test_with_a_variable_that_others_must_not_be_told_they_are_told_nothing(
     name: str, value: str
 ) -> None:
-    assert lesson_for_others(["torch"], {name: value}) is None
-    assert not is_sound(Lesson(("torch",), {name: value}))
+    assert preload_for_others(["torch"], {name: value}) is None
+    assert not is_sound(Preload(("torch",), {name: value}))
 
 
 @pytest.mark.parametrize(
@@ -49,16 +49,16 @@ def test_with_a_variable_that_others_must_not_be_told_they_are_told_nothing(
     ["", ".", "a.", ".a", "a..b", "a b", "a;b", "../a", "a/b", "1a", "a-b", "é", "a\n", "a" * 201],
 )
 def test_what_is_no_name_of_a_module_is_refused(name: str) -> None:
-    assert not is_sound(Lesson((name,)))
-    assert lesson_for_others([name], {}) is None
+    assert not is_sound(Preload((name,)))
+    assert preload_for_others([name], {}) is None
 
 
 def test_of_more_than_fits_the_last_are_told() -> None:
     names = [f"package.module{number:05}" for number in range(10_000)]
-    found = lesson_for_others(names, {"OMP_NUM_THREADS": "4"})
+    found = preload_for_others(names, {"OMP_NUM_THREADS": "4"})
     assert found is not None
     assert is_sound(found)
     assert found.modules == tuple(names[-len(found.modules) :])
     assert sum(len(name) + 1 for name in found.modules) > 60_000
-    assert not is_sound(Lesson(tuple(names)))
-    assert not is_sound(Lesson(("a",), {f"A{number}": "1" for number in range(65)}))
+    assert not is_sound(Preload(tuple(names)))
+    assert not is_sound(Preload(("a",), {f"A{number}": "1" for number in range(65)}))

@@ -1,6 +1,6 @@
 """What is known of the snapshots of a job that has ended: kept for people, no ground for orders."""
 
-from everstep_common.lessons import Lesson
+from everstep_common.preload import Preload
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.model.node import NodeRecord, NodeState
@@ -56,7 +56,7 @@ class World:
             "train", node, NodeHoldings({repr(copy).encode(): copy for copy in copies}, generation)
         )
 
-    def teach(self, node: str, job: str, lesson: Lesson) -> bool:
+    def send_preload(self, node: str, job: str, preload: Preload) -> bool:
         return True
 
     def direct(self, node: str, directive: Directive) -> bool:

@@ -1,8 +1,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from everstep_common.lessons import Lesson
 from everstep_common.orders import Publish
+from everstep_common.preload import Preload
 from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
@@ -58,7 +58,7 @@ class World:
         add_job(self.state, job)
         self.service = VaultService(lambda: self.state, self)
 
-    def teach(self, node: str, job: str, lesson: Lesson) -> bool:
+    def send_preload(self, node: str, job: str, preload: Preload) -> bool:
         return True
 
     def direct(self, node: str, directive: Directive) -> bool:

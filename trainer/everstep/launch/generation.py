@@ -12,7 +12,7 @@ from everstep.launch.processes.rank_failure import (
     failed_by_itself,
     first_failure,
 )
-from everstep.launch.rank_recipe import RankRecipe, teaching
+from everstep.launch.rank_recipe import RankRecipe, recording_imports
 from everstep.launch.standby.pool import StandbyPool
 from everstep.launch.workers import WorkerPlan, Workers
 from everstep_common.clock import boot_ns
@@ -100,7 +100,7 @@ class LocalGeneration:
 
     def _start(self, local_rank: int, plan: WorkerPlan) -> None:
         if self._standbys.usable:
-            plan = teaching(plan, self._standbys.lesson(local_rank))
+            plan = recording_imports(plan, self._standbys.recording(local_rank))
         taken = self._standbys.start_rank(local_rank, plan.environ)
         if taken is None:
             self._workers.start(plan)

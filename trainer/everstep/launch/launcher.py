@@ -27,8 +27,8 @@ from everstep_common.trainer_messages import (
     End,
     Join,
     Joined,
-    Lesson,
     Notice,
+    Preload,
     Refused,
     Settled,
     Start,
@@ -172,8 +172,8 @@ class Launcher:
                 self._on_end(message)
             case Settled(generation):
                 self._on_settled(generation)
-            case Lesson():
-                self._standbys.learn(message)
+            case Preload():
+                self._standbys.receive_preload(message)
             case Notice(text):
                 say = self._words.waits if self._generation.stopped else self._terminal.say
                 say(text)

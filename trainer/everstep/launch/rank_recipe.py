@@ -102,7 +102,7 @@ class RankRecipe:
         return folder / f"gen-{start.generation}" / f"rank-{rank}.{_ENDINGS[stream]}"
 
 
-def teaching(plan: WorkerPlan, descriptor: int) -> WorkerPlan:
+def recording_imports(plan: WorkerPlan, descriptor: int) -> WorkerPlan:
     """Return the plan of a rank that tells by a descriptor what it has loaded."""
     environ = {**plan.environ, VARIABLE: str(descriptor)}
     return replace(plan, environ=environ, descriptors=(descriptor,))

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import ModuleType
 
 # Descriptor of a memory file that the launcher reads; each rank has its own.
-VARIABLE = "EVERSTEP_LESSON"
-NAME = "everstep-lesson"
+VARIABLE = "EVERSTEP_PRELOAD"
+NAME = "everstep-preload"
 _BYTES_MAX = 4 * 1024 * 1024
 
 
@@ -36,8 +36,8 @@ class ImportRecorder:
                 return
             # Not only what has changed since the start: a standby was started with what its
             # script sets.
-            lesson = {"modules": _modules(), "environ": dict(os.environ)}
-            content = json.dumps(lesson).encode()
+            preload = {"modules": _modules(), "environ": dict(os.environ)}
+            content = json.dumps(preload).encode()
             if len(content) <= _BYTES_MAX:
                 os.pwrite(descriptor, content, 0)
                 os.ftruncate(descriptor, len(content))  # the one before may have been longer

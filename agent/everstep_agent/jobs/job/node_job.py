@@ -11,7 +11,7 @@ from everstep_agent.jobs.job.peers import ConnectedRanks, LauncherLink
 from everstep_agent.jobs.job.progress import Freshness
 from everstep_agent.jobs.job.progress_flow import ProgressFlow
 from everstep_agent.jobs.job.report import Reporter, vault_report
-from everstep_agent.jobs.job.spare import LessonRelay, SpareDuty
+from everstep_agent.jobs.job.spare import PreloadRelay, SpareDuty
 from everstep_agent.jobs.job.stopping import GenerationStopper, RunningParts
 from everstep_agent.jobs.job.storage_lifecycle import StorageLifecycle
 from everstep_agent.jobs.state.autonomous_restart_policy import Autonomy
@@ -47,7 +47,7 @@ class NodeJob:
         self.reporter = Reporter(
             context.outlet, context.settings.report_delay_s, self._vault_report
         )
-        self.lessons = LessonRelay(record, link, self._report_soon)
+        self.preloads = PreloadRelay(record, link, self._report_soon)
         self.vault = vault = JobVault(
             context.vault_context, facts.job, context.spawn, self._on_vault_change
         )
@@ -172,7 +172,7 @@ class NodeJob:
         if not before.ended:
             self.link.job = self.facts.reported_as
         elif job_id != before.job_id:
-            self.lessons.forget()
+            self.preloads.forget()
         # What it has of storage and standbys was told to nobody before it had an id.
         self._report_soon()
 
@@ -185,7 +185,7 @@ class NodeJob:
         self.vault.spare_slots = int(self.facts.storage.storage is not None)
         self.storage.follow_launcher(unreported=other.storage.unreported)
         self.spare.resume()
-        self.lessons.send_to_launcher()
+        self.preloads.send_to_launcher()
         self._report_soon()
 
     def leave_state(self) -> None:
@@ -248,8 +248,8 @@ class NodeJob:
         )
 
     def _vault_report(self) -> fleet_pb2.VaultReport:
-        persisted, lesson = self.storage.files.persist_state, self.lessons.reported()
-        report = vault_report(self.vault, persisted, self.link.standbys, lesson)
+        persisted, preload = self.storage.files.persist_state, self.preloads.reported()
+        report = vault_report(self.vault, persisted, self.link.standbys, preload)
         report.lineage_id = self.facts.lineage_id
         return report
 

@@ -8,7 +8,7 @@ from everstep_agent.storage.persist_state import PersistState
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import CopyManifest
 from everstep_agent.vault.snapshots.manifest import Layout
-from everstep_common.lessons import Lesson
+from everstep_common.preload import Preload
 from everstep_common.reports import PersistFailure, Standbys, VaultCopy, VaultReport
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
@@ -25,7 +25,7 @@ def vault_report(
     vault: JobVault,
     persisted: PersistState,
     standbys: Standbys | None = None,
-    lesson: Lesson | None = None,
+    preload: Preload | None = None,
 ) -> fleet_pb2.VaultReport:
     """Return everything verified that is here, and the bad copies since the last report."""
     bad, vault.bad_copies = vault.bad_copies, []
@@ -44,7 +44,7 @@ def vault_report(
             for key, reason in persisted.failures.items()
         ),
         standbys=standbys,
-        lesson=lesson,
+        preload=preload,
         replicas_short=vault.replicas_short,
     )
     return to_wire(report, fleet_pb2.VaultReport)

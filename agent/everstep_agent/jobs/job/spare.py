@@ -9,8 +9,8 @@ from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.vault.directives import spare_request_of
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.restore.restorer import Restorer
-from everstep_common.lessons import Lesson, is_sound
 from everstep_common.orders import SpareMemory
+from everstep_common.preload import Preload, is_sound
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class SpareDuty:
         self._wanted = None
 
 
-class LessonRelay:
+class PreloadRelay:
     """Relay of the modules that ranks have loaded, from running launchers to waiting ones."""
 
     def __init__(
@@ -68,27 +68,27 @@ class LessonRelay:
         self._record = record
         self._link = link
         self._on_change = on_change
-        self._here: Lesson | None = None
-        self._elsewhere: Lesson | None = None
+        self._here: Preload | None = None
+        self._elsewhere: Preload | None = None
 
-    def record_local(self, lesson: Lesson) -> None:
+    def record_local(self, preload: Preload) -> None:
         """The launcher says what its ranks have loaded; it may say anything."""
-        if not is_sound(lesson):
-            logger.warning("job %s: ignored: a lesson that is none", self._record.facts.job)
+        if not is_sound(preload):
+            logger.warning("job %s: ignored: a preload that is none", self._record.facts.job)
             return
-        self._here = lesson
+        self._here = preload
         self._on_change()
 
-    def reported(self) -> Lesson | None:
+    def reported(self) -> Preload | None:
         """Return what the controller is told; one node of a job is enough."""
         plan = self._record.plan
         tells = plan.generation and plan.node_rank == 0 and not self._record.facts.ended
         return self._here if tells else None
 
-    def receive(self, lesson: Lesson) -> None:
+    def receive(self, preload: Preload) -> None:
         """The controller says what ranks on other nodes have loaded."""
-        if is_sound(lesson):
-            self._elsewhere = lesson
+        if is_sound(preload):
+            self._elsewhere = preload
             self.send_to_launcher()
 
     def send_to_launcher(self) -> None:

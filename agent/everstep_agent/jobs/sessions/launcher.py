@@ -106,7 +106,7 @@ class LauncherSession:
                 self._abandon(message.abandoned)
                 job.record.note_free_port(message.free_port)
                 job.context.spawn(self._stopped(message), f"stopped {job.facts.job}")
-            case messages.Standbys() | messages.Lesson():
+            case messages.Standbys() | messages.Preload():
                 self._record_standbys(message)
             case messages.GenerationFinished():
                 job.context.spawn(self._finished(message), f"finished {job.facts.job}")
@@ -118,9 +118,9 @@ class LauncherSession:
             case _:
                 logger.info("job %s: a second Join on one connection", job.facts.job)
 
-    def _record_standbys(self, message: messages.Standbys | messages.Lesson) -> None:
-        if isinstance(message, messages.Lesson):
-            self.job.lessons.record_local(message)
+    def _record_standbys(self, message: messages.Standbys | messages.Preload) -> None:
+        if isinstance(message, messages.Preload):
+            self.job.preloads.record_local(message)
         else:
             self.job.record_standbys(message)
 
@@ -173,7 +173,7 @@ def admit_launcher(
     job.tell_identity()
     job.storage.join(request, peer)
     job.spare.resume()
-    job.lessons.send_to_launcher()
+    job.preloads.send_to_launcher()
     _tell_missed(job, request, launcher)
 
 

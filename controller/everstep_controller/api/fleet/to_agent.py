@@ -4,16 +4,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from everstep_common.lessons import Lesson
 from everstep_common.orders import (
     ConfirmPeer,
     PeerList,
     ShardSource,
-    SpareLesson,
     SpareMemory,
+    SparePreload,
     VaultDirective,
     WatchedPeer,
 )
+from everstep_common.preload import Preload
 from everstep_controller.core import actions
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.vault.messages import Directive
@@ -106,9 +106,9 @@ def _spare_memory(what: Directive, need: SpareNeed, job: DirectedJob, term: int)
     return replace(memory, ahead=ahead, first_rank=first, transfer_key=job.transfer_key)
 
 
-def spare_lesson(job: DirectedJob, lesson: Lesson, term: int) -> fleet_pb2.ControllerMessage:
+def spare_preload(job: DirectedJob, preload: Preload, term: int) -> fleet_pb2.ControllerMessage:
     """Return what standbys of a spare shall import."""
-    lesson_order = SpareLesson(
-        job=job.name, job_id=job.id, lineage_id=job.lineage_id, term=term, lesson=lesson
+    preload_order = SparePreload(
+        job=job.name, job_id=job.id, lineage_id=job.lineage_id, term=term, preload=preload
     )
-    return fleet_pb2.ControllerMessage(spare_lesson=to_wire(lesson_order, fleet_pb2.SpareLesson))
+    return fleet_pb2.ControllerMessage(spare_preload=to_wire(preload_order, fleet_pb2.SparePreload))

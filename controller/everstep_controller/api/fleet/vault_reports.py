@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from everstep_common.lessons import is_sound
+from everstep_common.preload import is_sound
 from everstep_common.reports import VaultCopy, VaultReport
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy, Tier
@@ -54,8 +54,8 @@ def _report(
     wire: fleet_pb2.VaultReport, copies: dict[bytes, Copy], news: News | None = None
 ) -> NodeHoldings:
     report: VaultReport = _read_report(wire, (), ())
-    # A lesson is obeyed by processes of the job on other nodes: what is none is not passed on.
-    sound = report.lesson is not None and is_sound(report.lesson)
+    # A preload is obeyed by processes of the job on other nodes: what is none is not passed on.
+    sound = report.preload is not None and is_sound(report.preload)
     return NodeHoldings(
         copies,
         report.settled_generation,
@@ -64,7 +64,7 @@ def _report(
         bad_copies=len(report.bad_copies),
         news=news,
         standbys=report.standbys,
-        lesson=report.lesson if sound else None,
+        preload=report.preload if sound else None,
         replicas_short=report.replicas_short,
     )
 

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from everstep_common.lessons import Lesson
 from everstep_common.orders import Publish, ShardSource
+from everstep_common.preload import Preload
 from everstep_common.reports import Standbys, StoredStep
 from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.catalogue import News
@@ -27,7 +27,7 @@ class NodeHoldings:
     news: News | None = None
     standbys: Standbys | None = None
     # What its ranks have loaded; None: nothing new.
-    lesson: Lesson | None = None
+    preload: Preload | None = None
     # The node's memory is too short for the replicas of more than one member.
     replicas_short: bool = False
 

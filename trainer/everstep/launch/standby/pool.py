@@ -7,10 +7,10 @@ from pathlib import Path
 
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.standby.candidate import Candidate, Taken, WarmUp
-from everstep.launch.standby.knowledge import Knowledge
+from everstep.launch.standby.known_imports import KnownImports
 from everstep.launch.standby.python_command import python_command
 from everstep.launch.standby.schedules import MemorySchedule, is_news
-from everstep_common.trainer_messages import Lesson, Standbys
+from everstep_common.trainer_messages import Preload, Standbys
 
 _GIB = 1024**3
 
@@ -45,10 +45,10 @@ class StandbyPool:
         terminal: Terminal,
         options: StandbyOptions,
         folder: Path,
-        report: Callable[[Standbys | Lesson], None],
+        report: Callable[[Standbys | Preload], None],
     ) -> None:
         """``report`` is told what there is of them, and what ranks load, whenever that changes."""
-        self._knowledge = Knowledge(options.modules, folder)
+        self._known = KnownImports(options.modules, folder)
         self._selector = selector
         self._terminal = terminal
         self._options = options
@@ -58,7 +58,7 @@ class StandbyPool:
         self._told = ""
         self._report = report
         self._reported = Standbys()
-        self._taught: Lesson | None = None
+        self._preload: Preload | None = None
         self._watch = MemorySchedule()
         self._why_none = ""
         # Whether there may be any; it ends when one fails, for the others would as well.
@@ -71,24 +71,24 @@ class StandbyPool:
     def fill(self, plans: Mapping[int, WaitingPlan]) -> None:
         """Have one for each of these local ranks."""
         if self.usable:
-            self._teach(self._knowledge.for_others(plans))
+            self._report_preload(self._known.for_others(plans))
             self._plans = dict(plans)
             self._due = [rank for rank in plans if rank not in self._candidates]
             self._advance()
             self._report_news()
 
-    def lesson(self, local_rank: int) -> int:
+    def recording(self, local_rank: int) -> int:
         """Return the descriptor by which a rank tells what it has loaded. Raises OSError."""
-        return self._knowledge.files.descriptor(local_rank)
+        return self._known.files.descriptor(local_rank)
 
     def renew(self) -> None:
         """Use none that was made so far."""
         self._drop()
         self._report_news()
 
-    def learn(self, lesson: Lesson) -> None:
-        """Make them as ranks on other nodes have taught."""
-        if self._knowledge.hear(lesson) and self._plans:
+    def receive_preload(self, preload: Preload) -> None:
+        """Make them import what ranks on other nodes have loaded."""
+        if self._known.receive(preload) and self._plans:
             self._drop()
             self.fill(self._plans)
 
@@ -100,7 +100,7 @@ class StandbyPool:
     def start_rank(self, local_rank: int, environ: Mapping[str, str]) -> Taken | None:
         """Make the one of this local rank a rank; None without one."""
         self._told = ""
-        self._knowledge.files.begins(local_rank, environ)
+        self._known.files.begins(local_rank, environ)
         candidate = self._candidates.pop(local_rank, None)
         taken = candidate.become(environ) if candidate else None
         self._report_news()
@@ -122,13 +122,13 @@ class StandbyPool:
     def report_again(self) -> None:
         """Report to an agent that may have missed it."""
         self._report(self._reported)
-        if self._taught is not None:
-            self._report(self._taught)
+        if self._preload is not None:
+            self._report(self._preload)
 
     def close(self) -> None:
         """End them all."""
         self._drop()
-        self._knowledge.files.close()
+        self._known.files.close()
 
     def memory_bytes(self) -> int:
         """Return what they took together when they were measured: no rank waits for that."""
@@ -140,10 +140,10 @@ class StandbyPool:
             candidate.end()
         self._candidates.clear()
 
-    def _teach(self, lesson: Lesson | None) -> None:
-        if lesson is not None and lesson != self._taught:
-            self._taught = lesson
-            self._report(lesson)
+    def _report_preload(self, preload: Preload | None) -> None:
+        if preload is not None and preload != self._preload:
+            self._preload = preload
+            self._report(preload)
 
     def _advance(self) -> None:
         """Warm up the next one: one at a time, for the ranks need the processors."""
@@ -158,16 +158,16 @@ class StandbyPool:
         if command is None:  # of a shell script, say, nothing can be prepared
             self.usable = False
             return
-        learned, must = self._knowledge.of(rank, command)
+        recorded, must = self._known.of(rank, command)
         try:
             warm_up = WarmUp(
                 command=command,
-                modules=learned.modules,
+                modules=recorded.modules,
                 quiet=not must,
                 device=int(plan.environ["LOCAL_RANK"]) if self._options.device else -1,
-                descriptor=self.lesson(rank),
+                descriptor=self.recording(rank),
             )
-            environ = {**plan.environ, **learned.environ}
+            environ = {**plan.environ, **recorded.environ}
             candidate = Candidate(self._selector, warm_up, environ, self._changed)
         except OSError as error:
             self._give_up(f"cannot be started: {error}")
@@ -210,7 +210,7 @@ class StandbyPool:
         remarks = sorted({one.remark for one in self._candidates.values() if one.remark})
         missing = f"; not imported: {', '.join(remarks)}" if remarks else ""
         standbys = "1 warm standby is" if count == 1 else f"{count} warm standbys are"
-        known = ", with what ranks of other nodes import" if self._knowledge.is_hearsay else ""
+        known = ", with what ranks of other nodes import" if self._known.is_of_other_nodes else ""
         told = f"{standbys} ready{known}{missing}"
         if count and told != self._told:
             self._told = told

@@ -1,4 +1,4 @@
-"""Lesson files: memory files in which ranks record their imports, which standbys repeat."""
+"""Preload files: memory files in which ranks record their imports, which standbys repeat."""
 
 import json
 import os
@@ -16,14 +16,14 @@ _OF_PYTHON = "LC_CTYPE"
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class RecordedImports:
     """Modules in their order of import, and variables that were set before some of them."""
 
     modules: tuple[str, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
-class LessonFiles:
+class PreloadFiles:
     """Memory files that ranks inherit, each its own, for a script may give each its own device."""
 
     def __init__(self) -> None:
@@ -41,23 +41,23 @@ class LessonFiles:
         """Know what a local rank is started with."""
         self._given[local_rank] = environ
 
-    def read(self, local_rank: int) -> Learned:
+    def read(self, local_rank: int) -> RecordedImports:
         """Return what a local rank wrote last; nothing while it has written nothing."""
         if local_rank not in self._descriptors:
-            return Learned()
+            return RecordedImports()
         content = os.pread(self._descriptors[local_rank], _BYTES_MAX, 0)
         given = self._given.get(local_rank, {})
         try:
-            lesson = json.loads(content)
-            modules = tuple(name for name in lesson["modules"] if isinstance(name, str))
+            recorded = json.loads(content)
+            modules = tuple(name for name in recorded["modules"] if isinstance(name, str))
             environ = {
                 name: value
-                for name, value in lesson["environ"].items()
+                for name, value in recorded["environ"].items()
                 if isinstance(value, str) and given.get(name) != value and _lasts(name)
             }
         except (ValueError, KeyError, TypeError, AttributeError):  # none, or half of one
-            return Learned()
-        return Learned(modules, environ)
+            return RecordedImports()
+        return RecordedImports(modules, environ)
 
     def close(self) -> None:
         """Free the memory; ranks may still have it open."""
