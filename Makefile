@@ -75,9 +75,9 @@ test-real: $(TORCH) ## Run the tests with real servers; as root, install those b
 	$(PYTEST) -m 'real and not long' -n $(WORKERS) --dist loadgroup \
 		--junitxml=$(REPORTS)/test-real.xml tests/real
 
-test-long: $(FRAMEWORKS) ## Run the long seeded tests, and the mutants.
+test-long: $(FRAMEWORKS) ## Run the long seeded tests, and the mutants (some hours).
 	@mkdir -p $(REPORTS)
-	$(PYTEST) -m long --junitxml=$(REPORTS)/test-long.xml tests
+	$(PYTEST) -m long -n $(WORKERS) --dist loadgroup --junitxml=$(REPORTS)/test-long.xml tests
 	$(BIN)/python tools/mutants.py
 
 check: $(TORCH) ## Run what CI runs before the tests: style, types, layers, generated files.
