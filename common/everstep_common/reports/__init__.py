@@ -46,6 +46,7 @@ from everstep_common.reports.nodes import (
     PeerReport,
     PeerVerdict,
     SampleBatch,
+    TcpAnswer,
     TimeReply,
 )
 from everstep_common.reports.vault import PersistFailure, Standbys, VaultCopy, VaultReport
@@ -90,6 +91,7 @@ __all__ = [
     "StepsCompleted",
     "Storage",
     "StoredStep",
+    "TcpAnswer",
     "TimeReply",
     "VaultCopy",
     "VaultReport",

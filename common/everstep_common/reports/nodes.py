@@ -97,6 +97,21 @@ class PeerReport:
     silent_for_ns: q.DurationNs = 0
 
 
+class TcpAnswer(Enum):
+    """Answer of a peer's bulk port to a connect; all but silence are its kernel's, or a router's.
+
+    A frozen machine, a dead one and a firewall that drops everything are SILENT.
+    """
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    # The network says that there is no way to it.
+    UNREACHABLE = "unreachable"
+    SILENT = "silent"
+    # It has no such port, or nobody asked.
+    NOT_ASKED = "not_asked"
+
+
 @dataclass(frozen=True, slots=True)
 class PeerVerdict:
     """Answer to ConfirmPeer: whether the peer answers."""

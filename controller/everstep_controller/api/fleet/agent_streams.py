@@ -249,7 +249,8 @@ class AgentStreams:
 
     def _peer_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         report = from_wire(PeerReport, message.peer)
-        self._hint(PeerReported(session.node, report.peer, report.silent))
+        silent_for_ns = report.silent_for_ns if report.silent else 0
+        self._hint(PeerReported(session.node, report.peer, report.silent, silent_for_ns))
 
     def _peer_verdict(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         verdict = from_wire(PeerVerdict, message.verdict)
