@@ -67,9 +67,10 @@ class ActionExecutor:
                 targets.vault.choose(action)
             case actions.ConfirmSilence():
                 targets.sessions.send(action.node, to_agent.confirm(action))
-            case actions.Announce() | actions.PingAgent():
-                # The runtime has told it already; and the core asks for no ping yet.
-                pass
+            case actions.PingAgent():
+                targets.sessions.send(action.node, to_agent.ping(action))
+            case actions.Announce():
+                pass  # The runtime has told it already.
             case _:
                 self._order(action)
 
