@@ -75,6 +75,10 @@ class ActionExecutor:
                 self._order(action)
 
     def _order(self, action: actions.Order) -> None:
+        if self._targets.sessions.of(action.node) is None:
+            # It is due again when the node is back; a message for it would be made in vain, which
+            # at a start is one for every order there is.
+            return
         state, key = self._state(), b""
         if isinstance(action, actions.StartGeneration):
             key = transfer_key(self._secret, state.jobs[action.job_id].lineage_id)
