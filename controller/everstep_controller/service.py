@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -68,11 +69,12 @@ _ALIVE_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a start besides the configuration: the core's factory, recovery, judges."""
+    """Options of a start besides the configuration: the core's factory, recovery, judges, clock."""
 
     core_factory: CoreFactory
     recover_by: str = ""
     judges: tuple[Judge, ...] = ()
+    wall_ns: Callable[[], int] = time.time_ns
 
 
 class Controller:
@@ -88,7 +90,7 @@ class Controller:
         recorded = self._history.last_decision()
         replayed = list(self._fold.replay())
         self._unrecorded = [taken for taken in replayed if taken.seq > recorded]
-        clock = self._clock = self._make_clock()
+        clock = self._clock = self._make_clock(options.wall_ns)
         self._away = _time_away(self._history, clock.now_ns())
         runtime = self.runtime = Runtime(self._fold, clock)
         self._journal = GroupCommit(lambda: JournalStore(config.journal), runtime)
@@ -189,13 +191,13 @@ class Controller:
         if self._recover_by:
             yield RecoveryBegun(self._recover_by)
 
-    def _make_clock(self) -> ControllerClock:
+    def _make_clock(self, wall_ns: Callable[[], int]) -> ControllerClock:
         """Return the clock, which goes on with the timeline of this boot while a job runs."""
         floor_ns, kept = self._history.last()[1] + 1, self._history.fact(_ANCHOR)
         anchor = TimelineAnchor.decode(kept) if kept is not None else None
         running = any(job.state is not JobState.ENDED for job in self._state().jobs.values())
         known = running and anchor is not None and anchor.boot_id == self._boot_id
-        return ControllerClock(floor_ns, anchor.offset_ns if known and anchor else None)
+        return ControllerClock(floor_ns, anchor.offset_ns if known and anchor else None, wall_ns)
 
     def _keep_clock(self, store: JournalStore) -> None:
         """Write down the timeline, and how far on it this controller was alive."""
@@ -246,6 +248,7 @@ class Controller:
         runtime = self.runtime
         return Counts(
             streams=len(self._sessions),
+            stalls=self._timers.stalls,
             events=runtime.events_taken,
             rejected=runtime.events_rejected,
             journal_full=self._journal.full is not None,
@@ -254,7 +257,8 @@ class Controller:
         )
 
     def _trouble(self) -> ShellTrouble:
-        return ShellTrouble(self._journal.full, self._judging.failures)
+        overloaded_since_ns = self._timers.overloaded_since_ns()
+        return ShellTrouble(self._journal.full, self._judging.failures, overloaded_since_ns)
 
     async def _tick(self) -> None:
         while True:

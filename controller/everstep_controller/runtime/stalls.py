@@ -38,6 +38,7 @@ class StallWatch:
         self._seen_ns = now_ns
         self._last: Absence | None = None
         self._in_row = 0
+        self._overloaded_since_ns = 0
         # All stalls so far, forgiven or not.
         self.count = 0
 
@@ -50,9 +51,11 @@ class StallWatch:
         self._in_row = self._in_row + 1 if in_row else 1
         self._last = Absence(before_ns, now_ns)
         self.count += 1
+        if self._in_row == FORGIVEN_MAX + 1:
+            self._overloaded_since_ns = now_ns
         return self._last if self._in_row <= FORGIVEN_MAX else None
 
-    def overloaded(self, now_ns: int) -> bool:
-        """Return whether it stalls so often that it judges although it does."""
+    def overloaded_since_ns(self, now_ns: int) -> int | None:
+        """Return since when it stalls so often that it judges all the same; None: it does not."""
         recent = self._last is not None and now_ns - self._last.ended_ns < CALM_NS
-        return recent and self._in_row > FORGIVEN_MAX
+        return self._overloaded_since_ns if recent and self._in_row > FORGIVEN_MAX else None

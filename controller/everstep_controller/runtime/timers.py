@@ -36,14 +36,14 @@ class Timers:
         self._due = due
         self._stalled = stalled
         self._waiting: dict[str, _Timer] = {}
-        self.watch: StallWatch | None = None
+        self._watch: StallWatch | None = None
         # The newest time in which nobody was heard.
         self._absence: Absence | None = None
         self._beat: asyncio.TimerHandle | None = None
 
     def watch_loop(self, away: Absence | None = None) -> None:
         """Notice from now on when this loop stands still; ``away``: before it was started."""
-        self.watch, self._absence = StallWatch(self._now_ns()), away
+        self._watch, self._absence = StallWatch(self._now_ns()), away
         self._turn()
 
     def set(self, name: str, at_ns: int) -> None:
@@ -62,6 +62,15 @@ class Timers:
             self._waiting.pop(name).handle.cancel()
         for name, at_ns in timers.items():
             self.set(name, at_ns)
+
+    @property
+    def stalls(self) -> int:
+        """Return how often this loop has stood still."""
+        return self._watch.count if self._watch is not None else 0
+
+    def overloaded_since_ns(self) -> int | None:
+        """Return since when this loop stalls too often to be forgiven; None: it does not."""
+        return None if self._watch is None else self._watch.overloaded_since_ns(self._now_ns())
 
     def stop(self) -> None:
         """Cancel all timers."""
@@ -96,7 +105,7 @@ class Timers:
 
         The stall itself is told after one pass over the sockets, and before any of these timers.
         """
-        stall = self.watch.turned(self._now_ns()) if self.watch is not None else None
+        stall = self._watch.turned(self._now_ns()) if self._watch is not None else None
         if stall is None:
             return
         self._absence = stall

@@ -34,14 +34,15 @@ def test_a_loop_that_stood_still_was_away_since_it_turned_last() -> None:
 
 def test_three_stalls_in_a_row_are_forgiven_and_then_it_is_overloaded_until_it_is_calm() -> None:
     watch, now_ns, forgiven = StallWatch(0), 0, list[bool]()
+    assert watch.overloaded_since_ns(0) is None
     for _ in range(FORGIVEN_MAX + 2):
         now_ns += 5 * _S
         forgiven.append(watch.turned(now_ns) is not None)
     assert forgiven == [True] * FORGIVEN_MAX + [False, False]
-    assert watch.overloaded(now_ns)
+    assert watch.overloaded_since_ns(now_ns) == (FORGIVEN_MAX + 1) * 5 * _S
     assert watch.count == FORGIVEN_MAX + 2
     _turn_until(watch, now_ns, now_ns + CALM_NS)
-    assert not watch.overloaded(now_ns + CALM_NS)
+    assert watch.overloaded_since_ns(now_ns + CALM_NS) is None
     assert watch.turned(now_ns + CALM_NS + 5 * _S) is not None
 
 
