@@ -31,6 +31,7 @@ _ASK, _ANSWER = b"ask\0", b"answ"
 # How many datagrams, and errors, one turn of the event loop reads before other tasks run.
 _DATAGRAMS_AT_ONCE = 256
 _RESOLVE_TIMEOUT_S = 5.0
+_PORT_MAX = 65_535
 # include/uapi/linux/in.h, in6.h and errqueue.h: options, and who made an error.
 _IP_RECVERR, _IPV6_RECVERR = 11, 25
 _EXTENDED_ERROR = struct.Struct("=IBBBBII")
@@ -180,16 +181,19 @@ async def resolve(address: str) -> Address | None:
     except (OSError, ValueError) as error:
         logger.debug("peer address %s: %s", address, error)
         return None
-    return (str(found[0][4][0]), int(found[0][4][1]))
+    # Of both families the one that every socket reaches, also one that is bound to IPv4.
+    chosen = next((one for one in found if one[0] == socket.AF_INET), found[0])
+    return (str(chosen[4][0]), int(chosen[4][1]))
 
 
 def numeric(address: str) -> Address | None:
     """Return an address that needs no resolver."""
     host, port = split_address(address)
     try:
-        return (str(ipaddress.ip_address(host)), int(port))
+        target = (str(ipaddress.ip_address(host)), int(port))
     except ValueError:
         return None
+    return target if 0 < target[1] <= _PORT_MAX else None
 
 
 async def _bound(host: str, port: int) -> socket.socket:

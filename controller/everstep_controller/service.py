@@ -142,12 +142,16 @@ class Controller:
         self.runtime.begin(journaling, self._executor.act, last_line)
         self.runtime.adopt(self._unrecorded)
         self._journal.write(self._keep_clock)
+        self._timers.watch_loop(self._away)
         beginning = [self.runtime.submit(event) for event in self._first_events()]
         # What agents say is journaled behind these, so that they need not wait for them to connect.
         await self._server.start()
-        self._timers.watch_loop(self._away)
-        for taken in beginning:
-            await taken
+        try:
+            await asyncio.gather(*beginning)
+        except JournalFull:
+            await self._server.stop(None)
+            self._timers.stop()
+            raise
         self.runtime.act_on_what_is_due()
         self._start_metrics()
         self._scheduler.start()
