@@ -261,8 +261,7 @@ class Controller:
         )
 
     def _trouble(self) -> ShellTrouble:
-        overloaded_since_ns = self._timers.overloaded_since_ns()
-        return ShellTrouble(self._journal.full, self._judging.failures, overloaded_since_ns)
+        return ShellTrouble(self._journal.full, self._judging.failures)
 
     async def _tick(self) -> None:
         while True:

@@ -65,21 +65,11 @@ _JUDGE_FAILED = Condition(
     clears_when="it judges without an error",
     mode=Mode.ADVISE,
 )
-_OVERLOADED = Condition(
-    name="ControllerOverloaded",
-    component="controller/loop",
-    meaning="the controller stands still again and again for more than a second; it judges silence"
-    " all the same, and may take a node for lost that it did not listen to",
-    source="the lateness of its own event loop: a fourth stall within 30 s of the one before",
-    clears_when="it has not stood still for 30 s",
-    mode=Mode.ADVISE,
-)
 CONDITIONS = (
     _JOURNAL_FULL,
     _HALTED,
     _PAUSED,
     _JUDGE_FAILED,
-    _OVERLOADED,
     *(one.condition for one in FROM_STATE),
 )
 
@@ -91,8 +81,6 @@ class ShellTrouble:
     journal_full: JournalFull | None = None
     # Judges that raised the last time, and what.
     judge_failures: Mapping[str, str] = field(default_factory=dict)
-    # Since when the event loop stalls too often to be forgiven; None: it does not.
-    overloaded_since_ns: int | None = None
 
 
 def open_controller_findings(
@@ -107,8 +95,6 @@ def open_controller_findings(
         yield OpenFinding(full, since(CONTROLLER, _JOURNAL_FULL.name))
     for judge, error in sorted(trouble.judge_failures.items()):
         yield OpenFinding(_judge_failed(judge, error), since(CONTROLLER, _JUDGE_FAILED.name))
-    if trouble.overloaded_since_ns is not None:
-        yield OpenFinding(_overloaded(), trouble.overloaded_since_ns)
     if state.halted:
         began = "RecoveryBegun" if state.recovering else _HALTED.name
         yield OpenFinding(_halted(state), since(CONTROLLER, began))
@@ -138,19 +124,6 @@ def _judge_failed(judge: str, error: str) -> Finding:
         evidence=error,
         suggested_action=SuggestedAction.WATCH,
         rule="cleared when it judges without an error; the log has the traceback",
-    )
-
-
-def _overloaded() -> Finding:
-    return Finding(
-        component=_OVERLOADED.component,
-        condition=_OVERLOADED.name,
-        mode=_OVERLOADED.mode,
-        severity=Severity.DEGRADED,
-        message="the controller's event loop stands still again and again; what it judges silent"
-        " may only not have been heard: give it more CPU, and look at what else runs there",
-        suggested_action=SuggestedAction.WATCH,
-        rule="cleared when it has not stood still for 30 s",
     )
 
 

@@ -9,7 +9,7 @@ LATE_NS = 1_000_000_000
 # So many stalls in a row are forgiven: a controller that is always late would judge nothing at all.
 FORGIVEN_MAX = 3
 # A stall that begins within this time after another is in one row with it.
-CALM_NS = 30_000_000_000
+CALM_NS = 60_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,11 @@ class StallWatch:
         self._seen_ns = now_ns
         self._last: Absence | None = None
         self._in_row = 0
-        self._overloaded_since_ns = 0
         # All stalls so far, forgiven or not.
         self.count = 0
 
     def turned(self, now_ns: int) -> Absence | None:
-        """Enter that the loop turns; return a stall that has just ended and is forgiven."""
+        """Enter that the loop turns; return a stall that has just ended."""
         before_ns, self._seen_ns = self._seen_ns, now_ns
         if now_ns - before_ns <= BEAT_NS + LATE_NS:
             return None
@@ -51,11 +50,9 @@ class StallWatch:
         self._in_row = self._in_row + 1 if in_row else 1
         self._last = Absence(before_ns, now_ns)
         self.count += 1
-        if self._in_row == FORGIVEN_MAX + 1:
-            self._overloaded_since_ns = now_ns
-        return self._last if self._in_row <= FORGIVEN_MAX else None
+        return self._last
 
-    def overloaded_since_ns(self, now_ns: int) -> int | None:
-        """Return since when it stalls so often that it judges all the same; None: it does not."""
-        recent = self._last is not None and now_ns - self._last.ended_ns < CALM_NS
-        return self._overloaded_since_ns if recent and self._in_row > FORGIVEN_MAX else None
+    @property
+    def forgiving(self) -> bool:
+        """Return whether the newest stall is one of the first in its row."""
+        return self._in_row <= FORGIVEN_MAX

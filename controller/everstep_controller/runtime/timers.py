@@ -68,10 +68,6 @@ class Timers:
         """Return how often this loop has stood still."""
         return self._watch.count if self._watch is not None else 0
 
-    def overloaded_since_ns(self) -> int | None:
-        """Return since when this loop stalls too often to be forgiven; None: it does not."""
-        return None if self._watch is None else self._watch.overloaded_since_ns(self._now_ns())
-
     def stop(self) -> None:
         """Cancel all timers."""
         self.keep_only({})
@@ -106,10 +102,12 @@ class Timers:
         The stall itself is told after one pass over the sockets, and before any of these timers.
         """
         stall = self._watch.turned(self._now_ns()) if self._watch is not None else None
-        if stall is None:
+        if stall is None or self._watch is None:
+            return
+        asyncio.get_running_loop().call_later(_PASS_NS / 1e9, self._stalled, stall)
+        if not self._watch.forgiving:
             return
         self._absence = stall
-        asyncio.get_running_loop().call_later(_PASS_NS / 1e9, self._stalled, stall)
         for name, timer in self._waiting.items():
             put_off_ns = stall.postponed_ns(timer.due_ns)
             timer.due_ns = put_off_ns + _PASS_NS if put_off_ns != timer.due_ns else put_off_ns

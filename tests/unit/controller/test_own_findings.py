@@ -35,12 +35,6 @@ def test_a_full_disk_is_one() -> None:
     assert told(State(), JournalFull("the disk is full")) == {"JournalFull": 1}
 
 
-def test_a_loop_that_stalls_again_and_again_is_one() -> None:
-    trouble = ShellTrouble(overloaded_since_ns=9)
-    (found,) = open_controller_findings(State(), trouble, since)
-    assert (found.finding.condition, found.since_ns) == ("ControllerOverloaded", 9)
-
-
 def test_a_halt_is_one() -> None:
     assert told(State(halted="this journal is old")) == {"ControllerHalted": 3}
 

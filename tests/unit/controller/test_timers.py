@@ -148,10 +148,11 @@ def test_a_controller_that_stalls_all_the_time_puts_nothing_off_after_the_third(
         for _ in range(6):
             await watch.stand_still(10)
             await asyncio.sleep(0.5)
+        await asyncio.sleep(1)
         assert [name for name, _ in watch.due] == ["silent"]
         assert 31 < watch.due[0][1] < 55
         assert watch.timers.stalls == 6
-        assert watch.timers.overloaded_since_ns() is not None
+        assert len(watch.stalls) == 6
         watch.timers.stop()
 
     simulate(scenario())
