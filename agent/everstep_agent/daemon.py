@@ -46,6 +46,8 @@ _SELF_CHECK_S = 1.0
 # half a minute for its first answer.
 _FIRST_LOOK_S = 5.0
 _RECONNECT_FIRST_S = 0.1
+# How long the end of the agent waits for the controller to hear of it.
+_LEAVE_S = 1.0
 
 
 class DaemonError(Exception):
@@ -176,6 +178,7 @@ class Daemon:
             logger.info("agent %s of node %s is ready", VERSION, config.node_name)
             notify("READY=1", f"STATUS=node {config.node_name}, controller {config.controller}")
             await stop.wait()
+            await self._uplink.leave(f"everstep-agent {VERSION} was told to stop", _LEAVE_S)
             for task in tasks:
                 task.cancel()
 

@@ -7,6 +7,8 @@ from everstep_common.reports import PeerReport
 
 # One probe a second and three misses: with the controller's confirmation a node is lost within 5 s.
 MISSES = 3
+# A tick is late that comes after more than so many halves of the interval.
+_LATE_HALVES = 3
 
 
 @dataclass(slots=True)
@@ -32,10 +34,12 @@ class Suspicion:
     def tick(self, now_ns: int) -> list[PeerReport]:
         """Count the probes that were not answered since the last tick; new ones are sent after it.
 
-        A tick that comes late was late because this node stood still, not because its peers did.
+        A tick that comes late was late because this node stood still, not because its peers did:
+        answers may have come and gone meanwhile, so that round is void.
         """
         late = (
-            self._last_tick_ns is not None and now_ns - self._last_tick_ns > 2 * self._interval_ns
+            self._last_tick_ns is not None
+            and 2 * (now_ns - self._last_tick_ns) > _LATE_HALVES * self._interval_ns
         )
         self._last_tick_ns = now_ns
         changes = []

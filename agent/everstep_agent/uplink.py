@@ -14,9 +14,11 @@ from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.supervise import first_to_end
 from everstep_agent.vault_reports import VaultReports
 from everstep_common.clock import StampClock
-from everstep_common.reports import TimeReply
+from everstep_common.orders import Ping
+from everstep_common.reports import GoingAway, Pong, TimeReply
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
-from everstep_proto.record_codec import to_wire
+from everstep_proto.keepalive import keepalive
+from everstep_proto.record_codec import WireError, from_wire, to_wire
 from everstep_proto.tls import TlsSettings, aio_channel
 from everstep_proto.web_server import in_words
 
@@ -33,6 +35,9 @@ _CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.http2.bdp_probe", 0),
+    # A controller whose machine vanished; one that stands still has `controller_timeout_s`, because
+    # streams that it ends with all agents at once cost more than waiting for it.
+    *keepalive(idle_s=20.0, timeout_s=15.0),
 )
 # After a stream that lasted this long the retry back-off starts from scratch.
 _STEADY_S = 5.0
@@ -86,6 +91,9 @@ class Uplink:
         self._kernel_is_new = False
         self._wake = asyncio.Event()
         self._renewal = asyncio.Event()
+        # Why the agent ends; then it opens no stream any more.
+        self._leaving = ""
+        self._left = asyncio.Event()
         self.connected = False
         # Why the last stream ended, or could not be opened.
         self.trouble = ""
@@ -126,17 +134,29 @@ class Uplink:
             return 0.0
         return asyncio.get_running_loop().time() - self._away_since_s
 
+    async def leave(self, reason: str, within_s: float) -> None:
+        """Tell the controller that the agent ends, and end the stream; give up after a time."""
+        if not self.connected:
+            return
+        self._leaving = reason
+        self._wake.set()
+        try:
+            async with asyncio.timeout(within_s):
+                await self._left.wait()
+        except TimeoutError:
+            logger.warning("the controller did not hear within %g s that this agent ends", within_s)
+
     async def run(self, hello: Callable[[], fleet_pb2.Hello], listener: Listener) -> None:
         """Keep a stream open until cancelled."""
         said, loop = "", asyncio.get_running_loop()
         self._away_since_s = loop.time()
-        while True:
+        while not self._leaving:
             began_s = loop.time()
             try:
                 await self._stream(hello(), listener)
             except StreamError as error:
                 self.trouble = str(error)
-                if str(error) != said and not self._renewal.is_set():
+                if str(error) != said and not (self._renewal.is_set() or self._leaving):
                     said = str(error)
                     logger.warning("controller %s: %s", self._settings.controller, said)
             finally:
@@ -148,9 +168,11 @@ class Uplink:
             if loop.time() - began_s > _STEADY_S:
                 said = ""
                 self._backoff.reset()
-            if not self._renewal.is_set():
+            if not self._renewal.is_set() and not self._leaving:
                 await asyncio.sleep(self._backoff.next_s())
             self._renewal.clear()
+        self._left.set()
+        await asyncio.Event().wait()
 
     async def _stream(self, hello: fleet_pb2.Hello, listener: Listener) -> None:
         """Run one stream to its end, which is always a StreamError."""
@@ -207,22 +229,40 @@ class Uplink:
             self._outbox.acknowledge(message.ack.sequence)
         elif kind == "time_request":
             reply = TimeReply(message.time_request.sent_ns, self._stamp())
-            said = AgentMessage(time_reply=to_wire(reply, fleet_pb2.TimeReply))
-            self._urgent.appendleft(said)
-            self._wake.set()
+            self._say_first(AgentMessage(time_reply=to_wire(reply, fleet_pb2.TimeReply)))
+        elif kind == "ping":
+            self._pong(message.ping)
         else:
             listener.on_message(message)
 
+    def _pong(self, message: fleet_pb2.Ping) -> None:
+        try:
+            pong = Pong(from_wire(Ping, message).ping_id)
+        except WireError as error:
+            logger.warning("ignored: ping of the controller: %s", error)
+        else:
+            self._say_first(AgentMessage(pong=to_wire(pong, fleet_pb2.Pong)))
+
+    def _say_first(self, message: AgentMessage) -> None:
+        self._urgent.appendleft(message)
+        self._wake.set()
+
     async def _send(self, call: "_Call") -> None:
-        while True:
+        while not self._leaving:
             await self._wake.wait()
             self._wake.clear()
-            while (message := self._next()) is not None:
+            while not self._leaving and (message := self._next()) is not None:
                 try:
                     async with asyncio.timeout(self._settings.connect_timeout_s):
                         await call.write(message)
                 except TimeoutError as error:
                     raise StreamError("the controller takes no more messages") from error
+        going = to_wire(GoingAway(self._leaving), fleet_pb2.GoingAway)
+        await call.write(AgentMessage(going_away=going))
+        # Not cancelled: a controller that is told so at once may drop what it has not read yet. It
+        # ends the stream when it has, which whoever reads is told.
+        await call.done_writing()
+        await asyncio.Event().wait()
 
     async def _until_renewal(self) -> None:
         # Not by call.cancel(): gRPC would cancel whoever reads, which looks like our own end.

@@ -67,12 +67,18 @@ class ActionExecutor:
                 targets.vault.choose(action)
             case actions.ConfirmSilence():
                 targets.sessions.send(action.node, to_agent.confirm(action))
+            case actions.PingAgent():
+                targets.sessions.send(action.node, to_agent.ping(action))
             case actions.Announce():
                 pass  # The runtime has told it already.
             case _:
                 self._order(action)
 
     def _order(self, action: actions.Order) -> None:
+        if self._targets.sessions.of(action.node) is None:
+            # It is due again when the node is back; a message for it would be made in vain, which
+            # at a start is one for every order there is.
+            return
         state, key = self._state(), b""
         if isinstance(action, actions.StartGeneration):
             key = transfer_key(self._secret, state.jobs[action.job_id].lineage_id)

@@ -3,9 +3,12 @@
 import asyncio
 import logging
 import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from everstep_common.clock import stamp_clock
 from everstep_common.version import VERSION
 from everstep_controller.action_executor import (
     ActionExecutor,
@@ -23,14 +26,17 @@ from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.api.server import make_server
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.events import (
+    ControllerStalled,
     ControllerStarted,
     DriverReported,
+    Event,
     RecoveryBegun,
     SettingsApplied,
     TimerDue,
 )
 from everstep_controller.core.jobs.progress_rows import ProgressRows, reporters
 from everstep_controller.core.model.isolation import DriverRecord, Hold
+from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.drivers.drivers import configured_drivers
 from everstep_controller.drivers.worker import CoreLink, DriverWorkers
@@ -39,12 +45,13 @@ from everstep_controller.journal.store import JournalStore
 from everstep_controller.judge_runner import JudgeRunner
 from everstep_controller.judging.judge import Judge
 from everstep_controller.metrics.collector import ControllerCollector, Counts, MetricsServer
-from everstep_controller.records.intake import Intake
-from everstep_controller.runtime.clock import ControllerClock
+from everstep_controller.records.intake import Intake, origins_of
+from everstep_controller.runtime.clock import ControllerClock, TimelineAnchor
 from everstep_controller.runtime.controller_findings import ShellTrouble
-from everstep_controller.runtime.fold import CoreFactory, Fold
+from everstep_controller.runtime.fold import CoreFactory, Fold, TakenEvent
 from everstep_controller.runtime.housekeeping import Housekeeping, Retention, make_scheduler
 from everstep_controller.runtime.runtime import Journaling, Runtime
+from everstep_controller.runtime.stalls import Absence
 from everstep_controller.runtime.timers import Timers
 from everstep_controller.runtime.vault_service import VaultService
 from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
@@ -55,15 +62,19 @@ logger = logging.getLogger(__name__)
 _TICK_S = 0.1
 _STOP_S = 2.0
 _SECRET = "transfer secret"
+# Facts in the journal: the timeline's anchor, and when its controller was last alive.
+_ANCHOR, _ALIVE = "timeline anchor", "alive"
+_ALIVE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of a start besides the configuration: the core's factory, recovery, judges."""
+    """Options of a start besides the configuration: the core's factory, recovery, judges, clock."""
 
     core_factory: CoreFactory
     recover_by: str = ""
     judges: tuple[Judge, ...] = ()
+    wall_ns: Callable[[], int] = time.time_ns
 
 
 class Controller:
@@ -73,17 +84,24 @@ class Controller:
         """Open the journal and fold it. Raises sqlite3.Error, SchemaError, ListenError."""
         self._config = config
         self._recover_by = options.recover_by
+        self._boot_id = stamp_clock()().boot_id
         self._history, secret = _open(config.journal)
         self._fold = Fold(options.core_factory, self._history)
         recorded = self._history.last_decision()
-        self._unrecorded = [taken for taken in self._fold.replay() if taken.seq > recorded]
-        clock = ControllerClock(self._history.last()[1] + 1)
+        replayed = list(self._fold.replay())
+        self._unrecorded = [taken for taken in replayed if taken.seq > recorded]
+        clock = self._clock = self._make_clock(options.wall_ns)
+        self._away = _time_away(self._history, clock.now_ns())
         runtime = self.runtime = Runtime(self._fold, clock)
         self._journal = GroupCommit(lambda: JournalStore(config.journal), runtime)
         sessions = self._sessions = Sessions()
         port = RuntimeVaultPort(self._state, secret, sessions, runtime)
         vault = self._vault = VaultService(self._state, port)
-        self._timers = Timers(clock.now_ns, lambda name: runtime.post(TimerDue(name)))
+        self._timers = Timers(
+            clock.now_ns,
+            due=lambda name: runtime.post(TimerDue(name)),
+            stalled=lambda stall: runtime.post(ControllerStalled(stall.duration_ns)),
+        )
         self._drivers = self._make_drivers()
         targets = ActionTargets(sessions, self._timers, self._drivers, vault)
         self._executor = ActionExecutor(self._state, secret, targets)
@@ -91,7 +109,7 @@ class Controller:
             lambda job: reporters(self._fold.state, job), vault.recoverable_step
         )
         self._intake = Intake(
-            runtime, progress, SessionAcknowledger(sessions), self._history.marks()
+            runtime, progress, SessionAcknowledger(sessions), _marks(self._history, replayed)
         )
         samples, kernel = SampleRing(config.samples_window), NewestKernelMessages()
         self._streams = AgentStreams(
@@ -123,14 +141,18 @@ class Controller:
         last_line = self._history.last_announcement()
         self.runtime.begin(journaling, self._executor.act, last_line)
         self.runtime.adopt(self._unrecorded)
-        await self.runtime.submit(ControllerStarted(VERSION))
-        settings = replace(self._config.core.settings(), isolation_drivers=self._drivers.names)
-        if settings != self._state().settings:
-            await self.runtime.submit(SettingsApplied(settings))
-        if self._recover_by:
-            await self.runtime.submit(RecoveryBegun(self._recover_by))
-        self.runtime.act_on_what_is_due()
+        self._journal.write(self._keep_clock)
+        self._timers.watch_loop(self._away)
+        beginning = [self.runtime.submit(event) for event in self._first_events()]
+        # What agents say is journaled behind these, so that they need not wait for them to connect.
         await self._server.start()
+        try:
+            await asyncio.gather(*beginning)
+        except JournalFull:
+            await self._server.stop(None)
+            self._timers.stop()
+            raise
+        self.runtime.act_on_what_is_due()
         self._start_metrics()
         self._scheduler.start()
         self._drivers.start()
@@ -138,6 +160,7 @@ class Controller:
         self._tickers = [
             asyncio.create_task(self._tick(), name="progress ticker"),
             asyncio.create_task(judging, name="judges"),
+            asyncio.create_task(self._keep_alive(), name="time alive"),
         ]
 
     async def stop(self) -> None:
@@ -160,6 +183,35 @@ class Controller:
 
     def _state(self) -> State:
         return self._fold.state
+
+    def _first_events(self) -> Iterator[Event]:
+        """Yield what the core hears before anything of its agents."""
+        if self._away is not None:
+            yield ControllerStalled(self._away.duration_ns)
+        yield ControllerStarted(VERSION)
+        settings = replace(self._config.core.settings(), isolation_drivers=self._drivers.names)
+        if settings != self._state().settings:
+            yield SettingsApplied(settings)
+        if self._recover_by:
+            yield RecoveryBegun(self._recover_by)
+
+    def _make_clock(self, wall_ns: Callable[[], int]) -> ControllerClock:
+        """Return the clock, which goes on with the timeline of this boot while a job runs."""
+        floor_ns, kept = self._history.last()[1] + 1, self._history.fact(_ANCHOR)
+        anchor = TimelineAnchor.decode(kept) if kept is not None else None
+        running = any(job.state is not JobState.ENDED for job in self._state().jobs.values())
+        known = running and anchor is not None and anchor.boot_id == self._boot_id
+        return ControllerClock(floor_ns, anchor.offset_ns if known and anchor else None, wall_ns)
+
+    def _keep_clock(self, store: JournalStore) -> None:
+        """Write down the timeline, and how far on it this controller was alive."""
+        store.set_fact(_ANCHOR, self._clock.anchor(self._boot_id).encode())
+        store.set_fact(_ALIVE, str(self._clock.now_ns()).encode())
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(_ALIVE_S)
+            self._journal.write(self._keep_clock)
 
     def _make_drivers(self) -> DriverWorkers:
         config, link = self._config.drivers, CoreLink(self._driver_record, self._report)
@@ -200,6 +252,7 @@ class Controller:
         runtime = self.runtime
         return Counts(
             streams=len(self._sessions),
+            stalls=self._timers.stalls,
             events=runtime.events_taken,
             rejected=runtime.events_rejected,
             journal_full=self._journal.full is not None,
@@ -214,6 +267,30 @@ class Controller:
         while True:
             await asyncio.sleep(_TICK_S)
             self._intake.tick(self.runtime.now_ns())
+
+
+def _time_away(history: JournalStore, now_ns: int) -> Absence | None:
+    """Return the time since a controller with this journal was last alive; None before the first.
+
+    It is what its newest event says, or what it wrote down for this every few seconds.
+    """
+    last_ns = history.last()[1]
+    alive_ns = int(history.fact(_ALIVE) or 0)
+    began_ns = max(last_ns, min(alive_ns, now_ns))
+    return Absence(began_ns, now_ns) if last_ns else None
+
+
+def _marks(history: JournalStore, replayed: Iterable[TakenEvent]) -> dict[str, int]:
+    """Return how far each outbox was taken: not what came to nothing because the core was halted.
+
+    That is journaled when it happens, but for the last of it if the controller was killed then.
+    """
+    marks = history.marks()
+    for taken in replayed:
+        for origin in origins_of(taken.event) if taken.ignored else ():
+            before = origin.sequence - 1
+            marks[origin.outbox] = min(marks.get(origin.outbox, before), before)
+    return marks
 
 
 def _open(journal: Path) -> tuple[JournalStore, bytes]:

@@ -222,7 +222,7 @@ class SimulatedCluster:
     def _confirm(self, action: actions.ConfirmSilence) -> None:
         if self.fleet.nodes[action.node].connected:
             alive = not self.fleet.silent(action.peer)
-            self.fleet.submit(events.PeerJudged(action.node, action.peer, action.id, alive))
+            self.fleet.submit(events.PeerJudged(action.node, action.peer, action.id, udp=alive))
 
     def _deliver(
         self, order: actions.RunCheck | actions.StartGeneration | actions.StopGeneration

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -43,12 +44,13 @@ async def controller(
     tls: TlsSettings | None = None,
     recover_by: str = "",
     drivers: DriversConfig | None = None,
+    wall_ns: Callable[[], int] = time.time_ns,
 ) -> AsyncIterator[Controller]:
     """Run a controller on this loop."""
     settings = replace(config(folder, tls), drivers=drivers or DriversConfig())
     if tls is not None:
         settings = replace(settings, listen="localhost:0")
-    running = Controller(settings, Options(core, recover_by))
+    running = Controller(settings, Options(core, recover_by, wall_ns=wall_ns))
     await running.start()
     try:
         await _drivers_read(running)

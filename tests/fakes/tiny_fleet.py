@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import grpc
 
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
+from everstep_proto.keepalive import keepalive
 
 _DEADLINE_S = 30.0
 
@@ -18,12 +19,19 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
 
     term: int = 1
     acking: bool = True
+    # After Hello, messages are read.
+    reading: bool = True
+    # Of the keepalive.
+    idle_s: float = 20.0
+    timeout_s: float = 10.0
     hellos: list[fleet_pb2.Hello] = field(default_factory=list)
     records: dict[tuple[str, int], fleet_pb2.Record] = field(default_factory=dict)
     arrivals: list[int] = field(default_factory=list)
     messages: list[fleet_pb2.AgentMessage] = field(default_factory=list)
     outgoing: "asyncio.Queue[fleet_pb2.ControllerMessage]" = field(default_factory=asyncio.Queue)
     port: int = 0
+    # Streams that have ended.
+    ended: int = 0
 
     async def Connect(  # type: ignore[override]  # noqa: N802 - gRPC's name
         self,
@@ -38,11 +46,14 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
         await context.write(fleet_pb2.ControllerMessage(welcome=welcome))
         sender = asyncio.create_task(self._send(context))
         try:
+            if not self.reading:
+                await asyncio.Event().wait()
             async for message in request_iterator:
                 self.messages.append(message)
                 if message.HasField("record"):
                     self._journal(outbox, message.record)
         finally:
+            self.ended += 1
             sender.cancel()
 
     def journaled(self, outbox: str) -> int:
@@ -82,7 +93,7 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
 @asynccontextmanager
 async def serving(fleet: TinyFleet, port: int = 0) -> AsyncIterator[TinyFleet]:
     """Serve on loopback; at the end the server is gone at once, as after SIGKILL."""
-    server = grpc.aio.server()
+    server = grpc.aio.server(options=keepalive(fleet.idle_s, fleet.timeout_s))
     fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
     fleet.port = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()

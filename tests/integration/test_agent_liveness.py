@@ -6,7 +6,8 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from everstep_agent.liveness import Liveness, name_tag
+from everstep_agent.liveness import Liveness
+from everstep_agent.peer_socket import name_tag
 from everstep_common.orders import ConfirmPeer, PeerList, WatchedPeer
 from everstep_proto.generated import fleet_pb2
 
@@ -48,7 +49,7 @@ def test_a_living_peer_is_confirmed_and_another_name_at_its_address_is_not() -> 
             a.confirm(_confirm("b", port))
             a.confirm(_confirm("c", port))
             await _until(said, 2)
-        assert {(m.verdict.peer, m.verdict.alive) for m in said} == {("b", True), ("c", False)}
+        assert {(m.evidence.peer, m.evidence.udp) for m in said} == {("b", True), ("c", False)}
 
     asyncio.run(scenario())
 

@@ -58,6 +58,20 @@ class Network:
                 device = "br0" if other == "controller" else "eth0"
                 self._drop(other, "iif", device, "from", self.hosts[name])
 
+    def rule(self, name: str, *what: str) -> None:
+        """Have what comes in at a node treated so: ``("ipproto", "udp", "blackhole")``."""
+        # Only a machine that forwards says by ICMP what it prohibits, as a router does.
+        forward = "echo 1 > /proc/sys/net/ipv4/conf/eth0/forwarding"
+        _run(*self.enter(name), "sh", "-c", forward)
+        self._drop(name, *_DROP, *what[:-1], verdict=what[-1])
+
+    def unplug(self, name: str) -> None:
+        """Take a node's cable out; nobody remembers its hardware address."""
+        _run(*self.enter(name), "ip", "link", "set", "eth0", "down")
+        for other in self.hosts:
+            if other != name:
+                _run(*self.enter(other), "ip", "neigh", "flush", "all")
+
     def heal(self) -> None:
         """Let everybody hear everybody again."""
         for name in self.hosts:
@@ -70,8 +84,8 @@ class Network:
             holder.kill()
             holder.wait()
 
-    def _drop(self, where: str, *what: str) -> None:
-        _run(*self.enter(where), "ip", "rule", "add", "pref", "1", *what, "blackhole")
+    def _drop(self, where: str, *what: str, verdict: str = "blackhole") -> None:
+        _run(*self.enter(where), "ip", "rule", "add", "pref", "1", *what, verdict)
 
     def _add(self, name: str, number: int) -> None:
         holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])

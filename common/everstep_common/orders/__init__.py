@@ -20,7 +20,7 @@ from everstep_common.orders.jobs import (
     StartGeneration,
     StopGeneration,
 )
-from everstep_common.orders.liveness import ConfirmPeer, PeerList, TimeRequest, WatchedPeer
+from everstep_common.orders.liveness import ConfirmPeer, PeerList, Ping, TimeRequest, WatchedPeer
 from everstep_common.orders.vault import (
     Publish,
     SpareMemory,
@@ -41,6 +41,7 @@ __all__ = [
     "NodeOrder",
     "Order",
     "PeerList",
+    "Ping",
     "Publish",
     "RefuseLauncher",
     "RunCheck",

@@ -25,10 +25,19 @@ class PeerList:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmPeer:
-    """Question whether a peer is alive; PeerVerdict answers, with the same id."""
+    """Question what of a peer answers; PeerEvidence answers, with the same id."""
 
     confirm_id: q.Key
     peer: WatchedPeer
+    # host:port of its bulk listener; "" where it has none.
+    bulk_address: q.Address = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Question whether the agent's event loop turns; Pong answers at once, with the same id."""
+
+    ping_id: q.Key
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,13 +97,47 @@ class PeerReport:
     silent_for_ns: q.DurationNs = 0
 
 
+class TcpAnswer(Enum):
+    """Answer of a peer's bulk port to a connect; all but silence are its kernel's, or a router's.
+
+    A frozen machine, a dead one and a firewall that drops everything are SILENT; so is one of which
+    only the asking node's own kernel says that it does not answer (no reply to ARP).
+    """
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    # The network says that there is no way to it.
+    UNREACHABLE = "unreachable"
+    SILENT = "silent"
+    # It has no such port, or the asking node could not ask: no descriptor, no route, no address.
+    NOT_ASKED = "not_asked"
+
+
 @dataclass(frozen=True, slots=True)
-class PeerVerdict:
-    """Answer to ConfirmPeer: whether the peer answers."""
+class PeerEvidence:
+    """Answer to ConfirmPeer: what of the peer answered this node within about a second."""
 
     confirm_id: q.Key
     peer: q.HostName
-    alive: bool
+    # Its agent answered a datagram.
+    udp: bool
+    tcp: TcpAnswer
+    # How late this node's own event loop was meanwhile: what it then did not hear is no evidence.
+    late_ns: q.DurationNs = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pong:
+    """Answer to Ping, by the agent's event loop."""
+
+    ping_id: q.Key
+
+
+@dataclass(frozen=True, slots=True)
+class GoingAway:
+    """Last message of a stream: the agent ends because somebody told it to."""
+
+    reason: q.Evidence
 
 
 @dataclass(frozen=True, slots=True)

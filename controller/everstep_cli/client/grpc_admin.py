@@ -15,15 +15,13 @@ from everstep_common.config import ConfigError
 from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2
 from everstep_proto.generated.admin_pb2_grpc import AdminStub
+from everstep_proto.keepalive import keepalive
 from everstep_proto.tls import ChannelOptions, channel_credentials, channel_options
 
 # An error message must not wait long for its hint.
 _HINT_S = 2.0
 # A follower must notice a controller that vanished without closing the connection.
-_OPTIONS: ChannelOptions = (
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-)
+_OPTIONS: ChannelOptions = keepalive(idle_s=10.0, timeout_s=5.0)
 
 
 @contextmanager

@@ -35,6 +35,7 @@ __all__ = [
     "Inject",
     "KeepJob",
     "Order",
+    "PingAgent",
     "ReadIsolation",
     "RefuseLauncher",
     "RunCheck",
@@ -46,13 +47,27 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmSilence:
-    """Ask a node whether a peer is alive."""
+    """Ask a node what of a peer answers, by UDP and at its bulk port; PeerJudged answers."""
 
     id: str
     node: str
     reason: str
     peer: str
     peer_address: str
+    # host:port; empty where it has none.
+    peer_bulk_address: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PingAgent:
+    """Ask an agent's event loop for an answer on its stream; AgentAnswered is the answer.
+
+    The transport answers pings of its own also while the loop hangs; this one it does not.
+    """
+
+    id: str
+    node: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +135,7 @@ class Announce:
 Action = (
     Order
     | ConfirmSilence
+    | PingAgent
     | ApplyIsolation
     | ReadIsolation
     | ChooseRecoveryStep

@@ -100,6 +100,13 @@ class JournalStore:
             [(mark.outbox, mark.node, mark.sequence) for mark in marks],
         )
 
+    def unmark(self, mark: Mark) -> None:
+        """Enter that records of an outbox after this sequence were not taken after all."""
+        self._db.execute(
+            "UPDATE mark SET sequence = min(sequence, ?) WHERE outbox = ?",
+            (mark.sequence, mark.outbox),
+        )
+
     def record(self, seq: int, actions: bytes) -> None:
         """Write down what an event led to."""
         self._db.execute("INSERT OR REPLACE INTO decision VALUES (?, ?)", (seq, actions))

@@ -32,6 +32,7 @@ class Counts:
     """Counters of the shell itself, which the core's state has not."""
 
     streams: int
+    stalls: int
     events: int
     rejected: int
     journal_full: bool
@@ -101,6 +102,11 @@ def _controller(state: State, counts: Counts) -> Iterator[Metric]:
     yield _gauge("term", "Term of this controller; grows with every start.", state.term)
     yield _gauge("halted", "1 while the controller acts on nothing.", bool(state.halted))
     yield _gauge("streams", "Open streams of agents.", counts.streams)
+    yield CounterMetricFamily(
+        "everstep_controller_stalls",
+        "Times that the event loop stood still for more than a second since this start.",
+        value=counts.stalls,
+    )
     yield _gauge("journal_full", "1 while the journal cannot be written.", counts.journal_full)
     yield _gauge(
         "automation_paused",

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
@@ -27,6 +27,8 @@ class OutboxAcks:
     _accepted: int = 0
     _held: set[int] = field(default_factory=set)
     _in_flight: int = 0
+    # Counts failures: what was on its way at one of them comes to nothing, whatever becomes of it.
+    _failures: int = 0
 
     def __post_init__(self) -> None:
         self._accepted = self.journaled
@@ -44,23 +46,31 @@ class OutboxAcks:
         """Return how many events of this outbox the journal has been handed and not answered."""
         return self._in_flight
 
+    @property
+    def failures(self) -> int:
+        """Return how often records had to be sent again; `done` asks for it as at `submit`."""
+        return self._failures
+
     def submit(self, sequences: Iterable[int]) -> int:
         """Hand records to the journal; return how far the outbox is journaled once these are."""
         self._held.difference_update(sequences)
         self._in_flight += 1
         return self._mark()
 
-    def done(self, mark: int) -> int:
+    def done(self, mark: int, failures: int) -> int:
         """Records up to ``mark`` are journaled; return what may be acknowledged now."""
         self._in_flight -= 1
-        self.journaled = max(self.journaled, mark)
+        if failures == self._failures:
+            self.journaled = max(self.journaled, mark)
         return self.journaled
 
-    def failed(self) -> None:
-        """Some record could not be journaled: the agent has to send again from there on."""
+    def failed(self, failures: int) -> None:
+        """Some record could not be taken: the agent has to send again from there on."""
         self._in_flight -= 1
-        self._held.clear()
-        self._accepted = self.journaled
+        if failures == self._failures:
+            self._failures += 1
+            self._held.clear()
+            self._accepted = self.journaled
 
     def _mark(self) -> int:
         return min(self._held) - 1 if self._held else self._accepted
@@ -79,6 +89,10 @@ class Submitting(Protocol):
 
     def submit_marks(self, marks: tuple[Mark, ...]) -> "asyncio.Future[None]":
         """Return a future that is done when it is journaled how far outboxes were taken."""
+        ...
+
+    def unmark(self, mark: Mark) -> None:
+        """Journal that records of an outbox after this mark were not taken after all."""
         ...
 
 
@@ -179,12 +193,14 @@ class Intake:
         """Journal that records were taken of which no row of their own says so."""
         rowless, self._rowless = self._rowless, []
         if marks := self._marks(rowless):
-            self._runtime.submit_marks(marks).add_done_callback(partial(self._settle, marks))
+            taking = self._in_flight(marks)
+            self._runtime.submit_marks(marks).add_done_callback(partial(self._settle, taking))
 
     def _submit(self, event: Event, origins: Iterable[Origin]) -> None:
         marks = self._marks(origins)
+        taking = self._in_flight(marks)
         future = self._runtime.submit(event, marks)
-        future.add_done_callback(partial(self._done, event, marks))
+        future.add_done_callback(partial(self._done, event, taking))
 
     def _marks(self, origins: Iterable[Origin]) -> tuple[Mark, ...]:
         return tuple(
@@ -192,26 +208,58 @@ class Intake:
             for (node, outbox), sequences in _by_outbox(origins).items()
         )
 
+    def _in_flight(self, marks: Iterable[Mark]) -> tuple["_InFlight", ...]:
+        return tuple(_InFlight(mark, self._outbox(mark.outbox).failures) for mark in marks)
+
     def _done(
-        self, event: Event, marks: tuple[Mark, ...], future: "asyncio.Future[TakenEvent]"
+        self,
+        event: Event,
+        taking: "tuple[_InFlight, ...]",
+        future: "asyncio.Future[TakenEvent]",
     ) -> None:
-        if future.exception() is not None and isinstance(event, JobProgressed):
+        not_taken = future.exception() is not None or future.result().ignored
+        if not_taken and isinstance(event, JobProgressed):
             self._progress.not_written(event)
-        elif future.exception() is not None and isinstance(event, RecordRejected):
+        elif not_taken and isinstance(event, RecordRejected):
             self._rejections.not_written(event)
-        self._settle(marks, future)
+        self._settle(taking, future)
 
     def _settle(
-        self, marks: tuple[Mark, ...], future: "asyncio.Future[TakenEvent] | asyncio.Future[None]"
+        self,
+        taking: "tuple[_InFlight, ...]",
+        future: "asyncio.Future[TakenEvent] | asyncio.Future[None]",
     ) -> None:
         error = future.exception()
-        for mark in marks:
-            acks = self._outbox(mark.outbox)
-            if error is None:
-                self._agents.acknowledged(mark.node, mark.outbox, acks.done(mark.sequence))
-            else:
-                acks.failed()
+        taken = None if error is not None else future.result()
+        for one in taking:
+            mark, acks = one.mark, self._outbox(one.mark.outbox)
+            if error is not None:
+                acks.failed(one.failures)
                 self._agents.refused(mark.node, mark.outbox, str(error))
+            elif taken is not None and taken.ignored:
+                # It is in the journal, and came to nothing there: its agent keeps it until the
+                # controller acts again, and has all streams opened anew.
+                acks.failed(one.failures)
+                self._runtime.unmark(replace(mark, sequence=acks.journaled))
+            else:
+                journaled = acks.done(mark.sequence, one.failures)
+                self._agents.acknowledged(mark.node, mark.outbox, journaled)
+
+
+@dataclass(frozen=True, slots=True)
+class _InFlight:
+    """Records of an outbox that the journal has been handed, and after how many failures."""
+
+    mark: Mark
+    failures: int
+
+
+def origins_of(event: Event) -> tuple[Origin, ...]:
+    """Return the records that an event carries."""
+    if isinstance(event, JobProgressed):
+        return event.origins
+    origin: Origin | None = getattr(event, "origin", None)
+    return () if origin is None else (origin,)
 
 
 def _by_outbox(origins: Iterable[Origin]) -> dict[tuple[str, str], list[int]]:

@@ -19,6 +19,10 @@ class Deciding(Protocol):
 
     state: State
 
+    def takes(self, event: Event) -> bool:
+        """Return whether an event is taken now, or comes to nothing because the core is halted."""
+        ...
+
     def handle(self, event: Event, now_ns: int) -> list[Action]:
         """Take one event and return what it calls for."""
         ...
@@ -57,6 +61,8 @@ class TakenEvent:
     actions: list[Action]
     # Why the core could not take it; then nothing was decided.
     rejected: str = ""
+    # The core was halted, and it came to nothing: nobody may be told that it was taken.
+    ignored: bool = False
 
 
 class Fold:
@@ -83,13 +89,14 @@ class Fold:
 
     def handle(self, seq: int, event: Event, now_ns: int) -> TakenEvent:
         """Hand a journaled event to the core. An event that makes it raise is left out for good."""
+        ignored = not self.core.takes(event)
         try:
             actions = self.core.handle(event, now_ns)
         except Exception as error:  # A poisoned event must not stop the controller for ever.
             logger.exception("event %d (%s) made the core raise", seq, kind_of(event))
             return self._leave_out(seq, event, now_ns, f"{type(error).__name__}: {error}")
         self.seq = seq
-        return TakenEvent(seq, now_ns, event, actions)
+        return TakenEvent(seq, now_ns, event, actions, ignored=ignored)
 
     def _handle_stored(self, stored: StoredEvent) -> TakenEvent:
         return self.handle(stored.seq, decode_event(stored.kind, stored.body), stored.now_ns)

@@ -112,6 +112,11 @@ class Runtime:
         self._put(entry)
         return entry.future
 
+    def unmark(self, mark: Mark) -> None:
+        """Journal that records of an outbox after this mark were not taken after all."""
+        if self._journal is not None:
+            self._journal.write(lambda store: store.unmark(mark))
+
     def post(self, event: Event, *, again: bool = True) -> None:
         """Submit an event that nobody waits for; kept for later while the journal is full.
 

@@ -183,6 +183,42 @@ INJECTION_STATE_ORDERED: InjectionState.ValueType  # 4
 """It was asked for; never reported."""
 Global___InjectionState: _TypeAlias = InjectionState  # noqa: Y015
 
+class _TcpAnswer:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TcpAnswerEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TcpAnswer.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TCP_ANSWER_UNSPECIFIED: _TcpAnswer.ValueType  # 0
+    """Not set; refused."""
+    TCP_ANSWER_ACCEPTED: _TcpAnswer.ValueType  # 1
+    """It was taken."""
+    TCP_ANSWER_REFUSED: _TcpAnswer.ValueType  # 2
+    """The port is closed: the peer's kernel says so."""
+    TCP_ANSWER_UNREACHABLE: _TcpAnswer.ValueType  # 3
+    """The network says that there is no way to it."""
+    TCP_ANSWER_SILENT: _TcpAnswer.ValueType  # 4
+    """Nothing came back."""
+    TCP_ANSWER_NOT_ASKED: _TcpAnswer.ValueType  # 5
+    """It has no such port, or this node could not ask."""
+
+class TcpAnswer(_TcpAnswer, metaclass=_TcpAnswerEnumTypeWrapper):
+    """What a connect to a peer's port came to."""
+
+TCP_ANSWER_UNSPECIFIED: TcpAnswer.ValueType  # 0
+"""Not set; refused."""
+TCP_ANSWER_ACCEPTED: TcpAnswer.ValueType  # 1
+"""It was taken."""
+TCP_ANSWER_REFUSED: TcpAnswer.ValueType  # 2
+"""The port is closed: the peer's kernel says so."""
+TCP_ANSWER_UNREACHABLE: TcpAnswer.ValueType  # 3
+"""The network says that there is no way to it."""
+TCP_ANSWER_SILENT: TcpAnswer.ValueType  # 4
+"""Nothing came back."""
+TCP_ANSWER_NOT_ASKED: TcpAnswer.ValueType  # 5
+"""It has no such port, or this node could not ask."""
+Global___TcpAnswer: _TypeAlias = TcpAnswer  # noqa: Y015
+
 @_typing.final
 class AgentMessage(_message.Message):
     """One message from an agent."""
@@ -195,8 +231,10 @@ class AgentMessage(_message.Message):
     VAULT_FIELD_NUMBER: _builtins.int
     TIME_REPLY_FIELD_NUMBER: _builtins.int
     PEER_FIELD_NUMBER: _builtins.int
-    VERDICT_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
     KERNEL_FIELD_NUMBER: _builtins.int
+    PONG_FIELD_NUMBER: _builtins.int
+    GOING_AWAY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First message of a stream."""
@@ -222,12 +260,20 @@ class AgentMessage(_message.Message):
         """A peer went silent, or is heard again, as seen from this node."""
 
     @_builtins.property
-    def verdict(self) -> Global___PeerVerdict:
+    def evidence(self) -> Global___PeerEvidence:
         """Answer to ConfirmPeer."""
 
     @_builtins.property
     def kernel(self) -> Global___KernelMessages:
         """The newest kernel messages of this node that are worth showing."""
+
+    @_builtins.property
+    def pong(self) -> Global___Pong:
+        """Answer to Ping, by the agent's event loop."""
+
+    @_builtins.property
+    def going_away(self) -> Global___GoingAway:
+        """The agent ends because somebody told it to; the last message of a stream."""
 
     def __init__(
         self,
@@ -238,14 +284,16 @@ class AgentMessage(_message.Message):
         vault: Global___VaultReport | None = ...,
         time_reply: Global___TimeReply | None = ...,
         peer: Global___PeerReport | None = ...,
-        verdict: Global___PeerVerdict | None = ...,
+        evidence: Global___PeerEvidence | None = ...,
         kernel: Global___KernelMessages | None = ...,
+        pong: Global___Pong | None = ...,
+        going_away: Global___GoingAway | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "hello", b"hello", "kernel", b"kernel", "peer", b"peer", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault", "verdict", b"verdict"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "evidence", b"evidence", "going_away", b"going_away", "hello", b"hello", "kernel", b"kernel", "peer", b"peer", "pong", b"pong", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "hello", b"hello", "kernel", b"kernel", "peer", b"peer", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "evidence", b"evidence", "going_away", b"going_away", "hello", b"hello", "kernel", b"kernel", "peer", b"peer", "pong", b"pong", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "record", "samples", "vault", "time_reply", "peer", "verdict", "kernel"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "record", "samples", "vault", "time_reply", "peer", "evidence", "kernel", "pong", "going_away"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -266,6 +314,7 @@ class ControllerMessage(_message.Message):
     VAULT_FIELD_NUMBER: _builtins.int
     SPARE_MEMORY_FIELD_NUMBER: _builtins.int
     SPARE_PRELOAD_FIELD_NUMBER: _builtins.int
+    PING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """Answer to Hello."""
@@ -284,7 +333,7 @@ class ControllerMessage(_message.Message):
 
     @_builtins.property
     def confirm(self) -> Global___ConfirmPeer:
-        """Is this peer alive? Answer with PeerVerdict."""
+        """What of this peer answers? Answer with PeerEvidence."""
 
     @_builtins.property
     def time_request(self) -> Global___TimeRequest:
@@ -302,6 +351,10 @@ class ControllerMessage(_message.Message):
     def spare_preload(self) -> Global___SparePreload:
         """What standbys of a node that waits as a spare shall have imported; replaces what was said before it."""
 
+    @_builtins.property
+    def ping(self) -> Global___Ping:
+        """Does the agent's event loop turn? Answer at once with Pong."""
+
     def __init__(
         self,
         *,
@@ -314,12 +367,13 @@ class ControllerMessage(_message.Message):
         vault: Global___VaultDirective | None = ...,
         spare_memory: Global___SpareMemory | None = ...,
         spare_preload: Global___SparePreload | None = ...,
+        ping: Global___Ping | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "ping", b"ping", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "ping", b"ping", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory", "spare_preload"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory", "spare_preload", "ping"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1912,34 +1966,86 @@ class PeerReport(_message.Message):
 Global___PeerReport: _TypeAlias = PeerReport  # noqa: Y015
 
 @_typing.final
-class PeerVerdict(_message.Message):
-    """Answer to ConfirmPeer."""
+class PeerEvidence(_message.Message):
+    """Answer to ConfirmPeer: what of the peer answered this node within about a second."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CONFIRM_ID_FIELD_NUMBER: _builtins.int
     PEER_FIELD_NUMBER: _builtins.int
-    ALIVE_FIELD_NUMBER: _builtins.int
+    UDP_FIELD_NUMBER: _builtins.int
+    TCP_FIELD_NUMBER: _builtins.int
+    LATE_NS_FIELD_NUMBER: _builtins.int
     confirm_id: _builtins.str
     """Echo of ConfirmPeer.confirm_id."""
     peer: _builtins.str
     """The peer that was asked about."""
-    alive: _builtins.bool
-    """It answered."""
+    udp: _builtins.bool
+    """Its agent answered a datagram."""
+    tcp: Global___TcpAnswer.ValueType
+    """What its bulk port answered."""
+    late_ns: _builtins.int
+    """How late this node's own event loop was meanwhile, in nanoseconds."""
     def __init__(
         self,
         *,
         confirm_id: _builtins.str = ...,
         peer: _builtins.str = ...,
-        alive: _builtins.bool = ...,
+        udp: _builtins.bool = ...,
+        tcp: Global___TcpAnswer.ValueType = ...,
+        late_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alive", b"alive", "confirm_id", b"confirm_id", "peer", b"peer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirm_id", b"confirm_id", "late_ns", b"late_ns", "peer", b"peer", "tcp", b"tcp", "udp", b"udp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___PeerVerdict: _TypeAlias = PeerVerdict  # noqa: Y015
+Global___PeerEvidence: _TypeAlias = PeerEvidence  # noqa: Y015
+
+@_typing.final
+class Pong(_message.Message):
+    """Answer to Ping."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PING_ID_FIELD_NUMBER: _builtins.int
+    ping_id: _builtins.str
+    """Echo of Ping.ping_id."""
+    def __init__(
+        self,
+        *,
+        ping_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ping_id", b"ping_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Pong: _TypeAlias = Pong  # noqa: Y015
+
+@_typing.final
+class GoingAway(_message.Message):
+    """The agent ends because somebody told it to: what follows is no silence."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """One sentence."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GoingAway: _TypeAlias = GoingAway  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):
@@ -2543,14 +2649,17 @@ Global___WatchedPeer: _TypeAlias = WatchedPeer  # noqa: Y015
 
 @_typing.final
 class ConfirmPeer(_message.Message):
-    """Is this peer alive?"""
+    """What of this peer answers: its agent by UDP, its kernel at the bulk port? Asked at once and in parallel."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     CONFIRM_ID_FIELD_NUMBER: _builtins.int
     PEER_FIELD_NUMBER: _builtins.int
+    BULK_ADDRESS_FIELD_NUMBER: _builtins.int
     confirm_id: _builtins.str
     """Id to echo."""
+    bulk_address: _builtins.str
+    """host:port of its bulk listener; empty where it has none."""
     @_builtins.property
     def peer(self) -> Global___WatchedPeer:
         """The peer."""
@@ -2560,14 +2669,37 @@ class ConfirmPeer(_message.Message):
         *,
         confirm_id: _builtins.str = ...,
         peer: Global___WatchedPeer | None = ...,
+        bulk_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["peer", b"peer"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["confirm_id", b"confirm_id", "peer", b"peer"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bulk_address", b"bulk_address", "confirm_id", b"confirm_id", "peer", b"peer"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ConfirmPeer: _TypeAlias = ConfirmPeer  # noqa: Y015
+
+@_typing.final
+class Ping(_message.Message):
+    """Does the agent's event loop turn? HTTP/2's own pings are answered by threads that go on while it hangs."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PING_ID_FIELD_NUMBER: _builtins.int
+    ping_id: _builtins.str
+    """Id to echo."""
+    def __init__(
+        self,
+        *,
+        ping_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ping_id", b"ping_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Ping: _TypeAlias = Ping  # noqa: Y015
 
 @_typing.final
 class TimeRequest(_message.Message):

@@ -19,6 +19,7 @@ class Desk:
     submitted: list[tuple[Event, tuple[Mark, ...]]] = field(default_factory=list)
     futures: "list[asyncio.Future[TakenEvent]]" = field(default_factory=list)
     marked: "list[tuple[tuple[Mark, ...], asyncio.Future[None]]]" = field(default_factory=list)
+    unmarked: list[Mark] = field(default_factory=list)
     acknowledgements: list[int] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
 
@@ -31,18 +32,22 @@ class Desk:
         self.marked.append((marks, asyncio.get_running_loop().create_future()))
         return self.marked[-1][1]
 
+    def unmark(self, mark: Mark) -> None:
+        self.unmarked.append(mark)
+
     def acknowledged(self, node: str, outbox: str, sequence: int) -> None:
         self.acknowledgements.append(sequence)
 
     def refused(self, node: str, outbox: str, sentence: str) -> None:
         self.refusals.append(node)
 
-    async def journal(self, error: JournalFull | None = None) -> None:
+    async def journal(self, error: JournalFull | None = None, *, ignored: bool = False) -> None:
         for number, future in enumerate(self.futures):
             if not future.done() and error is not None:
                 future.set_exception(error)
             elif not future.done():
-                future.set_result(TakenEvent(number, 0, self.submitted[number][0], []))
+                event = self.submitted[number][0]
+                future.set_result(TakenEvent(number, 0, event, [], ignored=ignored))
         for _, marking in self.marked:
             if not marking.done() and error is not None:
                 marking.set_exception(error)
@@ -62,6 +67,25 @@ def origin(sequence: int) -> Origin:
 
 def check(sequence: int) -> Event:
     return Reported(origin(sequence), 0, CheckFinished("order", True, "fine"))
+
+
+def test_a_record_that_a_halted_core_ignored_is_not_acknowledged_nor_one_behind_it() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        for sequence in (3, 4):
+            assert taking.is_new(origin(sequence))
+            taking.take_event(origin(sequence), check(sequence))
+        await desk.journal(ignored=True)
+        assert (desk.acknowledgements, desk.refusals) == ([], [])
+        assert desk.unmarked == [Mark("a", "box", 2)] * 2
+        assert taking.journaled("box") == 2
+        taking.is_new(origin(3))
+        taking.take_event(origin(3), check(3))
+        await desk.journal()
+        assert desk.acknowledgements == [3]
+
+    asyncio.run(scenario())
 
 
 def test_a_record_is_acknowledged_only_after_it_is_journaled() -> None:

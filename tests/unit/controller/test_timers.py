@@ -1,6 +1,7 @@
 import asyncio
 from dataclasses import dataclass, field
 
+from everstep_controller.runtime.stalls import Absence
 from everstep_controller.runtime.timers import Timers
 from fakes.jumping_loop import simulate
 
@@ -88,5 +89,86 @@ def test_none_is_early_when_the_controllers_clock_is_behind_the_loops() -> None:
         watch.timers.set("a", 5 * _S)
         await asyncio.sleep(60)
         assert watch.due == [("a", 6.0)]
+
+    simulate(scenario())
+
+
+@dataclass
+class StallingWatch:
+    """Timers whose controller's clock jumps, as it does for a loop that stood still."""
+
+    jumped_s: float = 0.0
+    due: list[tuple[str, float]] = field(default_factory=list)
+    stalls: list[tuple[float, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.timers = Timers(
+            self.now_ns,
+            lambda name: self.due.append((name, self.now_s())),
+            lambda stall: self.stalls.append((stall.duration_ns / _S, self.now_s())),
+        )
+
+    def now_s(self) -> float:
+        return round(asyncio.get_running_loop().time() + self.jumped_s, 6)
+
+    def now_ns(self) -> int:
+        return round(self.now_s() * _S)
+
+    async def stand_still(self, seconds: float) -> None:
+        """Let time pass in which the loop does not turn."""
+        self.jumped_s += seconds
+        await asyncio.sleep(0)
+
+
+def test_what_came_due_in_a_stall_waits_for_the_sockets_and_its_remaining_time() -> None:
+    async def scenario() -> None:
+        watch = StallingWatch()
+        watch.timers.watch_loop()
+        watch.timers.set("soon", 12 * _S)
+        watch.timers.set("later", 100 * _S)
+        await asyncio.sleep(10)
+        await watch.stand_still(20)
+        await asyncio.sleep(100)
+        watch.timers.stop()
+        # The loop was seen to turn at 10 s; two of the timer's seconds were left.
+        assert [(name, round(at_s)) for name, at_s in watch.due] == [("soon", 32), ("later", 100)]
+        ((duration_s, told_s),) = watch.stalls
+        assert 20 <= duration_s < 20.5
+        assert told_s < watch.due[0][1]
+
+    simulate(scenario())
+
+
+def test_a_controller_that_stalls_all_the_time_puts_nothing_off_after_the_third() -> None:
+    async def scenario() -> None:
+        watch = StallingWatch()
+        watch.timers.watch_loop()
+        watch.timers.set("silent", 2 * _S)
+        await asyncio.sleep(1)
+        for _ in range(6):
+            await watch.stand_still(10)
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(1)
+        assert [name for name, _ in watch.due] == ["silent"]
+        assert 31 < watch.due[0][1] < 55
+        assert watch.timers.stalls == 6
+        assert len(watch.stalls) == 6
+        watch.timers.stop()
+
+    simulate(scenario())
+
+
+def test_what_came_due_before_the_start_has_its_remaining_time_again() -> None:
+    async def scenario() -> None:
+        watch = StallingWatch(jumped_s=1000.0)
+        watch.timers.watch_loop(Absence(900 * _S, 1000 * _S))
+        watch.timers.set("in it", 930 * _S)
+        watch.timers.set("before", 890 * _S)
+        await asyncio.sleep(60)
+        watch.timers.stop()
+        assert [(name, round(at_s)) for name, at_s in watch.due] == [
+            ("before", 1000),
+            ("in it", 1030),
+        ]
 
     simulate(scenario())

@@ -8,11 +8,26 @@ import grpc
 
 from everstep_common.clock import Stamp
 from everstep_common.orders import TimeRequest
-from everstep_common.reports import KernelMessages, PeerReport, PeerVerdict, SampleBatch, TimeReply
+from everstep_common.reports import (
+    GoingAway,
+    KernelMessages,
+    PeerEvidence,
+    PeerReport,
+    Pong,
+    SampleBatch,
+    TimeReply,
+)
 from everstep_common.version import VERSION
 from everstep_controller.api.fleet import from_agent, to_agent, vault_reports
 from everstep_controller.api.fleet.sessions import Session, Sessions, StreamEnd
-from everstep_controller.core.events import Event, NodeDisconnected, PeerJudged, PeerReported
+from everstep_controller.core.events import (
+    AgentAnswered,
+    AgentLeaving,
+    Event,
+    NodeDisconnected,
+    PeerJudged,
+    PeerReported,
+)
 from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.nodes.liveness import watched_peers
@@ -61,7 +76,9 @@ class AgentStreams:
             "vault": self._vault_report,
             "time_reply": self._time_reply,
             "peer": self._peer_report,
-            "verdict": self._peer_verdict,
+            "evidence": self._peer_evidence,
+            "pong": self._pong,
+            "going_away": self._going_away,
             "kernel": self._kernel_messages,
         }
 
@@ -249,11 +266,30 @@ class AgentStreams:
 
     def _peer_report(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         report = from_wire(PeerReport, message.peer)
-        self._hint(PeerReported(session.node, report.peer, report.silent))
+        silent_for_ns = report.silent_for_ns if report.silent else 0
+        self._hint(PeerReported(session.node, report.peer, report.silent, silent_for_ns))
 
-    def _peer_verdict(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
-        verdict = from_wire(PeerVerdict, message.verdict)
-        self._hint(PeerJudged(session.node, verdict.peer, verdict.confirm_id, verdict.alive))
+    def _peer_evidence(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        told = from_wire(PeerEvidence, message.evidence)
+        self._hint(
+            PeerJudged(
+                session.node,
+                told.peer,
+                told.confirm_id,
+                udp=told.udp,
+                tcp=told.tcp,
+                late_ns=told.late_ns,
+            )
+        )
+
+    def _pong(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        self._hint(AgentAnswered(session.node, from_wire(Pong, message.pong).ping_id))
+
+    def _going_away(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        told = from_wire(GoingAway, message.going_away)
+        # A stream that another one has replaced says nothing about its node any more.
+        if self._sessions.of(session.node) is session:
+            self._runtime.post(AgentLeaving(session.node, told.reason))
 
     def _hint(self, event: Event) -> None:
         self._runtime.post(event, again=False)

@@ -7,6 +7,7 @@ from typing import Any
 from everstep_common.orders import (
     ConfirmPeer,
     PeerList,
+    Ping,
     ShardSource,
     SpareMemory,
     SparePreload,
@@ -40,9 +41,15 @@ def order(
 
 
 def confirm(action: actions.ConfirmSilence) -> fleet_pb2.ControllerMessage:
-    """Return the question whether a peer is alive."""
-    question = ConfirmPeer(action.id, WatchedPeer(action.peer, action.peer_address))
+    """Return the question what of a peer answers."""
+    peer = WatchedPeer(action.peer, action.peer_address)
+    question = ConfirmPeer(action.id, peer, action.peer_bulk_address)
     return fleet_pb2.ControllerMessage(confirm=to_wire(question, fleet_pb2.ConfirmPeer))
+
+
+def ping(action: actions.PingAgent) -> fleet_pb2.ControllerMessage:
+    """Return the question whether an agent's event loop turns."""
+    return fleet_pb2.ControllerMessage(ping=to_wire(Ping(action.id), fleet_pb2.Ping))
 
 
 def peer_list(

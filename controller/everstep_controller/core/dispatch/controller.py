@@ -114,6 +114,11 @@ def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     )
 
 
+def controller_stalled(turn: Turn, event: events.ControllerStalled) -> None:
+    """Judge nobody by a time in which this controller stood still."""
+    liveness.postpone_verdicts(turn, event.duration_ns)
+
+
 def settings_applied(turn: Turn, event: events.SettingsApplied) -> None:
     """Take the configuration that holds from now on, and judge by it what is open."""
     turn.mark_fleet()
@@ -123,6 +128,7 @@ def settings_applied(turn: Turn, event: events.SettingsApplied) -> None:
 
 HANDLERS: Handlers = {
     events.ControllerStarted: controller_started,
+    events.ControllerStalled: controller_stalled,
     events.SettingsApplied: settings_applied,
     events.EventRejected: event_rejected,
     events.RecoveryBegun: recovery_begun,

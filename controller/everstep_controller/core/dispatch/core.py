@@ -18,6 +18,7 @@ EVENT_KINDS = frozenset(_HANDLERS) | {events.TimerDue}
 _WHILE_HALTED = frozenset(
     {
         events.ControllerStarted,
+        events.ControllerStalled,
         events.SettingsApplied,
         events.TimerDue,
         events.NodeConnected,
@@ -40,13 +41,17 @@ class Core:
         halted, changes nothing.
         """
         turn = Turn(self.state, now_ns)
-        if self._is_news(event) and (not self.state.halted or type(event) in _WHILE_HALTED):
+        if self.takes(event) and self._is_news(event):
             self.state.event_count += 1
             _take_event(turn, event)
             reconcile(Reconciliation.follow(turn))
         if self.state.halted:
             return [action for action in turn.actions if isinstance(action, Announce | SetTimer)]
         return list(dict.fromkeys(turn.actions))
+
+    def takes(self, event: events.Event) -> bool:
+        """Return whether an event is taken now: while it is halted, only some are."""
+        return not self.state.halted or type(event) in _WHILE_HALTED
 
     def due(self, now_ns: int) -> list[Action]:
         """Return every action that the state still calls for, as after a restart."""

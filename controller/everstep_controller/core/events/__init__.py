@@ -9,7 +9,9 @@ import typing
 from everstep_common.reports import Report
 from everstep_controller.core.events.agents import (
     REPORTS,
+    AgentAnswered,
     AgentEvent,
+    AgentLeaving,
     JobProgressed,
     NodeConnected,
     NodeDisconnected,
@@ -21,6 +23,7 @@ from everstep_controller.core.events.agents import (
 from everstep_controller.core.events.controller import (
     CadenceChosen,
     ControllerEvent,
+    ControllerStalled,
     ControllerStarted,
     DriverReported,
     EventRejected,
@@ -55,9 +58,12 @@ from everstep_controller.core.model.snapshots import RecoveryStepChosen
 
 __all__ = [
     "REPORTS",
+    "AgentAnswered",
+    "AgentLeaving",
     "AutomationPaused",
     "AutomationResumed",
     "CadenceChosen",
+    "ControllerStalled",
     "ControllerStarted",
     "DriverReported",
     "Event",

@@ -4,12 +4,14 @@ import typing
 from dataclasses import dataclass, field
 
 from everstep_common.judging.findings import Finding
-from everstep_common.reports import Inventory, JobOnNode, Report, StepsCompleted
+from everstep_common.reports import Inventory, JobOnNode, Report, StepsCompleted, TcpAnswer
 from everstep_controller.core.model.node import Origin, Reported
 
 __all__ = [
     "REPORTS",
+    "AgentAnswered",
     "AgentEvent",
+    "AgentLeaving",
     "JobProgressed",
     "NodeConnected",
     "NodeDisconnected",
@@ -47,24 +49,47 @@ class NodeDisconnected:
 
 @dataclass(frozen=True, slots=True)
 class PeerReported:
-    """A node says that a peer went silent, or is heard again."""
+    """A node that watches a peer over UDP says that it went silent, or is heard again."""
 
     node: str
     peer: str
     silent: bool
+    # How long the watcher has heard nothing of it by then.
+    silent_for_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class PeerJudged:
-    """A node answers whether a peer is alive."""
+    """A node that was asked says what of a peer answers: its agent by UDP, its kernel by TCP."""
 
     node: str
     peer: str
     confirm_id: str
-    alive: bool
+    udp: bool
+    tcp: TcpAnswer = TcpAnswer.NOT_ASKED
+    # How late the node itself was while it asked: what it then did not hear is no evidence.
+    late_ns: int = 0
 
 
-AgentEvent = NodeConnected | NodeDisconnected | PeerReported | PeerJudged
+@dataclass(frozen=True, slots=True)
+class AgentAnswered:
+    """An agent's event loop answered a ping on its stream."""
+
+    node: str
+    ping_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLeaving:
+    """An agent ends as was asked of it, and says so: its silence from now on is none."""
+
+    node: str
+    reason: str
+
+
+AgentEvent = (
+    NodeConnected | NodeDisconnected | PeerReported | PeerJudged | AgentAnswered | AgentLeaving
+)
 
 
 ReportedEvent = Reported[Report]

@@ -16,6 +16,17 @@ class ControllerStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class ControllerStalled:
+    """The controller stood still for so long, or was away; what it did not hear is no evidence.
+
+    The shell hands it in before any timer that came due meanwhile, and after what is in its
+    sockets.
+    """
+
+    duration_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class SettingsApplied:
     """The configuration that holds from now on."""
 
@@ -77,6 +88,7 @@ class VerdictChanged:
 
 ControllerEvent = (
     ControllerStarted
+    | ControllerStalled
     | SettingsApplied
     | TimerDue
     | EventRejected

@@ -3,9 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 
+from everstep_common.reports import TcpAnswer
 from everstep_controller.core import events
 from everstep_controller.core.actions import ConfirmSilence
 from everstep_controller.core.events import (
+    AgentAnswered,
+    AgentLeaving,
     NodeConnected,
     NodeDisconnected,
     PeerJudged,
@@ -20,6 +23,8 @@ from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 # How many other peers must confirm a silence.
 CONFIRMERS = 2
+
+_NO_ANSWER = frozenset({TcpAnswer.SILENT, TcpAnswer.NOT_ASKED})
 
 
 # --- events: who is heard, and by whom -----------------------------------------------------------
@@ -94,9 +99,36 @@ def peer_judged(turn: Turn, event: PeerJudged) -> None:
     if node is None or waiting is None or waiting.id != event.confirm_id:
         return
     if event.node in waiting.asked:
-        waiting.verdicts[event.node] = event.alive
+        waiting.verdicts[event.node] = event.udp or event.tcp not in _NO_ANSWER
         _drop_question(turn.state, event.node, node.name)
         turn.mark_node(node.name)
+
+
+def agent_answered(turn: Turn, event: AgentAnswered) -> None:
+    """An agent's event loop answered on its stream: whatever peers say, it is there."""
+    node = turn.state.nodes.get(event.node)
+    if node is None or node.gone or not node.connected:
+        return
+    end_confirmation(turn.state, node)
+    turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
+    _believe_stream(turn.state, node)
+    node.silent_since_ns = 0
+    turn.mark_node(node.name)
+
+
+def agent_leaving(turn: Turn, event: AgentLeaving) -> None:
+    """An agent ends as was asked of it: people hear of it."""
+    node = turn.state.nodes.get(event.node)
+    if node is not None and not node.gone:
+        turn.announce(node.name, "AgentLeaving", f"the agent of {node.name} ends: {event.reason}")
+
+
+def postpone_verdicts(turn: Turn, duration_ns: int) -> None:
+    """Judge no silence by a time in which the controller heard nobody."""
+    kinds = (TimerKind.STREAM, TimerKind.CONFIRM)
+    for timer in [one for one in turn.state.timers if one.partition("/")[0] in kinds]:
+        remaining_ns = turn.state.timers[timer] + duration_ns - turn.now_ns
+        turn.set_timer(timer, max(0, remaining_ns))
 
 
 def silence_due(turn: Turn, name: str) -> None:
@@ -271,6 +303,7 @@ def confirmation_order(silent: NodeRecord, node: str) -> ConfirmSilence:
         reason=f"{silent.name} is silent",
         peer=silent.name,
         peer_address=silent.liveness_address,
+        peer_bulk_address=silent.bulk_address,
     )
 
 
@@ -278,6 +311,8 @@ HANDLERS: Handlers = {
     events.NodeDisconnected: node_disconnected,
     events.PeerReported: peer_reported,
     events.PeerJudged: peer_judged,
+    events.AgentAnswered: agent_answered,
+    events.AgentLeaving: agent_leaving,
 }
 TIMERS: Timers = {
     TimerKind.STREAM: silence_due,
