@@ -157,8 +157,9 @@ class NodeNews:
     repaired: str = ""
     # A finding is over, as the beginning of a sentence.
     cleared: str = ""
-    # Another channel of it fell silent.
+    # Another channel of it fell silent; or somebody who was asked has answered.
     silent: bool = False
+    evidence: bool = False
     # Injections that were ordered here, or whose end was.
     injections: list[str] = field(default_factory=list)
 

@@ -155,6 +155,7 @@ def peer_judged(turn: Turn, event: PeerJudged) -> None:
     if event.node not in waiting.asked or event.node in waiting.verdicts:
         return
     turn.mark_node(node.name)
+    node.news.evidence = True
     turn.state.mute_rounds = 0
     rounds.drop_question(turn.state, event.node, node.name)
     said = _KERNEL_SAYS.get(event.tcp, "")
@@ -278,6 +279,7 @@ def _blocked(node: NodeRecord) -> Finding:
 def _hear_by_peers(turn: Turn, node: NodeRecord) -> None:
     node.silence.heard_ns = turn.now_ns
     node.silence.denied.clear()
+    node.news.evidence = True
     turn.mark_node(node.name)
 
 
@@ -297,23 +299,28 @@ def _end_silence(turn: Turn, node: NodeRecord, evidence: str) -> None:
 
 def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     """Judge a silence by what has answered, and ask again where that is due."""
-    news, node.news.silent = node.news.silent, False
+    silent, heard = node.news.silent, node.news.evidence
+    node.news.silent = node.news.evidence = False
     if node.gone or not node.silent_since_ns:
         return
     if node.state is NodeState.MAINTENANCE:
         _await_maintained(turn, node)
         return
+    due = not turn.has_timer(TimerKind.SILENCE, node.name)
     if node.confirmation is not None and rounds.is_over(turn, node):
+        heard = True
         _end_round(turn, node)
         if node.connected and not node.silent_to and node.silence.heard_ns:
             _end_silence(turn, node, "its peers hear it")
             return
+    if not (silent or heard or due):
+        return  # nothing is new, and no time is up
     found = _judge(turn, node)
     if found.liveness is Liveness.LOST and not _held_back(turn, node):
         _lose_node(turn, node, found.why)
         return
     _note_doubt(turn, node, found.why if found.liveness is not Liveness.ALIVE else "")
-    if news or not turn.has_timer(TimerKind.SILENCE, node.name):
+    if silent or due:
         if node.confirmation is None and not _is_fresh(turn, node):
             rounds.ask(turn, node)
         after_ns = max(found.again_ns - turn.now_ns, 1)
@@ -437,12 +444,11 @@ def _lose_node(turn: Reconciliation, node: NodeRecord, reason: str) -> None:
 
 def _await_maintained(turn: Reconciliation, node: NodeRecord) -> None:
     """Expect nothing more of a node that fell silent while somebody works on it."""
-    wait_ns = node.silent_since_ns + turn.state.settings.agent_return_ns - turn.now_ns
-    if node.connected:
+    if node.connected or turn.has_timer(TimerKind.SILENCE, node.name):
         return
+    wait_ns = node.silent_since_ns + turn.state.settings.agent_return_ns - turn.now_ns
     if wait_ns > 0:
-        if not turn.has_timer(TimerKind.SILENCE, node.name):
-            turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", wait_ns)
+        turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", wait_ns)
         return
     node.absent = True
     node.silence = Silence()
