@@ -298,7 +298,7 @@ def _end_silence(turn: Turn, node: NodeRecord, evidence: str) -> None:
 
 
 def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
-    """Judge a silence by what has answered, and ask again where that is due."""
+    """Judge a silence when something is new or a time is up, and ask again where that is due."""
     silent, heard = node.news.silent, node.news.evidence
     node.news.silent = node.news.evidence = False
     if node.gone or not node.silent_since_ns:
@@ -306,21 +306,21 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     if node.state is NodeState.MAINTENANCE:
         _await_maintained(turn, node)
         return
-    due = not turn.has_timer(TimerKind.SILENCE, node.name)
     if node.confirmation is not None and rounds.is_over(turn, node):
         heard = True
         _end_round(turn, node)
-        if node.connected and not node.silent_to and node.silence.heard_ns:
-            _end_silence(turn, node, "its peers hear it")
-            return
-    if not (silent or heard or due):
-        return  # nothing is new, and no time is up
+    ask = silent or not turn.has_timer(TimerKind.SILENCE, node.name)
+    if node.silent_since_ns and (heard or ask):
+        _judge_silence(turn, node, ask=ask)
+
+
+def _judge_silence(turn: Reconciliation, node: NodeRecord, *, ask: bool) -> None:
     found = _judge(turn, node)
     if found.liveness is Liveness.LOST and not _held_back(turn, node):
         _lose_node(turn, node, found.why)
         return
     _note_doubt(turn, node, found.why if found.liveness is not Liveness.ALIVE else "")
-    if silent or due:
+    if ask:
         if node.confirmation is None and not _is_fresh(turn, node):
             rounds.ask(turn, node)
         after_ns = max(found.again_ns - turn.now_ns, 1)
@@ -373,6 +373,8 @@ def _end_round(turn: Reconciliation, node: NodeRecord) -> None:
     waiting = node.confirmation
     rounds.end(turn, node)
     node.silence.asked = True
+    if node.connected and not node.silent_to and node.silence.heard_ns:
+        _end_silence(turn, node, "its peers hear it")
     if waiting is None or waiting.verdicts:
         return
     turn.state.mute_rounds += 1
