@@ -141,10 +141,13 @@ def lose(whole: Whole, name: str) -> list[StartGeneration]:
     bench, job = whole.bench, whole.job
     generation = job.generation.number
     bench.take(events.NodeDisconnected(name))
-    bench.now_ns += bench.core.state.settings.stream_silence_ns
+    asked = bench.core.state.nodes[name].confirmation
+    for peer in asked.asked if asked is not None else ():
+        bench.take(events.PeerJudged(peer, name, asked.id if asked else "", udp=False))
+    bench.now_ns += bench.core.state.settings.silence_ns
     judged, stopped = _STOPS
     whole.begin(judged)
-    whole.take(judged, events.TimerDue(f"stream/{name}"))
+    whole.take(judged, events.TimerDue(f"silence/{name}"))
     whole.part(judged, lambda: whole.service.forget_node(name))
     stopping = [member for member in job.generation.members if member != name]
     random.Random(generation).shuffle(stopping)

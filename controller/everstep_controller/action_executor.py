@@ -213,6 +213,10 @@ class EventFollower:
                 lambda name: name == subject,
             )
             self._peers_changed()
+        elif node is not None and node.doubtful:
+            # What it has is not waited for any more.
+            for job_id in node.jobs:
+                self._targets.vault.job_changed(job_id)
         job = state.job(subject)
         if job is not None:
             self._targets.vault.job_changed(job.id)

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from everstep_common.judging.condition import Condition
 from everstep_controller.core.dispatch import controller
-from everstep_controller.core.nodes import health
+from everstep_controller.core.nodes import health, liveness
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.runtime import controller_findings
 
@@ -15,10 +15,17 @@ GROUPS: Mapping[str, tuple[Condition, ...]] = MappingProxyType(
         "Nodes, compared with their peers": tuple(
             condition for judge in JUDGES for condition in judge.conditions
         ),
-        "Nodes, by what happened on them": (health.CHECK_FAILED, health.RANKS_DIE),
+        "Nodes, by what happened on them": (
+            health.CHECK_FAILED,
+            health.RANKS_DIE,
+            liveness.AGENT_GONE,
+            liveness.AGENT_HUNG,
+            liveness.PROBES_BLOCKED,
+        ),
         "The controller itself": (
             *controller_findings.CONDITIONS,
             controller.EVENT_REJECTED,
+            controller.CONTROLLER_OVERLOADED,
         ),
     }
 )

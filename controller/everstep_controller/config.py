@@ -10,7 +10,7 @@ from everstep_controller.drivers.drivers import DriversConfig
 from everstep_proto.tls import TlsSettings, split_address
 
 _ABOVE_ZERO = (
-    "stream_silence_s",
+    "silence_s",
     "confirm_timeout_s",
     "recover_listen_s",
     "ended_job_retention_s",
@@ -18,7 +18,9 @@ _ABOVE_ZERO = (
 )
 _NOT_BELOW_ZERO = (
     "startup_grace_s",
-    "fleet_silence_wait_s",
+    "agent_return_s",
+    "loss_hold_s",
+    "loss_burst_nodes",
     "last_call_timeout_s",
     "stop_grace_s",
     "probation_s",
@@ -149,7 +151,7 @@ def _address_problems(key: str, value: str) -> list[str]:
 def _core_problems(core: CoreSettings) -> list[str]:
     found = [
         f"core.{name}: must be from 0 to 1, got {getattr(core, name)}"
-        for name in ("isolation_budget_ratio", "fleet_silence_ratio")
+        for name in ("isolation_budget_ratio", "loss_burst_ratio")
         if not 0 <= getattr(core, name) <= 1
     ]
     found += [

@@ -29,34 +29,47 @@ class CoreSettings:
     isolation_budget_ratio: float = setting(
         0.02, help="Share of the fleet that automation may isolate, where that is more nodes."
     )
-    stream_silence_s: float = setting(
-        15.0,
+    silence_s: float = setting(
+        5.0,
         unit="s",
-        help="A closed stream alone makes a node lost after this long; peers notice sooner. "
-        "Long enough for an agent's restart and a network's reconvergence.",
+        help="A node is lost when nothing of it, agent or kernel, has answered anybody for this "
+        "long. A machine that is frozen for less than 3 s is not even asked about.",
     )
     confirm_timeout_s: float = setting(
         1.5,
         unit="s",
-        help="How long peers may take to confirm a silence: three pings in a second, and slack.",
+        help="How long an agent and the peers that were asked about it may take to answer: three "
+        "pings and a connect in a second, and slack.",
+    )
+    agent_return_s: float = setting(
+        15.0,
+        unit="s",
+        help="An agent whose node's kernel answers has this long to come back; then it is a "
+        "finding. Long enough for a restart under systemd.",
+    )
+    loss_hold_s: float = setting(
+        60.0,
+        unit="s",
+        help="A silent node stays doubtful this long where fewer peers can tell than there should "
+        "be, or where it comes with many other losses.",
+    )
+    loss_burst_nodes: int = setting(
+        8, unit="nodes", help="Losses within loss_hold_s that are believed at once, at least."
+    )
+    loss_burst_ratio: float = setting(
+        0.05, help="Share of the fleet whose loss is believed at once, where that is more nodes."
     )
     startup_grace_s: float = setting(
-        30.0,
+        120.0,
         unit="s",
-        help="After its own restart the controller waits this long for agents before it judges "
-        "silence: their reconnects are spread over 10 s.",
+        help="After its own start the controller waits this long for an agent that nobody tells "
+        "of, before it takes its absence for silence.",
     )
     recover_listen_s: float = setting(
         30.0,
         unit="s",
         help="How long 'everstep-controller recover' listens before it acts: agents reconnect "
         "within 10 s, and one that is missed loses what it alone knew.",
-    )
-    fleet_silence_ratio: float = setting(
-        0.5, help="If more than this share of the fleet is silent, the controller suspects itself."
-    )
-    fleet_silence_wait_s: float = setting(
-        60.0, unit="s", help="How long it suspects itself before it judges the nodes."
     )
     last_call_timeout_s: float = setting(
         10.0,
@@ -205,12 +218,14 @@ class CoreSettings:
             condition_modes=tuple(sorted(modes.items())),
             isolation_budget_nodes=self.isolation_budget_nodes,
             isolation_budget_ratio=self.isolation_budget_ratio,
-            stream_silence_ns=round(self.stream_silence_s * _S),
+            silence_ns=round(self.silence_s * _S),
             confirm_timeout_ns=round(self.confirm_timeout_s * _S),
             startup_grace_ns=round(self.startup_grace_s * _S),
             recover_listen_ns=round(self.recover_listen_s * _S),
-            fleet_silence_ratio=self.fleet_silence_ratio,
-            fleet_silence_wait_ns=round(self.fleet_silence_wait_s * _S),
+            agent_return_ns=round(self.agent_return_s * _S),
+            loss_hold_ns=round(self.loss_hold_s * _S),
+            loss_burst_nodes=self.loss_burst_nodes,
+            loss_burst_ratio=self.loss_burst_ratio,
             last_call_timeout_ns=round(self.last_call_timeout_s * _S),
             stop_grace_ns=round(self.stop_grace_s * _S),
             probation_ns=round(self.probation_s * _S),

@@ -22,6 +22,7 @@ from everstep_sim.ranks import Ranks
 from everstep_sim.scheduler import DRIVER, SimulatedScheduler
 from everstep_sim.timeline import SECOND, VirtualTime
 from everstep_sim.vault import Vaults
+from everstep_sim.watching import Watching
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Shape:
     spare_check_interval_s: int = 0
     # There is a scheduler with a driver, which others use as well.
     scheduler: bool = False
+    # Failure domains over which the nodes are spread; 0: none is known.
+    domains: int = 0
 
 
 class SimulatedCluster:
@@ -72,7 +75,8 @@ class SimulatedCluster:
             crashed=lambda: self.time.soon(0.5, 3, self._start_controller),
         )
         names = [f"n{i}" for i in range(shape.nodes)]
-        self.fleet = SimulatedFleet(names, self.time, self.controller)
+        self.fleet = SimulatedFleet(names, self.time, self.controller, shape.domains)
+        self.watching = Watching(self.fleet, self.time, self.controller)
         self.vaults = Vaults(self.fleet, self.time, self.controller)
         self.controller.started, self.controller.followed = self.vaults.restart, self._followed
         self.fleet.on_vault(self._opened, self.vaults.report)
@@ -85,7 +89,7 @@ class SimulatedCluster:
         self.time.after(0, self._start_controller)
         for node in self.fleet.nodes.values():
             self.time.soon(0.1, 1, partial(self._join, node))
-        self.time.after(1, self.fleet.watch)
+        self.time.after(1, self.watching.tick)
         if self.shape.scheduler:
             self.time.after(1, self.scheduler.read_again)
         self.time.run(until_s, lambda: self.job is not None and self.job.state is JobState.ENDED)
@@ -209,27 +213,31 @@ class SimulatedCluster:
             case actions.ApplyIsolation() | actions.ReadIsolation():
                 self.scheduler.call(action)
             case actions.ConfirmSilence():
-                self.time.soon(0.2, 1, partial(self._confirm, action))
+                self.time.soon(0.01, 0.1, partial(self.fleet.confirm, action))
+            case actions.PingAgent():
+                self.time.soon(0.001, 0.02, partial(self.fleet.ping, action))
             case actions.RunCheck() | actions.StartGeneration() | actions.StopGeneration():
                 self.time.soon(0.001, 0.02, partial(self._deliver, action))
             case _:
                 pass
 
     def _timer(self, action: actions.SetTimer) -> None:
-        if self.controller.core.state.timers.get(action.timer) == action.at_ns:
+        if self.controller.stalled:
+            self.controller.overdue.append(partial(self._timer, action))
+        elif self.controller.core.state.timers.get(action.timer) == action.at_ns:
             self.fleet.submit(events.TimerDue(action.timer))
-
-    def _confirm(self, action: actions.ConfirmSilence) -> None:
-        if self.fleet.nodes[action.node].connected:
-            alive = not self.fleet.silent(action.peer)
-            self.fleet.submit(events.PeerJudged(action.node, action.peer, action.id, udp=alive))
 
     def _deliver(
         self, order: actions.RunCheck | actions.StartGeneration | actions.StopGeneration
     ) -> None:
         node = self.fleet.nodes[order.node]
-        if not node.connected:
-            return
+        self.fleet.deliver(node, partial(self._obey, node, order))
+
+    def _obey(
+        self,
+        node: SimulatedNode,
+        order: actions.RunCheck | actions.StartGeneration | actions.StopGeneration,
+    ) -> None:
         match order:
             case actions.RunCheck():
                 self.fleet.record(node, lambda origin: node.checked(origin, order.id))

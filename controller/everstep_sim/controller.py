@@ -31,6 +31,10 @@ class SimulatedController:
     journal: Journal = field(default_factory=list)
     core: Core = field(default_factory=Core)
     up: bool = False
+    # It stands still: what comes meanwhile waits in its sockets, and timers are late.
+    stalled: bool = False
+    backlog: list[events.Event] = field(default_factory=list)
+    overdue: list[Callable[[], None]] = field(default_factory=list)
     # Chance to be killed after an event was journaled, before all of its actions were sent.
     crash_chance: float = 0.0
     crashed: Callable[[], None] = lambda: None
@@ -38,6 +42,11 @@ class SimulatedController:
     started: Callable[[], None] = lambda: None
     followed: Callable[[], None] = lambda: None
     sent: dict[str, actions.Action] = field(default_factory=dict)
+
+    @property
+    def listens(self) -> bool:
+        """Whether what is said to it is taken at once."""
+        return self.up and not self.stalled
 
     def start(self, now_ns: int) -> None:
         """Replay the journal, begin a term, and send whatever is due."""
@@ -51,7 +60,9 @@ class SimulatedController:
 
     def submit(self, event: events.Event, now_ns: int) -> bool:
         """Journal an event and act on it; return whether it was acknowledged."""
-        if not self.up:
+        if self.up and self.stalled:
+            self.backlog.append(event)
+        if not self.listens:
             return False
         self.journal.append((event, now_ns))
         called_for = self.core.handle(event, now_ns)
@@ -63,7 +74,16 @@ class SimulatedController:
 
     def kill(self) -> None:
         """End the process; only the journal is left."""
-        self.up = False
+        self.up = self.stalled = False
+        self.backlog.clear()
+        self.overdue.clear()
+
+    def go_on(self, now_ns: int) -> None:
+        """Take what has waited in the sockets."""
+        self.stalled = False
+        waiting, self.backlog = self.backlog, []
+        for event in waiting:
+            self.submit(event, now_ns)
 
     def _send(self, called_for: list[actions.Action]) -> None:
         for action in called_for:

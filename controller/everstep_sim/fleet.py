@@ -3,24 +3,31 @@
 from collections.abc import Callable
 from functools import partial
 
-from everstep_controller.core import events
+from everstep_common.reports import TcpAnswer
+from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import Origin
 from everstep_sim.controller import SimulatedController
+from everstep_sim.network import CONTROLLER, Channel, Network
 from everstep_sim.node import SimulatedNode
-from everstep_sim.timeline import VirtualTime
+from everstep_sim.timeline import SECOND, VirtualTime
 
 JOB = "train"
-# A neighbour is reported silent after three missed probes at 1 Hz.
-SILENT_AFTER_S = 3.0
+# Until a closed stream, or one on which nothing comes through, is opened anew.
+RECONNECT_S = (0.1, 5.0)
 
 
 class SimulatedFleet:
     """Delivers what nodes say: records at least once and in order, the rest as it is."""
 
     def __init__(
-        self, names: list[str], time: VirtualTime, controller: SimulatedController
+        self, names: list[str], time: VirtualTime, controller: SimulatedController, domains: int = 0
     ) -> None:
         self.nodes = {name: SimulatedNode(name) for name in names}
+        for index, node in enumerate(self.nodes.values() if domains else ()):
+            node.domain = f"rack-{index % domains}"
+        self.network = Network()
+        # When somebody who could tell the controller of it heard each node last.
+        self.reached_ns: dict[str, int] = {}
         self._time = time
         self._controller = controller
         self._reported: Callable[[SimulatedNode], None] = lambda node: None
@@ -33,15 +40,64 @@ class SimulatedFleet:
         """Have something done when a stream opens, and when a node tells what it holds."""
         self._opened, self._reported = opened, report
 
+    def on_amnesia(self, then: Callable[[SimulatedNode], None]) -> None:
+        """Have something done for a node whose acknowledged records were forgotten."""
+        self._rejoin = then
+
     def submit(self, event: events.Event) -> bool:
-        """Hand an event to the controller; False when it is away."""
+        """Hand an event to the controller; False when it is away, or stands still."""
         return self._controller.submit(event, self._time.now_ns)
+
+    # --- what works ------------------------------------------------------------------------------
+
+    def runs(self, node: SimulatedNode) -> bool:
+        """Return whether a machine has power and is not frozen."""
+        return node.alive and node.frozen_until_ns <= self._time.now_ns
+
+    def agent_runs(self, node: SimulatedNode) -> bool:
+        """Return whether the loop of a node's agent goes round."""
+        return self.runs(node) and node.agent and node.paused_until_ns <= self._time.now_ns
+
+    def silent(self, name: str) -> bool:
+        """Return whether a node answers nobody."""
+        node = self.nodes[name]
+        return not self.agent_runs(node) or node.cut_off
+
+    def flows(self, node: SimulatedNode) -> bool:
+        """Return whether what a node says on its stream reaches the controller, and back."""
+        there = self._controller.listens and not self.silent(node.name)
+        return node.connected and there and self._linked(node.name)
+
+    def hears(self, watcher: str, peer: str) -> bool:
+        """Return whether a peer answers a probe of a node."""
+        network = self.network
+        if self.silent(watcher) or self.silent(peer):
+            return False
+        lost = network.udp_loss and self._time.rng.random() > (1 - network.udp_loss) ** 2
+        return not lost and network.joins(Channel.UDP, watcher, peer)
+
+    def connect_answer(self, asker: str, peer: str) -> TcpAnswer:
+        """Return what comes of a connect to a peer's bulk port."""
+        node = self.nodes[peer]
+        joined = self.network.joins(Channel.TCP, asker, peer) and not self.nodes[asker].cut_off
+        if not joined or node.cut_off or not self.runs(node):
+            return TcpAnswer.SILENT
+        return TcpAnswer.ACCEPTED if node.agent else TcpAnswer.REFUSED
+
+    def _linked(self, name: str) -> bool:
+        return self.network.joins(Channel.STREAM, name, CONTROLLER)
+
+    # --- streams ---------------------------------------------------------------------------------
 
     def connect(self, node: SimulatedNode) -> None:
         """Open a node's stream, if both ends are there."""
         if self.silent(node.name) or node.connected or not self._controller.up:
             return
+        if not self._controller.listens or not self._linked(node.name):
+            self._connect_later(node)
+            return
         node.connected, node.streams = True, node.streams + 1
+        node.inbox.clear()
         self._opened(node)
         self.submit(node.hello(JOB))
         if self._controller.up:
@@ -51,6 +107,7 @@ class SimulatedFleet:
             node.connected = False
             self._time.soon(1, 5, partial(self.connect, node))
             return
+        self.heard(node.name)
         self.report(node)
         taken = self._controller.core.state.outboxes.get(node.outbox_id, 0)
         if taken < node.acknowledged and node.launcher:
@@ -58,9 +115,14 @@ class SimulatedFleet:
             self._rejoin(node)
         self._drain(node)
 
-    def on_amnesia(self, then: Callable[[SimulatedNode], None]) -> None:
-        """Have something done for a node whose acknowledged records were forgotten."""
-        self._rejoin = then
+    def _connect_later(self, node: SimulatedNode) -> None:
+        def again() -> None:
+            node.knocks = False
+            self.connect(node)
+
+        if not node.knocks:
+            node.knocks = True
+            self._time.soon(*RECONNECT_S, again)
 
     def stream_ends(self, node: SimulatedNode, least_s: float, most_s: float) -> None:
         """Have the controller notice the end of a stream, unless a new one is open by then."""
@@ -71,6 +133,42 @@ class SimulatedFleet:
                 self.submit(events.NodeDisconnected(node.name))
 
         self._time.soon(least_s, most_s, noticed)
+
+    def stream_stalls(self, node: SimulatedNode, least_s: float, most_s: float) -> None:
+        """Have both ends give a stream up on which nothing comes through, if it is still so."""
+        stream = node.streams
+
+        def given_up() -> None:
+            if node.streams == stream and node.connected and not self.flows(node):
+                node.connected = False
+                self.submit(events.NodeDisconnected(node.name))
+                self._connect_later(node)
+
+        self._time.soon(least_s, most_s, given_up)
+
+    def deliver(self, node: SimulatedNode, then: Callable[[], object]) -> None:
+        """Have something that was sent on a node's stream arrive, now or when it flows again."""
+        if self.flows(node):
+            then()
+        elif node.connected:
+            node.inbox.append((node.streams, then))
+
+    def resume(self, node: SimulatedNode) -> None:
+        """Let what has waited on a node's stream come through, both ways."""
+        if not self.flows(node):
+            self.connect(node)
+            return
+        waiting, node.inbox = node.inbox, []
+        for stream, then in waiting:
+            if stream == node.streams and node.connected:
+                then()
+        self.report(node)
+        self._drain(node)
+
+    def resume_all(self) -> None:
+        """Let whatever can come through again do so."""
+        for node in self.nodes.values():
+            self.resume(node)
 
     def kill_agent(self, name: str) -> None:
         """Kill a node's agent, nothing else."""
@@ -86,7 +184,7 @@ class SimulatedFleet:
         self._drain(node)
 
     def _drain(self, node: SimulatedNode) -> None:
-        while node.connected and node.unacknowledged and self._controller.up:
+        while node.unacknowledged and self.flows(node):
             acknowledged = self.submit(node.unacknowledged[0])
             if acknowledged or self._time.rng.random() < 0.5:
                 # A controller that dies before it acknowledges sees the record again.
@@ -97,21 +195,65 @@ class SimulatedFleet:
         """Tell the controller which copies a node holds."""
         self._reported(node)
 
-    def watch(self) -> None:
-        """Let every node look at its two neighbours, as the UDP probes do; once a second."""
-        names = list(self.nodes)
-        for index, name in enumerate(names):
-            for peer in (names[index - 1], names[(index + 1) % len(names)]):
-                if self.nodes[name].connected and self.silent(peer):
-                    self._time.after(SILENT_AFTER_S, partial(self._report_silence, name, peer))
-        self._time.after(1, self.watch)
+    # --- liveness --------------------------------------------------------------------------------
 
-    def silent(self, name: str) -> bool:
-        """Return whether a node answers nobody."""
-        node = self.nodes[name]
-        return not node.alive or not node.agent or node.cut_off
+    def heard(self, name: str) -> None:
+        """Take note that somebody who can tell the controller has heard a node."""
+        self.reached_ns[name] = self._time.now_ns
 
-    def _report_silence(self, name: str, peer: str) -> None:
-        known = peer in self._controller.core.state.nodes
-        if self.nodes[name].connected and known and self.silent(peer):
-            self.submit(events.PeerReported(name, peer, True))
+    def ping(self, action: actions.PingAgent) -> None:
+        """Have the loop of an agent answer, when it goes round."""
+        node = self.nodes[action.node]
+
+        def answered() -> None:
+            self.heard(node.name)
+            self.submit(events.AgentAnswered(node.name, action.id))
+
+        self.deliver(node, answered)
+
+    def confirm(self, action: actions.ConfirmSilence) -> None:
+        """Have a node probe a peer three times and connect to it, and say what answered."""
+        node = self.nodes[action.node]
+        self.deliver(node, lambda: _Question(self, node, action).ask(self._time))
+
+
+class _Question:
+    """One node's answer to the question what of a peer answers."""
+
+    def __init__(
+        self, fleet: SimulatedFleet, node: SimulatedNode, action: actions.ConfirmSilence
+    ) -> None:
+        self._fleet = fleet
+        self._node = node
+        self._action = action
+        self._udp = False
+        self._tcp = TcpAnswer.SILENT if action.peer_bulk_address else TcpAnswer.NOT_ASKED
+
+    def ask(self, time: VirtualTime) -> None:
+        """Probe now and twice again, and answer a second later."""
+        due_ns = time.now_ns + SECOND
+        for delay_s in (0.0, 0.3, 0.6):
+            time.after(delay_s, self._probe)
+        time.after(1.0, lambda: self._answer(time, due_ns))
+
+    def _probe(self) -> None:
+        here, there = self._node.name, self._action.peer
+        self._udp = self._udp or self._fleet.hears(here, there)
+        if self._tcp is TcpAnswer.SILENT and self._fleet.agent_runs(self._node):
+            self._tcp = self._fleet.connect_answer(here, there)
+
+    def _answer(self, time: VirtualTime, due_ns: int) -> None:
+        self._fleet.deliver(self._node, lambda: self._tell(time.now_ns - due_ns))
+
+    def _tell(self, late_ns: int) -> None:
+        if self._udp or self._tcp not in (TcpAnswer.SILENT, TcpAnswer.NOT_ASKED):
+            self._fleet.heard(self._action.peer)
+        word = events.PeerJudged(
+            self._node.name,
+            self._action.peer,
+            self._action.id,
+            udp=self._udp,
+            tcp=self._tcp,
+            late_ns=late_ns,
+        )
+        self._fleet.submit(word)

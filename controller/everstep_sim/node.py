@@ -1,6 +1,6 @@
 """Simulated node: an agent with its outbox, a launcher, its ranks and the copies that it holds."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from everstep_common import reports
@@ -25,7 +25,17 @@ class SimulatedNode:
     agent: bool = True
     agents_lost: int = 0
     connected: bool = False
+    # It will try to open its stream anew.
+    knocks: bool = False
     cut_off: bool = False
+    # Until when its agent's loop stands still, and until when the whole machine does.
+    paused_until_ns: int = 0
+    frozen_until_ns: int = 0
+    # What was sent to it on its stream, and has not arrived: the stream's number, and what follows.
+    inbox: list[tuple[int, Callable[[], object]]] = field(default_factory=list)
+    # How many probes in a row each watched peer has not answered.
+    missed: dict[str, int] = field(default_factory=dict)
+    domain: str = ""
     # Number of its streams so far: the end of an old one is no news once a new one is open.
     streams: int = 0
     launcher: bool = False
@@ -79,6 +89,7 @@ class SimulatedNode:
             outbox=self.outbox_id,
             highest_term=self.highest_term,
             host=self.name,
+            domain=self.domain,
             bulk_address=f"{self.name}:1",
             liveness_address=f"{self.name}:2",
             jobs=seen,
@@ -89,10 +100,16 @@ class SimulatedNode:
         self.ports += 1
         return 20000 + self.ports
 
+    def stop_agent(self) -> None:
+        """End the agent alone: its memory is kept for the next one, and launcher and ranks live."""
+        self.agent = self.connected = False
+        self.inbox.clear()
+        self.missed.clear()
+
     def lose_agent(self) -> None:
         """Lose the agent with the memory that it keeps; launcher and ranks live on."""
         self.agents_lost += 1
-        self.agent = self.connected = False
+        self.stop_agent()
         self.copies.clear()
         self.directed, self.published, self.target = 0, None, ""
         for memory in (self.pinned, self.writing, self.files, self.write_faults):
@@ -108,6 +125,7 @@ class SimulatedNode:
     def boot_again(self) -> None:
         """Come back from a power loss."""
         self.alive, self.agent, self.boot = True, True, self.boot + 1
+        self.paused_until_ns = self.frozen_until_ns = 0
         self.outbox, self.sequence, self.acknowledged = self.outbox + 1, 0, 0
 
     def keep(self, copy: Copy) -> None:

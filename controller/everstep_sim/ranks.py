@@ -75,10 +75,18 @@ class Ranks:
         """Return whether a generation could take a step now."""
         ours = self.generations[generation]
         sizes = {order.node_count for order in ours.orders.values()}
+        joined = len(ours.members) == 1
         return sizes == {len(ours.members)} and all(
-            self._fleet.nodes[name].running == generation and not self._fleet.nodes[name].cut_off
+            self._fleet.nodes[name].running == generation
+            and (joined or not self._fleet.nodes[name].cut_off)
             for name in ours.members
         )
+
+    def _frozen_s(self, generation: int) -> float:
+        """Return for how long some member is still frozen: the others wait for its ranks."""
+        nodes = (self._fleet.nodes[name] for name in self.generations[generation].members)
+        until_ns = max(node.frozen_until_ns for node in nodes)
+        return max(0, until_ns - self._time.now_ns) / SECOND
 
     def kill(self, node: SimulatedNode) -> None:
         """Kill the rank of a node; its launcher sees it."""
@@ -136,6 +144,8 @@ class Ranks:
             self._finish(generation)
         elif self._waits(generation):
             self._time.after(0.1, partial(self._try_step, generation))
+        elif frozen_s := self._frozen_s(generation):
+            self._time.after(frozen_s + 0.01, partial(self._try_step, generation))
         else:
             ours.stepping, ours.committed, ours.waits_since_ns = True, set(), 0
             self._time.soon(0.8, 1.2, partial(self._computed, generation))
@@ -165,7 +175,9 @@ class Ranks:
         return sum(c.generation == generation and not c.replica for c in copies) >= SLOTS
 
     def _computed(self, generation: int) -> None:
-        if self.whole(generation):
+        if frozen_s := self._frozen_s(generation):
+            self._time.after(frozen_s + 0.01, partial(self._computed, generation))
+        elif self.whole(generation):
             ours = self.generations[generation]
             ours.step += 1
             if self._parts:  # what one rank saves of it is as good as what all save
@@ -179,7 +191,7 @@ class Ranks:
             return
         step = ours.step
         if node.agent:  # without it, ranks go on unsaved
-            if not self._slots_full(name, generation):
+            if self._fleet.agent_runs(node) and not self._slots_full(name, generation):
                 self._save(node, generation)
             self._tell_progress(node, generation)
         ours.committed.add(name)

@@ -101,7 +101,7 @@ class Vaults:
 
     def report(self, node: SimulatedNode) -> None:
         """Tell the controller what a node holds, and what it sees in storage."""
-        if not node.connected or not self._controller.up:
+        if not self._fleet.flows(node):
             return
         held = {repr(copy).encode(): copy for copy in [*node.copies, *node.files]}
         failures = tuple((key, "disk full") for key in node.write_faults)
@@ -131,7 +131,8 @@ class Vaults:
         if directive.recoverable_step is not None:
             self.told[directive.generation] = directive.recoverable_step
         if node.connected:
-            self._time.soon(0.005, 0.1, partial(self._obey, node, node.streams, directive))
+            obey = partial(self._obey, node, node.streams, directive)
+            self._time.soon(0.005, 0.1, partial(self._fleet.deliver, node, obey))
         return node.connected
 
     def _obey(self, node: SimulatedNode, stream: int, directive: Directive) -> None:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(240)
 _PCI = "0000:3b:00.0"
 _ALLOWED = ("fault_injection = true",)
 # On a busy machine an agent may take longer to come back than a node may be silent.
-_PATIENT = ("stream_silence_s = 300.0",)
+_PATIENT = ("agent_return_s = 300.0",)
 _PATIENCE_S = 60
 
 

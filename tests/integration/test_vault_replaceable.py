@@ -47,7 +47,7 @@ def _goes_on(fleet: RealFleet, generation: int, before: int) -> bool:
 def test_a_private_part_without_a_copy_is_replaced_and_what_is_equal_comes_from_any_holder() -> (
     None
 ):
-    with running_fleet(*_NAMES, core_lines=("fleet_silence_wait_s = 3.0",)) as fleet:
+    with running_fleet(*_NAMES, core_lines=("loss_hold_s = 3.0",)) as fleet:
         fleet.launch_script([str(_SCRIPT)], _RANKS_OF_NODE, "2:4")
         fleet.until("steps", _PATIENCE_S, lambda: _recoverable(fleet) > 3)
         job = fleet.job()

@@ -226,7 +226,7 @@ def fault_world(
 ) -> Iterator[FaultWorld]:
     """Yield a fleet of these nodes; nothing of the job runs yet."""
     # With so few nodes two are the larger part of them, and it would wait for a minute.
-    core = ("fleet_silence_wait_s = 3.0", *core_lines)
+    core = ("loss_hold_s = 3.0", *core_lines)
     with running_fleet(*nodes, core_lines=core, places=places, tls=tls) as fleet:
         yield FaultWorld(fleet, [str(word) for word in script], options)
 

@@ -84,7 +84,7 @@ def user_world(
     nodes: Sequence[str], script: Sequence[object], *options: str, agent_lines: Sequence[str] = ()
 ) -> Iterator[UserWorld]:
     """Yield a fleet whose job's user can reach its sockets, and write where its ranks do."""
-    core = ("fleet_silence_wait_s = 3.0",)
+    core = ("loss_hold_s = 3.0",)
     with running_fleet(*nodes, core_lines=core, agent_lines=tuple(agent_lines)) as fleet:
         world = UserWorld(fleet, [str(word) for word in script], options)
         fleet.folder.chmod(0o711)

@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parent / "proof_job.py"
 STEPS = 20
 _PATIENCE_S = 180
 # On a busy machine an agent may take longer to come back than a node may be silent.
-_PATIENT = ("stream_silence_s = 300.0",)
+_PATIENT = ("agent_return_s = 300.0",)
 
 
 @pytest.mark.long

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from everstep_common import reports
 from everstep_common.judging.findings import Finding, Mode, Severity
-from everstep_common.reports import JobOnNode, Phase
+from everstep_common.reports import JobOnNode, Phase, TcpAnswer
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.fleet.incidents import incidents_of_job, open_incident
@@ -55,6 +55,18 @@ class Story:
                         self.origin(node), 0, reports.CheckFinished(action.id, True, "all is well")
                     )
                 )
+
+    def lose(self, node: str) -> list[actions.Action]:
+        """Have a node's stream end, and all that are asked about it get no answer."""
+        asked = self.tell(events.NodeDisconnected(node))
+        for question in asked:
+            if isinstance(question, actions.ConfirmSilence):
+                self.tell(
+                    events.PeerJudged(
+                        question.node, node, question.id, udp=False, tcp=TcpAnswer.SILENT
+                    )
+                )
+        return self.tell(events.TimerDue(f"silence/{node}"), after_s=20)
 
     def find(self, node: str, finding: Finding = XID) -> list[actions.Action]:
         return self.tell(
@@ -226,13 +238,16 @@ def test_a_release_is_the_operators_word_that_a_finding_is_dealt_with() -> None:
     assert story.owners("n0") == ["automation"]
 
 
-def test_two_peers_must_confirm_a_silence() -> None:
+def test_three_peers_must_confirm_a_silence() -> None:
     story = Story(nodes=5)
-    asked = story.tell(events.PeerReported("n1", "n0", True))
+    asked = story.tell(events.PeerReported("n1", "n0", True, 3 * S))
     questions = [a for a in asked if isinstance(a, actions.ConfirmSilence)]
-    assert len(questions) == 2
+    assert len(questions) == 3
     for question in questions:
+        assert story.state("n0") is NodeState.HEALTHY
         story.tell(events.PeerJudged(question.node, "n0", question.id, False))
+    assert story.state("n0") is NodeState.HEALTHY, "it has been silent for 3.4 s"
+    story.tell(events.TimerDue("silence/n0"), after_s=2.0)
     assert (story.state("n0"), story.owners("n0")) == (NodeState.LOST, ["automation"])
 
 
@@ -240,8 +255,12 @@ def test_one_peer_that_hears_it_keeps_a_node_alive() -> None:
     story = Story(nodes=5)
     asked = story.tell(events.PeerReported("n1", "n0", True))
     questions = [a for a in asked if isinstance(a, actions.ConfirmSilence)]
-    story.tell(events.PeerJudged(questions[0].node, "n0", questions[0].id, False))
-    story.tell(events.PeerJudged(questions[1].node, "n0", questions[1].id, True))
+    for question in questions:
+        heard = question is questions[-1]
+        story.tell(events.PeerJudged(question.node, "n0", question.id, heard))
+    for _ in range(3):
+        story.tell(events.TimerDue("silence/n0"), after_s=1.6)
+    story.tell(events.TimerDue("silence/n0"), after_s=70)
     assert story.state("n0") is NodeState.HEALTHY
 
 
@@ -250,15 +269,16 @@ def test_a_controller_that_loses_half_the_fleet_suspects_itself() -> None:
     for index in range(4):
         story.tell(events.NodeDisconnected(f"n{index}"))
     for index in range(4):
-        story.tell(events.TimerDue(f"stream/n{index}"), after_s=16)
+        story.tell(events.TimerDue(f"silence/n{index}"), after_s=70)
     assert {story.state(f"n{index}") for index in range(5)} == {NodeState.HEALTHY}
 
 
-def test_a_node_without_peers_is_judged_by_its_stream() -> None:
+def test_a_node_of_which_nobody_can_tell_is_doubtful_and_never_lost() -> None:
     story = Story(nodes=1)
     story.tell(events.NodeDisconnected("n0"))
-    story.tell(events.TimerDue("stream/n0"), after_s=16)
-    assert story.state("n0") is NodeState.LOST
+    story.tell(events.TimerDue("silence/n0"), after_s=3600)
+    assert story.state("n0") is NodeState.HEALTHY
+    assert story.core.state.nodes["n0"].doubtful
 
 
 def test_a_record_that_comes_twice_counts_once() -> None:

@@ -55,13 +55,16 @@ def test_a_halted_controller_isolates_nothing_and_repeats_no_order() -> None:
 
 def test_a_halted_controller_stops_no_job_for_a_node_that_is_away() -> None:
     def lose_a_member(story: Story) -> set[type]:
-        done = story.tell(events.TimerDue("stream/n0"), after_s=16)
+        done = story.tell(events.TimerDue("silence/n0"), after_s=16)
         return set(kinds(done)) - {actions.Announce, actions.SetTimer}
 
     acting, halted = Story(nodes=4), Story(nodes=4)
     for story in (acting, halted):
         story.run()
-        story.tell(events.NodeDisconnected("n0"))
+        asked = story.tell(events.NodeDisconnected("n0"))
+        for question in asked:
+            if isinstance(question, actions.ConfirmSilence):
+                story.tell(events.PeerJudged(question.node, "n0", question.id, False))
     halted.tell(_hello("n2", term=7))
     assert actions.StopGeneration in lose_a_member(acting)
     assert lose_a_member(halted) == set()
@@ -70,8 +73,7 @@ def test_a_halted_controller_stops_no_job_for_a_node_that_is_away() -> None:
 def test_lost_nodes_leave_the_budget_to_those_that_work() -> None:
     story = Story(nodes=8)
     for node in ("n0", "n1"):
-        story.tell(events.NodeDisconnected(node))
-        story.tell(events.TimerDue(f"stream/{node}"), after_s=16)
+        story.lose(node)
         assert story.state(node) is NodeState.LOST
     for node in ("n2", "n3", "n4"):
         story.find(node)
@@ -98,7 +100,9 @@ def test_only_the_newest_check_of_a_node_counts() -> None:
 def test_who_reports_a_silence_is_not_asked_whether_it_is_one() -> None:
     story = Story(nodes=5)
     asked = story.tell(events.PeerReported("n1", "n0", True))
-    assert {a.node for a in asked if isinstance(a, actions.ConfirmSilence)} == {"n2", "n3"}
+    confirmers = {a.node for a in asked if isinstance(a, actions.ConfirmSilence)}
+    assert len(confirmers) == 3
+    assert confirmers <= {"n2", "n3", "n4"}
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])

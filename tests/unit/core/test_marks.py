@@ -12,7 +12,8 @@ from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.dispatch.reconcile import reconcile
 from everstep_controller.core.jobs import membership
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.node import AUTOMATION, Confirmation, NodeState
+from everstep_controller.core.model.liveness import Confirmation
+from everstep_controller.core.model.node import AUTOMATION, NodeState
 from everstep_controller.core.model.state import State, jobs_involving, jobs_of_node
 from everstep_controller.core.nodes.lifecycle import check_order
 from everstep_controller.core.recovery import blame
@@ -215,12 +216,15 @@ def _check_lists(state: State) -> None:
     held = [(node.name, node.claim_of(AUTOMATION)) for node in nodes]
     assert state.isolated == [name for name, claim in held if claim and not claim.dead]
     assert state.deferred == [node.name for node in nodes if node.deferred]
-    heard = [node for node in nodes if node.connected and not node.silent_to]
+    heard = [n for n in nodes if n.connected and not n.silent_to and not n.doubtful]
     domains = {node.domain for node in heard}
     assert state.heard == {d: [n.name for n in heard if n.domain == d] for d in domains}
     expected = [n for n in nodes if not n.gone and n.state is not NodeState.MAINTENANCE]
-    assert state.unexpected == [node.name for node in nodes if node not in expected]
-    assert state.unheard == [node.name for node in expected if node not in heard]
+    domains = {node.domain for node in expected}
+    assert state.expected == {d: [n.name for n in expected if n.domain == d] for d in domains}
+    assert state.expected_total == len(expected)
+    assert state.heard_domains == sorted(state.heard)
+    assert state.silent == [node.name for node in expected if node.silent_since_ns]
     for node in nodes:
         asked = [n.name for n in nodes if _is_asked(node.name, n.confirmation)]
         assert sorted(node.questions) == asked

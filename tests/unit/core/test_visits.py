@@ -96,23 +96,28 @@ def watched() -> Watched:
 
 
 def test_a_silence_concerns_the_node_who_told_of_it_and_who_is_asked(watched: Watched) -> None:
-    looked_at = watched.looked_at(events.PeerReported("n101", "n100", True))
+    looked_at = watched.looked_at(events.PeerReported("n101", "n100", True, 3 * S))
     waiting = watched.nodes["n100"].confirmation
     assert waiting is not None
     assert set(looked_at) <= {"n100", *waiting.asked}
     answers = [events.PeerJudged(node, "n100", waiting.id, False) for node in waiting.asked]
     assert set(watched.looked_at(*answers)) <= {"n100", *waiting.asked}
+    watched.now_ns += 3 * S
+    due = events.TimerDue(f"{TimerKind.SILENCE}/n100")
+    assert set(watched.looked_at(due)) <= {"n100", *waiting.asked}
     assert watched.state("n100") is NodeState.LOST
 
 
 def test_a_stream_that_stays_closed_concerns_its_node_and_who_is_asked(watched: Watched) -> None:
     watched.looked_at(events.NodeDisconnected("n100"))
-    watched.now_ns += 20 * S
-    due = events.TimerDue(f"{TimerKind.STREAM}/n100")
     waiting = watched.nodes["n100"].confirmation
     assert waiting is not None
-    assert set(watched.looked_at(due)) <= {"n100", *waiting.asked}
-    assert watched.state("n100") is NodeState.LOST
+    watched.now_ns += 200 * S
+    for kind in (TimerKind.CONFIRM, TimerKind.SILENCE):
+        looked_at = watched.looked_at(events.TimerDue(f"{kind}/n100"))
+        again = watched.nodes["n100"].confirmation
+        assert set(looked_at) <= {"n100", *waiting.asked, *(again.asked if again else ())}
+    assert watched.nodes["n100"].doubtful
 
 
 def test_a_node_that_is_isolated_within_a_budget_is_alone_looked_at(watched: Watched) -> None:

@@ -6,7 +6,7 @@ from everstep_controller.core import events
 from everstep_controller.core.events import RecoveryBegun
 from everstep_controller.core.jobs import membership, progress
 from everstep_controller.core.model.node import OpenFinding
-from everstep_controller.core.model.state import CONTROLLER, FLEET, note_hearing
+from everstep_controller.core.model.state import CONTROLLER, FLEET
 from everstep_controller.core.nodes import isolation, liveness
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
@@ -19,6 +19,35 @@ EVENT_REJECTED = Condition(
     source="any error in the core",
     clears_when="the controller is restarted, possibly with a fixed version",
     mode=Mode.ADVISE,
+)
+
+
+CONTROLLER_OVERLOADED = Condition(
+    name="ControllerOverloaded",
+    component="controller/core",
+    meaning="the controller's loop stood still more than three times in a row, none a minute after"
+    " the one before it; it judges silences all the same",
+    source="the lateness of its loop, as the shell measures it",
+    clears_when="it has kept up for a minute",
+    mode=Mode.ADVISE,
+)
+
+# Timers that wait for what agents tell.
+_FOR_AGENTS = frozenset({TimerKind.FINAL_SAVE, TimerKind.ABANDONED, TimerKind.UNTOLD})
+
+# A stall is one of a row when the one before it was so shortly ago, and so many are borne.
+_CALM_NS = 60_000_000_000
+_STALLS_BORNE = 3
+
+# Timers that wait for a time, not for somebody: they are not put off.
+_BY_THE_CLOCK = frozenset(
+    {
+        TimerKind.MAINTENANCE,
+        TimerKind.FORGET,
+        TimerKind.PROBATION,
+        TimerKind.REJECTED,
+        TimerKind.CALM,
+    }
 )
 
 
@@ -99,24 +128,59 @@ def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     state.findings.pop("event rejected", None)
     progress.postpone_stalls(turn)
     isolation.restart_drivers(turn)
-    for node in state.nodes.values():
-        if node.connected:
-            node.connected = False
-            node.silent_since_ns = node.silent_since_ns or turn.now_ns
-        node.silent_to = []
-        liveness.end_confirmation(state, node)
-        note_hearing(state, node)
-        turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
-        if not node.gone:
-            turn.set_timer(f"{TimerKind.STREAM}/{node.name}", state.settings.startup_grace_ns)
+    liveness.expect_agents(turn)
+    _expect_answers(turn)
     turn.announce(
         CONTROLLER, "ControllerStarted", f"version {event.version} begins term {state.term}"
     )
 
 
+def _expect_answers(turn: Turn) -> None:
+    """Let no timer of those who wait for agents come due before these have had time to speak."""
+    grace_ns = turn.state.settings.startup_grace_ns
+    for timer, at_ns in list(turn.state.timers.items()):
+        if timer.partition("/")[0] in _FOR_AGENTS and at_ns < turn.now_ns + grace_ns:
+            turn.set_timer(timer, grace_ns)
+
+
 def controller_stalled(turn: Turn, event: events.ControllerStalled) -> None:
-    """Judge nobody by a time in which this controller stood still."""
-    liveness.postpone_verdicts(turn, event.duration_ns)
+    """Judge nobody by a time in which this controller stood still, unless it does so for ever."""
+    state = turn.state
+    state.stalls_ns = [at_ns for at_ns in state.stalls_ns if turn.now_ns - at_ns < _CALM_NS]
+    state.stalls_ns.append(turn.now_ns)
+    turn.set_timer(TimerKind.CALM, _CALM_NS)
+    if len(state.stalls_ns) > _STALLS_BORNE:
+        del state.stalls_ns[:-_STALLS_BORNE]
+        _tell_overloaded(turn, event.duration_ns)
+        return
+    liveness.void_silences(turn, event.duration_ns)
+    for timer in [one for one in state.timers if one.partition("/")[0] not in _BY_THE_CLOCK]:
+        turn.set_timer(timer, max(0, state.timers[timer] + event.duration_ns - turn.now_ns))
+
+
+def controller_calm(turn: Turn, _: str) -> None:
+    """The controller has not stood still for a while."""
+    turn.state.stalls_ns.clear()
+    if turn.state.findings.pop("overloaded", None) is not None:
+        turn.announce(CONTROLLER, "ControllerOverloadedCleared", "the controller keeps up again")
+
+
+def _tell_overloaded(turn: Turn, duration_ns: int) -> None:
+    known = turn.state.findings.get("overloaded")
+    message = f"its loop stood still again, for {duration_ns / 1e9:.1f} s: it judges all the same"
+    finding = Finding(
+        component=CONTROLLER_OVERLOADED.component,
+        condition=CONTROLLER_OVERLOADED.name,
+        mode=CONTROLLER_OVERLOADED.mode,
+        severity=Severity.DEGRADED,
+        message=message,
+        suggested_action=SuggestedAction.WATCH,
+        rule="give it a core of its own; cleared by a minute in which it keeps up",
+    )
+    since_ns = turn.now_ns if known is None else known.since_ns
+    turn.state.findings["overloaded"] = OpenFinding(finding, since_ns)
+    if known is None:
+        turn.announce(CONTROLLER, CONTROLLER_OVERLOADED.name, message)
 
 
 def settings_applied(turn: Turn, event: events.SettingsApplied) -> None:
@@ -135,4 +199,4 @@ HANDLERS: Handlers = {
     events.AutomationPaused: automation_paused,
     events.AutomationResumed: automation_resumed,
 }
-TIMERS: Timers = {TimerKind.RECOVERY: recovery_over}
+TIMERS: Timers = {TimerKind.RECOVERY: recovery_over, TimerKind.CALM: controller_calm}

@@ -11,6 +11,7 @@ nodes.
 """
 
 from everstep_controller.core.jobs import (
+    absence,
     admission,
     ending,
     identity,
@@ -118,5 +119,6 @@ def _reconcile_job(turn: Reconciliation, job_id: str) -> None:
     if job is not None and not job.after:
         start.reconcile_job(turn, job)
         progress.reconcile_job(turn, job)
+        absence.reconcile_job(turn, job)
         planning.reconsider(turn, job)
         ending.reconcile_job(turn, job)

@@ -1,6 +1,7 @@
 """Jobs: admission, identity, progress and end; which events and timers each takes."""
 
 from everstep_controller.core.jobs import (
+    absence,
     admission,
     ending,
     identity,
@@ -19,4 +20,4 @@ HANDLERS: Handlers = merge(
         progress.HANDLERS,
     ]
 )
-TIMERS: Timers = merge([ending.TIMERS, identity.TIMERS, progress.TIMERS])
+TIMERS: Timers = merge([absence.TIMERS, ending.TIMERS, identity.TIMERS, progress.TIMERS])

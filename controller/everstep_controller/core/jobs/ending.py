@@ -17,6 +17,7 @@ _OF_LIVING_JOBS = (
     TimerKind.RETRY,
     TimerKind.FINAL_SAVE,
     TimerKind.ABANDONED,
+    TimerKind.UNTOLD,
 )
 
 

@@ -105,7 +105,7 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
         if job.state is JobState.ENDED:
             continue
         if node.gone:
-            _fence(job, node.name)
+            fence_member(job, node.name)
         if node.name in job.generation.members and not _is_told(turn.state, job, node):
             onset_ns = node.silent_since_ns or turn.now_ns
             incidents.judge_fault(turn, job, JobFault(onset_ns, *_why_unusable(node)))
@@ -132,8 +132,8 @@ def _why_unusable(node: NodeRecord) -> tuple[Cause, str, str]:
     return cause, node.name, f"{node.name} was isolated: {node.claims[-1].reason}"
 
 
-def _fence(job: JobRecord, node: str) -> None:
-    """Count on nothing that a lost node may still run; it is stopped when it comes back."""
+def fence_member(job: JobRecord, node: str) -> None:
+    """Count on nothing that a node without an agent may still run; it is stopped on its return."""
     launcher = job.launchers.get(node)
     running = node in job.generation.members and node not in job.generation.stopped
     if launcher is not None and running:

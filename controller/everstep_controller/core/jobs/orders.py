@@ -21,7 +21,7 @@ from everstep_controller.core.model.state import State, jobs_involving, jobs_of_
 from everstep_controller.core.nodes import isolation, lifecycle
 from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.nodes.injections import injection_orders
-from everstep_controller.core.nodes.liveness import unanswered_questions
+from everstep_controller.core.nodes.rounds import unanswered_questions
 from everstep_controller.core.turn import Reconciliation
 
 # So many nodes are named in a sentence.

@@ -40,7 +40,7 @@ def reporters(state: State, key: str) -> Reporters | None:
     telling = (
         n
         for n in job.generation.members
-        if state.nodes[n].connected and n not in job.generation.finished
+        if not state.nodes[n].missed and n not in job.generation.finished
     )
     return Reporters(job.generation.number, tuple(telling), job.state is JobState.RUNNING)
 

@@ -52,7 +52,8 @@ def note_crash(turn: Turn, job: JobRecord) -> None:
 
 def choose_step(state: State, job: JobRecord) -> ChooseRecoveryStep:
     """Return the question to the catalogue."""
-    alive = {name: last for name, last in job.lineage.holders.items() if not state.nodes[name].gone}
+    holders = job.lineage.holders.items()
+    alive = {name: last for name, last in holders if not state.nodes[name].unreachable}
     newest = max(alive.values(), default=0)
     return ChooseRecoveryStep(
         id=f"{job.id}/g{job.generation.number}/choose",

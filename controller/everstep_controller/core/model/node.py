@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 from everstep_common.judging.findings import Finding
 from everstep_common.reports import CheckFinished, InjectionState, Inventory, Report
 from everstep_controller.core.model.incident import Strike
+from everstep_controller.core.model.liveness import Confirmation, Silence
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +130,6 @@ class Injection:
 
 
 @dataclass(slots=True)
-class Confirmation:
-    """Question to peers whether a silent node is alive, with their answers."""
-
-    id: str
-    asked: list[str]
-    verdicts: dict[str, bool] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
 class SpareCheck:
     """Check of a node that waits as a spare, and what it showed."""
 
@@ -165,9 +157,9 @@ class NodeNews:
     repaired: str = ""
     # A finding is over, as the beginning of a sentence.
     cleared: str = ""
-    # Its silence was noticed, and no peer has been asked about it; by whom, "": by its stream.
+    # Another channel of it fell silent; or somebody who was asked has answered.
     silent: bool = False
-    reporter: str = ""
+    evidence: bool = False
     # Injections that were ordered here, or whose end was.
     injections: list[str] = field(default_factory=list)
 
@@ -186,7 +178,13 @@ class NodeRecord:
     connected: bool = False
     # When its stream ended or its peers lost it, whichever was first; 0 while it is heard.
     silent_since_ns: int = 0
+    # When its agent answered last on its stream to a ping.
+    answered_ns: int = 0
+    # Since when it answers there, and peers do not hear it over UDP.
+    blocked_since_ns: int = 0
+    # Peers that watch it over UDP and do not hear it.
     silent_to: list[str] = field(default_factory=list)
+    silence: Silence = field(default_factory=Silence)
     confirmation: Confirmation | None = None
     # Silent nodes that it was asked about, and has not answered.
     questions: list[str] = field(default_factory=list)
@@ -234,7 +232,7 @@ class NodeRecord:
     def fit(self) -> bool:
         """Whether the node could take ranks but for its claims."""
         healthy = (NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION)
-        return self.connected and self.state in healthy
+        return self.connected and not self.doubtful and self.state in healthy
 
     @property
     def usable(self) -> bool:
@@ -250,6 +248,16 @@ class NodeRecord:
     def vacated(self) -> bool:
         """Whether what runs there has to leave, wherever it can go."""
         return any(claim.vacate for claim in self.claims)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether its agent is away or hangs, and it is not lost: it takes no new ranks."""
+        return bool(self.silence.doubt)
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether no answer of its agent is to be waited for, nor what its vault has."""
+        return self.gone or self.doubtful
 
     @property
     def gone(self) -> bool:

@@ -15,16 +15,19 @@ class Settings:
     # Budget of working nodes that automation may isolate: the larger of a number and a share.
     isolation_budget_nodes: int = 2
     isolation_budget_ratio: float = 0.02
-    # A closed stream alone, with no word of peers, makes a node lost after this long.
-    stream_silence_ns: int = 15_000_000_000
-    # How long the peers that were asked may take to confirm a silence.
+    # A node is lost when nothing of it, agent or kernel, has answered anybody for this long.
+    silence_ns: int = 5_000_000_000
+    # How long an agent and the peers that were asked about it may take to answer.
     confirm_timeout_ns: int = 1_500_000_000
+    # An agent whose kernel answers has this long to come back; then it is a finding.
+    agent_return_ns: int = 15_000_000_000
+    # How long a silence is borne of which fewer peers can tell than there should be, or that comes
+    # with more losses than these, or this share of the fleet.
+    loss_hold_ns: int = 60_000_000_000
+    loss_burst_nodes: int = 8
+    loss_burst_ratio: float = 0.05
     # Reconnection grace after the controller itself was away.
-    startup_grace_ns: int = 30_000_000_000
-    # If more than this share of the fleet is silent at once, the controller suspects itself …
-    fleet_silence_ratio: float = 0.5
-    # … for this long, after which it believes what it sees.
-    fleet_silence_wait_ns: int = 60_000_000_000
+    startup_grace_ns: int = 120_000_000_000
     # How long a job may wait for its wanted nodes once it has its fewest.
     last_call_timeout_ns: int = 10_000_000_000
     # How long processes may take after SIGTERM when a generation is stopped.

@@ -14,13 +14,13 @@ from everstep_controller.core.model.job import (
     OrphanedLauncher,
     Planned,
 )
+from everstep_controller.core.model.liveness import Confirmation
 from everstep_controller.core.model.node import (
     AUTOMATION,
     MAINTENANCE,
     OPERATOR,
     SCHEDULER,
     Claim,
-    Confirmation,
     Injection,
     NodeRecord,
     NodeState,
@@ -92,12 +92,20 @@ class State:
     highest_term_seen: int = 0
     # Highest generation that agents have seen under each name of a job.
     generations_seen: dict[str, int] = field(default_factory=dict)
-    self_suspect_since_ns: int = 0
-    # Nodes whose streams are open and that all peers hear, by domain; those that are expected to be
-    # heard and are not; and those of which nothing is expected: lost ones and maintained ones.
+    # Rounds of questions in a row that nobody answered, about whatever node.
+    mute_rounds: int = 0
+    # When the controller's loop has stood still lately.
+    stalls_ns: list[int] = field(default_factory=list)
+    # When nodes were lost lately, of those that did not fall silent with their whole domain.
+    losses_ns: list[int] = field(default_factory=list)
+    # Nodes whose streams are open and that all peers hear, by domain, and these domains in order;
+    # those from which something is expected, by domain, and their number; and those of them that
+    # are silent.
     heard: dict[str, list[str]] = field(default_factory=dict)
-    unheard: list[str] = field(default_factory=list)
-    unexpected: list[str] = field(default_factory=list)
+    heard_domains: list[str] = field(default_factory=list)
+    expected: dict[str, list[str]] = field(default_factory=dict)
+    expected_total: int = 0
+    silent: list[str] = field(default_factory=list)
     # Nodes that are drained, that automation was not allowed to isolate, and working ones that it
     # has isolated; in order.
     draining: list[str] = field(default_factory=list)
@@ -150,15 +158,32 @@ def keep_listed(names: list[str], name: str, *, listed: bool) -> None:
 
 
 def note_hearing(state: State, node: NodeRecord) -> None:
-    """Keep the lists of heard and unheard nodes as a node's stream, peers and health are."""
-    heard = node.connected and not node.silent_to
+    """Keep the lists of heard, expected and silent nodes as a node's channels and health are."""
+    heard = node.connected and not node.silent_to and not node.doubtful
     expected = not node.gone and node.state is not NodeState.MAINTENANCE
-    there = state.heard.setdefault(node.domain, [])
-    keep_listed(there, node.name, listed=heard)
+    _keep_by_domain(state.heard, node, listed=heard)
+    keep_listed(state.heard_domains, node.domain, listed=node.domain in state.heard)
+    state.expected_total += _keep_by_domain(state.expected, node, listed=expected)
+    keep_listed(state.silent, node.name, listed=expected and bool(node.silent_since_ns))
+
+
+def forget_hearing(state: State, node: NodeRecord) -> None:
+    """Have a node in none of these lists: its domain changes."""
+    _keep_by_domain(state.heard, node, listed=False)
+    keep_listed(state.heard_domains, node.domain, listed=node.domain in state.heard)
+    state.expected_total += _keep_by_domain(state.expected, node, listed=False)
+    keep_listed(state.silent, node.name, listed=False)
+
+
+def _keep_by_domain(lists: dict[str, list[str]], node: NodeRecord, *, listed: bool) -> int:
+    """Have a node in the list of its domain, or not; return by how much that has grown."""
+    there = lists.setdefault(node.domain, [])
+    before = len(there)
+    keep_listed(there, node.name, listed=listed)
+    grown = len(there) - before
     if not there:
-        del state.heard[node.domain]
-    keep_listed(state.unheard, node.name, listed=expected and not heard)
-    keep_listed(state.unexpected, node.name, listed=not expected)
+        del lists[node.domain]
+    return grown
 
 
 def jobs_of_name(state: State, name: str) -> list[JobRecord]:

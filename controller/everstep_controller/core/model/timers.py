@@ -6,8 +6,8 @@ from enum import StrEnum
 class TimerKind(StrEnum):
     """Purpose of a timer; the part of its name before the slash."""
 
-    # Of nodes: a closed stream, a silence to confirm, checks, the end of a probation.
-    STREAM = "stream"
+    # Of nodes: a silence to judge, answers about it, checks, the end of a probation.
+    SILENCE = "silence"
     CONFIRM = "confirm"
     CHECK = "check"
     SPARE = "spare"
@@ -15,11 +15,13 @@ class TimerKind(StrEnum):
     INJECTION = "injection"
     # Of an isolation driver: the reading after a call has failed.
     ISOLATION = "isolation"
-    # Of jobs: wanted nodes, an unreachable state, missing steps, the last step, all launchers, the
+    # Of jobs: wanted nodes, an unreachable state, missing steps, steps
+    # missing while an agent of theirs is away, the last step, all launchers, the
     # next job of the name, and the end of being kept.
     FORMING = "forming"
     RETRY = "retry"
     STALLED = "stalled"
+    UNTOLD = "untold"
     FINAL_SAVE = "final_save"
     ABANDONED = "abandoned"
     NEXT = "next"
@@ -29,6 +31,7 @@ class TimerKind(StrEnum):
     STILL = "still"
     GROWTH = "growth"
     MAINTENANCE = "maintenance"
-    # Of the controller: rejected records, and the rebuilding of a journal.
+    # Of the controller: rejected records, stalls of its loop, and the rebuilding of a journal.
     REJECTED = "rejected"
+    CALM = "calm"
     RECOVERY = "recovery"

@@ -194,6 +194,8 @@ def why_ineligible(state: State, node: NodeRecord) -> str:
         )
     if node.state is NodeState.VALIDATING:
         return f"{node.name} is being checked ({node.reason}): it takes ranks when that has passed"
+    if node.doubtful:
+        return f"{node.name} is doubtful: {node.silence.doubt}; it takes ranks when it answers"
     what = node.state.value if node.connected else "not connected"
     return f"{node.name} is {what}: {node.reason}; 'everstep why {node.name}' tells more"
 

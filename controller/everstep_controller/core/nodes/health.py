@@ -90,6 +90,11 @@ def clear_finding(turn: Turn, node: NodeRecord, key: FindingKey, evidence: str) 
     _clear_finding(turn, node, _finding_name(FindingOwner.CORE, key), Cleared(key, evidence))
 
 
+def has_finding(node: NodeRecord, key: FindingKey) -> bool:
+    """Return whether such a finding is open."""
+    return _finding_name(FindingOwner.CORE, key) in node.findings
+
+
 def record_check(turn: Turn, event: Reported[CheckFinished]) -> None:
     """Take the result of the newest check of a node."""
     node = turn.state.nodes[event.origin.node]

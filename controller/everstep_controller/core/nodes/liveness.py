@@ -1,11 +1,15 @@
-"""Liveness of nodes: connections, and silences that peers and streams are asked about."""
+"""Liveness of nodes: what is heard of them and what is not, and what a silence leads to.
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, islice
+A silence only asks: the agent itself on its stream, and peers (`rounds.py`). What answers decides
+(`verdict.py`). A doubtful node keeps its place in its lifecycle; a lost one changes it.
+"""
 
+from collections.abc import Mapping, Sequence
+
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_common.reports import TcpAnswer
 from everstep_controller.core import events
-from everstep_controller.core.actions import ConfirmSilence
 from everstep_controller.core.events import (
     AgentAnswered,
     AgentLeaving,
@@ -14,17 +18,72 @@ from everstep_controller.core.events import (
     PeerJudged,
     PeerReported,
 )
-from everstep_controller.core.model.node import Confirmation, NodeRecord, NodeState
-from everstep_controller.core.model.state import CONTROLLER, State, note_hearing
-from everstep_controller.core.nodes import health, lifecycle
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.liveness import Silence
+from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.state import (
+    CONTROLLER,
+    State,
+    forget_hearing,
+    jobs_of_node,
+    note_hearing,
+)
+from everstep_controller.core.nodes import health, lifecycle, rounds, verdict
 from everstep_controller.core.nodes.lifecycle import NodeEvent
+from everstep_controller.core.nodes.verdict import Liveness, Patience, Signs, Verdict
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
-# How many other peers must confirm a silence.
-CONFIRMERS = 2
+_S = 1_000_000_000
+# A peer that was itself later than this did not listen all the time: what it missed is no evidence.
+_LATE_NS = _S // 2
+# What a watcher says of the past of a silence is believed so far back.
+_BACKDATED_MAX_NS = 10 * _S
+# An agent that answered on its stream so shortly ago is not asked again at once.
+_FRESH_NS = 2 * _S
+_KERNEL_SAYS: Mapping[TcpAnswer, str] = {
+    TcpAnswer.ACCEPTED: "its kernel accepts connects",
+    TcpAnswer.REFUSED: "its kernel refuses connects",
+    TcpAnswer.UNREACHABLE: "the network says that it is unreachable",
+}
+_STEPPING = (JobState.RUNNING, JobState.STALLED)
+# Steps that a member took part in prove its ranks' life for so many times as long as one took.
+_STEPS_PROVE_TIMES = 3
+# How often an agent is asked that peers do not hear.
+_ASK_BLOCKED_NS = 60 * _S
+# So many peers that got no answer are remembered.
+_DENIED_MAX = 5
+# After so many rounds of questions without any answer, about whatever nodes, the fault is here.
+_MUTE_ROUNDS = 3
 
-_NO_ANSWER = frozenset({TcpAnswer.SILENT, TcpAnswer.NOT_ASKED})
+AGENT_GONE = Condition(
+    name="AgentGone",
+    component="agent",
+    meaning="the node's agent is away, and its kernel answers; ranks that step go on, the node "
+    "takes no new ones, and no job counts on its vault",
+    source="its stream, and peers that connect to its bulk port; away for 15 s (agent_return_s)",
+    clears_when="its agent connects",
+    mode=Mode.ADVISE,
+)
+PROBES_BLOCKED = Condition(
+    name="ProbesBlocked",
+    component="agent/liveness",
+    meaning="the node's agent answers on its stream, and peers do not hear it over UDP: its silence"
+    " would be noticed late",
+    source="probes of the peers that watch it, for 15 s (agent_return_s), and pings on its stream",
+    clears_when="one of these peers hears it",
+    mode=Mode.ADVISE,
+)
+AGENT_HUNG = Condition(
+    name="AgentHung",
+    component="agent",
+    meaning="the node's agent has its stream open and does not answer, and its kernel answers; "
+    "ranks that step go on, the node takes no new ones, and no job counts on its vault",
+    source="pings on its stream, and peers that probe it; for 15 s (agent_return_s)",
+    clears_when="its agent answers, or connects anew",
+    mode=Mode.ADVISE,
+)
 
 
 # --- events: who is heard, and by whom -----------------------------------------------------------
@@ -34,9 +93,10 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     """Take what an agent says of its node when its stream opens."""
     turn.mark_node(node.name)
     rebooted = has_rebooted(node, event)
-    forget_stream(turn.state, node)
-    end_confirmation(turn.state, node)
-    node.absent, node.connected, node.silent_since_ns = False, True, 0
+    _end_silence(turn, node, "its agent connected")
+    forget_hearing(turn.state, node)
+    _end_blocked(turn, node, "its agent connected")
+    node.absent, node.connected, node.silent_to = False, True, []
     node.boot_id, node.agent_version = event.boot_id, event.agent_version
     if node.outbox and node.outbox != event.outbox:
         turn.state.outboxes.pop(node.outbox, None)
@@ -44,8 +104,6 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     node.host, node.domain, node.inventory = event.host, event.domain, event.inventory
     node.bulk_address, node.liveness_address = event.bulk_address, event.liveness_address
     note_hearing(turn.state, node)
-    turn.drop_timer(f"{TimerKind.STREAM}/{node.name}")
-    turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
     health.replace_agent_findings(node, event.open_findings, turn.now_ns)
     node.blamed = ""
     node.news.connected = (
@@ -59,16 +117,11 @@ def has_rebooted(node: NodeRecord, event: NodeConnected) -> bool:
 
 
 def node_disconnected(turn: Turn, event: NodeDisconnected) -> None:
-    """A stream ended: peers are asked at once, and the stream alone is believed only later."""
+    """A stream ended."""
     node = turn.state.nodes[event.node]
-    if node.gone or not node.connected:
-        return
-    node.connected = False
-    note_hearing(turn.state, node)
-    node.silent_since_ns = node.silent_since_ns or turn.now_ns
-    node.news.silent = True
-    turn.mark_node(node.name)
-    turn.set_timer(f"{TimerKind.STREAM}/{node.name}", turn.state.settings.stream_silence_ns)
+    if not node.gone and node.connected:
+        node.connected = False
+        _fall_silent(turn, node, turn.now_ns)
 
 
 def peer_reported(turn: Turn, event: PeerReported) -> None:
@@ -76,20 +129,21 @@ def peer_reported(turn: Turn, event: PeerReported) -> None:
     node = turn.state.nodes.get(event.peer)
     if node is None or node.gone or node.state is NodeState.MAINTENANCE:
         return
-    if not event.silent:
-        if event.node in node.silent_to:
-            node.silent_to.remove(event.node)
-            note_hearing(turn.state, node)
-            turn.mark_node(node.name)
-        if not node.silent_to and node.connected:
-            node.silent_since_ns = 0
+    if event.silent:
+        if event.node not in node.silent_to:
+            node.silent_to.append(event.node)
+        _fall_silent(turn, node, turn.now_ns - min(event.silent_for_ns, _BACKDATED_MAX_NS))
         return
-    if event.node not in node.silent_to:
-        node.silent_to.append(event.node)
+    if event.node in node.silent_to:
+        node.silent_to.remove(event.node)
         note_hearing(turn.state, node)
-    node.silent_since_ns = node.silent_since_ns or turn.now_ns
-    node.news.silent, node.news.reporter = True, event.node
-    turn.mark_node(node.name)
+        turn.mark_node(node.name)
+    _end_blocked(turn, node, f"{event.node} hears it again")
+    if not node.silent_since_ns:
+        return
+    _hear_by_peers(turn, node)
+    if not node.silent_to and node.connected and node.confirmation is None:
+        _end_silence(turn, node, f"{event.node} hears it again")
 
 
 def peer_judged(turn: Turn, event: PeerJudged) -> None:
@@ -98,10 +152,22 @@ def peer_judged(turn: Turn, event: PeerJudged) -> None:
     waiting = node.confirmation if node else None
     if node is None or waiting is None or waiting.id != event.confirm_id:
         return
-    if event.node in waiting.asked:
-        waiting.verdicts[event.node] = event.udp or event.tcp not in _NO_ANSWER
-        _drop_question(turn.state, event.node, node.name)
-        turn.mark_node(node.name)
+    if event.node not in waiting.asked or event.node in waiting.verdicts:
+        return
+    turn.mark_node(node.name)
+    node.news.evidence = True
+    turn.state.mute_rounds = 0
+    rounds.drop_question(turn.state, event.node, node.name)
+    said = _KERNEL_SAYS.get(event.tcp, "")
+    waiting.verdicts[event.node] = event.udp or bool(said)
+    if said:
+        node.silence.kernel_ns, node.silence.kernel_said = turn.now_ns, said
+    if event.udp:
+        node.silence.heard_ns = turn.now_ns
+    if event.udp or said:
+        node.silence.denied.clear()
+    elif event.late_ns <= _LATE_NS and event.node not in node.silence.denied:
+        node.silence.denied = sorted([*node.silence.denied, event.node])[:_DENIED_MAX]
 
 
 def agent_answered(turn: Turn, event: AgentAnswered) -> None:
@@ -109,202 +175,319 @@ def agent_answered(turn: Turn, event: AgentAnswered) -> None:
     node = turn.state.nodes.get(event.node)
     if node is None or node.gone or not node.connected:
         return
-    end_confirmation(turn.state, node)
-    turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
-    _believe_stream(turn.state, node)
-    node.silent_since_ns = 0
-    turn.mark_node(node.name)
+    turn.state.mute_rounds = 0
+    if node.silent_to:
+        node.blocked_since_ns = node.blocked_since_ns or turn.now_ns
+    node.silent_to = []
+    node.answered_ns = turn.now_ns
+    _end_silence(turn, node, "its agent answers on its stream")
+    if node.blocked_since_ns:
+        # Nobody tells of a second silence: its agent is asked again.
+        known = health.has_finding(node, _blocked(node).key)
+        wait_ns = _ASK_BLOCKED_NS if known else turn.state.settings.agent_return_ns
+        turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", wait_ns)
 
 
 def agent_leaving(turn: Turn, event: AgentLeaving) -> None:
-    """An agent ends as was asked of it: people hear of it."""
+    """An agent ends as was asked of it, and is expected back: its silence is none."""
     node = turn.state.nodes.get(event.node)
-    if node is not None and not node.gone:
-        turn.announce(node.name, "AgentLeaving", f"the agent of {node.name} ends: {event.reason}")
+    if node is None or node.gone or node.state is NodeState.MAINTENANCE:
+        return
+    _fall_silent(turn, node, turn.now_ns)
+    node.silence.leaving = event.reason or "for no reason that it told"
+    turn.announce(node.name, "AgentLeaving", f"the agent of {node.name} ends: {event.reason}")
 
 
-def postpone_verdicts(turn: Turn, duration_ns: int) -> None:
-    """Judge no silence by a time in which the controller heard nobody."""
-    kinds = (TimerKind.STREAM, TimerKind.CONFIRM)
-    for timer in [one for one in turn.state.timers if one.partition("/")[0] in kinds]:
-        remaining_ns = turn.state.timers[timer] + duration_ns - turn.now_ns
-        turn.set_timer(timer, max(0, remaining_ns))
+def expect_nothing(turn: Turn, node: NodeRecord) -> None:
+    """Judge no silence of a node on which somebody begins to work."""
+    rounds.end(turn, node)
+    node.silence = Silence()
+    if node.connected:
+        node.silent_since_ns = 0  # or a later fault would be dated back to this silence
+    turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
+    note_hearing(turn.state, node)
 
 
 def silence_due(turn: Turn, name: str) -> None:
-    """A stream has stayed closed for the whole limit, or peers have had their time to answer."""
+    """A silence is to be judged again, or who was asked has had the time to answer."""
+    node = turn.state.nodes.get(name)
+    if node is None:
+        return
+    if node.blocked_since_ns and node.connected and not node.silent_since_ns:
+        if not health.has_finding(node, _blocked(node).key):
+            health.raise_finding(turn, node, _blocked(node))
+        _fall_silent(turn, node, turn.now_ns)
     turn.mark_node(name)
 
 
-# --- reconciliation: who is lost -----------------------------------------------------------------
+def expect_agents(turn: Turn) -> None:
+    """Wait for every agent: the controller starts, and nobody was listening before."""
+    state = turn.state
+    for node in state.nodes.values():
+        rounds.end(turn, node)
+        node.connected, node.silent_to = False, []
+        node.silence = Silence()
+        if not node.gone:
+            grace_ns = state.settings.startup_grace_ns
+            node.silent_since_ns = turn.now_ns
+            node.silence.expected_until_ns = turn.now_ns + grace_ns
+            turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", grace_ns)
+        note_hearing(state, node)
+
+
+def void_silences(turn: Turn, duration_ns: int) -> None:
+    """Judge no silence by a time in which the controller stood still."""
+    for name in turn.state.silent:
+        node = turn.state.nodes[name]
+        rounds.end(turn, node)
+        node.silence.denied.clear()
+        node.silent_since_ns = min(turn.now_ns, node.silent_since_ns + duration_ns)
+        turn.mark_node(name)
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def _fall_silent(turn: Turn, node: NodeRecord, since_ns: int) -> None:
+    """A channel of a node fell silent: it is asked at once what of it answers."""
+    turn.mark_node(node.name)
+    node.silent_since_ns = node.silent_since_ns or max(since_ns, node.answered_ns, 1)
+    note_hearing(turn.state, node)
+    node.news.silent = True
+
+
+def _end_blocked(turn: Turn, node: NodeRecord, evidence: str) -> None:
+    if node.blocked_since_ns:
+        node.blocked_since_ns = 0
+        health.clear_finding(turn, node, _blocked(node).key, evidence)
+        if not node.silent_since_ns:
+            turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
+
+
+def _blocked(node: NodeRecord) -> Finding:
+    return Finding(
+        component=PROBES_BLOCKED.component,
+        condition=PROBES_BLOCKED.name,
+        mode=PROBES_BLOCKED.mode,
+        severity=Severity.INFO,
+        message=f"peers do not hear {node.name} over UDP, and its agent answers on its stream",
+        suggested_action=SuggestedAction.WATCH,
+        rule="let UDP through to liveness_address; cleared when a peer hears it",
+    )
+
+
+def _hear_by_peers(turn: Turn, node: NodeRecord) -> None:
+    node.silence.heard_ns = turn.now_ns
+    node.silence.denied.clear()
+    node.news.evidence = True
+    turn.mark_node(node.name)
+
+
+def _end_silence(turn: Turn, node: NodeRecord, evidence: str) -> None:
+    """Take a node for one that is heard."""
+    rounds.end(turn, node)
+    turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
+    node.silence, node.silent_since_ns = Silence(), 0
+    note_hearing(turn.state, node)
+    for condition in (AGENT_GONE, AGENT_HUNG):
+        health.clear_finding(turn, node, _finding(condition, "").key, evidence)
+    turn.mark_node(node.name)
+
+
+# --- reconciliation: who is doubtful, and who is lost --------------------------------------------
 
 
 def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
-    """Judge a silence by the peers that were asked or by the stream; ask about a new one."""
+    """Judge a silence when something is new or a time is up, and ask again where that is due."""
+    silent, heard = node.news.silent, node.news.evidence
+    node.news.silent = node.news.evidence = False
+    if node.gone or not node.silent_since_ns:
+        return
+    if node.state is NodeState.MAINTENANCE:
+        _await_maintained(turn, node)
+        return
+    if node.confirmation is not None and rounds.is_over(turn, node):
+        heard = True
+        _end_round(turn, node)
+    ask = silent or not turn.has_timer(TimerKind.SILENCE, node.name)
+    if node.silent_since_ns and (heard or ask):
+        _judge_silence(turn, node, ask=ask)
+
+
+def _judge_silence(turn: Reconciliation, node: NodeRecord, *, ask: bool) -> None:
+    found = _judge(turn, node)
+    if found.liveness is Liveness.LOST and not _held_back(turn, node):
+        _lose_node(turn, node, found.why)
+        return
+    _note_doubt(turn, node, found.why if found.liveness is not Liveness.ALIVE else "")
+    if ask:
+        if node.confirmation is None and not _is_fresh(turn, node):
+            rounds.ask(turn, node)
+        after_ns = max(found.again_ns - turn.now_ns, 1)
+        turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", after_ns)
+
+
+def _judge(turn: Turn, node: NodeRecord) -> Verdict:
+    silence, settings = node.silence, turn.state.settings
+    signs = Signs(
+        connected=node.connected,
+        since_ns=node.silent_since_ns,
+        heard_ns=silence.heard_ns,
+        kernel_ns=silence.kernel_ns,
+        kernel_said=silence.kernel_said,
+        asked=silence.asked,
+        denied=tuple(silence.denied),
+        witnesses=rounds.witnesses(turn.state, node),
+        leaving=silence.leaving,
+        expected_until_ns=silence.expected_until_ns,
+        stepping_until_ns=_stepping_until_ns(turn.state, node),
+    )
+    return verdict.judge(signs, _patience(settings), turn.now_ns)
+
+
+def _patience(settings: Settings) -> Patience:
+    return Patience(silence_ns=settings.silence_ns, few_witnesses_ns=settings.loss_hold_ns)
+
+
+def _stepping_until_ns(state: State, node: NodeRecord) -> int:
+    """Return until when the steps that a node's jobs have made prove that its ranks live; or 0.
+
+    The first one after the silence may have been in flight; no second one is made without it.
+    """
+    found = 0
+    for job in jobs_of_node(state, node):
+        members, steps = job.generation.members, job.ledger.steps
+        if job.state not in _STEPPING or node.name not in members or len(members) == 1:
+            continue
+        if len(steps) > 1 and steps[-2].end_ns > node.silent_since_ns:
+            lasts_ns = _STEPS_PROVE_TIMES * (steps[-1].end_ns - steps[-1].start_ns)
+            found = max(found, steps[-1].end_ns + max(state.settings.silence_ns, lasts_ns))
+    return found
+
+
+def _is_fresh(turn: Turn, node: NodeRecord) -> bool:
+    return node.connected and bool(node.answered_ns) and turn.now_ns - node.answered_ns < _FRESH_NS
+
+
+def _end_round(turn: Reconciliation, node: NodeRecord) -> None:
     waiting = node.confirmation
-    if waiting is not None and (
-        len(waiting.verdicts) == len(waiting.asked)
-        or not turn.has_timer(TimerKind.CONFIRM, node.name)
-    ):
-        _decide_silence(turn, node, waiting)
-    away = not (node.connected or node.gone)
-    if away and not turn.has_timer(TimerKind.STREAM, node.name):
-        _judge_stream(turn, node)
-    reporter, asked = node.news.reporter, node.news.silent
-    node.news.silent, node.news.reporter = False, ""
-    if asked and not node.gone and node.state is not NodeState.MAINTENANCE:
-        _ask_peers(turn, node, reporter)
-
-
-def _ask_peers(turn: Reconciliation, node: NodeRecord, reporter: str) -> None:
-    """Ask two other nodes whether this one is alive; its domain's first, the reporter last."""
-    if node.confirmation is not None or not node.liveness_address:
+    rounds.end(turn, node)
+    node.silence.asked = True
+    if node.connected and not node.silent_to and node.silence.heard_ns:
+        _end_silence(turn, node, "its peers hear it")
+    if waiting is None or waiting.verdicts:
         return
-    asked = _peers_to_ask(turn.state, node, reporter)
-    if not asked:
-        return
-    number = f"{node.name}/silent/{turn.state.event_count}"
-    node.confirmation = Confirmation(number, asked)
-    for name in asked:
-        turn.state.nodes[name].questions.append(node.name)
-    turn.order(*(confirmation_order(node, name) for name in asked))
-    turn.set_timer(f"{TimerKind.CONFIRM}/{node.name}", turn.state.settings.confirm_timeout_ns)
+    turn.state.mute_rounds += 1
+    if turn.state.mute_rounds == _MUTE_ROUNDS:
+        message = f"nobody answers who is asked about {node.name}: none is judged lost by that"
+        turn.announce(CONTROLLER, "ControllerSuspectsItself", message)
 
 
-def _peers_to_ask(state: State, node: NodeRecord, reporter: str) -> list[str]:
-    near = state.heard.get(node.domain, [])
-    far = (names for domain, names in state.heard.items() if domain != node.domain)
-    heard = (name for name in chain(near, chain.from_iterable(far)) if name != node.name)
-    # One more than are asked: one of them may be the reporter.
-    able = list(islice(heard, CONFIRMERS + 1))
-    others = [name for name in able if name != reporter]
-    return [*others, *(name for name in able if name == reporter)][:CONFIRMERS]
+def _note_doubt(turn: Reconciliation, node: NodeRecord, doubt: str) -> None:
+    """Keep why a node is doubtful, and have people told of an agent that does not come back."""
+    silence, before = node.silence, node.silence.doubt
+    if doubt and not before:
+        silence.doubted_ns = turn.now_ns
+        turn.announce(node.name, "NodeDoubtful", f"{node.name} is doubtful: {doubt}")
+    silence.doubt = doubt
+    if bool(doubt) != bool(before):
+        note_hearing(turn.state, node)
+        turn.mark_node(node.name)
+    away_ns = turn.now_ns - silence.doubted_ns
+    if doubt and silence.kernel_ns and away_ns >= turn.state.settings.agent_return_ns:
+        condition = AGENT_HUNG if node.connected else AGENT_GONE
+        if not health.has_finding(node, _finding(condition, "").key):
+            health.raise_finding(turn, node, _finding(condition, doubt))
 
 
-def _decide_silence(turn: Reconciliation, node: NodeRecord, waiting: Confirmation) -> None:
-    """Judge a silence by the words of peers that came in time."""
-    end_confirmation(turn.state, node)
-    turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
-    if node.gone:
-        return
-    if any(waiting.verdicts.values()):
-        _believe_stream(turn.state, node)
-        if node.connected:
-            node.silent_since_ns = 0
-        return
-    if not waiting.verdicts or _doubts_itself(turn):
-        # Nobody could say: the stream decides, or the next report.
-        _believe_stream(turn.state, node)
-        return
-    peers = " and ".join(sorted(waiting.verdicts))
-    _lose_node(turn, node, f"silent, and {peers} could not reach it either")
+def _finding(condition: Condition, doubt: str) -> Finding:
+    word = "hangs" if condition is AGENT_HUNG else "is away"
+    return Finding(
+        component=condition.component,
+        condition=condition.name,
+        mode=condition.mode,
+        severity=Severity.DEGRADED,
+        message=f"its agent {word}: {doubt}",
+        suggested_action=SuggestedAction.WATCH,
+        rule="see 'journalctl -u everstep-agent' on the node; cleared when its agent answers",
+    )
 
 
-def _believe_stream(state: State, node: NodeRecord) -> None:
-    node.silent_to = []
-    note_hearing(state, node)
+def _held_back(turn: Turn, node: NodeRecord) -> bool:
+    """Return whether so many were lost lately that this one stays doubtful for a while.
 
-
-def _judge_stream(turn: Reconciliation, node: NodeRecord) -> None:
-    """Give up a node whose stream has been closed for long, unless the controller is to blame."""
-    if _doubts_itself(turn):
-        turn.set_timer(f"{TimerKind.STREAM}/{node.name}", turn.state.settings.stream_silence_ns)
-        return
-    _lose_node(turn, node, "its stream has been closed for too long")
+    A whole domain that falls silent while three nodes outside it answer is one fault, whatever its
+    size.
+    """
+    state, settings = turn.state, turn.state.settings
+    apart = bool(node.domain) and node.domain not in state.heard
+    if apart and len(node.silence.denied) >= rounds.CONFIRMERS:
+        return False
+    since_ns = turn.now_ns - settings.loss_hold_ns
+    state.losses_ns = [at_ns for at_ns in state.losses_ns if at_ns > since_ns]
+    share = int(len(state.nodes) * settings.loss_burst_ratio)
+    burst = len(state.losses_ns) >= max(settings.loss_burst_nodes, share)
+    if burst and node.silent_since_ns > since_ns:
+        return True
+    state.losses_ns.append(turn.now_ns)
+    return False
 
 
 def _lose_node(turn: Reconciliation, node: NodeRecord, reason: str) -> None:
     """Declare a node lost."""
     node.connected = False
-    note_hearing(turn.state, node)
-    end_confirmation(turn.state, node)
+    rounds.end(turn, node)
+    turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
+    node.silence = Silence()
     turn.mark_node(node.name)
-    turn.drop_timer(f"{TimerKind.STREAM}/{node.name}")
-    if node.state is NodeState.MAINTENANCE:
-        _away(turn, node)
-        return
     lifecycle.move_node(turn, node, NodeEvent.SILENT, reason)
+    note_hearing(turn.state, node)
 
 
-def _away(turn: Turn, node: NodeRecord) -> None:
+def _await_maintained(turn: Reconciliation, node: NodeRecord) -> None:
     """Expect nothing more of a node that fell silent while somebody works on it."""
+    if node.connected or turn.has_timer(TimerKind.SILENCE, node.name):
+        return
+    wait_ns = node.silent_since_ns + turn.state.settings.agent_return_ns - turn.now_ns
+    if wait_ns > 0:
+        turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", wait_ns)
+        return
     node.absent = True
+    node.silence = Silence()
+    rounds.end(turn, node)
+    turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
     note_hearing(turn.state, node)
     turn.announce(node.name, "NodeAway", f"{node.name} is away, as may be: {node.reason}")
     turn.mark_node(node.name)
 
 
-def _doubts_itself(turn: Turn) -> bool:
-    """Return whether so much of the fleet is silent that the fault is probably here."""
-    state, settings = turn.state, turn.state.settings
-    silent, known = len(state.unheard), len(state.nodes) - len(state.unexpected)
-    if silent <= 1 or silent <= settings.fleet_silence_ratio * known:
-        state.self_suspect_since_ns = 0
-        return False
-    if not state.self_suspect_since_ns:
-        state.self_suspect_since_ns = turn.now_ns
-        turn.announce(
-            CONTROLLER,
-            "ControllerSuspectsItself",
-            f"{silent} of {known} nodes are silent at once: none is judged lost yet",
-        )
-    return turn.now_ns - state.self_suspect_since_ns < settings.fleet_silence_wait_ns
-
-
-# --- questions to peers --------------------------------------------------------------------------
-
-
-def forget_stream(state: State, node: NodeRecord) -> None:
-    """Take a node for one that nobody hears, whatever its stream and its peers told."""
-    node.connected, node.silent_to = False, []
-    note_hearing(state, node)
-
-
-def end_confirmation(state: State, node: NodeRecord) -> None:
-    """Ask nobody any more whether a node is alive."""
-    waiting, node.confirmation = node.confirmation, None
-    for peer in waiting.asked if waiting is not None else ():
-        _drop_question(state, peer, node.name)
-
-
-def _drop_question(state: State, peer: str, silent: str) -> None:
-    asked = state.nodes.get(peer)
-    if asked is not None and silent in asked.questions:
-        asked.questions.remove(silent)
-
-
-def unanswered_questions(state: State, node: NodeRecord) -> Iterator[ConfirmSilence]:
-    """Yield what a node was asked about silent peers, and has not answered."""
-    for silent in node.questions:
-        yield confirmation_order(state.nodes[silent], node.name)
+# --- who watches whom ----------------------------------------------------------------------------
 
 
 def watched_peers(
     nodes: Sequence[str], domain_of: Mapping[str, str], count: int = 3
 ) -> dict[str, tuple[str, ...]]:
-    """Return for every node the next ones on a ring of all nodes that is sorted by domain.
+    """Return for every node whom it watches: its neighbours, and some of the next domain.
 
-    So most peers are neighbours, every node is watched, and the loss of a whole domain is seen from
-    outside it.
+    Every node is watched by as many others, of its own domain and of the one before that; of the
+    latter by more where its own has too few.
     """
-    ring = sorted(nodes, key=lambda node: (domain_of.get(node, ""), node))
-    reach = range(1, min(count, len(ring) - 1) + 1)
-    return {
-        node: tuple(ring[(at + offset) % len(ring)] for offset in reach)
-        for at, node in enumerate(ring)
-    }
-
-
-def confirmation_order(silent: NodeRecord, node: str) -> ConfirmSilence:
-    """Return the question to a node about a silent peer."""
-    return ConfirmSilence(
-        id=silent.confirmation.id if silent.confirmation else "",
-        node=node,
-        reason=f"{silent.name} is silent",
-        peer=silent.name,
-        peer_address=silent.liveness_address,
-        peer_bulk_address=silent.bulk_address,
-    )
+    by_domain: dict[str, list[str]] = {}
+    for node in sorted(nodes):
+        by_domain.setdefault(domain_of.get(node, ""), []).append(node)
+    domains = [by_domain[name] for name in sorted(by_domain)]
+    watched: dict[str, list[str]] = {node: [] for node in nodes}
+    for index, names in enumerate(domains):
+        # Where there is another domain, one of its nodes watches as well.
+        near = min(len(names) - 1, count - (len(domains) > 1))
+        for at, node in enumerate(names):
+            watchers = [names[at - offset] for offset in range(1, near + 1)]
+            for distance in range(1, min(len(domains), count - near + 1)):
+                other = domains[index - distance]
+                watchers.append(other[at % len(other)])
+            for watcher in watchers:
+                watched[watcher].append(node)
+    return {node: tuple(peers) for node, peers in watched.items()}
 
 
 HANDLERS: Handlers = {
@@ -315,6 +498,6 @@ HANDLERS: Handlers = {
     events.AgentLeaving: agent_leaving,
 }
 TIMERS: Timers = {
-    TimerKind.STREAM: silence_due,
+    TimerKind.SILENCE: silence_due,
     TimerKind.CONFIRM: silence_due,
 }

@@ -3,7 +3,7 @@
 from everstep_controller.core import events
 from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
 from everstep_controller.core.model.node import MAINTENANCE, NodeRecord, NodeState
-from everstep_controller.core.model.state import State, note_hearing
+from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import Span, Window, WindowState, holding, problem
 from everstep_controller.core.nodes import claims, lifecycle, liveness
 from everstep_controller.core.nodes.lifecycle import NodeEvent
@@ -149,11 +149,7 @@ def _begin(turn: Reconciliation, window: Window) -> None:
     window.state = WindowState.BEGUN
     for node in _nodes(turn.state, window):
         node.absent, node.silent_to = node.gone, []
-        liveness.end_confirmation(turn.state, node)
-        note_hearing(turn.state, node)
-        if node.connected:
-            node.silent_since_ns = 0  # or a later fault would be dated back to this silence
-        turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
+        liveness.expect_nothing(turn, node)
         claims.claim(turn, node, MAINTENANCE, window.sentence())
         lifecycle.move_node(turn, node, NodeEvent.MAINTENANCE_BEGUN, window.sentence())
         # Where one window follows another, the state stays, and only the reason changes.

@@ -65,7 +65,7 @@ def _awaits_agents(state: State, job: JobRecord) -> bool:
     """Return whether none of a job's nodes has come back yet since the controller started."""
     away = False
     for node in (state.nodes[name] for name in job.launchers):
-        if not node.gone:
+        if not node.unreachable:
             if node.welcomed_term == state.term:
                 return False  # asked at every event of the job: as a rule the first one is back
             away = True
@@ -98,7 +98,9 @@ def _stopping(turn: Reconciliation, job: JobRecord) -> None:
     # Asked at every answer of a member: it looks no further than the first one that is missing.
     stopped, nodes = frozenset(job.generation.stopped), turn.state.nodes
     silent = (
-        name for name in job.generation.members if name not in stopped and not nodes[name].gone
+        name
+        for name in job.generation.members
+        if name not in stopped and not nodes[name].unreachable
     )
     missing = next(silent, None)
     if missing is None:

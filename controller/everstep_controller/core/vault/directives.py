@@ -243,7 +243,9 @@ class JobSnapshots:
         self, job: JobRecord, state: State, step: int | None, now_ns: int
     ) -> PersistenceInput:
         directed, catalogue = self.generation, self.holdings.catalogue
-        connected = [name for name in directed.members if state.nodes[name].connected]
+        nodes = state.nodes
+        there = [one for one in directed.members if nodes[one].connected]
+        connected = [one for one in there if not nodes[one].doubtful]
         if is_stopped(job):
             # A lost node has taken its replicas with it: a step of which one copy is whole is worth
             # saving.
@@ -297,7 +299,7 @@ def _all_have_spoken(asked: ChooseRecoveryStep, catalogue: Catalogue, state: Sta
     needed = dict.fromkeys(asked.others, 0) | dict.fromkeys(asked.holders, asked.settled_generation)
     nodes = state.nodes
     return all(
-        name not in nodes or nodes[name].gone or catalogue.settled(name) >= generation
+        name not in nodes or nodes[name].unreachable or catalogue.settled(name) >= generation
         for name, generation in needed.items()
     )
 

@@ -91,7 +91,7 @@ def reachable_nodes(state: State, catalogue: Catalogue) -> dict[str, str]:
     return {
         node.name: node.bulk_address
         for node in known
-        if node.connected and node.bulk_address and not node.gone
+        if node.connected and node.bulk_address and not node.unreachable
     }
 
 

@@ -101,7 +101,7 @@ def keeper_of(job: JobRecord, state: State, before: str, holders: Collection[str
     able = [
         name
         for name in spares_of(job)
-        if nodes[name].connected and nodes[name].bulk_address and not nodes[name].gone
+        if nodes[name].connected and nodes[name].bulk_address and not nodes[name].unreachable
     ]
     if before in able or not able:
         return before if before in able else ""

@@ -380,8 +380,7 @@ def test_what_is_gone_for_good_is_not_waited_for() -> None:
 def test_a_node_that_is_away_and_may_have_it_is_waited_for_as_long_as_it_keeps_it() -> None:
     story = NextStory(nodes=4)
     story.cancelled()
-    story.tell(events.NodeDisconnected("n0"))
-    story.tell(events.TimerDue("stream/n0"), after_s=20)
+    story.lose("n0")
     story.join("n2")
     story.join("n3")
     job = story.chosen(None, lost="no copy of rank 0 can be reached")

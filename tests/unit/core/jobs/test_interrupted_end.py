@@ -85,7 +85,7 @@ def test_a_node_that_is_lost_after_its_ranks_have_ended_does_not_bring_the_job_b
     story.finish("n0")
     story.tell(events.NodeDisconnected("n0"))
     story.finish("n1")
-    story.tell(events.TimerDue("stream/n0"), after_s=20)
+    story.tell(events.TimerDue("silence/n0"), after_s=20)
     assert (story.job.state, story.job.ending.succeeded) == (JobState.ENDED, True)
     from_every_prefix(story)
 
@@ -111,8 +111,7 @@ def test_a_node_that_is_lost_before_the_others_have_ended_is_replaced() -> None:
     story.train(1, 2)
     story.join("n2")
     story.finish("n1")
-    story.tell(events.NodeDisconnected("n0"))
-    story.tell(events.TimerDue("stream/n0"), after_s=20)
+    story.lose("n0")
     story.stop_all()
     assert _started(story.restore(1, 2)) == ["n2", "n1"]
     from_every_prefix(story)
@@ -142,7 +141,7 @@ def test_a_member_that_vanished_while_the_controller_was_away_is_not_waited_for(
     story.tell(
         events.Reported(story.origin("n1"), story.now_ns, reports.GenerationStopped(1, 4321), "j")
     )
-    story.tell(events.TimerDue("stream/n0"), after_s=31)
+    story.tell(events.TimerDue("silence/n0"), after_s=121)
     assert story.job.state is JobState.REPLANNING
     assert _started(story.restore(1, 2)) == ["n2", "n1"]
     from_every_prefix(story)

@@ -36,8 +36,7 @@ def starting() -> PlannedStory:
 
 def lose(story: Story, node: str) -> list[actions.Action]:
     """Have a node fall silent, and be judged."""
-    story.tell(events.NodeDisconnected(node))
-    return story.tell(events.TimerDue(f"stream/{node}"), after_s=16)
+    return story.lose(node)
 
 
 def left(story: PlannedStory, node: str) -> events.Reported[reports.LauncherLeft]:

@@ -228,16 +228,14 @@ def test_a_number_that_no_plan_left_halts_the_controller() -> None:
 def test_the_next_plan_takes_no_number_that_a_lost_node_may_have_used() -> None:
     story = Away()
     story.start("n1")
-    story.tell(events.NodeDisconnected("n0"))
-    story.tell(events.TimerDue("stream/n0"), after_s=20)
+    story.lose("n0")
     assert (story.job.generation.members, story.job.generation.number) == (["n1"], 5)
 
 
 def test_what_a_lost_node_began_meanwhile_is_stopped_when_it_is_back() -> None:
     story = Away()
     story.start("n1")
-    story.tell(events.NodeDisconnected("n0"))
-    story.tell(events.TimerDue("stream/n0"), after_s=20)
+    story.lose("n0")
     story.choose(10)
     story.connect("n0", jobs=(JobOnNode("j", 2, True, 1),))
     assert not story.core.state.halted

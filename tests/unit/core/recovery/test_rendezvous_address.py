@@ -76,8 +76,7 @@ def test_a_spare_that_is_suspect_does_not_take_the_first_place() -> None:
     story = _story()
     story.join("n2")
     story.find("n2")
-    story.tell(events.NodeDisconnected("n0"))
-    story.tell(events.TimerDue("stream/n0"), after_s=20)
+    story.lose("n0")
     story.stop_all()
     assert _meeting(story, story.restore(1, 2))[0] == "n1"
     assert set(story.job.generation.members) == {"n1", "n2"}

@@ -13,8 +13,7 @@ def _without_its_state(nodes: int = 3) -> LongStory:
     story.run()
     story.train(1, 2)
     story.join("n2")
-    story.tell(events.NodeDisconnected("n0"))
-    story.tell(events.TimerDue("stream/n0"), after_s=20)
+    story.lose("n0")
     story.stop_all()
     story.choose(None, lost=LOST)
     return story
@@ -68,7 +67,7 @@ def test_an_answer_for_a_member_that_has_gone_since_is_not_taken() -> None:
     story = _without_its_state()
     story.tell(events.NodeDisconnected("n2"))
     assert not [a for a in story.restore(1, 2) if isinstance(a, actions.StartGeneration)]
-    story.tell(events.TimerDue("stream/n2"), after_s=20)
+    story.tell(events.TimerDue("silence/n2"), after_s=20)
     assert story.job.reason.startswith("1 node can take ranks, it needs 2; n0, n2 take none now")
 
 

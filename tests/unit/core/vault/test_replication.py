@@ -119,7 +119,18 @@ def test_most_peers_are_of_the_same_domain() -> None:
     peers = watched_peers(list(domain_of), domain_of)
     same = [domain_of[peer] == domain_of[node] for node in peers for peer in peers[node]]
     assert len(same) == 3 * 24
-    assert sum(same) == 3 * 18
+    assert sum(same) == 2 * 24
+
+
+def test_every_node_is_watched_from_its_domain_and_from_outside() -> None:
+    domain_of = {f"{domain}{n}": domain for domain in "abc" for n in range(ord(domain) - 92)}
+    watchers: dict[str, list[str]] = {node: [] for node in domain_of}
+    for watcher, watched in watched_peers(list(domain_of), domain_of).items():
+        for node in watched:
+            watchers[node].append(domain_of[watcher])
+    for node, domains in watchers.items():
+        assert domain_of[node] in domains
+        assert set(domains) - {domain_of[node]}
 
 
 @given(DOMAINS)

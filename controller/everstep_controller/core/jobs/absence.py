@@ -1,0 +1,85 @@
+"""Absence of agents: a job stands still while a member's agent is away, and goes on without it.
+
+A member without its agent may train on: while steps are made nothing is touched. When ranks have
+failed or steps are missing, nobody waits for the verdict on the node.
+"""
+
+from everstep_common.reports import Phase
+from everstep_controller.core.jobs import incidents, membership, progress
+from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
+from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
+from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.state import State
+from everstep_controller.core.registry import Timers, job_timers
+from everstep_controller.core.turn import Reconciliation, TimerKind
+
+_S = 1_000_000_000
+# Steps are missing when none was made for so many times the longest of late, and at least …
+_LONGEST_TIMES = 4
+_MISSING_MIN_NS = 5 * _S
+
+
+def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
+    """Count on no answer of a member without its agent; stop a job that stands still by that."""
+    if job.state is JobState.STOPPING:
+        for node in _doubtful(turn.state, job):
+            membership.fence_member(job, node.name)
+    timer = f"{TimerKind.UNTOLD}/{job.id}"
+    away = _doubtful(turn.state, job) if job.state in ACTIVE else []
+    if not away:
+        turn.drop_timer(timer)
+    elif timer not in turn.state.timers:
+        _judge_absence(turn, job, away)
+
+
+def _doubtful(state: State, job: JobRecord) -> list[NodeRecord]:
+    known = (state.nodes[name] for name in job.generation.members)
+    return [node for node in known if node.doubtful]
+
+
+def _judge_absence(turn: Reconciliation, job: JobRecord, away: list[NodeRecord]) -> None:
+    """Stop the job if it has stood still for long enough; else look again."""
+    since_ns = _still_since_ns(turn, job, away)
+    if since_ns is None or turn.paused(job.name):
+        turn.set_timer(f"{TimerKind.UNTOLD}/{job.id}", _MISSING_MIN_NS)
+        return
+    wait_ns = since_ns + _patience_ns(turn.state, job) - turn.now_ns
+    if wait_ns > 0:
+        turn.set_timer(f"{TimerKind.UNTOLD}/{job.id}", wait_ns)
+        return
+    node = away[0]
+    still_s = (turn.now_ns - since_ns) / _S
+    what = "no step" if job.state in STEPPING else f"still {job.state.value}"
+    message = f"{what} for {still_s:.1f} s while {node.name} is doubtful: {node.silence.doubt}"
+    fault = JobFault(max(since_ns, node.silent_since_ns), Cause.NODE, node.name, message)
+    incidents.judge_fault(turn, job, fault)
+    for one in away:
+        membership.fence_member(job, one.name)
+
+
+def _still_since_ns(turn: Reconciliation, job: JobRecord, away: list[NodeRecord]) -> int | None:
+    """Return since when nothing of the job has moved; None where nobody could tell."""
+    doubted_ns = min(node.silence.doubted_ns for node in away)
+    if job.state not in STEPPING:
+        return doubted_ns
+    missing = {node.name for node in away}
+    phases = job.generation.phases
+    # Ranks that have called in tell their own steps.
+    attached = (name for name, phase in phases.items() if _tells_steps(phase))
+    told = any(name not in missing and turn.state.nodes[name].connected for name in attached)
+    return max(job.ledger.steps[-1].end_ns, doubted_ns) if told and job.ledger.steps else None
+
+
+def _tells_steps(phase: Phase) -> bool:
+    return progress.ORDER[phase] >= progress.ORDER[Phase.ATTACHED]
+
+
+def _patience_ns(state: State, job: JobRecord) -> int:
+    """Return how long nothing of a job may move while an agent is away."""
+    if job.state not in STEPPING:
+        return state.settings.agent_return_ns
+    longest_ns = max(step.end_ns - step.start_ns for step in job.ledger.steps)
+    return max(_MISSING_MIN_NS, _LONGEST_TIMES * longest_ns)
+
+
+TIMERS: Timers = job_timers(TimerKind.UNTOLD)

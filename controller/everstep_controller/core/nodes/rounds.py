@@ -1,0 +1,125 @@
+"""Rounds of questions about silent nodes: whom to ask, and which answers are still open."""
+
+from collections.abc import Iterator
+from itertools import product
+from zlib import crc32
+
+from everstep_controller.core.actions import ConfirmSilence, PingAgent
+from everstep_controller.core.model.liveness import Confirmation
+from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.state import State
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
+
+# So many peers are asked about a silent node …
+CONFIRMERS = 3
+# … and so many domains are looked at for them, so that a question costs no more in a large fleet.
+_PLACES_MAX = 32
+
+
+def ask(turn: Reconciliation, node: NodeRecord) -> None:
+    """Ask the agent itself and three peers, at once, what of a node answers."""
+    asked = confirmers(turn.state, node) if node.liveness_address else []
+    if not asked and not node.connected:
+        return
+    number = f"{node.name}/silent/{turn.state.event_count}"
+    node.confirmation = Confirmation(number, asked)
+    for name in asked:
+        turn.state.nodes[name].questions.append(node.name)
+    if node.connected:
+        turn.order(ping_order(node))
+    turn.order(*(confirmation_order(node, name) for name in asked))
+    turn.set_timer(f"{TimerKind.CONFIRM}/{node.name}", turn.state.settings.confirm_timeout_ns)
+
+
+def is_over(turn: Turn, node: NodeRecord) -> bool:
+    """Return whether nobody is waited for any more who was asked about a node."""
+    waiting = node.confirmation
+    if waiting is None or not turn.has_timer(TimerKind.CONFIRM, node.name):
+        return True
+    return not node.connected and len(waiting.verdicts) == len(waiting.asked)
+
+
+def end(turn: Turn, node: NodeRecord) -> None:
+    """Ask nobody any more what of a node answers."""
+    waiting, node.confirmation = node.confirmation, None
+    for peer in waiting.asked if waiting is not None else ():
+        drop_question(turn.state, peer, node.name)
+    turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
+
+
+def drop_question(state: State, peer: str, silent: str) -> None:
+    """Expect no answer of a peer any more."""
+    asked = state.nodes.get(peer)
+    if asked is not None and silent in asked.questions:
+        asked.questions.remove(silent)
+
+
+def unanswered_questions(state: State, node: NodeRecord) -> Iterator[ConfirmSilence | PingAgent]:
+    """Yield what a node was asked about silent peers, and of itself, and has not answered."""
+    for silent in node.questions:
+        yield confirmation_order(state.nodes[silent], node.name)
+    if node.confirmation is not None and node.connected:
+        yield ping_order(node)
+
+
+def confirmation_order(silent: NodeRecord, node: str) -> ConfirmSilence:
+    """Return the question to a node about a silent peer."""
+    return ConfirmSilence(
+        id=silent.confirmation.id if silent.confirmation else "",
+        node=node,
+        reason=f"{silent.name} is silent",
+        peer=silent.name,
+        peer_address=silent.liveness_address,
+        peer_bulk_address=silent.bulk_address,
+    )
+
+
+def ping_order(node: NodeRecord) -> PingAgent:
+    """Return the question to an agent whether its loop goes round."""
+    number = node.confirmation.id if node.confirmation else ""
+    return PingAgent(id=number, node=node.name, reason=f"peers do not hear {node.name}")
+
+
+# --- whom to ask ---------------------------------------------------------------------------------
+
+
+def confirmers(state: State, node: NodeRecord) -> list[str]:
+    """Return three nodes that are heard, as if at random, outside the node's domains if possible.
+
+    The choice follows from its name and the number of the event, so a replay makes the same.
+    """
+    seed = crc32(f"{node.name}/{state.event_count}".encode())
+    found: list[str] = []
+    for domains in _domains_by_distance(state, node.domain, seed):
+        for offset, domain in product(range(CONFIRMERS), domains):
+            names = state.heard[domain]
+            name = names[(seed + offset) % len(names)]
+            if name != node.name and name not in found:
+                found.append(name)
+            if len(found) == CONFIRMERS:
+                return found
+    return found
+
+
+def witnesses(state: State, node: NodeRecord) -> int:
+    """Return how many peers have to say that a node is silent: three, where there are so many.
+
+    All nodes count from which something is expected, also those that are silent themselves: where
+    many are, the fault may be here.
+    """
+    near = len(state.expected.get(node.domain, ()))
+    own = int(node.name in state.expected.get(node.domain, ()))
+    far = state.expected_total - near
+    return min(CONFIRMERS, far or near - own)
+
+
+def _domains_by_distance(state: State, own: str, seed: int) -> Iterator[list[str]]:
+    """Yield domains with nodes that are heard: far ones, those of the same pod, its own."""
+    known = state.heard_domains
+    first = seed % len(known) if known else 0
+    some = [*known[first : first + _PLACES_MAX], *known[: min(first, _PLACES_MAX)]][:_PLACES_MAX]
+    others = [domain for domain in some if domain != own]
+    pod = own.partition("/")[0]
+    yield [domain for domain in others if domain.partition("/")[0] != pod]
+    yield [domain for domain in others if domain.partition("/")[0] == pod]
+    yield [own] if own in state.heard else []

@@ -1,0 +1,149 @@
+"""Faults of a simulated cluster that leave it half alive: networks, agents, the controller's loop.
+
+Each is a transition with an end of its own, and any of them may overlap.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+
+from everstep_controller.core import events
+from everstep_sim.cluster import SimulatedCluster
+from everstep_sim.network import ANYBODY, CONTROLLER, Channel
+from everstep_sim.timeline import SECOND
+
+# How long it takes both ends to give up a stream on which nothing comes through.
+_KEEPALIVE_S = (5.0, 20.0)
+ALL_CHANNELS = tuple(Channel)
+
+
+class Faults:
+    """Verbs that break one thing of a cluster for a while."""
+
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self.cluster = cluster
+        self.names = list(cluster.fleet.nodes)
+        self._fleet = cluster.fleet
+        self._time = cluster.time
+
+    def later(self, delay_s: float, then: Callable[[], object]) -> None:
+        """Have something happen after a while."""
+        self._time.after(delay_s, then)
+
+    def domain_of(self, name: str) -> str:
+        """Return the failure domain of a node."""
+        return self._fleet.nodes[name].domain
+
+    def pause_agent(self, name: str, for_s: float) -> None:
+        """Have an agent's loop stand still, as SIGSTOP does; its kernel and its ranks go on."""
+        node = self._fleet.nodes[name]
+        node.paused_until_ns = max(node.paused_until_ns, self._ends_ns(for_s))
+        self._stalled([name], for_s)
+
+    def freeze_machine(self, name: str, for_s: float) -> None:
+        """Have a whole machine stand still, as a hypervisor does that moves it."""
+        node = self._fleet.nodes[name]
+        node.frozen_until_ns = max(node.frozen_until_ns, self._ends_ns(for_s))
+        self._stalled([name], for_s)
+
+    def restart_agent(self, name: str, away_s: float, *, announced: bool = True) -> None:
+        """End an agent and start it again; its memory is kept, and its ranks go on."""
+        node = self._fleet.nodes[name]
+        if not self._fleet.agent_runs(node):
+            return
+        if announced and self._fleet.flows(node):
+            self._fleet.submit(events.AgentLeaving(name, "systemd asks it to end"))
+        was_connected = node.connected
+        node.stop_agent()
+        if was_connected:
+            self._fleet.stream_ends(node, 0.01, 0.1)
+        self._time.after(away_s, partial(self._start_agent, name))
+
+    def cut(self, channels: Iterable[Channel], source: str, target: str, for_s: float) -> None:
+        """Let nothing pass from one end to the other for a while."""
+        cut = tuple(channels)
+        self._fleet.network.cut(cut, source, target)
+        self._time.after(for_s, partial(self._heal, cut, source, target))
+        if Channel.STREAM in cut and CONTROLLER in (source, target):
+            other = target if source == CONTROLLER else source
+            names = self._fleet.nodes if other == ANYBODY else [other]
+            self._stalled(names, 0)
+
+    def cut_pair(self, channels: Iterable[Channel], one: str, other: str, for_s: float) -> None:
+        """Let nothing pass between two ends for a while, in both directions."""
+        cut = tuple(channels)
+        self.cut(cut, one, other, for_s)
+        self.cut(cut, other, one, for_s)
+
+    def block_udp(self, name: str, for_s: float, *, answers: bool = False) -> None:
+        """Let no probe reach a node, or none of its answers leave it, and nothing else."""
+        ends = (name, ANYBODY) if answers else (ANYBODY, name)
+        self.cut((Channel.UDP,), *ends, for_s)
+
+    def cut_controller(self, for_s: float) -> None:
+        """Take the controller's network away; nodes reach one another."""
+        self.cut((Channel.STREAM,), ANYBODY, CONTROLLER, for_s)
+
+    def cut_domain(self, domain: str, for_s: float) -> None:
+        """Take the way out of a whole domain away: its nodes reach one another alone."""
+        inside = [node.name for node in self._fleet.nodes.values() if node.domain == domain]
+        outside = [CONTROLLER, *(name for name in self._fleet.nodes if name not in inside)]
+        for name in inside:
+            for other in outside:
+                self.cut_pair(ALL_CHANNELS, name, other, for_s)
+
+    def lose_power(self, names: Collection[str]) -> None:
+        """Cut the power of nodes at once; no stream of theirs is closed by anybody."""
+        for name in names:
+            node = self._fleet.nodes[name]
+            generation = node.running
+            connected = node.connected
+            node.die()
+            self.cluster.ranks.break_collectives(generation, but=name)
+            if connected:
+                self._fleet.stream_ends(node, *_KEEPALIVE_S)
+
+    def give_power(self, name: str) -> None:
+        """Boot a node that has lost its power."""
+        self.cluster.return_node(name)
+
+    def stall_controller(self, for_s: float) -> None:
+        """Have the controller's loop stand still: it finds out itself how late it is."""
+        controller = self.cluster.controller
+        if controller.listens:
+            controller.stalled = True
+            self._time.after(for_s, partial(self._go_on, for_s, len(controller.journal)))
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _ends_ns(self, for_s: float) -> int:
+        return self._time.now_ns + int(for_s * SECOND)
+
+    def _stalled(self, names: Iterable[str], for_s: float) -> None:
+        """Have streams given up that do not flow, and go on with what has waited when they do."""
+        for name in names:
+            node = self._fleet.nodes[name]
+            self._fleet.stream_stalls(node, *_KEEPALIVE_S)
+            if for_s:
+                self._time.after(for_s + 0.001, partial(self._fleet.resume, node))
+
+    def _heal(self, channels: tuple[Channel, ...], source: str, target: str) -> None:
+        self._fleet.network.heal(channels, source, target)
+        if Channel.STREAM in channels:
+            self._time.after(0.001, self._fleet.resume_all)
+
+    def _start_agent(self, name: str) -> None:
+        node = self._fleet.nodes[name]
+        if node.alive and not node.agent:
+            node.agent = True
+            self._fleet.connect(node)
+
+    def _go_on(self, for_s: float, journaled: int) -> None:
+        controller, now_ns = self.cluster.controller, self._time.now_ns
+        if not controller.stalled or len(controller.journal) != journaled:
+            return  # it was killed meanwhile
+        controller.go_on(now_ns)
+        self._fleet.resume_all()
+        self._fleet.submit(events.ControllerStalled(int(for_s * SECOND)))
+        overdue, controller.overdue = controller.overdue, []
+        for timer in overdue:
+            timer()

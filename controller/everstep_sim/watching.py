@@ -1,0 +1,73 @@
+"""Simulated watching: nodes probe the peers that they were told to, once a second."""
+
+from collections.abc import Mapping
+
+from everstep_controller.core import events
+from everstep_controller.core.nodes.liveness import watched_peers
+from everstep_sim.controller import SimulatedController
+from everstep_sim.fleet import SimulatedFleet
+from everstep_sim.node import SimulatedNode
+from everstep_sim.timeline import SECOND, VirtualTime
+
+# A peer is reported silent after so many probes in a row that it did not answer.
+MISSES = 3
+
+
+class Watching:
+    """The probes of all nodes; what each says of its peers, and says again on a new stream."""
+
+    def __init__(
+        self, fleet: SimulatedFleet, time: VirtualTime, controller: SimulatedController
+    ) -> None:
+        self._fleet = fleet
+        self._time = time
+        self._controller = controller
+        self._present: list[str] = []
+        self._peers: Mapping[str, tuple[str, ...]] = {}
+        self._told: dict[str, tuple[int, set[str]]] = {}
+
+    def tick(self) -> None:
+        """Let every node probe its peers once, and again in a second."""
+        self._assign()
+        for name, peers in self._peers.items():
+            node = self._fleet.nodes[name]
+            if self._fleet.agent_runs(node):
+                self._probe(node, peers)
+            else:
+                node.missed.clear()  # one that stood still itself suspects nobody
+        self._time.after(1, self.tick)
+
+    def _assign(self) -> None:
+        """Have nodes watch whom the controller names, as far as they are connected."""
+        known = self._controller.core.state.nodes if self._controller.listens else {}
+        present = [name for name, node in known.items() if not node.gone]
+        if known and present != self._present:
+            self._present = present
+            self._peers = watched_peers(present, {name: known[name].domain for name in present})
+
+    def _probe(self, node: SimulatedNode, peers: tuple[str, ...]) -> None:
+        node.missed = {peer: node.missed.get(peer, 0) for peer in peers}
+        flows = self._fleet.flows(node)
+        for peer in peers:
+            if self._fleet.hears(node.name, peer):
+                node.missed[peer] = 0
+                if flows:
+                    self._fleet.heard(peer)
+            else:
+                node.missed[peer] += 1
+        if flows:
+            self._tell(node)
+
+    def _tell(self, node: SimulatedNode) -> None:
+        """Say what has changed; all that is silent on a new stream."""
+        stream, told = self._told.get(node.name, (0, set()))
+        if stream != node.streams:
+            told = set()
+        told &= node.missed.keys()
+        silent = {peer for peer, missed in node.missed.items() if missed >= MISSES}
+        self._told[node.name] = (node.streams, silent)
+        for peer in sorted(silent - told):
+            silent_ns = node.missed[peer] * SECOND
+            self._fleet.submit(events.PeerReported(node.name, peer, True, silent_ns))
+        for peer in sorted(told - silent):
+            self._fleet.submit(events.PeerReported(node.name, peer, False))

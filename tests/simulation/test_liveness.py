@@ -1,0 +1,169 @@
+"""What is wanted of liveness, figure by figure, in virtual time around the real core."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from everstep_controller.core import events
+from everstep_controller.core.model.node import NodeState
+from everstep_sim.cluster import Shape, SimulatedCluster
+from everstep_sim.faults import Faults
+from everstep_sim.network import ANYBODY, CONTROLLER, Channel
+from everstep_sim.timeline import SECOND
+
+SMALL = Shape(nodes=6, nodes_min=3, nodes_max=4, steps=10_000, domains=3)
+FAULT_S = 20.0
+
+
+class Seen:
+    """What became of the nodes and the job: losses with their times, generations, findings."""
+
+    def __init__(self) -> None:
+        self.lost_ns: dict[str, int] = {}
+        self.doubted: set[str] = set()
+        self.findings: dict[str, int] = {}
+        self.generations = 0
+
+    def __call__(self, cluster: SimulatedCluster, event: events.Event) -> None:
+        del event
+        for node in cluster.controller.core.state.nodes.values():
+            if node.state is NodeState.LOST:
+                self.lost_ns.setdefault(node.name, cluster.time.now_ns)
+            if node.doubtful:
+                self.doubted.add(node.name)
+            for held in node.findings.values():
+                self.findings.setdefault(held.finding.condition, cluster.time.now_ns)
+        if cluster.job is not None:
+            self.generations = cluster.job.generation.number
+
+
+def _play(
+    break_it: Callable[[Faults], None], lasts_s: float = 60, shape: Shape = SMALL, seed: int = 1
+) -> Seen:
+    seen = Seen()
+    cluster = SimulatedCluster(seed, shape, seen)
+    cluster.time.after(FAULT_S, lambda: break_it(Faults(cluster)))
+    cluster.run(FAULT_S + lasts_s)
+    return seen
+
+
+def _member(faults: Faults) -> str:
+    job = faults.cluster.job
+    assert job is not None
+    return job.generation.members[1]
+
+
+@pytest.mark.parametrize("away_s", [1, 3, 6, 10])
+@pytest.mark.parametrize("announced", [True, False])
+def test_an_agent_that_restarts_costs_no_job_a_step(away_s: float, announced: bool) -> None:
+    seen = _play(lambda f: f.restart_agent(_member(f), away_s, announced=announced), 30)
+    assert seen.doubted
+    assert (seen.lost_ns, seen.generations, seen.findings) == ({}, 1, {})
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_a_node_whose_probes_are_blocked_one_way_is_a_finding_and_not_lost(answers: bool) -> None:
+    seen = _play(lambda f: f.block_udp(_member(f), 50, answers=answers))
+    assert (seen.lost_ns, seen.doubted, seen.generations) == ({}, set(), 1)
+    assert set(seen.findings) == {"ProbesBlocked"}
+
+
+def test_probes_that_are_blocked_between_all_nodes_lose_nobody() -> None:
+    seen = _play(lambda f: f.cut((Channel.UDP,), ANYBODY, ANYBODY, 50))
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
+    assert set(seen.findings) == {"ProbesBlocked"}
+
+
+def test_a_controller_whose_network_is_away_again_and_again_loses_nobody() -> None:
+    def twice(faults: Faults) -> None:
+        faults.cut_controller(90)
+        faults.later(200, partial(faults.cut_controller, 90))
+
+    seen = _play(twice, 400)
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
+
+
+@pytest.mark.parametrize("away_s", [1, 40, 200])
+def test_a_controller_that_was_away_loses_nobody(away_s: float) -> None:
+    seen = _play(lambda f: f.cluster.restart_controller(away_s), away_s + 150)
+    assert (seen.lost_ns, seen.doubted, seen.generations) == ({}, set(), 1)
+
+
+@pytest.mark.parametrize("for_s", [2, 8, 30])
+def test_a_controller_that_stood_still_loses_nobody(for_s: float) -> None:
+    seen = _play(lambda f: f.stall_controller(for_s))
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
+
+
+def test_agents_that_pause_for_six_seconds_are_doubted_and_not_lost() -> None:
+    def pause(faults: Faults) -> None:
+        for name in faults.names[:5]:
+            faults.pause_agent(name, 6)
+
+    seen = _play(pause)
+    assert seen.doubted
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
+
+
+def test_a_hung_agent_is_a_finding_within_twenty_seconds_and_its_ranks_go_on() -> None:
+    seen = _play(lambda f: f.pause_agent(_member(f), 50))
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
+    assert seen.findings["AgentHung"] <= (FAULT_S + 23) * SECOND
+
+
+def test_an_agent_that_does_not_come_back_is_a_finding_and_its_ranks_go_on() -> None:
+    seen = _play(lambda f: f.restart_agent(_member(f), 50, announced=False))
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
+    assert seen.findings["AgentGone"] <= (FAULT_S + 18) * SECOND
+
+
+def test_one_watcher_and_two_confirmers_that_are_cut_off_lose_nobody() -> None:
+    def cut(faults: Faults) -> None:
+        name = _member(faults)
+        for other in [one for one in faults.names if one != name][:3]:
+            faults.cut_pair((Channel.UDP, Channel.TCP), name, other, 50)
+
+    seen = _play(cut)
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
+
+
+def test_a_machine_that_is_frozen_for_less_than_three_seconds_costs_nothing() -> None:
+    seen = _play(lambda f: f.freeze_machine(_member(f), 2.5))
+    assert (seen.lost_ns, seen.doubted, seen.generations) == ({}, set(), 1)
+
+
+def test_a_machine_without_power_is_lost_within_six_seconds() -> None:
+    seen = _play(lambda f: f.lose_power([_member(f)]))
+    (lost_ns,) = seen.lost_ns.values()
+    assert lost_ns <= (FAULT_S + 6) * SECOND
+
+
+def test_members_that_step_on_are_not_lost_though_nothing_of_them_answers() -> None:
+    def cut(faults: Faults) -> None:
+        name = _member(faults)
+        faults.cut_pair((Channel.UDP, Channel.TCP), name, ANYBODY, 50)
+        faults.cut_pair((Channel.STREAM,), name, CONTROLLER, 50)
+
+    seen = _play(cut)
+    assert seen.doubted
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
+
+
+def test_half_of_the_fleet_in_one_domain_is_lost_within_six_seconds() -> None:
+    shape = Shape(nodes=24, nodes_min=3, nodes_max=4, steps=10_000, domains=2)
+    lost = {f"n{index}" for index in range(0, 24, 2)}
+    seen = _play(lambda f: f.lose_power(sorted(lost)), 20, shape)
+    assert set(seen.lost_ns) == lost
+    assert max(seen.lost_ns.values()) <= (FAULT_S + 6) * SECOND
+
+
+@pytest.mark.long
+def test_half_of_all_datagrams_lost_for_an_hour_lose_nobody() -> None:
+    shape = Shape(nodes=24, nodes_min=3, nodes_max=4, steps=10_000, domains=4)
+
+    def lose(faults: Faults) -> None:
+        faults.cluster.fleet.network.udp_loss = 0.5
+
+    seen = _play(lose, 3600, shape)
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
