@@ -27,6 +27,8 @@ class OutboxAcks:
     _accepted: int = 0
     _held: set[int] = field(default_factory=set)
     _in_flight: int = 0
+    # When it was last written down how far it is journaled.
+    marked_ns: int | None = None
 
     def __post_init__(self) -> None:
         self._accepted = self.journaled
@@ -66,6 +68,10 @@ class OutboxAcks:
         return min(self._held) - 1 if self._held else self._accepted
 
 
+# How far an outbox was taken is written down with each of its records but for progress, and with
+# progress no more often: every node tells of every step, and of a step that is told again the job's
+# generation and number say so.
+_MARK_NS = 60_000_000_000
 # What an agent may have in memory here; it sends faster than the journal writes after an outage.
 _IN_FLIGHT_MAX = 2000
 
@@ -109,9 +115,12 @@ class Intake:
         self._agents = agents
         self._acks = {outbox: OutboxAcks(sequence) for outbox, sequence in journaled.items()}
         self._rejections = Rejections()
-        # Records of which no row of their own says that they were taken: rejected ones, and those
-        # that say nothing new. How far their outboxes were taken is journaled at the next tick.
+        # Records of which no row of their own says that they were taken: rejected ones, and
+        # progress that says nothing new. They are acknowledged when the journal has what came
+        # before the next tick.
+        self._rejected: list[Origin] = []
         self._rowless: list[Origin] = []
+        self._now_ns = 0
 
     def journaled(self, outbox: str) -> int:
         """Return how far an outbox is journaled."""
@@ -132,6 +141,7 @@ class Intake:
 
     def take_steps(self, steps: ReportedSteps, now_ns: int) -> None:
         """Merge a record's progress."""
+        self._now_ns = now_ns
         self._write(self._progress.add(steps, now_ns))
 
     def reject(self, origin: Origin | None, rejection: Rejection, now_ns: int) -> None:
@@ -140,12 +150,13 @@ class Intake:
         Without an origin it was no record, and nobody waits for an acknowledgement.
         """
         if origin is not None:
-            self._rowless.append(origin)
+            self._rejected.append(origin)
         for event in self._rejections.add(rejection, now_ns):
             self._submit(event, ())
 
     def tick(self, now_ns: int) -> None:
         """Journal the progress whose second is over, and marks of the records that made no row."""
+        self._now_ns = now_ns
         self._write(self._progress.tick(now_ns))
         for event in self._rejections.tick(now_ns):
             self._submit(event, ())
@@ -165,26 +176,43 @@ class Intake:
     # ---------------------------------------------------------------------------------------------
 
     def _outbox(self, outbox: str) -> OutboxAcks:
-        return self._acks.setdefault(outbox, OutboxAcks())
+        known = self._acks.get(outbox)
+        if known is None:
+            known = self._acks[outbox] = OutboxAcks()
+        return known
 
     def _write(self, rows: Sequence[ProgressRow]) -> None:
         for row in rows:
             if row.empty:
                 # What makes it nothing new may be in a row that is not journaled yet.
-                self._rowless += row.event.origins
+                self._rowless += row.origins
             else:
-                self._submit(row.event, row.event.origins)
+                self._submit(row.event, row.origins)
 
     def _journal_marks(self) -> None:
         """Journal that records were taken of which no row of their own says so."""
+        rejected, self._rejected = self._rejected, []
         rowless, self._rowless = self._rowless, []
-        if marks := self._marks(rowless):
-            self._runtime.submit_marks(marks).add_done_callback(partial(self._settle, marks))
+        lasting, passing = self._marks(rejected), self._marks(rowless)
+        if lasting or passing:
+            future = self._runtime.submit_marks((*lasting, *self._due_marks(passing)))
+            future.add_done_callback(partial(self._settle, (*lasting, *passing)))
 
     def _submit(self, event: Event, origins: Iterable[Origin]) -> None:
         marks = self._marks(origins)
-        future = self._runtime.submit(event, marks)
+        written = self._due_marks(marks) if isinstance(event, JobProgressed) else marks
+        future = self._runtime.submit(event, written)
         future.add_done_callback(partial(self._done, event, marks))
+
+    def _due_marks(self, marks: Iterable[Mark]) -> tuple[Mark, ...]:
+        """Return the marks of progress that are written down: of each outbox one a minute."""
+        due = []
+        for mark in marks:
+            acks = self._outbox(mark.outbox)
+            if acks.marked_ns is None or self._now_ns - acks.marked_ns >= _MARK_NS:
+                acks.marked_ns = self._now_ns
+                due.append(mark)
+        return tuple(due)
 
     def _marks(self, origins: Iterable[Origin]) -> tuple[Mark, ...]:
         return tuple(

@@ -11,6 +11,8 @@ from everstep_controller.records.intake import Intake
 from everstep_controller.records.rejections import ROW_NS, Rejection
 from everstep_controller.runtime.fold import TakenEvent
 
+_S = 1_000_000_000
+
 
 @dataclass
 class Desk:
@@ -131,6 +133,27 @@ def test_a_record_that_says_nothing_new_is_acknowledged_once_that_is_in_the_jour
         assert [marks for marks, _ in desk.marked] == [(Mark("b", "other", 1),)]
         await desk.journal()
         assert desk.acknowledgements == [1, 1]
+
+    asyncio.run(scenario())
+
+
+def test_progress_is_acknowledged_at_once_and_marked_once_a_minute() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk, ("a",))
+        for sequence in range(3, 64):
+            now_ns = sequence * _S
+            assert taking.is_new(origin(sequence))
+            steps = ReportedSteps("job", 1, sequence, (5,), (0,), 0, origin(sequence))
+            taking.take_steps(steps, now_ns)
+            taking.tick(now_ns + _S)
+            await desk.journal()
+            assert desk.acknowledgements[-1] == sequence
+        written = [marks for _, marks in desk.submitted if marks]
+        assert written == [(Mark("a", "box", 3),), (Mark("a", "box", 63),)]
+        assert taking.is_new(origin(64))
+        taking.take_event(origin(64), check(64))
+        assert desk.submitted[-1][1] == (Mark("a", "box", 64),)
 
     asyncio.run(scenario())
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from everstep_common.judging.findings import Finding
 from everstep_common.reports import Inventory, JobOnNode, Report, StepsCompleted
-from everstep_controller.core.model.node import Origin, Reported
+from everstep_controller.core.model.node import Reported
 
 __all__ = [
     "REPORTS",
@@ -74,7 +74,10 @@ REPORTS: frozenset[type] = frozenset(typing.get_args(Report)) - {StepsCompleted}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgressed:
-    """Consecutive steps that all ranks completed: one row for about a second of steps."""
+    """Consecutive steps that all ranks completed: one row for about a second of steps.
+
+    It names no records of agents: what is told again is known by job, generation and step.
+    """
 
     job: str
     generation: int
@@ -85,4 +88,3 @@ class JobProgressed:
     # Newest step that is recoverable without any one node, when the row was made.
     recoverable_step: int | None = None
     snapshots_skipped: int = 0
-    origins: tuple[Origin, ...] = ()

@@ -59,8 +59,8 @@ def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
 
 
 def _processes_gone(job: JobRecord, node: str) -> None:
-    if node in job.generation.members and node not in job.generation.stopped:
-        job.generation.stopped.append(node)
+    if node in job.generation.members:
+        job.generation.stopped.add(node)
 
 
 def rank_exited(turn: Turn, event: Reported[RankExited]) -> None:

@@ -100,13 +100,16 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
     job = turn.state.job(event.job)
     if job is None or event.generation != job.generation.number or job.state is JobState.ENDED:
         return
+    job.snapshots_skipped = max(job.snapshots_skipped, event.snapshots_skipped)
+    last = event.first_step + len(event.end_ns) - 1
+    if job.lineage.last_step is not None and last <= job.lineage.last_step:
+        return  # told again, after a restart of the controller
     if job.state in ACTIVE and job.state not in (*STEPPING, JobState.WARMING):
         # It does not tell its phases, or tells them late: its first steps show that it runs.
         job.ledger.begin_steps(steps_begun_ns(job, event.end_ns), warmup=True)
     had_state = restore_point.has_state(job)
     for offset, (end_ns, stall_ns) in enumerate(zip(event.end_ns, event.stall_ns, strict=True)):
         _count_step(turn, job, event.first_step + offset, end_ns, stall_ns)
-    job.snapshots_skipped = max(job.snapshots_skipped, event.snapshots_skipped)
     if event.recoverable_step is not None:
         job.lineage.recoverable_step = event.recoverable_step
     if job.state in ACTIVE:
@@ -175,8 +178,8 @@ def generation_finished(turn: Turn, event: Reported[GenerationFinished]) -> None
     node = event.origin.node
     if job is None or event.report.generation != job.generation.number or job.state not in ACTIVE:
         return
-    if node in job.generation.members and node not in job.generation.finished:
-        job.generation.finished.append(node)
+    if node in job.generation.members:
+        job.generation.finished.add(node)
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:

@@ -1,5 +1,6 @@
 """Job record: what is known of one job."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
@@ -155,19 +156,36 @@ class JobSpec:
     snapshot_every_max: int = 0
 
 
+class Members(list[str]):
+    """Members of a generation in rank order, which never change: no search finds one's place."""
+
+    __slots__ = ("_places",)
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        super().__init__(names)
+        self._places = {name: place for place, name in enumerate(self)}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def place(self, name: str) -> int:
+        """Return which member a node is, counted from 0. Raises KeyError."""
+        return self._places[name]
+
+
 @dataclass(slots=True)
 class Generation:
     """One incarnation of a job's processes; replaced whole when the next one is planned."""
 
     number: int = 0
     # The nodes that take part, in rank order.
-    members: list[str] = field(default_factory=list)
+    members: Members = field(default_factory=Members)
     # How far each member has come, and when the last one yet has reached a phase.
     phases: dict[str, Phase] = field(default_factory=dict)
     reached_ns: dict[Phase, int] = field(default_factory=dict)
     # Members on which no process of it is left, and those whose ranks have all ended well.
-    stopped: list[str] = field(default_factory=list)
-    finished: list[str] = field(default_factory=list)
+    stopped: set[str] = field(default_factory=set)
+    finished: set[str] = field(default_factory=set)
     # Why nobody could give back the state that it begins from: it waits, and the same question is
     # asked again until somebody can.
     unreachable: str = ""

@@ -7,7 +7,13 @@ from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import ending, orders, restore_point
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
-from everstep_controller.core.model.job import Generation, JobRecord, JobState, PlanKind
+from everstep_controller.core.model.job import (
+    Generation,
+    JobRecord,
+    JobState,
+    Members,
+    PlanKind,
+)
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import claims
@@ -95,8 +101,10 @@ def _form(turn: Reconciliation, job: JobRecord) -> None:
 
 
 def _stopping(turn: Reconciliation, job: JobRecord) -> None:
-    # Asked at every answer of a member: it looks no further than the first one that is missing.
-    stopped, nodes = frozenset(job.generation.stopped), turn.state.nodes
+    stopped, nodes = job.generation.stopped, turn.state.nodes
+    left = len(job.generation.members) - len(stopped)
+    if left > len(turn.state.unheard) + len(turn.state.unexpected):
+        return  # asked at every answer of a member: whoever is missing, one of them is heard
     silent = (
         name for name in job.generation.members if name not in stopped and not nodes[name].gone
     )
@@ -241,7 +249,7 @@ def _begin_generation(
     seen = turn.state.generations_seen.get(job.name, 0)
     # Generation numbers that a node may have used on its own, cut off, are not used again.
     newest = max(job.generation.number + job.generation.own_restarts, seen)
-    job.generation = Generation(newest + 1, members)
+    job.generation = Generation(newest + 1, Members(members))
     move_job(
         turn, job, JobEvent.PLANNED, f"generation {job.generation.number} on {', '.join(members)}"
     )
@@ -305,7 +313,7 @@ def may_ask_again(state: State, job: JobRecord, members: list[str]) -> bool:
 
 def ask_again(turn: Reconciliation, job: JobRecord, members: list[str]) -> None:
     """Ask again for the state of a generation that was planned and never started."""
-    job.generation.members, job.generation.stopped = members, []
+    job.generation.members, job.generation.stopped = Members(members), set()
     if job.state is not JobState.WAITING_STATE:
         wait_for_state(turn, job, job.generation.unreachable)
     _note_asked(turn, job)

@@ -17,6 +17,7 @@ from everstep_controller.core.model.job import (
     JobFault,
     JobRecord,
     JobState,
+    Members,
     PlanKind,
     PlannedKind,
 )
@@ -83,7 +84,7 @@ def _count_restart(state: State, job: JobRecord, step: int | None) -> None:
 def _choose_rendezvous(state: State, job: JobRecord) -> None:
     """Have ranks meet on a trusted node: some may have become suspect since the plan was made."""
     trust = {name: planning.distrust(state.nodes[name]) for name in job.generation.members}
-    job.generation.members = placement.rendezvous_first(job.generation.members, trust)
+    job.generation.members = Members(placement.rendezvous_first(job.generation.members, trust))
     first = job.generation.members[0]
     job.generation.master_address = state.nodes[first].host
     job.generation.master_port = job.launchers[first].free_port
@@ -223,7 +224,7 @@ def _adopt(turn: Reconciliation, job: JobRecord, event: Reported[RestartedHere])
     # On the same node, with the same address: as if it had been planned here.
     job.generation = Generation(
         report.generation,
-        [node],
+        Members([node]),
         master_address=job.generation.master_address,
         master_port=job.generation.master_port,
         own_restarts=left,
