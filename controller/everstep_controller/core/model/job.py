@@ -348,6 +348,8 @@ class JobRecord:
     # The job of its name before it, whose end it waits for before it begins; else empty.
     after: str = ""
     launchers: dict[str, Launcher] = field(default_factory=dict)
+    # How many there were when all of them were told last, while it is forming.
+    launchers_told: int = 0
     generation: Generation = field(default_factory=Generation)
     lineage: Lineage = field(default_factory=Lineage)
     recovery: Recovery = field(default_factory=Recovery)
