@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from everstep_controller.config import ControllerConfig
 from everstep_controller.core.events import (
     ControllerStarted,
     DriverReported,
+    Event,
     RecoveryBegun,
     SettingsApplied,
     TimerDue,
@@ -123,14 +125,11 @@ class Controller:
         last_line = self._history.last_announcement()
         self.runtime.begin(journaling, self._executor.act, last_line)
         self.runtime.adopt(self._unrecorded)
-        await self.runtime.submit(ControllerStarted(VERSION))
-        settings = replace(self._config.core.settings(), isolation_drivers=self._drivers.names)
-        if settings != self._state().settings:
-            await self.runtime.submit(SettingsApplied(settings))
-        if self._recover_by:
-            await self.runtime.submit(RecoveryBegun(self._recover_by))
-        self.runtime.act_on_what_is_due()
+        # Agents may come at once: the journal has all of these before their first word.
+        begun = [self.runtime.submit(event) for event in self._first_events()]
         await self._server.start()
+        await asyncio.gather(*begun)
+        self.runtime.act_on_what_is_due()
         self._start_metrics()
         self._scheduler.start()
         self._drivers.start()
@@ -139,6 +138,15 @@ class Controller:
             asyncio.create_task(self._tick(), name="progress ticker"),
             asyncio.create_task(judging, name="judges"),
         ]
+
+    def _first_events(self) -> Iterator[Event]:
+        """Yield what this process begins with."""
+        yield ControllerStarted(VERSION)
+        settings = replace(self._config.core.settings(), isolation_drivers=self._drivers.names)
+        if settings != self._state().settings:
+            yield SettingsApplied(settings)
+        if self._recover_by:
+            yield RecoveryBegun(self._recover_by)
 
     async def stop(self) -> None:
         """End the streams, write everything down, and leave a snapshot for the next start."""
