@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from everstep_controller.core.events import Event, JobProgressed, RecordRejected
+from everstep_common.reports import RankExited
+from everstep_controller.core.events import Event, JobProgressed, RecordRejected, Reported
 from everstep_controller.core.jobs.progress_rows import (
     ProgressRow,
     ProgressRows,
@@ -14,6 +15,7 @@ from everstep_controller.core.jobs.progress_rows import (
 )
 from everstep_controller.core.model.node import Origin
 from everstep_controller.journal.store import Mark
+from everstep_controller.records.exit_rows import ExitRows
 from everstep_controller.records.rejections import Rejection, Rejections
 from everstep_controller.runtime.fold import TakenEvent
 
@@ -101,7 +103,7 @@ class Acknowledging(Protocol):
 
 
 class Intake:
-    """Intake of all nodes' records; progress waits to be merged, all else goes at once."""
+    """Intake of all nodes' records; progress and ends of ranks are merged, the rest is not."""
 
     def __init__(
         self,
@@ -114,6 +116,7 @@ class Intake:
         self._progress = progress
         self._agents = agents
         self._acks = {outbox: OutboxAcks(sequence) for outbox, sequence in journaled.items()}
+        self._exits = ExitRows()
         self._rejections = Rejections()
         # Records of which no row of their own says that they were taken: rejected ones, and
         # progress that says nothing new. They are acknowledged when the journal has what came
@@ -135,7 +138,13 @@ class Intake:
         return self._outbox(origin.outbox).accept(origin.sequence)
 
     def take_event(self, origin: Origin, event: Event) -> None:
-        """Journal a record's event, after the node's progress that came before it."""
+        """Journal a record's event, after what waits of the node that came before it."""
+        if (
+            isinstance(event, Reported)
+            and isinstance(event.report, RankExited)
+            and self._exits.hold(event)
+        ):
+            return
         self.flush_node(origin.node)
         self._submit(event, [origin])
 
@@ -158,6 +167,7 @@ class Intake:
         """Journal the progress whose second is over, and marks of the records that made no row."""
         self._now_ns = now_ns
         self._write(self._progress.tick(now_ns))
+        self._flush_exits()
         for event in self._rejections.tick(now_ns):
             self._submit(event, ())
         self._journal_marks()
@@ -165,10 +175,13 @@ class Intake:
     def flush_node(self, node: str) -> None:
         """Journal what waits of a node."""
         self._write(self._progress.flush_node(node))
+        for row in self._exits.take_node(node):
+            self._submit(row.event, row.origins)
 
     def flush_all(self) -> None:
         """Journal everything that waits."""
         self._write(self._progress.flush_all())
+        self._flush_exits()
         for event in self._rejections.flush():
             self._submit(event, ())
         self._journal_marks()
@@ -188,6 +201,10 @@ class Intake:
                 self._rowless += row.origins
             else:
                 self._submit(row.event, row.origins)
+
+    def _flush_exits(self) -> None:
+        for node in self._exits.nodes():
+            self.flush_node(node)
 
     def _journal_marks(self) -> None:
         """Journal that records were taken of which no row of their own says so."""

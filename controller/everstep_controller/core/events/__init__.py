@@ -10,11 +10,13 @@ from everstep_common.reports import Report
 from everstep_controller.core.events.agents import (
     REPORTS,
     AgentEvent,
+    EqualExits,
     JobProgressed,
     NodeConnected,
     NodeDisconnected,
     PeerJudged,
     PeerReported,
+    RanksExited,
     Reported,
     ReportedEvent,
 )
@@ -60,6 +62,7 @@ __all__ = [
     "CadenceChosen",
     "ControllerStarted",
     "DriverReported",
+    "EqualExits",
     "Event",
     "EventRejected",
     "FinalSaveEnded",
@@ -79,6 +82,7 @@ __all__ = [
     "OperatorReleased",
     "PeerJudged",
     "PeerReported",
+    "RanksExited",
     "RecordRejected",
     "RecoveryBegun",
     "RecoveryStepChosen",
@@ -98,6 +102,7 @@ Event = (
     | OperatorOrder
     | ReportedEvent
     | JobProgressed
+    | RanksExited
     | VaultEvent
 )
 

@@ -4,17 +4,19 @@ import typing
 from dataclasses import dataclass, field
 
 from everstep_common.judging.findings import Finding
-from everstep_common.reports import Inventory, JobOnNode, Report, StepsCompleted
-from everstep_controller.core.model.node import Reported
+from everstep_common.reports import Inventory, JobOnNode, RankExited, Report, StepsCompleted
+from everstep_controller.core.model.node import Origin, Reported
 
 __all__ = [
     "REPORTS",
     "AgentEvent",
+    "EqualExits",
     "JobProgressed",
     "NodeConnected",
     "NodeDisconnected",
     "PeerJudged",
     "PeerReported",
+    "RanksExited",
     "Reported",
     "ReportedEvent",
 ]
@@ -88,3 +90,27 @@ class JobProgressed:
     # Newest step that is recoverable without any one node, when the row was made.
     recoverable_step: int | None = None
     snapshots_skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EqualExits:
+    """Ends of ranks of one node that say the same: the earliest whole, and which ended when.
+
+    The times of all are kept: blame goes by who was first among the ranks of all nodes.
+    """
+
+    report: RankExited
+    ranks: tuple[int, ...]
+    at_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksExited:
+    """Ranks of one node ended after another one of their generation: one row for all of them.
+
+    ``origin`` is the newest of the records that it was made from.
+    """
+
+    origin: Origin
+    job: str
+    exits: tuple[EqualExits, ...]
