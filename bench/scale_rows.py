@@ -191,24 +191,40 @@ def vault(nodes: int) -> float:
 def exits(nodes: int) -> float:
     """Return seconds until a job is planned anew of which all ranks died, 8 on each node."""
     bench = _running(nodes)
-    bench.spent_s = 0.0
-    for name in bench.members:
-        for rank in range(RANKS_PER_NODE):
-            place = bench.members.index(name) * RANKS_PER_NODE + rank
-            died = reports.RankExited(
-                generation=1,
-                rank=place,
-                exit_code=1,
-                signal=0,
-                last_line="NCCL error",
-                kind="collective",
-            )
-            bench.take(events.Reported(bench.origin(name), bench.now_ns, died, JOB))
-    for name in bench.members:
-        stopped = reports.GenerationStopped(1, 29500)
-        bench.take(events.Reported(bench.origin(name), bench.now_ns, stopped, JOB))
-    assert bench.core.state.newest(JOB).generation.number == 2
-    return bench.spent_s
+    journal, state = _Journal(bench), bench.core.state
+    intake = Intake(journal, ProgressRows(lambda job: reporters(state, job)), journal, {})
+
+    def tell(name: str, report: reports.Report) -> None:
+        origin = bench.origin(name)
+        event = events.Reported(origin, bench.now_ns, report, JOB)
+        if intake.is_new(origin):
+            intake.take_event(origin, event)
+
+    def all_exit() -> None:
+        for place, name in enumerate(bench.members):
+            for rank in range(place * RANKS_PER_NODE, (place + 1) * RANKS_PER_NODE):
+                died = reports.RankExited(
+                    generation=1,
+                    rank=rank,
+                    exit_code=1,
+                    signal=0,
+                    last_line="NCCL error",
+                    kind="collective",
+                )
+                tell(name, died)
+        intake.tick(bench.now_ns)
+        for name in bench.members:
+            tell(name, reports.GenerationStopped(1, 29500))
+
+    async def exit_and_settle() -> float:
+        began = time.process_time()
+        all_exit()
+        await asyncio.sleep(0)
+        return time.process_time() - began
+
+    spent_s = asyncio.run(exit_and_settle())
+    assert state.newest(JOB).generation.number == 2
+    return spent_s
 
 
 def plan(nodes: int) -> float:

@@ -180,8 +180,10 @@ class Generation:
     number: int = 0
     # The nodes that take part, in rank order.
     members: Members = field(default_factory=Members)
-    # How far each member has come, and when the last one yet has reached a phase.
+    # How far each member has come, how many have come so far and no further, and when the last one
+    # yet has reached a phase.
     phases: dict[str, Phase] = field(default_factory=dict)
+    phase_counts: dict[Phase, int] = field(default_factory=dict)
     reached_ns: dict[Phase, int] = field(default_factory=dict)
     # Members on which no process of it is left, and those whose ranks have all ended well.
     stopped: set[str] = field(default_factory=set)

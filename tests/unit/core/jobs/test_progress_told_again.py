@@ -1,8 +1,11 @@
 """Progress that is told again, in part or whole, changes nothing: no record of it is remembered."""
 
+from collections import Counter
+
 import pytest
 
 from everstep_common import reports
+from everstep_common.reports import Phase
 from everstep_controller.core import events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobState
@@ -71,3 +74,24 @@ def test_a_record_after_progress_is_taken_though_its_number_is_far_above_the_las
     for node in job.generation.members:
         story.tell(events.Reported(story.origin(node), 0, finished, "j"))
     assert job.state is JobState.ENDED
+
+
+def test_members_are_counted_by_how_far_they_have_come() -> None:
+    story = Story(nodes=2)
+    story.join("n0")
+    story.join("n1")
+    story.choose(None)
+    generation = story.core.state.newest("j").generation
+    for node, phase in (
+        ("n0", Phase.STARTED),
+        ("n1", Phase.ATTACHED),
+        ("n0", Phase.STARTED),
+        ("n1", Phase.STARTED),
+        ("n0", Phase.RESTORED),
+        ("n1", Phase.RESTORED),
+    ):
+        told = reports.PhaseReached(1, phase)
+        story.tell(events.Reported(story.origin(node), story.now_ns, told, "j"))
+        counted = {one: count for one, count in generation.phase_counts.items() if count}
+        assert counted == Counter(generation.phases.values())
+    assert story.core.state.newest("j").state is JobState.WARMING
