@@ -257,6 +257,9 @@ class Recovery:
 
     # Ids of its incidents, oldest first; the fleet keeps them (core/fleet/incidents.py).
     incidents: list[str] = field(default_factory=list)
+    # How many came before these and are kept no more, and how many of those nobody had planned.
+    older_incidents: int = 0
+    older_failures: int = 0
     # How ranks of the newest generation that lost some died, those that explain most first.
     deaths: list[Death] = field(default_factory=list)
     # Judgements on how the generations in the newest incident ended.
