@@ -151,7 +151,10 @@ class JournalStore:
             "ORDER BY seq DESC LIMIT 1",
             (2**62 if through is None else through,),
         ).fetchone()
-        return None if row is None else StoredSnapshot(*row[:3], _unpacked(row[3]))
+        if row is None:
+            return None
+        seq, now_ns, version, packed = row
+        return StoredSnapshot(seq, now_ns, version, _unpacked(packed))
 
     def oldest_snapshot(self) -> StoredSnapshot | None:
         """Return the oldest snapshot that is kept."""
