@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from everstep_common.reports import RankExited
 from everstep_controller.core.events import Event, JobProgressed, RecordRejected, Reported
@@ -139,11 +139,7 @@ class Intake:
 
     def take_event(self, origin: Origin, event: Event) -> None:
         """Journal a record's event, after what waits of the node that came before it."""
-        if (
-            isinstance(event, Reported)
-            and isinstance(event.report, RankExited)
-            and self._exits.hold(event)
-        ):
+        if _is_exit(event) and self._exits.hold(event):
             return
         self.flush_node(origin.node)
         self._submit(event, [origin])
@@ -257,6 +253,10 @@ class Intake:
             else:
                 acks.failed()
                 self._agents.refused(mark.node, mark.outbox, str(error))
+
+
+def _is_exit(event: Event) -> TypeGuard[Reported[RankExited]]:
+    return isinstance(event, Reported) and isinstance(event.report, RankExited)
 
 
 def _by_outbox(origins: Iterable[Origin]) -> dict[tuple[str, str], list[int]]:
