@@ -189,7 +189,7 @@ def generation_finished(turn: Turn, event: Reported[GenerationFinished]) -> None
     if job is None or event.report.generation != job.generation.number or job.state not in ACTIVE:
         return
     if node in job.generation.members:
-        job.generation.finished.add(node)
+        job.generation.finished[node] = True
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:

@@ -186,8 +186,9 @@ class Generation:
     phase_counts: dict[Phase, int] = field(default_factory=dict)
     reached_ns: dict[Phase, int] = field(default_factory=dict)
     # Members on which no process of it is left, and those whose ranks have all ended well.
-    stopped: set[str] = field(default_factory=set)
-    finished: set[str] = field(default_factory=set)
+    # Keys of dictionaries: unlike a set they are written down in the same order again.
+    stopped: dict[str, bool] = field(default_factory=dict)
+    finished: dict[str, bool] = field(default_factory=dict)
     # Why nobody could give back the state that it begins from: it waits, and the same question is
     # asked again until somebody can.
     unreachable: str = ""

@@ -353,7 +353,7 @@ def may_ask_again(state: State, job: JobRecord, members: list[str]) -> bool:
 
 def ask_again(turn: Reconciliation, job: JobRecord, members: list[str]) -> None:
     """Ask again for the state of a generation that was planned and never started."""
-    job.generation.members, job.generation.stopped = Members(members), set()
+    job.generation.members, job.generation.stopped = Members(members), {}
     if job.state is not JobState.WAITING_STATE:
         wait_for_state(turn, job, job.generation.unreachable)
     _note_asked(turn, job)
