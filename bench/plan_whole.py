@@ -35,7 +35,7 @@ from everstep_controller.runtime.vault_service import VaultService
 _RACK, _NODES, _MEMBERS = 32, 2114, 2048
 _STEPS_KEPT = 3
 _STOPS = ("fault judged, stops ordered", "stops and settled copies of all but the last")
-_PLAN = (
+PLAN = (
     "plan: members and generation",
     "plan: the step, of the catalogue",
     "plan: StartGeneration for all",
@@ -174,8 +174,8 @@ def _stopped(
 
 
 def _plan(whole: Whole, last: events.Reported[reports.GenerationStopped]) -> list[StartGeneration]:
-    members, choice, start = _PLAN
-    for stage in (*_PLAN, *_SHELL):
+    members, choice, start = PLAN
+    for stage in (*PLAN, *_SHELL):
         whole.begin(stage)
     asked = whole.take(members, last)
     question = next(one for one in asked if isinstance(one, ChooseRecoveryStep))
@@ -212,7 +212,7 @@ def whole_rows(repeats: int, *, profiled: bool) -> Iterator[Row]:
 def _rows(whole: Whole) -> Iterator[Row]:
     for stage, spent in whole.spent.items():
         yield row(f"{_MEMBERS} x {RANKS_PER_NODE}: {stage}", spent, "ms")
-    plans = [sum(parts) for parts in zip(*(whole.spent[stage] for stage in _PLAN), strict=True)]
+    plans = [sum(parts) for parts in zip(*(whole.spent[stage] for stage in PLAN), strict=True)]
     yield row("the whole plan", plans, "ms")
     everything = [sum(parts) for parts in zip(*whole.spent.values(), strict=True)]
     yield row("from the judged fault to the last message", everything, "ms")

@@ -51,14 +51,12 @@ class Bench:
     def step_of(self, number: int, generation: int = 1) -> events.JobProgressed:
         """Return the row of one step, told by all members."""
         end_ns = (self.now_ns + _S,)
-        origins = tuple(map(self.origin, self.members))
         return events.JobProgressed(
             job=JOB,
             generation=generation,
             first_step=number,
             end_ns=end_ns,
             stall_ns=(0,),
-            origins=origins,
         )
 
 

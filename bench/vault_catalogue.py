@@ -22,7 +22,14 @@ from everstep_common.preload import Preload
 from everstep_controller.api.fleet.vault_reports import changed, vault_report
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import Event
-from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
+from everstep_controller.core.model.job import (
+    Generation,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Lineage,
+    Members,
+)
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State, add_job
@@ -89,7 +96,7 @@ class Bench:
             created_ns=0,
             ledger=Ledger(0),
             state=JobState.RUNNING,
-            generation=Generation(1, self.names),
+            generation=Generation(1, Members(self.names)),
             lineage=Lineage([point]),
         )
         add_job(self.state, job)

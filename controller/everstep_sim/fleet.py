@@ -188,8 +188,10 @@ class SimulatedFleet:
             acknowledged = self.submit(node.unacknowledged[0])
             if acknowledged or self._time.rng.random() < 0.5:
                 # A controller that dies before it acknowledges sees the record again.
-                node.unacknowledged.pop(0)
-                node.acknowledged += 1
+                done = node.unacknowledged.pop(0)
+                # Progress that a controller has forgotten is told by the next progress.
+                if isinstance(done, events.Reported):
+                    node.acknowledged = done.origin.sequence
 
     def report(self, node: SimulatedNode) -> None:
         """Tell the controller which copies a node holds."""

@@ -1,6 +1,6 @@
 """Simulated training processes: they step together, snapshot every step, and fail together."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from everstep_common import reports
@@ -221,7 +221,7 @@ class Ranks:
             stall_ns=(1_000_000,),
             recoverable_step=self.recoverable_step,
         )
-        self._fleet.record(node, lambda origin: replace(row, origins=(origin,)))
+        self._fleet.record(node, lambda _: row)
 
     def _replicate(self, copy: Copy, peer: str) -> None:
         source, target = self._fleet.nodes[copy.node], self._fleet.nodes[peer]

@@ -45,7 +45,7 @@ def test_what_was_put_is_there_after_a_restart_and_what_was_acknowledged_is_not(
     first = store.load(_PATIENCE_S)
     for sequence in (1, 2, 3):
         store.put_record(sequence, b"record %d" % sequence)
-    store.acknowledge(1)
+    store.acknowledge(1, 1)
     store.note("findings", "[]")
     store.close(_PATIENCE_S)
     again = _store(path)

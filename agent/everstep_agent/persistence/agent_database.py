@@ -25,6 +25,7 @@ class Remembered:
     reserved_through: int = RESERVATION
     records: tuple[bytes, ...] = ()
     notes: Mapping[str, str] = field(default_factory=dict)
+    # The newest record but for progress that was acknowledged.
     acknowledged: int = 0
 
 
@@ -40,6 +41,8 @@ class PendingChanges:
     records: dict[int, bytes] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     acknowledged: int = 0
+    # The newest acknowledged record but for progress.
+    lasting: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.records or self.notes or self.acknowledged)
@@ -52,11 +55,12 @@ class PendingChanges:
         """Add what came later."""
         self.records |= newer.records
         self.notes |= newer.notes
-        self.acknowledge(newer.acknowledged)
+        self.acknowledge(newer.acknowledged, newer.lasting)
 
-    def acknowledge(self, sequence: int) -> None:
-        """Forget the records up to this one."""
+    def acknowledge(self, sequence: int, lasting: int) -> None:
+        """Forget the records up to this one; ``lasting``: the newest of them but for progress."""
         self.acknowledged = max(self.acknowledged, sequence)
+        self.lasting = lasting or self.lasting
         for known in [known for known in self.records if known <= self.acknowledged]:
             del self.records[known]
 
@@ -113,7 +117,7 @@ def write(connection: sqlite3.Connection, taken: PendingChanges) -> None:
         if taken.acknowledged:
             connection.execute("DELETE FROM record WHERE sequence <= ?", (taken.acknowledged,))
             # Kept, so that a controller that has lost what it acknowledged is found out.
-            value = ("acknowledged", str(taken.acknowledged))
+            value = ("acknowledged", str(taken.lasting))
             connection.execute("INSERT OR REPLACE INTO note VALUES (?, ?)", value)
 
 

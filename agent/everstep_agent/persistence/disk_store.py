@@ -32,7 +32,7 @@ class LostStore:
     def put_record(self, sequence: int, payload: bytes) -> None:
         """Keep nothing."""
 
-    def acknowledge(self, sequence: int) -> None:
+    def acknowledge(self, sequence: int, lasting: int) -> None:
         """Keep nothing."""
 
     def note(self, key: str, value: str) -> None:
@@ -83,10 +83,10 @@ class DiskStore:
             self._pending.records[sequence] = payload
             self._touch()
 
-    def acknowledge(self, sequence: int) -> None:
-        """Forget the records up to this one."""
+    def acknowledge(self, sequence: int, lasting: int) -> None:
+        """Forget the records up to this one; ``lasting``: the newest of them but for progress."""
         with self._changed:
-            self._pending.acknowledge(sequence)
+            self._pending.acknowledge(sequence, lasting)
             self._touch()
 
     def note(self, key: str, value: str) -> None:

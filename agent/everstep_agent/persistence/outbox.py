@@ -44,8 +44,8 @@ class RecordStore(Protocol):
         """Keep a record until it is acknowledged."""
         ...
 
-    def acknowledge(self, sequence: int) -> None:
-        """Forget the records up to this one."""
+    def acknowledge(self, sequence: int, lasting: int) -> None:
+        """Forget the records up to this one; ``lasting``: the newest of them but for progress."""
         ...
 
     def note(self, key: str, value: str) -> None:
@@ -76,6 +76,8 @@ class Outbox:
         self._unsent = deque(fleet_pb2.Record.FromString(data) for data in remembered.records)
         self._reserved_through = remembered.reserved_through
         self._next = self._reserved_through - RESERVATION + 1
+        # The newest record but for progress that was acknowledged: the controller's word on how far
+        # it has this outbox may be a minute old, and is never behind such a record.
         self._acknowledged = remembered.acknowledged
         self._recorded = 0
         self._dropped = 0
@@ -126,15 +128,16 @@ class Outbox:
         """The controller has journaled everything up to ``sequence``."""
         for queue in (self._sent, self._unsent):
             while queue and queue[0].sequence <= sequence:
-                queue.popleft()
-        self._acknowledged = max(self._acknowledged, sequence)
-        self._store.acknowledge(sequence)
+                done = queue.popleft()
+                if _worth(done):
+                    self._acknowledged = max(self._acknowledged, done.sequence)
+        self._store.acknowledge(sequence, self._acknowledged)
 
     def welcome(self, acknowledged: int) -> bool:
         """Take the controller's word on what it has of this outbox.
 
-        Return whether it has less than it had acknowledged: its journal was restored from a backup,
-        and what is gone from here cannot be sent again.
+        Return whether it has less than it had acknowledged, progress aside: its journal was
+        restored from a backup, and what is gone from here cannot be sent again.
 
         It can have more than was ever written here: after a data folder was restored from a backup,
         or a disk that took no reservation. Then what waits gets new numbers above, because under
@@ -142,12 +145,12 @@ class Outbox:
         """
         forgotten = acknowledged < self._acknowledged
         # From now on its word is what counts: it is told once what it has forgotten.
-        self._acknowledged = acknowledged
+        self._acknowledged = min(self._acknowledged, acknowledged)
         if acknowledged < self._next:
             self.acknowledge(acknowledged)
             return forgotten
         self.rewind()
-        self._store.acknowledge(acknowledged)
+        self._store.acknowledge(acknowledged, self._acknowledged)
         self._next = acknowledged + 1
         for record in self._unsent:
             record.sequence = self._next

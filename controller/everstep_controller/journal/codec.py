@@ -10,6 +10,7 @@ from everstep_common.reports import RANK_REPORTS, RankReport
 from everstep_controller.core.actions import Action
 from everstep_controller.core.dispatch.core import EVENT_KINDS
 from everstep_controller.core.events import REPORTS, Event, Reported
+from everstep_controller.core.model.job import Members
 from everstep_controller.core.model.rank_reports import RankReports
 from everstep_controller.core.model.state import State
 
@@ -33,6 +34,8 @@ def _plain(value: object) -> object:
 
 def _restored(kind: type, stored: Any) -> object:  # noqa: ANN401 - whatever stands there
     """Return the value again; reports of kinds that this version does not know are left out."""
+    if kind is Members:
+        return Members(stored)
     if kind is RankReports:
         known = ((_RANK_REPORTS.get(name), body) for name, body in stored)
         return RankReports(msgspec.convert(body, of) for of, body in known if of is not None)

@@ -7,15 +7,12 @@ from everstep_controller.journal.store import JournalStore
 
 # A snapshot that cannot be read must not cost the state: the one before it is kept, with its tail.
 SNAPSHOTS_KEPT = 2
+_DAY_NS = 86_400_000_000_000
 
 
 def compact(store: JournalStore, events_before_ns: int, announcements_before_ns: int) -> int:
     """Delete what is older, as far as kept snapshots stand for it; return the deleted events."""
-    store.execute(
-        "DELETE FROM snapshot WHERE now_ns < ? AND seq NOT IN "
-        "(SELECT seq FROM snapshot ORDER BY seq DESC LIMIT ?)",
-        (events_before_ns, SNAPSHOTS_KEPT),
-    )
+    prune_snapshots(store, events_before_ns)
     oldest = store.oldest_snapshot()
     through = oldest.seq if oldest is not None else 0
     deleted = store.execute(
@@ -27,6 +24,20 @@ def compact(store: JournalStore, events_before_ns: int, announcements_before_ns:
         )
     store.execute("DELETE FROM announcement WHERE at_ns < ?", (announcements_before_ns,))
     return deleted
+
+
+def prune_snapshots(store: JournalStore, events_before_ns: int) -> int:
+    """Delete the snapshots that nobody needs; return how many.
+
+    The newest are needed by the next start, and the first of each day by a replay: it begins with
+    the oldest one, which stands for the events before it when they are deleted.
+    """
+    return store.execute(
+        "DELETE FROM snapshot WHERE seq NOT IN "
+        "(SELECT seq FROM snapshot ORDER BY seq DESC LIMIT ?) AND (now_ns < ? OR seq NOT IN "
+        "(SELECT min(seq) FROM snapshot GROUP BY now_ns / ?))",
+        (SNAPSHOTS_KEPT, events_before_ns, _DAY_NS),
+    )
 
 
 def forget_outboxes(store: JournalStore, replaced: Iterable[str]) -> None:

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from everstep_common.reports import Standbys
 from everstep_common.version import VERSION
-from everstep_controller.core.fleet.incidents import failures_of_job
+from everstep_controller.core.fleet.incidents import failures_of_job, incident_count
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
@@ -210,7 +210,7 @@ def job_metrics(state: State, now_ns: int) -> Iterator[Metric]:
         "everstep_job_time_seconds", "Where a job's time went.", labels=["job", "category"]
     )
     for job in running:
-        incidents.add_metric([job.name], len(job.recovery.incidents))
+        incidents.add_metric([job.name], incident_count(job))
         failures.add_metric([job.name], failures_of_job(state, job))
         skipped.add_metric([job.name], job.snapshots_skipped)
         restarts.add_metric([job.name], job.recovery.restarts)

@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
-from everstep_controller.core.events import Event, JobProgressed, RecordRejected
+from everstep_common.reports import RankExited
+from everstep_controller.core.events import Event, JobProgressed, RecordRejected, Reported
 from everstep_controller.core.jobs.progress_rows import (
     ProgressRow,
     ProgressRows,
@@ -14,6 +15,7 @@ from everstep_controller.core.jobs.progress_rows import (
 )
 from everstep_controller.core.model.node import Origin
 from everstep_controller.journal.store import Mark
+from everstep_controller.records.exit_rows import ExitRows
 from everstep_controller.records.rejections import Rejection, Rejections
 from everstep_controller.runtime.fold import TakenEvent
 
@@ -29,6 +31,8 @@ class OutboxAcks:
     _in_flight: int = 0
     # Counts failures: what was on its way at one of them comes to nothing, whatever becomes of it.
     _failures: int = 0
+    # When it was last written down how far it is journaled.
+    marked_ns: int | None = None
 
     def __post_init__(self) -> None:
         self._accepted = self.journaled
@@ -76,6 +80,10 @@ class OutboxAcks:
         return min(self._held) - 1 if self._held else self._accepted
 
 
+# How far an outbox was taken is written down with each of its records but for progress, and with
+# progress no more often: every node tells of every step, and of a step that is told again the job's
+# generation and number say so.
+_MARK_NS = 60_000_000_000
 # What an agent may have in memory here; it sends faster than the journal writes after an outage.
 _IN_FLIGHT_MAX = 2000
 
@@ -109,7 +117,7 @@ class Acknowledging(Protocol):
 
 
 class Intake:
-    """Intake of all nodes' records; progress waits to be merged, all else goes at once."""
+    """Intake of all nodes' records; progress and ends of ranks are merged, the rest is not."""
 
     def __init__(
         self,
@@ -122,10 +130,14 @@ class Intake:
         self._progress = progress
         self._agents = agents
         self._acks = {outbox: OutboxAcks(sequence) for outbox, sequence in journaled.items()}
+        self._exits = ExitRows()
         self._rejections = Rejections()
-        # Records of which no row of their own says that they were taken: rejected ones, and those
-        # that say nothing new. How far their outboxes were taken is journaled at the next tick.
+        # Records of which no row of their own says that they were taken: rejected ones, and
+        # progress that says nothing new. They are acknowledged when the journal has what came
+        # before the next tick.
+        self._rejected: list[Origin] = []
         self._rowless: list[Origin] = []
+        self._now_ns = 0
 
     def journaled(self, outbox: str) -> int:
         """Return how far an outbox is journaled."""
@@ -140,12 +152,15 @@ class Intake:
         return self._outbox(origin.outbox).accept(origin.sequence)
 
     def take_event(self, origin: Origin, event: Event) -> None:
-        """Journal a record's event, after the node's progress that came before it."""
+        """Journal a record's event, after what waits of the node that came before it."""
+        if _is_exit(event) and self._exits.hold(event):
+            return
         self.flush_node(origin.node)
         self._submit(event, [origin])
 
     def take_steps(self, steps: ReportedSteps, now_ns: int) -> None:
         """Merge a record's progress."""
+        self._now_ns = now_ns
         self._write(self._progress.add(steps, now_ns))
 
     def reject(self, origin: Origin | None, rejection: Rejection, now_ns: int) -> None:
@@ -154,13 +169,15 @@ class Intake:
         Without an origin it was no record, and nobody waits for an acknowledgement.
         """
         if origin is not None:
-            self._rowless.append(origin)
+            self._rejected.append(origin)
         for event in self._rejections.add(rejection, now_ns):
             self._submit(event, ())
 
     def tick(self, now_ns: int) -> None:
         """Journal the progress whose second is over, and marks of the records that made no row."""
+        self._now_ns = now_ns
         self._write(self._progress.tick(now_ns))
+        self._flush_exits()
         for event in self._rejections.tick(now_ns):
             self._submit(event, ())
         self._journal_marks()
@@ -168,10 +185,13 @@ class Intake:
     def flush_node(self, node: str) -> None:
         """Journal what waits of a node."""
         self._write(self._progress.flush_node(node))
+        for row in self._exits.take_node(node):
+            self._submit(row.event, row.origins)
 
     def flush_all(self) -> None:
         """Journal everything that waits."""
         self._write(self._progress.flush_all())
+        self._flush_exits()
         for event in self._rejections.flush():
             self._submit(event, ())
         self._journal_marks()
@@ -179,28 +199,49 @@ class Intake:
     # ---------------------------------------------------------------------------------------------
 
     def _outbox(self, outbox: str) -> OutboxAcks:
-        return self._acks.setdefault(outbox, OutboxAcks())
+        known = self._acks.get(outbox)
+        if known is None:
+            known = self._acks[outbox] = OutboxAcks()
+        return known
 
     def _write(self, rows: Sequence[ProgressRow]) -> None:
         for row in rows:
             if row.empty:
                 # What makes it nothing new may be in a row that is not journaled yet.
-                self._rowless += row.event.origins
+                self._rowless += row.origins
             else:
-                self._submit(row.event, row.event.origins)
+                self._submit(row.event, row.origins)
+
+    def _flush_exits(self) -> None:
+        for node in self._exits.nodes():
+            self.flush_node(node)
 
     def _journal_marks(self) -> None:
         """Journal that records were taken of which no row of their own says so."""
+        rejected, self._rejected = self._rejected, []
         rowless, self._rowless = self._rowless, []
-        if marks := self._marks(rowless):
-            taking = self._in_flight(marks)
-            self._runtime.submit_marks(marks).add_done_callback(partial(self._settle, taking))
+        lasting, passing = self._marks(rejected), self._marks(rowless)
+        if lasting or passing:
+            taking = self._in_flight((*lasting, *passing))
+            future = self._runtime.submit_marks((*lasting, *self._due_marks(passing)))
+            future.add_done_callback(partial(self._settle, taking))
 
     def _submit(self, event: Event, origins: Iterable[Origin]) -> None:
         marks = self._marks(origins)
         taking = self._in_flight(marks)
-        future = self._runtime.submit(event, marks)
+        written = self._due_marks(marks) if isinstance(event, JobProgressed) else marks
+        future = self._runtime.submit(event, written)
         future.add_done_callback(partial(self._done, event, taking))
+
+    def _due_marks(self, marks: Iterable[Mark]) -> tuple[Mark, ...]:
+        """Return the marks of progress that are written down: of each outbox one a minute."""
+        due = []
+        for mark in marks:
+            acks = self._outbox(mark.outbox)
+            if acks.marked_ns is None or self._now_ns - acks.marked_ns >= _MARK_NS:
+                acks.marked_ns = self._now_ns
+                due.append(mark)
+        return tuple(due)
 
     def _marks(self, origins: Iterable[Origin]) -> tuple[Mark, ...]:
         return tuple(
@@ -255,11 +296,13 @@ class _InFlight:
 
 
 def origins_of(event: Event) -> tuple[Origin, ...]:
-    """Return the records that an event carries."""
-    if isinstance(event, JobProgressed):
-        return event.origins
+    """Return the records that an event names; a row of progress names none."""
     origin: Origin | None = getattr(event, "origin", None)
     return () if origin is None else (origin,)
+
+
+def _is_exit(event: Event) -> TypeGuard[Reported[RankExited]]:
+    return isinstance(event, Reported) and isinstance(event.report, RankExited)
 
 
 def _by_outbox(origins: Iterable[Origin]) -> dict[tuple[str, str], list[int]]:

@@ -8,7 +8,12 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from everstep_common.version import VERSION
 from everstep_controller.journal.codec import encode
-from everstep_controller.journal.compaction import compact, forget_outboxes, save_ledger
+from everstep_controller.journal.compaction import (
+    compact,
+    forget_outboxes,
+    prune_snapshots,
+    save_ledger,
+)
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore, StoredSnapshot
 from everstep_controller.runtime.runtime import Runtime
@@ -56,8 +61,15 @@ class Housekeeping:
         if seq == self._snapshot_seq:
             return
         state = encode(self._runtime.state)
-        taken = StoredSnapshot(seq, self._runtime.now_ns(), VERSION, state)
-        if await self._try("snapshot", lambda store: store.save_snapshot(taken)):
+        now_ns = self._runtime.now_ns()
+        taken = StoredSnapshot(seq, now_ns, VERSION, state)
+        events_ns = now_ns - round(self._retention.events_days * _DAY_NS)
+
+        def save(store: JournalStore) -> None:
+            store.save_snapshot(taken)
+            prune_snapshots(store, events_ns)
+
+        if await self._try("snapshot", save):
             self._snapshot_seq = seq
 
     async def retention(self) -> None:

@@ -18,11 +18,13 @@ class MemoryStore:
 
     records: dict[int, bytes] = dataclasses.field(default_factory=dict)
     reserved: int = RESERVATION
+    lasting: int = 0
 
     def put_record(self, sequence: int, payload: bytes) -> None:
         self.records[sequence] = payload
 
-    def acknowledge(self, sequence: int) -> None:
+    def acknowledge(self, sequence: int, lasting: int) -> None:
+        self.lasting = lasting
         self.records = {n: data for n, data in self.records.items() if n > sequence}
 
     def note(self, key: str, value: str) -> None:
@@ -33,7 +35,7 @@ class MemoryStore:
         """Return what the next agent finds, which reserves for itself as the file does."""
         self.reserved += RESERVATION
         payloads = tuple(self.records[sequence] for sequence in sorted(self.records))
-        return Remembered("outbox-1", self.reserved, payloads)
+        return Remembered("outbox-1", self.reserved, payloads, acknowledged=self.lasting)
 
 
 def _outbox(store: MemoryStore, remembered: Remembered, records_max: int = 1000) -> Outbox:
@@ -80,6 +82,21 @@ def test_a_new_stream_gets_everything_that_was_not_acknowledged() -> None:
     assert outbox.first_unacknowledged == 3
     outbox.rewind()
     assert _names(_taken(outbox)) == ["c", "d"]
+
+
+def test_a_controller_whose_word_is_older_than_the_progress_it_took_has_lost_nothing() -> None:
+    store, outbox = _fresh()
+    outbox.record(_record("a"))
+    for step in range(3):
+        outbox.record(_progress(step))
+    _taken(outbox)
+    outbox.acknowledge(4)
+    outbox.rewind()
+    assert not outbox.welcome(acknowledged=1)
+    restarted = _outbox(store, store.restart())
+    assert not restarted.welcome(acknowledged=1)
+    assert restarted.welcome(acknowledged=0)
+    assert not restarted.welcome(acknowledged=0)
 
 
 def test_a_controller_that_knows_more_than_the_disk_gets_new_numbers() -> None:

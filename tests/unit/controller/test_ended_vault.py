@@ -2,7 +2,14 @@
 
 from everstep_common.preload import Preload
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
+from everstep_controller.core.model.job import (
+    Generation,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Lineage,
+    Members,
+)
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State, add_job
@@ -36,7 +43,7 @@ class World:
             created_ns=0,
             ledger=Ledger(0),
             state=JobState.RUNNING,
-            generation=Generation(generation, members=["a", "b"]),
+            generation=Generation(generation, members=Members(["a", "b"])),
             lineage=Lineage([BranchPoint(generation, None, 2)]),
         )
         add_job(self.state, job)

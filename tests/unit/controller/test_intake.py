@@ -1,8 +1,15 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from everstep_common.reports import CheckFinished
-from everstep_controller.core.events import Event, JobProgressed, RecordRejected, Reported, kind_of
+from everstep_common.reports import CheckFinished, RankExited
+from everstep_controller.core.events import (
+    Event,
+    JobProgressed,
+    RanksExited,
+    RecordRejected,
+    Reported,
+    kind_of,
+)
 from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSteps, Reporters
 from everstep_controller.core.model.node import Origin
 from everstep_controller.journal.group_commit import JournalFull
@@ -10,6 +17,8 @@ from everstep_controller.journal.store import Mark
 from everstep_controller.records.intake import Intake
 from everstep_controller.records.rejections import ROW_NS, Rejection
 from everstep_controller.runtime.fold import TakenEvent
+
+_S = 1_000_000_000
 
 
 @dataclass
@@ -155,6 +164,47 @@ def test_a_record_that_says_nothing_new_is_acknowledged_once_that_is_in_the_jour
         assert [marks for marks, _ in desk.marked] == [(Mark("b", "other", 1),)]
         await desk.journal()
         assert desk.acknowledgements == [1, 1]
+
+    asyncio.run(scenario())
+
+
+def test_progress_is_acknowledged_at_once_and_marked_once_a_minute() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk, ("a",))
+        for sequence in range(3, 64):
+            now_ns = sequence * _S
+            assert taking.is_new(origin(sequence))
+            steps = ReportedSteps("job", 1, sequence, (5,), (0,), 0, origin(sequence))
+            taking.take_steps(steps, now_ns)
+            taking.tick(now_ns + _S)
+            await desk.journal()
+            assert desk.acknowledgements[-1] == sequence
+        written = [marks for _, marks in desk.submitted if marks]
+        assert written == [(Mark("a", "box", 3),), (Mark("a", "box", 63),)]
+        assert taking.is_new(origin(64))
+        taking.take_event(origin(64), check(64))
+        assert desk.submitted[-1][1] == (Mark("a", "box", 64),)
+
+    asyncio.run(scenario())
+
+
+def test_the_ends_of_a_nodes_ranks_are_two_rows_before_what_it_says_next() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        for sequence in range(3, 11):
+            died = RankExited(generation=1, rank=sequence, exit_code=1, signal=0, last_line="boom")
+            assert taking.is_new(origin(sequence))
+            taking.take_event(origin(sequence), Reported(origin(sequence), sequence, died, "job"))
+        assert [kind_of(event) for event, _ in desk.submitted] == [RankExited]
+        assert taking.is_new(origin(11))
+        taking.take_event(origin(11), check(11))
+        kinds = [kind_of(event) for event, _ in desk.submitted]
+        assert kinds == [RankExited, RanksExited, CheckFinished]
+        assert [marks[0].sequence for _, marks in desk.submitted] == [3, 10, 11]
+        await desk.journal()
+        assert desk.acknowledgements[-1] == 11
 
     asyncio.run(scenario())
 

@@ -16,7 +16,7 @@ from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
-from everstep_controller.journal.compaction import compact
+from everstep_controller.journal.compaction import compact, prune_snapshots
 from everstep_controller.journal.group_commit import GroupCommit, JournalEntry, JournalFull
 from everstep_controller.journal.schema import SchemaError
 from everstep_controller.journal.store import (
@@ -117,6 +117,43 @@ def test_retention_keeps_what_snapshots_do_not_stand_for(tmp_path: Path) -> None
     assert oldest is not None
     assert oldest.seq == 6
     assert [line.id for line in store.announcements("", 100)] == [5, 6, 7, 8, 9, 10]
+    store.close()
+
+
+def test_of_a_week_of_snapshots_the_newest_are_kept_and_one_of_each_day(tmp_path: Path) -> None:
+    day_ns, store = 86_400_000_000_000, filled(tmp_path / "j", 1)
+    store.begin()
+    for hour in range(1, 24 * 7):
+        store.save_snapshot(StoredSnapshot(hour, hour * day_ns // 24, "0", b"state"))
+        prune_snapshots(store, events_before_ns=0)
+    store.commit()
+    kept = [one.seq for one in iter_snapshots(store)]
+    assert kept == [167, 166, 144, 120, 96, 72, 48, 24, 1]
+    store.begin()
+    prune_snapshots(store, events_before_ns=3 * day_ns)
+    store.commit()
+    assert [one.seq for one in iter_snapshots(store)] == [167, 166, 144, 120, 96, 72]
+    store.close()
+
+
+def iter_snapshots(store: JournalStore) -> Iterator[StoredSnapshot]:
+    """Yield all snapshots that are kept, newest first."""
+    one = store.snapshot()
+    while one is not None:
+        yield one
+        one = store.snapshot(one.seq - 1)
+
+
+def test_a_snapshot_whose_bytes_are_damaged_is_one_that_cannot_be_read(tmp_path: Path) -> None:
+    store = filled(tmp_path / "j", 1)
+    store.begin()
+    store.save_snapshot(StoredSnapshot(1, 1, "0", codec.encode(State(term=7))))
+    store.execute("UPDATE snapshot SET state = x'0102'")
+    store.commit()
+    damaged = store.snapshot()
+    assert damaged is not None
+    with pytest.raises(codec.UnreadableError):
+        codec.decode_state(damaged.state)
     store.close()
 
 

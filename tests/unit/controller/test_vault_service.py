@@ -15,7 +15,14 @@ from everstep_controller.core.events import (
     RecoveryStepChosen,
     StepRecoverable,
 )
-from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
+from everstep_controller.core.model.job import (
+    Generation,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Lineage,
+    Members,
+)
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence, StepKey
 from everstep_controller.core.model.state import State, add_job, remove_job
@@ -52,7 +59,7 @@ class World:
             created_ns=0,
             ledger=Ledger(0),
             state=JobState.RUNNING,
-            generation=Generation(1, members=["a", "b"]),
+            generation=Generation(1, members=Members(["a", "b"])),
             lineage=Lineage([BranchPoint(1, None, 2)]),
         )
         add_job(self.state, job)
@@ -192,7 +199,7 @@ def test_a_node_that_is_short_of_memory_keeps_the_replicas_of_one_member() -> No
         world.state.nodes[name] = NodeRecord(
             name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=domain
         )
-    world.state.newest("train").generation.members = ["a", "b", "c"]
+    world.state.newest("train").generation.members = Members(["a", "b", "c"])
 
     def targets() -> dict[str, str]:
         return {node: one.replica_target for node, one in world.directives.items()}

@@ -121,6 +121,12 @@ class Timeline:
             length_ns = self.segments[0].start_ns - first.start_ns
             self._add_folded(first.category, first.incident, length_ns)
 
+    def forget_incident(self, incident: str) -> None:
+        """Keep the time of an incident in its categories, and forget which incident it was of."""
+        for category, owners in self.folded.items():
+            if amount := owners.pop(incident, 0):
+                self._add_folded(category, "", amount)
+
     def _add_folded(self, category: Category, incident: str, amount_ns: int) -> None:
         owners = self.folded.setdefault(category, {})
         owners[incident] = owners.get(incident, 0) + amount_ns

@@ -60,10 +60,6 @@ class Core:
 
     def _is_news(self, event: events.Event) -> bool:
         """Return whether a record is new, and remember that it was taken."""
-        if isinstance(event, events.JobProgressed):
-            for row_origin in event.origins:
-                self._take(row_origin)
-            return True
         origin: Origin | None = getattr(event, "origin", None)
         return origin is None or self._take(origin)
 

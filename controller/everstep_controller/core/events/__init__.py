@@ -12,11 +12,13 @@ from everstep_controller.core.events.agents import (
     AgentAnswered,
     AgentEvent,
     AgentLeaving,
+    EqualExits,
     JobProgressed,
     NodeConnected,
     NodeDisconnected,
     PeerJudged,
     PeerReported,
+    RanksExited,
     Reported,
     ReportedEvent,
 )
@@ -66,6 +68,7 @@ __all__ = [
     "ControllerStalled",
     "ControllerStarted",
     "DriverReported",
+    "EqualExits",
     "Event",
     "EventRejected",
     "FinalSaveEnded",
@@ -85,6 +88,7 @@ __all__ = [
     "OperatorReleased",
     "PeerJudged",
     "PeerReported",
+    "RanksExited",
     "RecordRejected",
     "RecoveryBegun",
     "RecoveryStepChosen",
@@ -104,6 +108,7 @@ Event = (
     | OperatorOrder
     | ReportedEvent
     | JobProgressed
+    | RanksExited
     | VaultEvent
 )
 

@@ -4,7 +4,14 @@ import typing
 from dataclasses import dataclass, field
 
 from everstep_common.judging.findings import Finding
-from everstep_common.reports import Inventory, JobOnNode, Report, StepsCompleted, TcpAnswer
+from everstep_common.reports import (
+    Inventory,
+    JobOnNode,
+    RankExited,
+    Report,
+    StepsCompleted,
+    TcpAnswer,
+)
 from everstep_controller.core.model.node import Origin, Reported
 
 __all__ = [
@@ -12,11 +19,13 @@ __all__ = [
     "AgentAnswered",
     "AgentEvent",
     "AgentLeaving",
+    "EqualExits",
     "JobProgressed",
     "NodeConnected",
     "NodeDisconnected",
     "PeerJudged",
     "PeerReported",
+    "RanksExited",
     "Reported",
     "ReportedEvent",
 ]
@@ -99,7 +108,10 @@ REPORTS: frozenset[type] = frozenset(typing.get_args(Report)) - {StepsCompleted}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgressed:
-    """Consecutive steps that all ranks completed: one row for about a second of steps."""
+    """Consecutive steps that all ranks completed: one row for about a second of steps.
+
+    It names no records of agents: what is told again is known by job, generation and step.
+    """
 
     job: str
     generation: int
@@ -110,4 +122,27 @@ class JobProgressed:
     # Newest step that is recoverable without any one node, when the row was made.
     recoverable_step: int | None = None
     snapshots_skipped: int = 0
-    origins: tuple[Origin, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class EqualExits:
+    """Ends of ranks of one node that say the same: the earliest whole, and which ended when.
+
+    The times of all are kept: blame goes by who was first among the ranks of all nodes.
+    """
+
+    report: RankExited
+    ranks: tuple[int, ...]
+    at_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksExited:
+    """Ranks of one node ended after another one of their generation: one row for all of them.
+
+    ``origin`` is the newest of the records that it was made from.
+    """
+
+    origin: Origin
+    job: str
+    exits: tuple[EqualExits, ...]

@@ -4,6 +4,9 @@ from everstep_controller.core.accounting.ledger import failure_count
 from everstep_controller.core.model.job import JobIncident, JobRecord
 from everstep_controller.core.model.state import State
 
+# Of each job so many are kept: ten days of one an hour. Every snapshot of the state holds them all.
+_KEPT_MAX = 256
+
 
 def fleet_incidents(state: State) -> list[JobIncident]:
     """Return all incidents that are kept, newest first."""
@@ -23,18 +26,35 @@ def open_incident(state: State, job: JobRecord) -> JobIncident | None:
 
 def failures_of_job(state: State, job: JobRecord) -> int:
     """Return how many incidents a job had that nobody planned."""
-    return failure_count(incident.cause for incident in incidents_of_job(state, job))
+    kept = failure_count(incident.cause for incident in incidents_of_job(state, job))
+    return job.recovery.older_failures + kept
+
+
+def incident_count(job: JobRecord) -> int:
+    """Return how many incidents a job had, those among them that are kept no more."""
+    return job.recovery.older_incidents + len(job.recovery.incidents)
 
 
 def next_id(job: JobRecord) -> str:
     """Return the id of a job's next incident."""
-    return f"{job.id}.{len(job.recovery.incidents) + 1}"
+    return f"{job.id}.{incident_count(job) + 1}"
 
 
 def keep_incident(state: State, job: JobRecord, incident: JobIncident) -> None:
     """Make a new incident one of the fleet, and the newest of the job that it hit."""
     state.incidents[incident.id] = incident
     job.recovery.incidents.append(incident.id)
+    for name in job.recovery.incidents[:-_KEPT_MAX]:
+        _forget_oldest(state, job, name)
+
+
+def _forget_oldest(state: State, job: JobRecord, name: str) -> None:
+    """Keep of the oldest incident of a job that there was one, and its time as nobody's."""
+    old = state.incidents.pop(name)
+    job.recovery.incidents.remove(name)
+    job.recovery.older_incidents += 1
+    job.recovery.older_failures += failure_count([old.cause])
+    job.ledger.forget_incident(name)
 
 
 def forget_incidents(state: State, job: JobRecord) -> None:

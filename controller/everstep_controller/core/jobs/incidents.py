@@ -150,7 +150,14 @@ def _explains_more(incident: JobIncident, cause: Cause, at_ns: int) -> bool:
     if (cause in _WANTED) != (incident.cause in _WANTED):
         return False
     known = STRENGTH[incident.cause]
-    return STRENGTH[cause] > known or (STRENGTH[cause] == known and at_ns < incident.onset_ns)
+    return STRENGTH[cause] > known or (STRENGTH[cause] == known and at_ns < _cause_ns(incident))
+
+
+def _cause_ns(incident: JobIncident) -> int:
+    """Return when its cause happened; what it led to may have been noticed before."""
+    cause = (incident.cause, incident.node, incident.message)
+    told = (part.at_ns for part in incident.parts if (part.cause, part.node, part.message) == cause)
+    return min(told, default=incident.onset_ns)
 
 
 def _open(state: State, job: JobRecord, incident: JobIncident) -> None:

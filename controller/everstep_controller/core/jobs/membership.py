@@ -59,21 +59,35 @@ def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
 
 
 def _processes_gone(job: JobRecord, node: str) -> None:
-    if node in job.generation.members and node not in job.generation.stopped:
-        job.generation.stopped.append(node)
+    if node in job.generation.members:
+        job.generation.stopped[node] = True
 
 
 def rank_exited(turn: Turn, event: Reported[RankExited]) -> None:
     """A training process ended before its generation did."""
-    report = event.report
     job = turn.state.job(event.job)
-    if job is None or report.generation != job.generation.number:
+    if job is not None:
+        _record_exit(turn, job, event.origin.node, event.at_ns, event.report)
+
+
+def ranks_exited(turn: Turn, event: events.RanksExited) -> None:
+    """More training processes of one node ended; each is taken as if it had come alone."""
+    job = turn.state.job(event.job)
+    if job is None:
+        return
+    for one in event.exits:
+        for rank, at_ns in zip(one.ranks, one.at_ns, strict=True):
+            _record_exit(turn, job, event.origin.node, at_ns, replace(one.report, rank=rank))
+
+
+def _record_exit(turn: Turn, job: JobRecord, node: str, at_ns: int, report: RankExited) -> None:
+    if report.generation != job.generation.number:
         return
     step = job.lineage.last_step if report.step is None else report.step
-    death = Death(event.origin.node, event.at_ns, replace(report, step=step))
+    death = Death(node, at_ns, replace(report, step=step))
     add_death(job.recovery.deaths, death)
     cause = Cause.PROCESS if death.explains else Cause.COLLECTIVE
-    fault = JobFault(event.at_ns, cause, death.node, death.sentence(), death)
+    fault = JobFault(at_ns, cause, death.node, death.sentence(), death)
     incidents.record_fault(turn, job, fault)
 
 
@@ -274,6 +288,7 @@ def _is_own(job: JobRecord, node: str, seen: JobOnNode) -> bool:
 
 HANDLERS: Handlers = {
     events.NodeConnected: node_connected,
+    events.RanksExited: ranks_exited,
     reports.LauncherLeft: launcher_left,
     reports.RankExited: rank_exited,
     reports.GenerationStopped: generation_stopped,

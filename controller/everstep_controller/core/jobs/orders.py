@@ -101,7 +101,7 @@ def starts(job: JobRecord) -> Iterator[StartGeneration]:
 
 def start(job: JobRecord, node: str) -> StartGeneration:
     """Return the order to start the current generation on a node."""
-    return _start(job, node, job.generation.members.index(node))
+    return _start(job, node, job.generation.members.place(node))
 
 
 def _start(job: JobRecord, node: str, node_rank: int) -> StartGeneration:

@@ -27,11 +27,12 @@ from everstep_controller.core.events import (
 from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import ending, incidents, restore_point, transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
-from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
+from everstep_controller.core.model.job import Cause, Generation, JobFault, JobRecord, JobState
 from everstep_controller.core.model.state import note_node
 from everstep_controller.core.registry import Handlers, Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
+# In this order a member comes to them.
 ORDER: Mapping[Phase, int] = MappingProxyType(
     {Phase.STARTED: 0, Phase.ATTACHED: 1, Phase.RESTORED: 2}
 )
@@ -68,17 +69,26 @@ def phase_reached(turn: Turn, event: Reported[PhaseReached]) -> None:
     if known is not None and ORDER[event.report.phase] <= ORDER[known]:
         restate_overtaken(job, event.report.phase)
         return
-    job.generation.phases[node] = event.report.phase
+    _enter(job.generation, node, event.report.phase)
     if len(job.generation.phases) == len(job.generation.members) and not _held_back(job, known):
-        job.news.phase = min(job.generation.phases.values(), key=lambda phase: ORDER[phase])
+        job.news.phase = next(phase for phase in ORDER if job.generation.phase_counts.get(phase))
+
+
+def _enter(generation: Generation, node: str, phase: Phase) -> None:
+    """Note how far a member has come; all are counted, for thousands may tell of each phase."""
+    left, counts = generation.phases.get(node), generation.phase_counts
+    if left is not None:
+        counts[left] -= 1
+    counts[phase] = counts.get(phase, 0) + 1
+    generation.phases[node] = phase
 
 
 def _held_back(job: JobRecord, left: Phase | None) -> bool:
     """Return whether some member is still in the phase that another one has left, or before it."""
     if left is None:
         return False
-    phases = job.generation.phases.values()
-    return any(phase in phases for phase in Phase if ORDER[phase] <= ORDER[left])
+    counts = job.generation.phase_counts
+    return any(counts.get(phase) for phase in ORDER if ORDER[phase] <= ORDER[left])
 
 
 def _enter_phase(turn: Reconciliation, job: JobRecord, phase: Phase) -> None:
@@ -100,13 +110,16 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
     job = turn.state.job(event.job)
     if job is None or event.generation != job.generation.number or job.state is JobState.ENDED:
         return
+    job.snapshots_skipped = max(job.snapshots_skipped, event.snapshots_skipped)
+    last = event.first_step + len(event.end_ns) - 1
+    if job.lineage.last_step is not None and last <= job.lineage.last_step:
+        return  # told again, after a restart of the controller
     if job.state in ACTIVE and job.state not in (*STEPPING, JobState.WARMING):
         # It does not tell its phases, or tells them late: its first steps show that it runs.
         job.ledger.begin_steps(steps_begun_ns(job, event.end_ns), warmup=True)
     had_state = restore_point.has_state(job)
     for offset, (end_ns, stall_ns) in enumerate(zip(event.end_ns, event.stall_ns, strict=True)):
         _count_step(turn, job, event.first_step + offset, end_ns, stall_ns)
-    job.snapshots_skipped = max(job.snapshots_skipped, event.snapshots_skipped)
     if event.recoverable_step is not None:
         job.lineage.recoverable_step = event.recoverable_step
     if job.state in ACTIVE:
@@ -175,8 +188,8 @@ def generation_finished(turn: Turn, event: Reported[GenerationFinished]) -> None
     node = event.origin.node
     if job is None or event.report.generation != job.generation.number or job.state not in ACTIVE:
         return
-    if node in job.generation.members and node not in job.generation.finished:
-        job.generation.finished.append(node)
+    if node in job.generation.members:
+        job.generation.finished[node] = True
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
@@ -220,8 +233,9 @@ def note_phase(job: JobRecord, phase: Phase, at_ns: int) -> None:
 def restate_overtaken(job: JobRecord, phase: Phase) -> None:
     """Take the word of a node of a phase that its word of a later one has overtaken."""
     all_are_there = len(job.generation.phases) == len(job.generation.members)
-    if all_are_there and all(
-        ORDER[other] >= ORDER[phase] for other in job.generation.phases.values()
+    counts = job.generation.phase_counts
+    if all_are_there and not any(
+        counts.get(other) for other in ORDER if ORDER[other] < ORDER[phase]
     ):
         job.ledger.relabel(_LATE[phase], job.generation.reached_ns[phase])
 

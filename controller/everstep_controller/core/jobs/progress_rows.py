@@ -1,7 +1,8 @@
 """Progress rows: the steps that all members of a job completed, as one journaled row a second."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count, islice
 
 from everstep_controller.core.events import JobProgressed
 from everstep_controller.core.model.job import JobState
@@ -22,13 +23,14 @@ _NO_STEP = -1
 class Reporters:
     """The generation of a job that counts now, and who must report a step for it to be complete.
 
-    ``nodes`` are those that can still tell: a node that is away keeps nobody waiting.
+    ``silent`` says of a member that it tells nothing now: it keeps nobody waiting.
     """
 
     generation: int
-    nodes: tuple[str, ...]
+    members: Sequence[str]
     # Not yet running: the first step is worth a row at once.
     running: bool
+    silent: Callable[[str], bool] = lambda _: False
 
 
 def reporters(state: State, key: str) -> Reporters | None:
@@ -36,13 +38,14 @@ def reporters(state: State, key: str) -> Reporters | None:
     job = state.job(key)
     if job is None:
         return None
+    generation = job.generation
     # One that is away tells nothing now, and one that has finished nothing more.
-    telling = (
-        n
-        for n in job.generation.members
-        if not state.nodes[n].missed and n not in job.generation.finished
+    return Reporters(
+        generation.number,
+        generation.members,
+        job.state is JobState.RUNNING,
+        lambda name: state.nodes[name].missed or name in generation.finished,
     )
-    return Reporters(job.generation.number, tuple(telling), job.state is JobState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +65,14 @@ class ReportedSteps:
 
 @dataclass(frozen=True, slots=True)
 class ProgressRow:
-    """A row to journal, or, with no steps in it, records that say nothing new and need no row."""
+    """A row to journal, or, with no steps in it, records that say nothing new and need no row.
+
+    ``origins`` are the records that are acknowledged with it. They are no part of the event: a step
+    that is told again is known by its job, generation and number.
+    """
 
     event: JobProgressed
+    origins: Sequence[Origin] = ()
 
     @property
     def empty(self) -> bool:
@@ -78,6 +86,26 @@ class _Step:
     stall_ns: int = 0
     reported: set[str] = field(default_factory=set)
     of_job: bool = False
+    # Place of a member that had not reported it when that was asked last; none before it had to.
+    missing: int = 0
+
+    def is_whole(self, who: Reporters) -> bool:
+        """Return whether nobody has to be waited for.
+
+        Asked at each record of thousands of members, so it begins at whom it found missing last.
+        """
+        if self.of_job or self._is_told_by_all(who.members):
+            return True
+        # Whoever was away when he was passed over may be back: hence the second time, from the top.
+        for begin in (self.missing, 0) if self.missing else (0,):
+            for place, name in enumerate(islice(who.members, begin, None), start=begin):
+                if name not in self.reported and not who.silent(name):
+                    self.missing = place
+                    return False
+        return True
+
+    def _is_told_by_all(self, members: Sequence[str]) -> bool:
+        return len(self.reported) >= len(members) and self.reported.issuperset(members)
 
 
 @dataclass(slots=True)
@@ -87,8 +115,30 @@ class _Pending:
     generation: int
     since_ns: int
     steps: dict[int, _Step] = field(default_factory=dict)
-    origins: list[tuple[int, Origin]] = field(default_factory=list)
+    # By node, its records with the last step of each, in their order.
+    records: dict[str, list[tuple[int, Origin]]] = field(default_factory=dict)
+    record_count: int = 0
     skipped: int = 0
+
+    def add(self, last: int, origin: Origin) -> None:
+        """Hold a record until a row acknowledges it."""
+        held = self.records.get(origin.node)
+        if held is None:
+            held = self.records[origin.node] = []
+        held.append((last, origin))
+        self.record_count += 1
+
+    def take_records(self, node: str, through: int) -> list[Origin]:
+        """Return, once, a node's records of no step after ``through``."""
+        held = self.records.get(node, [])
+        left = [one for one in held if one[0] > through]
+        taken = [origin for last, origin in held if last <= through]
+        self.record_count -= len(taken)
+        if left:
+            self.records[node] = left
+        else:
+            self.records.pop(node, None)
+        return taken
 
 
 class ProgressRows:
@@ -102,20 +152,23 @@ class ProgressRows:
         self._reporters = reporters_of
         self._recoverable = recoverable
         self._pending: dict[str, _Pending] = {}
+        # By node, the jobs that hold records of it.
+        self._jobs_of: dict[str, set[str]] = {}
         # Newest step that is in a row, by job, of the generation beside it.
         self._written: dict[str, tuple[int, int]] = {}
 
     def add(self, steps: ReportedSteps, now_ns: int) -> list[ProgressRow]:
         """Take a report; return the rows that are due at once."""
         rows: list[ProgressRow] = []
-        pending = self._pending.get(steps.job)
+        pending, members = self._pending.get(steps.job), self._reporters(steps.job)
         if pending is not None and pending.generation != steps.generation:
+            if members is not None and members.generation == pending.generation:
+                return [_row_alone(steps)]
             rows += self.flush(steps.job)
             pending = None
         if pending is None:
             pending = self._pending[steps.job] = _Pending(steps.generation, now_ns)
         self._merge(pending, steps)
-        members = self._reporters(steps.job)
         if members is None or members.generation != steps.generation or not members.running:
             rows += self._due(steps.job, members)
         return rows
@@ -130,7 +183,7 @@ class ProgressRows:
                 self._pending[job].since_ns = now_ns
         return rows
 
-    def flush(self, job: str, nodes: Collection[str] = ()) -> list[ProgressRow]:
+    def flush(self, job: str, nodes: Iterable[str] = ()) -> list[ProgressRow]:
         """Return the steps of a job that all members have reported, and all records of ``nodes``.
 
         A step that only some have reported stays: if the others' ranks die within it, it was never
@@ -144,12 +197,8 @@ class ProgressRows:
 
     def flush_node(self, node: str) -> list[ProgressRow]:
         """Return what must be journaled before any other record of the node may be."""
-        waiting = [
-            job
-            for job, pending in self._pending.items()
-            if any(origin.node == node for _, origin in pending.origins)
-        ]
-        return [row for job in waiting for row in self.flush(job, (node,))]
+        waiting = self._jobs_of.get(node)
+        return [row for job in sorted(waiting or ()) for row in self.flush(job, (node,))]
 
     def flush_all(self) -> list[ProgressRow]:
         """Return what all members have reported; agents tell the rest again."""
@@ -166,17 +215,27 @@ class ProgressRows:
     def _merge(self, pending: _Pending, steps: ReportedSteps) -> None:
         generation, newest = self._written.get(steps.job, (-1, -1))
         floor = newest if generation == steps.generation else -1
-        for offset, (end_ns, stall_ns) in enumerate(zip(steps.end_ns, steps.stall_ns, strict=True)):
-            number = steps.first_step + offset
+        node = steps.origin.node
+        for number, end_ns, stall_ns in zip(
+            count(steps.first_step), steps.end_ns, steps.stall_ns, strict=False
+        ):
             if number <= floor:
                 continue
-            step = pending.steps.setdefault(number, _Step())
-            step.end_ns = max(step.end_ns, end_ns)
-            step.stall_ns = max(step.stall_ns, stall_ns)
-            step.reported.add(steps.origin.node)
+            step = pending.steps.get(number)
+            if step is None:
+                step = pending.steps[number] = _Step()
+            if end_ns > step.end_ns:
+                step.end_ns = end_ns
+            if stall_ns > step.stall_ns:
+                step.stall_ns = stall_ns
+            step.reported.add(node)
             step.of_job = step.of_job or steps.of_job
         last = steps.first_step + len(steps.end_ns) - 1
-        pending.origins.append((last, steps.origin))
+        pending.add(last, steps.origin)
+        jobs = self._jobs_of.get(node)
+        if jobs is None:
+            jobs = self._jobs_of[node] = set()
+        jobs.add(steps.job)
         pending.skipped = max(pending.skipped, steps.snapshots_skipped)
 
     def _due(self, job: str, members: Reporters | None) -> list[ProgressRow]:
@@ -192,60 +251,94 @@ class ProgressRows:
 
     def _silent(self, job: str) -> bool:
         pending = self._pending[job]
-        return len(pending.origins) > _RECORDS_MAX or len(pending.steps) > _STEPS_MAX
+        return (
+            pending.record_count > _RECORDS_MAX * len(pending.records)
+            or len(pending.steps) > _STEPS_MAX
+        )
 
     def _through(self, pending: _Pending, members: Reporters | None) -> int:
         """Return up to which step nobody has to be waited for."""
         known = members is not None and members.generation == pending.generation
         if members is None or not known or not pending.steps:
             return _EVERY_STEP
-        whole = [
-            number
-            for number, step in pending.steps.items()
-            if step.of_job or step.reported.issuperset(members.nodes)
-        ]
-        return max(whole, default=_NO_STEP)
+        newest_first = sorted(pending.steps, reverse=True)
+        return next((n for n in newest_first if pending.steps[n].is_whole(members)), _NO_STEP)
 
     def _after_older(self, job: str, rows: list[ProgressRow]) -> list[ProgressRow]:
-        newest = {origin.node: origin.sequence for row in rows for origin in row.event.origins}
-        older = [
+        """Return rows after those of other jobs that hold older records of the same nodes."""
+        origins = [origin for row in rows for origin in row.origins]
+        newest = {one.node: one.sequence for one in origins if one.node in self._jobs_of}
+        older = sorted({other for node in newest for other in self._jobs_of[node]} - {job})
+        before = [
             other
-            for other, pending in self._pending.items()
-            if other != job and any(o.sequence < newest.get(o.node, 0) for _, o in pending.origins)
+            for other in older
+            if any(self._has_older(other, node, newest[node]) for node in newest)
         ]
-        return [*(row for other in older for row in self.flush(other, newest)), *rows]
+        return [*(row for other in before for row in self.flush(other, newest)), *rows]
+
+    def _has_older(self, job: str, node: str, sequence: int) -> bool:
+        held = self._pending[job].records.get(node, ())
+        return any(origin.sequence < sequence for _, origin in held)
 
     def _rows(
-        self, job: str, pending: _Pending, through: int, nodes: Collection[str] = ()
+        self, job: str, pending: _Pending, through: int, nodes: Iterable[str] = ()
     ) -> Iterator[ProgressRow]:
         """Yield rows of consecutive steps up to ``through``; the last one has the origins.
 
         Those of ``nodes`` are among them also where their steps have to wait.
         """
         numbers = sorted(n for n in pending.steps if n <= through)
-        taken = [(last, o) for last, o in pending.origins if last <= through or o.node in nodes]
-        origins = tuple(origin for _, origin in taken)
+        origins = self._take_records(job, pending, through, nodes)
         runs = list(_consecutive(numbers)) or [[]]
         for index, run in enumerate(runs):
             steps = [pending.steps.pop(number) for number in run]
-            last_run = index == len(runs) - 1
-            yield ProgressRow(
-                JobProgressed(
-                    job=job,
-                    generation=pending.generation,
-                    first_step=run[0] if run else 0,
-                    end_ns=tuple(step.end_ns for step in steps),
-                    stall_ns=tuple(step.stall_ns for step in steps),
-                    recoverable_step=self._recoverable(job),
-                    snapshots_skipped=pending.skipped,
-                    origins=origins if last_run else (),
-                )
+            event = JobProgressed(
+                job=job,
+                generation=pending.generation,
+                first_step=run[0] if run else 0,
+                end_ns=tuple(step.end_ns for step in steps),
+                stall_ns=tuple(step.stall_ns for step in steps),
+                recoverable_step=self._recoverable(job),
+                snapshots_skipped=pending.skipped,
             )
+            yield ProgressRow(event, origins if index == len(runs) - 1 else ())
         if numbers:
             self._written[job] = (pending.generation, numbers[-1])
-        pending.origins = [held for held in pending.origins if held not in taken]
-        if not pending.steps and not pending.origins:
+        if not pending.steps and not pending.records:
             self._pending.pop(job, None)
+
+    def _take_records(
+        self, job: str, pending: _Pending, through: int, nodes: Iterable[str]
+    ) -> list[Origin]:
+        """Return the records of no step after ``through``, and all of ``nodes``."""
+        flushed = [node for node in nodes if node in pending.records]
+        taken = [origin for node in flushed for origin in pending.take_records(node, _EVERY_STEP)]
+        others = list(pending.records) if through != _NO_STEP else []
+        taken += [origin for node in others for origin in pending.take_records(node, through)]
+        for node in (*flushed, *others):
+            if node not in pending.records:
+                self._leave(node, job)
+        return taken
+
+    def _leave(self, node: str, job: str) -> None:
+        """Note that a job holds no record of a node any more."""
+        jobs = self._jobs_of[node]
+        jobs.discard(job)
+        if not jobs:
+            del self._jobs_of[node]
+
+
+def _row_alone(steps: ReportedSteps) -> ProgressRow:
+    """Return the row of steps of a generation that does not count: nobody is waited for."""
+    event = JobProgressed(
+        job=steps.job,
+        generation=steps.generation,
+        first_step=steps.first_step,
+        end_ns=steps.end_ns,
+        stall_ns=steps.stall_ns,
+        snapshots_skipped=steps.snapshots_skipped,
+    )
+    return ProgressRow(event, (steps.origin,))
 
 
 def _consecutive(numbers: Sequence[int]) -> Iterator[list[int]]:

@@ -1,5 +1,6 @@
 """Job record: what is known of one job."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
@@ -155,19 +156,39 @@ class JobSpec:
     snapshot_every_max: int = 0
 
 
+class Members(list[str]):
+    """Members of a generation in rank order, which never change: no search finds one's place."""
+
+    __slots__ = ("_places",)
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        super().__init__(names)
+        self._places = {name: place for place, name in enumerate(self)}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def place(self, name: str) -> int:
+        """Return which member a node is, counted from 0. Raises KeyError."""
+        return self._places[name]
+
+
 @dataclass(slots=True)
 class Generation:
     """One incarnation of a job's processes; replaced whole when the next one is planned."""
 
     number: int = 0
     # The nodes that take part, in rank order.
-    members: list[str] = field(default_factory=list)
-    # How far each member has come, and when the last one yet has reached a phase.
+    members: Members = field(default_factory=Members)
+    # How far each member has come, how many have come so far and no further, and when the last one
+    # yet has reached a phase.
     phases: dict[str, Phase] = field(default_factory=dict)
+    phase_counts: dict[Phase, int] = field(default_factory=dict)
     reached_ns: dict[Phase, int] = field(default_factory=dict)
     # Members on which no process of it is left, and those whose ranks have all ended well.
-    stopped: list[str] = field(default_factory=list)
-    finished: list[str] = field(default_factory=list)
+    # Keys of dictionaries: unlike a set they are written down in the same order again.
+    stopped: dict[str, bool] = field(default_factory=dict)
+    finished: dict[str, bool] = field(default_factory=dict)
     # Why nobody could give back the state that it begins from: it waits, and the same question is
     # asked again until somebody can.
     unreachable: str = ""
@@ -237,6 +258,9 @@ class Recovery:
 
     # Ids of its incidents, oldest first; the fleet keeps them (core/fleet/incidents.py).
     incidents: list[str] = field(default_factory=list)
+    # How many came before these and are kept no more, and how many of those nobody had planned.
+    older_incidents: int = 0
+    older_failures: int = 0
     # How ranks of the newest generation that lost some died, those that explain most first.
     deaths: list[Death] = field(default_factory=list)
     # Judgements on how the generations in the newest incident ended.
@@ -330,6 +354,8 @@ class JobRecord:
     # The job of its name before it, whose end it waits for before it begins; else empty.
     after: str = ""
     launchers: dict[str, Launcher] = field(default_factory=dict)
+    # How many there were when all of them were told last, while it is forming.
+    launchers_told: int = 0
     generation: Generation = field(default_factory=Generation)
     lineage: Lineage = field(default_factory=Lineage)
     recovery: Recovery = field(default_factory=Recovery)

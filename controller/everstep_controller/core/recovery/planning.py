@@ -7,7 +7,13 @@ from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import ending, orders, restore_point
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
-from everstep_controller.core.model.job import Generation, JobRecord, JobState, PlanKind
+from everstep_controller.core.model.job import (
+    Generation,
+    JobRecord,
+    JobState,
+    Members,
+    PlanKind,
+)
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import claims
@@ -16,6 +22,11 @@ from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 _DISTRUST = {NodeState.HEALTHY: 0, NodeState.PROBATION: 1, NodeState.SUSPECT: placement.SUSPECT}
+
+# All launchers of a job are told of each of so many that join. Of more they are told when they have
+# become twice as many, and so long after that: messages grow with the nodes, not with their square.
+_TOLD_EACH = 16
+_TELL_LATE_NS = 5_000_000_000
 
 # Between two generations, or before the first one, a job goes on by what nodes do or can do.
 _WAITING = frozenset(
@@ -57,8 +68,11 @@ def wait_over(turn: Turn, job_id: str) -> None:
 
 
 def retry_due(turn: Turn, job_id: str) -> None:
-    """It is time to ask again for a state that nobody could give back."""
-    turn.mark_job(job_id)
+    """It is time to ask again for a state that nobody has given back, or to tell who joined."""
+    job = turn.state.jobs.get(job_id)
+    if job is not None:
+        job.news.due.append(TimerKind.RETRY)
+        turn.mark_job(job_id)
 
 
 def _awaits_agents(state: State, job: JobRecord) -> bool:
@@ -76,8 +90,12 @@ def _form(turn: Reconciliation, job: JobRecord) -> None:
     if job.ending.wanted:
         ending.end_job(turn, job, succeeded=False, reason=job.ending.wanted)
         return
-    ready, timer = len(candidates(turn.state, job)), f"{TimerKind.FORMING}/{job.id}"
+    timer = f"{TimerKind.FORMING}/{job.id}"
     waited = turn.state.timers.get(timer, turn.now_ns + 1) <= turn.now_ns
+    if not _may_be_enough(turn.state, job, waited=waited):
+        _say_who_joined(turn, job, len(job.launchers))
+        return
+    ready = len(candidates(turn.state, job))
     if ready >= job.spec.nodes_max or (ready >= job.spec.nodes_min and waited):
         if not turn.paused(job.name):
             turn.drop_timer(timer)
@@ -87,16 +105,46 @@ def _form(turn: Reconciliation, job: JobRecord) -> None:
         turn.drop_timer(timer)
     if ready >= job.spec.nodes_min and timer not in turn.state.timers:
         turn.set_timer(timer, turn.state.settings.last_call_timeout_ns)
+    _say_who_joined(turn, job, ready)
+
+
+def _may_be_enough(state: State, job: JobRecord, *, waited: bool) -> bool:
+    """Return whether it depends on its nodes what a forming job does now, not on their number."""
+    joined = len(job.launchers)
+    if joined <= _TOLD_EACH or joined >= job.spec.nodes_max:
+        return True
+    last_call = f"{TimerKind.FORMING}/{job.id}" in state.timers
+    return joined >= job.spec.nodes_min and (waited or not last_call)
+
+
+def _say_who_joined(turn: Reconciliation, job: JobRecord, ready: int) -> None:
+    """Tell all launchers how many nodes there are: of thousands, seldom while they still come."""
+    joined = len(job.launchers)
+    told_now = joined <= _TOLD_EACH or TimerKind.RETRY in job.news.due
+    timer = f"{TimerKind.RETRY}/{job.id}"
+    if not told_now and joined < 2 * job.launchers_told:
+        if joined != job.launchers_told:
+            job.reason = _who_joined(job, ready)
+            if timer not in turn.state.timers:
+                turn.set_timer(timer, _TELL_LATE_NS)
+        return
     kept = claims.ineligible_launchers(turn.state, job)
-    reason = f"{ready} of {job.spec.nodes_max} nodes have joined, it needs {job.spec.nodes_min}"
-    if f"{reason}{kept}" != job.reason:
-        job.reason = f"{reason}{kept}"
+    job.launchers_told = joined
+    reason = f"{_who_joined(job, ready)}{kept}"
+    if reason != job.reason or joined > _TOLD_EACH:
+        job.reason = reason
         orders.hold_all(turn, job)
 
 
+def _who_joined(job: JobRecord, ready: int) -> str:
+    return f"{ready} of {job.spec.nodes_max} nodes have joined, it needs {job.spec.nodes_min}"
+
+
 def _stopping(turn: Reconciliation, job: JobRecord) -> None:
-    # Asked at every answer of a member: it looks no further than the first one that is missing.
-    stopped, nodes = frozenset(job.generation.stopped), turn.state.nodes
+    stopped, nodes = job.generation.stopped, turn.state.nodes
+    left = len(job.generation.members) - len(stopped)
+    if left > len(turn.state.unheard) + len(turn.state.unexpected):
+        return  # asked at every answer of a member: whoever is missing, one of them is heard
     silent = (
         name
         for name in job.generation.members
@@ -243,7 +291,7 @@ def _begin_generation(
     seen = turn.state.generations_seen.get(job.name, 0)
     # Generation numbers that a node may have used on its own, cut off, are not used again.
     newest = max(job.generation.number + job.generation.own_restarts, seen)
-    job.generation = Generation(newest + 1, members)
+    job.generation = Generation(newest + 1, Members(members))
     move_job(
         turn, job, JobEvent.PLANNED, f"generation {job.generation.number} on {', '.join(members)}"
     )
@@ -307,7 +355,7 @@ def may_ask_again(state: State, job: JobRecord, members: list[str]) -> bool:
 
 def ask_again(turn: Reconciliation, job: JobRecord, members: list[str]) -> None:
     """Ask again for the state of a generation that was planned and never started."""
-    job.generation.members, job.generation.stopped = members, []
+    job.generation.members, job.generation.stopped = Members(members), {}
     if job.state is not JobState.WAITING_STATE:
         wait_for_state(turn, job, job.generation.unreachable)
     _note_asked(turn, job)

@@ -17,6 +17,7 @@ from everstep_controller.core.model.job import (
     JobFault,
     JobRecord,
     JobState,
+    Members,
     PlanKind,
     PlannedKind,
 )
@@ -25,6 +26,10 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.recovery import blame, placement, planning
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
+
+# A point has the names of all parts of a state, 3 MB for 100,000 ranks, and each fault adds one.
+_NAMED_POINTS_MAX = 8
+_POINTS_MAX = 1024
 
 
 def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
@@ -83,7 +88,7 @@ def _count_restart(state: State, job: JobRecord, step: int | None) -> None:
 def _choose_rendezvous(state: State, job: JobRecord) -> None:
     """Have ranks meet on a trusted node: some may have become suspect since the plan was made."""
     trust = {name: planning.distrust(state.nodes[name]) for name in job.generation.members}
-    job.generation.members = placement.rendezvous_first(job.generation.members, trust)
+    job.generation.members = Members(placement.rendezvous_first(job.generation.members, trust))
     first = job.generation.members[0]
     job.generation.master_address = state.nodes[first].host
     job.generation.master_port = job.launchers[first].free_port
@@ -116,7 +121,7 @@ def rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
         for point in job.lineage.branch
         if point.generation == origin
     ]
-    job.lineage.branch = [*kept, BranchPoint(job.generation.number, None, job.world_size)]
+    job.lineage.branch = _bounded([*kept, BranchPoint(job.generation.number, None, job.world_size)])
     job.ledger.roll_back(last_good)
     generation = job.generation
     generation.restore_step, generation.sources = event.step, event.sources
@@ -127,6 +132,16 @@ def rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
     if event.step is not None and job.lineage.recoverable_step is not None:
         # What was recoverable behind that step is cut off, and must not pass for what comes anew.
         job.lineage.recoverable_step = min(job.lineage.recoverable_step, event.step)
+
+
+def _bounded(branch: list[BranchPoint]) -> list[BranchPoint]:
+    """Return the newest points, the older ones of them without the names of their parts.
+
+    Memory has the newest generations alone, and a step in storage is whole by its own word. Without
+    names a step is whole when every rank has a copy.
+    """
+    points, named = branch[-_POINTS_MAX:], _NAMED_POINTS_MAX
+    return [*(replace(one, layouts=()) for one in points[:-named]), *points[-named:]]
 
 
 def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str:
@@ -223,7 +238,7 @@ def _adopt(turn: Reconciliation, job: JobRecord, event: Reported[RestartedHere])
     # On the same node, with the same address: as if it had been planned here.
     job.generation = Generation(
         report.generation,
-        [node],
+        Members([node]),
         master_address=job.generation.master_address,
         master_port=job.generation.master_port,
         own_restarts=left,

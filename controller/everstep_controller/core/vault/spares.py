@@ -118,7 +118,7 @@ def find_prefetches(job: JobRecord, state: State, catalogue: Catalogue) -> dict[
     for spare in takers.values():
         there.pop(spare, None)  # what has come already is no reason for another order
     count = job.spec.processes_per_node
-    ranks = {name: job.generation.members.index(name) * count for name in takers}
+    ranks = {name: job.generation.members.place(name) * count for name in takers}
     copies = catalogue.steps(chosen.generation)[chosen.step].ordered()
     return {
         spare: Prefetch(

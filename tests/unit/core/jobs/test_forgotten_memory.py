@@ -7,7 +7,14 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
+from everstep_controller.core.model.job import (
+    Generation,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Lineage,
+    Members,
+)
 from everstep_controller.core.model.state import State
 from everstep_controller.journal.codec import (
     decode_actions,
@@ -34,7 +41,7 @@ def _job(state: JobState = JobState.ENDED) -> JobRecord:
         created_ns=S,
         ledger=ledger,
         state=state,
-        generation=Generation(4, members=["n0", "n1"]),
+        generation=Generation(4, members=Members(["n0", "n1"])),
         lineage=Lineage(holders={"n0": 4, "n1": 4}),
         reason="ended by its user on n0",
     )

@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import CadenceChosen, Event, KeeperChosen, LayoutLearned
-from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Launcher
+from everstep_controller.core.model.job import (
+    Generation,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Launcher,
+    Members,
+)
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence
 from everstep_controller.core.model.state import State
@@ -27,7 +34,7 @@ def _job(*members: str) -> JobRecord:
 
 
 def _start(job: JobRecord, generation: int, *members: str) -> None:
-    job.generation = Generation(generation, members=list(members))
+    job.generation = Generation(generation, members=Members(members))
     job.lineage.branch = [BranchPoint(generation, None, len(members))]
 
 

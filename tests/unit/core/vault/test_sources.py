@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from everstep_common.orders import ShardSource
-from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.job import JobRecord, Members
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.recovery_step import group_sources
 from unit.core.vault.vault_story import job
@@ -12,7 +12,7 @@ from unit.core.vault.vault_story import job
 def _job(nodes: int, of_a_part: int = 1, world: int | None = None) -> JobRecord:
     """Return a job of 8 ranks a node that restores step 5; ``of_a_part`` ranks are equal."""
     record = job()
-    record.generation.members = [f"n{i:03}" for i in range(nodes)]
+    record.generation.members = Members(f"n{i:03}" for i in range(nodes))
     record.spec = replace(record.spec, processes_per_node=8)
     record.lineage.restored = (1, 5)
     ranks = world or nodes * 8

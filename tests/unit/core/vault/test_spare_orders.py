@@ -9,6 +9,7 @@ from everstep_controller.core.model.job import (
     JobState,
     Launcher,
     Lineage,
+    Members,
 )
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint
@@ -32,7 +33,7 @@ def _job(*launchers: str) -> JobRecord:
         created_ns=0,
         ledger=Ledger(0),
         state=JobState.RUNNING,
-        generation=Generation(_GENERATION, members=["a", "b"]),
+        generation=Generation(_GENERATION, members=Members(["a", "b"])),
         lineage=Lineage([BranchPoint(_GENERATION, None, 2)]),
     )
     record.launchers = {name: Launcher(29500, 0) for name in launchers}
@@ -133,7 +134,7 @@ def _of_one_node(*spares: str) -> World:
             name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=name
         )
     record = world.state.newest("train")
-    record.generation.members, record.lineage.branch = ["a"], [BranchPoint(1, None, 1)]
+    record.generation.members, record.lineage.branch = Members(["a"]), [BranchPoint(1, None, 1)]
     record.launchers = {name: Launcher(29500, 0) for name in ("a", *spares)}
     world.service.job_changed("train")
     world.settle()
@@ -191,7 +192,7 @@ def test_while_it_stops_nothing_is_freed_that_the_keeper_has_alone() -> None:
 
 def test_a_keeper_of_another_domain_is_preferred_and_kept() -> None:
     record, state = _job("a", "b", "c"), _state()
-    record.generation.members, state.nodes["b"].domain = ["a"], "a"
+    record.generation.members, state.nodes["b"].domain = Members(["a"]), "a"
     for node in state.nodes.values():
         node.bulk_address = "x:1"
     assert keeper_of(record, state, "", ()) == "c"
@@ -202,7 +203,7 @@ def test_a_keeper_of_another_domain_is_preferred_and_kept() -> None:
 
 def test_a_node_that_failed_its_check_is_the_last_to_become_a_keeper_and_stays_one() -> None:
     record, state = _job("a", "b", "c"), _state()
-    record.generation.members, state.nodes["b"].domain = ["a"], "a"
+    record.generation.members, state.nodes["b"].domain = Members(["a"]), "a"
     for node in state.nodes.values():
         node.bulk_address = "x:1"
     state.nodes["c"].spare_check.failed = "probe nvml: no answer"

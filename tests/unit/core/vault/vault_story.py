@@ -4,7 +4,14 @@ from collections.abc import Iterable
 
 from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
+from everstep_controller.core.model.job import (
+    Generation,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Lineage,
+    Members,
+)
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Tier
@@ -57,6 +64,6 @@ def job(*, storage: Storage | None = None, state: JobState = JobState.RUNNING) -
         created_ns=0,
         ledger=Ledger(0),
         state=state,
-        generation=Generation(1, list(NODES)),
+        generation=Generation(1, Members(NODES)),
         lineage=Lineage(list(BRANCH)),
     )

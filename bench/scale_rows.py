@@ -1,0 +1,437 @@
+"""Rows of the scale benchmark: what one thing costs the controller in a fleet of a given size.
+
+Each is the processor time from records as values of the core to the actions that follow, with the
+journal's text of both; connections, protobuf and the disk are left out.
+"""
+
+import asyncio
+import gc
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+import plan_whole
+import planned_scale
+from scale_fleet import JOB, RANKS_PER_NODE, Bench, Recorder, copies, form, joined
+
+from everstep_common import reports
+from everstep_common.orders import Order
+from everstep_common.reports import Phase
+from everstep_controller.core import actions, events
+from everstep_controller.core.dispatch.core import Core
+from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSteps, reporters
+from everstep_controller.core.model.node import Origin
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.vault.catalogue import News
+from everstep_controller.core.vault.messages import NodeHoldings
+from everstep_controller.journal.codec import (
+    decode_event,
+    decode_state,
+    encode,
+    encode_actions,
+    kind_of,
+)
+from everstep_controller.journal.compaction import compact
+from everstep_controller.journal.store import JournalStore, Mark, StoredEvent, StoredSnapshot
+from everstep_controller.main import collect_garbage_seldom
+from everstep_controller.records.intake import Intake
+from everstep_controller.runtime.fold import TakenEvent
+from everstep_controller.runtime.vault_service import VaultService
+
+_S = 1_000_000_000
+_DAY_S = 86_400
+# Every how many seconds a step ends, and how often the state is written down.
+_STEP_S, _SNAPSHOT_S = 5, 300
+# Nodes of each of the many jobs, and ranks of the fleet's nodes: as in planned_scale.
+_MEMBERS = 12
+
+
+@dataclass(slots=True)
+class Counted(Bench):
+    """A fleet whose core is fed as the daemon feeds it, and what that took."""
+
+    spent_s: float = 0.0
+    orders: int = 0
+    last: Sequence[actions.Action] = ()
+
+    def take(self, event: events.Event) -> float:
+        """Journal an event, hand it to the core, and write down what follows."""
+        self.now_ns += 1000
+        began = time.process_time()
+        encode(event)
+        self.last = self.core.handle(event, self.now_ns)
+        encode_actions(self.last)
+        spent_s = time.process_time() - began
+        self.spent_s += spent_s
+        self.orders += sum(isinstance(action, Order) for action in self.last)
+        return spent_s
+
+
+@dataclass(slots=True)
+class _Journal:
+    """Submitting and Acknowledging of an intake: takes events at once, and counts who is told."""
+
+    bench: Counted
+    acknowledgements: int = 0
+
+    def submit(
+        self, event: events.Event, marks: tuple[Mark, ...] = ()
+    ) -> "asyncio.Future[TakenEvent]":
+        """See Submitting."""
+        self.bench.take(event)
+        future: asyncio.Future[TakenEvent] = asyncio.get_running_loop().create_future()
+        future.set_result(TakenEvent(0, 0, event, []))
+        return future
+
+    def submit_marks(self, marks: tuple[Mark, ...]) -> "asyncio.Future[None]":
+        """See Submitting."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future.set_result(None)
+        return future
+
+    def acknowledged(self, node: str, outbox: str, sequence: int) -> None:
+        """See Acknowledging."""
+        self.acknowledgements += 1
+
+    def refused(self, node: str, outbox: str, sentence: str) -> None:
+        """See Acknowledging."""
+
+
+def _names(count: int) -> list[str]:
+    return [f"n{number}" for number in range(count)]
+
+
+def _running(nodes: int) -> Counted:
+    """Return a job of 8 ranks a node on all nodes, which runs."""
+    bench = Counted(_names(nodes), _names(nodes))
+    form(bench)
+    for phase in Phase:
+        for name in bench.members:
+            report = reports.PhaseReached(1, phase)
+            bench.take(events.Reported(bench.origin(name), bench.now_ns, report, JOB))
+    bench.take(bench.step_of(0))
+    return bench
+
+
+def _many_jobs(nodes: int) -> Counted:
+    """Return a fleet with a job of 12 nodes on all of it but a few."""
+    bench = Counted(_names(nodes), [])
+    planned_scale.fill(bench, nodes // (_MEMBERS + 1) + 1)
+    return bench
+
+
+def _timed(work: Callable[[], object]) -> float:
+    gc.collect()
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def progress(nodes: int) -> float:
+    """Return seconds for all nodes' word of one step, until its row is taken and acknowledged."""
+    bench = _running(nodes)
+    journal, state = _Journal(bench), bench.core.state
+    intake = Intake(journal, ProgressRows(lambda job: reporters(state, job)), journal, {})
+
+    def step(number: int) -> None:
+        now_ns = bench.now_ns
+        for name in bench.members:
+            origin = Origin(name, f"outbox-{name}", (1 << 20) + number)
+            if intake.is_new(origin):
+                intake.take_steps(ReportedSteps(JOB, 1, number, (now_ns,), (0,), 0, origin), now_ns)
+
+    async def steps() -> float:
+        spent = []
+        for number in range(1, 4):
+            bench.now_ns += 5 * _S
+            step_s = _timed(lambda number=number: step(number))  # type: ignore[misc]
+            began = time.process_time()
+            intake.tick(bench.now_ns + 2 * _S)
+            await asyncio.sleep(0)
+            spent.append(step_s + time.process_time() - began)
+        assert journal.acknowledgements == 3 * nodes
+        assert state.newest(JOB).lineage.last_step == 3
+        return sorted(spent)[1]
+
+    return asyncio.run(steps())
+
+
+def vault(nodes: int) -> float:
+    """Return seconds for all nodes' word of a step's copies, and the directives that follow."""
+    bench = _running(nodes)
+    port = Recorder()
+    service = VaultService(lambda: bench.core.state, port)
+    service.job_changed(JOB)
+    held: dict[str, dict[bytes, object]] = {name: {} for name in bench.members}
+    spent = []
+    for step in range(4):
+        told = [
+            {f"{c.rank}/{c.step}/{c.replica}".encode(): c for c in copies(bench, index, (step,))}
+            for index in range(nodes)
+        ]
+
+        def tell() -> None:
+            for name, new in zip(bench.members, told, strict=True):  # noqa: B023
+                known = held[name]
+                gone = tuple(known.values()) if step else ()  # noqa: B023
+                known.clear()
+                known.update(new)
+                news = News(tuple(new.values()), gone)  # type: ignore[arg-type]
+                service.report(JOB, name, NodeHoldings(known, 0, news=news))  # type: ignore[arg-type]
+            port.run_waiting()
+
+        spent.append(_timed(tell))
+    return sorted(spent)[len(spent) // 2]
+
+
+def exits(nodes: int) -> float:
+    """Return seconds until a job is planned anew of which all ranks died, 8 on each node."""
+    bench = _running(nodes)
+    journal, state = _Journal(bench), bench.core.state
+    intake = Intake(journal, ProgressRows(lambda job: reporters(state, job)), journal, {})
+
+    def tell(name: str, report: reports.Report) -> None:
+        origin = bench.origin(name)
+        event = events.Reported(origin, bench.now_ns, report, JOB)
+        if intake.is_new(origin):
+            intake.take_event(origin, event)
+
+    def all_exit() -> None:
+        for place, name in enumerate(bench.members):
+            for rank in range(place * RANKS_PER_NODE, (place + 1) * RANKS_PER_NODE):
+                died = reports.RankExited(
+                    generation=1,
+                    rank=rank,
+                    exit_code=1,
+                    signal=0,
+                    last_line="NCCL error",
+                    kind="collective",
+                )
+                tell(name, died)
+        intake.tick(bench.now_ns)
+        for name in bench.members:
+            tell(name, reports.GenerationStopped(1, 29500))
+
+    async def exit_and_settle() -> float:
+        began = time.process_time()
+        all_exit()
+        await asyncio.sleep(0)
+        return time.process_time() - began
+
+    spent_s = asyncio.run(exit_and_settle())
+    assert state.newest(JOB).generation.number == 2
+    return spent_s
+
+
+def plan(nodes: int) -> float:
+    """Return seconds for the plan of a job of 8 ranks a node after the loss of one node."""
+    whole = plan_whole.formed(nodes + nodes // 31 + 1, nodes)
+    plan_whole.run(whole)
+    plan_whole.lose(whole, whole.job.generation.members[32])
+    return sum(whole.spent[stage][-1] for stage in plan_whole.PLAN) / 1e3
+
+
+def reconnect(nodes: int) -> float:
+    """Return seconds for the Hellos of all nodes after a restart, with a job to each 13 of them."""
+    bench = _many_jobs(nodes)
+    state = bench.core.state
+    bench.take(events.ControllerStarted("bench"))
+    bench.spent_s = 0.0
+    for name in bench.nodes:
+        jobs = [state.jobs[job_id] for job_id in state.nodes[name].jobs]
+        seen = tuple(
+            reports.JobOnNode(j.name, 1, launcher=True, job_id=j.id, planned_generation=1)
+            for j in jobs
+        )
+        bench.take(
+            events.NodeConnected(
+                node=name,
+                boot_id="boot",
+                agent_version="1",
+                outbox=f"outbox-{name}",
+                highest_term=1,
+                host="127.0.0.1",
+                jobs=seen,
+            )
+        )
+    return bench.spent_s
+
+
+def start(nodes: int) -> float:
+    """Return seconds for what is due at a start, with a job on all nodes and their timers set."""
+    bench = _running(nodes)
+    core = Core(decode_state(encode(bench.core.state)))
+
+    def begin() -> None:
+        bench.core = core
+        bench.take(events.ControllerStarted("bench"))
+        encode_actions(core.due(bench.now_ns))
+
+    return _timed(begin)
+
+
+def lost(nodes: int) -> float:
+    """Return seconds until a quarter of the fleet is lost that fell silent at once."""
+    bench = _many_jobs(nodes)
+    names = bench.nodes
+    silent = names[: nodes // 4]
+    bench.spent_s = 0.0
+    for name in silent:
+        bench.take(events.NodeDisconnected(name))
+    state = bench.core.state
+    for _ in range(20):
+        if all(state.nodes[name].gone for name in silent):
+            return bench.spent_s
+        bench.now_ns += 5 * _S
+        for timer, at_ns in sorted(state.timers.items(), key=lambda one: one[1]):
+            if at_ns <= bench.now_ns and state.timers.get(timer) == at_ns:
+                bench.take(events.TimerDue(timer))
+    raise SystemExit("a quarter of the fleet is silent and is not judged")
+
+
+def _formed(nodes: int) -> Counted:
+    bench = Counted(_names(nodes), _names(nodes))
+    bench.take(events.ControllerStarted("bench"))
+    bench.take(events.SettingsApplied(Settings()))
+    for name in bench.nodes:
+        bench.take(
+            events.NodeConnected(
+                node=name,
+                boot_id="boot",
+                agent_version="1",
+                outbox=f"outbox-{name}",
+                highest_term=0,
+                host="127.0.0.1",
+            )
+        )
+        order = f"{name}/check/{bench.core.state.nodes[name].checks}"
+        passed = reports.CheckFinished(order, True, "fine")
+        bench.take(events.Reported(bench.origin(name), 0, passed))
+    bench.spent_s, bench.orders = 0.0, 0
+    for name in bench.members:
+        bench.take(joined(bench.origin(name), nodes))
+    assert bench.core.state.newest(JOB).generation.number == 1
+    return bench
+
+
+def forming(nodes: int) -> float:
+    """Return seconds to take in the launchers of a job on all nodes."""
+    return _formed(nodes).spent_s
+
+
+def forming_messages(nodes: int) -> float:
+    """Return how many messages a job on all nodes costs until it is planned."""
+    return _formed(nodes).orders
+
+
+def _steps_of_a_day(bench: Counted) -> Iterator[StoredEvent]:
+    for number in range(1, _DAY_S // _STEP_S + 1):
+        bench.now_ns += _STEP_S * _S
+        event = bench.step_of(number)
+        yield StoredEvent(number, bench.now_ns, kind_of(event), encode(event))
+
+
+def journal(nodes: int) -> float:
+    """Return MB on disk after a day of a job on all nodes, with the snapshots that are kept."""
+    bench = _running(nodes)
+    with tempfile.TemporaryDirectory(prefix="everstep-bench-") as folder:
+        path = Path(folder) / "journal"
+        store = JournalStore(path)
+        state = encode(bench.core.state)
+        for stored in _steps_of_a_day(bench):
+            store.begin()
+            minute = stored.seq * _STEP_S % 60 < _STEP_S
+            marks = (
+                [Mark(name, f"outbox-{name}", stored.seq) for name in bench.nodes] if minute else []
+            )
+            store.append([stored], marks if stored.seq * _STEP_S % 3600 < _STEP_S else [])
+            if stored.seq * _STEP_S % _SNAPSHOT_S < _STEP_S:
+                store.save_snapshot(StoredSnapshot(stored.seq, stored.now_ns, "bench", state))
+            store.commit()
+        compact(store, bench.now_ns - 7 * _DAY_S * _S, 0)
+        store.close()
+        return sum(one.stat().st_size for one in Path(folder).iterdir()) / 1e6
+
+
+def fold(nodes: int) -> float:
+    """Return seconds to read the state again, and to fold a day of a job on all nodes."""
+    bench = _running(nodes)
+    text, stored = encode(bench.core.state), list(_steps_of_a_day(bench))
+
+    def read() -> None:
+        core = Core(decode_state(text))
+        for one in stored:
+            core.handle(decode_event(one.kind, one.body), one.now_ns)
+
+    return _timed(read)
+
+
+def snapshots(nodes: int) -> float:
+    """Return how many snapshots of the state are kept after a week."""
+    del nodes
+    with tempfile.TemporaryDirectory(prefix="everstep-bench-") as folder:
+        store = JournalStore(Path(folder) / "journal")
+        store.begin()
+        for number in range(1, 7 * _DAY_S // _SNAPSHOT_S + 1):
+            at_ns = number * _SNAPSHOT_S * _S
+            store.save_snapshot(StoredSnapshot(number, at_ns, "bench", b"state"))
+        store.commit()
+        store.begin()
+        compact(store, 0, 0)
+        store.commit()
+        kept = store.execute("DELETE FROM snapshot")
+        store.close()
+        return kept
+
+
+def memory(nodes: int) -> float:
+    """Return MiB of the process that has the state of a fleet with many jobs, and one large one."""
+    text = encode(_running(nodes).core.state)
+    gc.collect()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    kept = Core(decode_state(text))
+    assert kept.state.nodes
+    del before
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One row: how it is measured, in what, at which sizes, and the most that it shall be."""
+
+    what: str
+    measure: Callable[[int], float]
+    unit: str
+    target: float
+    sizes: tuple[int, ...] = (1000, 3000, 12_500)
+
+
+ROWS: Mapping[str, Measured] = MappingProxyType(
+    {
+        "progress": Measured("progress of one step of a job on all nodes", progress, "s", 0.1),
+        "vault": Measured("vault reports and refreshes of a step", vault, "s", 0.4),
+        "exits": Measured("all ranks exit (8 a node), all nodes stop", exits, "s", 1.0),
+        "plan": Measured("plan of a job of 8 ranks a node", plan, "s", 0.5, (512, 2048, 12_500)),
+        "reconnect": Measured("all agents reconnect, many jobs", reconnect, "s", 3.0),
+        "start": Measured("what is due at a start", start, "s", 1.0),
+        "lost": Measured("a quarter of the fleet lost", lost, "s", 2.0),
+        "forming": Measured("forming a job of 2,048 nodes", forming, "s", 0.3, (512, 1024, 2048)),
+        "messages": Measured(
+            "forming it: messages", forming_messages, "", 16_384, (512, 1024, 2048)
+        ),
+        "journal": Measured("journal of a day with a step every 5 s", journal, "MB", 200),
+        "fold": Measured("reading that day again", fold, "s", 5.0),
+        "snapshots": Measured("snapshots of the state kept", snapshots, "", 9, (1000,)),
+        "memory": Measured("memory of state and loop", memory, "MiB", 500),
+    }
+)
+
+
+def main(name: str, nodes: int) -> float:
+    """Return the value of one row."""
+    collect_garbage_seldom()  # as the daemon does
+    return ROWS[name].measure(nodes)
