@@ -142,9 +142,6 @@ def _who_joined(job: JobRecord, ready: int) -> str:
 
 def _stopping(turn: Reconciliation, job: JobRecord) -> None:
     stopped, nodes = job.generation.stopped, turn.state.nodes
-    left = len(job.generation.members) - len(stopped)
-    if left > len(turn.state.unheard) + len(turn.state.unexpected):
-        return  # asked at every answer of a member: whoever is missing, one of them is heard
     silent = (
         name
         for name in job.generation.members
