@@ -240,7 +240,7 @@ def test_a_release_is_the_operators_word_that_a_finding_is_dealt_with() -> None:
 
 def test_three_peers_must_confirm_a_silence() -> None:
     story = Story(nodes=5)
-    asked = story.tell(events.PeerReported("n1", "n0", True, 3 * S))
+    asked = story.tell(events.PeerReported("n1", "n0", True, 3 * S), after_s=10)
     questions = [a for a in asked if isinstance(a, actions.ConfirmSilence)]
     assert len(questions) == 3
     for question in questions:

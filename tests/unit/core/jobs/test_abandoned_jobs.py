@@ -201,7 +201,6 @@ def test_one_that_still_stops_is_not_begun_again_under_its_processes() -> None:
     story = Left()
     story.run()
     story.train(1)
-    story.tell(events.NodeDisconnected("n1"))
     story.vanish("n0")
     assert story.job.state is JobState.STOPPING
     before = story.job

@@ -43,13 +43,20 @@ class WindowStory(PlannedStory):
         return window
 
     def run_until(self, at_ns: int) -> list[actions.Action]:
-        """Let every timer of a window come due until then."""
+        """Let every timer of a window, and of silences, come due until then."""
         done: list[actions.Action] = []
         while due := self._next_timer(at_ns):
             name, due_ns = due
-            done += self.tell(events.TimerDue(name), max(0.0, (due_ns - self.now_ns) / S))
+            more = self.tell(events.TimerDue(name), max(0.0, (due_ns - self.now_ns) / S))
+            self._hear_nothing(more)
+            done += more
         done += self.tell(events.TimerDue("nothing"), max(0.0, (at_ns - self.now_ns) / S))
         return done
+
+    def _hear_nothing(self, done: list[actions.Action]) -> None:
+        """Have those answer that are asked about a silent node: nothing of it answers."""
+        for asked in [one for one in done if isinstance(one, actions.ConfirmSilence)]:
+            self.tell(events.PeerJudged(asked.node, asked.peer, asked.id, udp=False), 0.0)
 
     def _next_timer(self, at_ns: int) -> tuple[str, int] | None:
         timers = self.core.state.timers.items()
@@ -74,7 +81,8 @@ class WindowStory(PlannedStory):
 
 
 def _is_of_window(timer: str) -> bool:
-    return timer.partition("/")[0] in ("maintenance", "stream", "probation")
+    kinds = ("maintenance", "silence", "confirm", "probation")
+    return timer.partition("/")[0] in kinds
 
 
 def test_a_job_leaves_for_a_spare_ahead_of_the_window_and_loses_no_step() -> None:
@@ -138,6 +146,8 @@ def test_a_controller_that_has_just_started_takes_no_node_for_lost_at_the_end() 
     window = story.planned("n2")
     story.run_until(window.span.end_ns - S)
     story.tell(events.ControllerStarted("0.1.0"))
+    for node in ("n0", "n1"):
+        story.connect(node)
     story.run_until(window.span.end_ns)
     assert story.state("n2") is NodeState.VALIDATING
     story.run_until(story.now_ns + 3 * _MINUTE_S * S)
