@@ -12,8 +12,9 @@ from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.node import SLOTS, SimulatedNode
 from everstep_sim.timeline import SECOND, VirtualTime
 
-# So long a snapshot waits for a slot; then it is left out, and training goes on.
-BEGIN_WAIT_S = 10.0
+# So long a snapshot waits for a slot, and for an agent that does not answer. Then it is left out, and
+# so are the next ones, without a wait, until there is a slot or an answer.
+SLOT_WAIT_S, ANSWER_WAIT_S = 5.0, 10.0
 # Logical shards of the state, spread over the ranks whatever their number.
 SHARDS = 12
 
@@ -29,8 +30,8 @@ class SimulatedGeneration:
     committed: set[str] = field(default_factory=set)
     step: int = -1
     stepping: bool = False
-    # Since when ranks wait for slots; 0: they do not.
-    waits_since_ns: int = 0
+    # By member, since when its snapshots find no slot, or no answer.
+    waits_since_ns: dict[str, int] = field(default_factory=dict)
 
     @property
     def members(self) -> list[str]:
@@ -164,7 +165,7 @@ class Ranks:
         elif frozen_s := self._frozen_s(generation):
             self._time.after(frozen_s + 0.01, partial(self._try_step, generation))
         else:
-            ours.stepping, ours.committed, ours.waits_since_ns = True, set(), 0
+            ours.stepping, ours.committed = True, set()
             self._time.soon(0.8, 1.2, partial(self._computed, generation))
 
     def _finish(self, generation: int) -> None:
@@ -181,11 +182,23 @@ class Ranks:
             )
 
     def _waits(self, generation: int) -> bool:
+        """Return whether some member still hopes for a slot, or for its agent's answer."""
         ours, now_ns = self.generations[generation], self._time.now_ns
-        if not any(self._slots_full(name, generation) for name in ours.members):
-            return False
-        ours.waits_since_ns = ours.waits_since_ns or now_ns
-        return now_ns - ours.waits_since_ns < BEGIN_WAIT_S * SECOND
+        hopes = False
+        for name in ours.members:
+            wait_s = self._wait_s(name, generation)
+            if wait_s:
+                since_ns = ours.waits_since_ns.setdefault(name, now_ns)
+                hopes = hopes or now_ns - since_ns < wait_s * SECOND
+            else:
+                ours.waits_since_ns.pop(name, None)
+        return hopes
+
+    def _wait_s(self, name: str, generation: int) -> float:
+        node = self._fleet.nodes[name]
+        if node.agent and not self._fleet.agent_runs(node):
+            return ANSWER_WAIT_S
+        return SLOT_WAIT_S if self._slots_full(name, generation) else 0.0
 
     def _slots_full(self, name: str, generation: int) -> bool:
         copies = self._fleet.nodes[name].copies
