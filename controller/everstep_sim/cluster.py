@@ -212,8 +212,7 @@ class SimulatedCluster:
     def _dispatch(self, action: actions.Action) -> None:
         match action:
             case actions.SetTimer():
-                wait_s = max(0, action.at_ns - self.time.now_ns) / SECOND
-                self.time.after(wait_s, partial(self._timer, action))
+                self.time.at(action.at_ns, partial(self._timer, action))
             case actions.ChooseRecoveryStep():
                 self.vaults.choose(action)
             case actions.ApplyIsolation() | actions.ReadIsolation():

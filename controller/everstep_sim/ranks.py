@@ -115,8 +115,10 @@ class Ranks:
 
     def _tell_again(self, node: SimulatedNode, generation: int) -> None:
         """Say how far the ranks of a node have come that it was asked to start once more."""
-        reached = self.generations[generation].reached.get(node.name) if node.running else None
-        if reached is not None and node.running == generation:
+        if node.running != generation:
+            return
+        reached = self.generations[generation].reached.get(node.name)
+        if reached is not None:
             self._tell_phase(node, generation, reached)
 
     def _reach(self, node: SimulatedNode, generation: int, phase: Phase) -> None:
