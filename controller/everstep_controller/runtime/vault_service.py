@@ -158,7 +158,7 @@ class VaultService:
             self._follow(known)
 
     def refresh_jobs_of(self, node: str) -> None:
-        """A node fell silent, or is heard again: its jobs fetch ahead, and wait for slots or not."""
+        """A node fell silent, or is heard again: its jobs fetch ahead, or wait for no slots."""
         for known in self._lineages.values():
             if node in known.snapshots.generation.members:
                 self._refresh_soon(known)
