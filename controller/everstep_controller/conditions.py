@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from everstep_common.judging.condition import Condition
 from everstep_controller.core.dispatch import controller
-from everstep_controller.core.nodes import answers, health, liveness
+from everstep_controller.core.nodes import health, liveness
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.runtime import controller_findings
 
@@ -18,10 +18,10 @@ GROUPS: Mapping[str, tuple[Condition, ...]] = MappingProxyType(
         "Nodes, by what happened on them": (
             health.CHECK_FAILED,
             health.RANKS_DIE,
+            health.ORDERS_UNANSWERED,
             liveness.AGENT_GONE,
             liveness.AGENT_HUNG,
             liveness.PROBES_BLOCKED,
-            answers.ORDERS_UNANSWERED,
         ),
         "The controller itself": (
             *controller_findings.CONDITIONS,

@@ -129,6 +129,14 @@ def test_every_state_of_a_job_that_waits_has_a_deadline_or_a_reason_why_it_has_n
     _check_wait(job_lifecycle.WAITS[state], waits=state is not JobState.ENDED)
 
 
+@pytest.mark.parametrize("state", NodeState)
+def test_every_state_of_a_node_that_waits_has_a_deadline_or_a_reason_why_it_has_none(
+    state: NodeState,
+) -> None:
+    nobody = (NodeState.JOINING, NodeState.HEALTHY, NodeState.RETIRED)
+    _check_wait(lifecycle.WAITS[state], waits=state not in nobody)
+
+
 def _check_wait(wait: Wait, *, waits: bool) -> None:
     assert bool(wait.awaits) is waits
     limited = (bool(wait.deadline), wait.timer is not None, bool(wait.on_deadline))

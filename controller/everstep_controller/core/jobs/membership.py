@@ -22,7 +22,7 @@ from everstep_controller.core.model.state import (
     jobs_of_node,
     note_node,
 )
-from everstep_controller.core.nodes import answers, claims, liveness
+from everstep_controller.core.nodes import claims, health, liveness
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
@@ -103,7 +103,7 @@ def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
         launcher.free_port = report.free_port or launcher.free_port
         if report.generation >= launcher.stale_generation:
             launcher.stale_generation = 0
-    answers.record_answer(turn, turn.state.nodes[node], f"it has stopped ranks of {job.name}")
+    health.record_answer(turn, turn.state.nodes[node], f"it has stopped ranks of {job.name}")
     if node not in job.generation.stopped:
         job.awaited.heard_ns = turn.now_ns
     incidents.keep_left_behind(turn, job, event)

@@ -29,7 +29,7 @@ from everstep_controller.core.jobs import ending, incidents, restore_point, tran
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
 from everstep_controller.core.model.job import Cause, Generation, JobFault, JobRecord, JobState
 from everstep_controller.core.model.state import note_node
-from everstep_controller.core.nodes import answers
+from everstep_controller.core.nodes import health
 from everstep_controller.core.registry import Handlers, Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
@@ -83,7 +83,7 @@ def _note_answer(turn: Turn, job: JobRecord, node: str) -> None:
     """The agent of a member does what it is ordered."""
     job.awaited.silent.pop(node, None)
     job.overdue.pop(node, None)
-    answers.record_answer(turn, turn.state.nodes[node], f"it takes part in {job.name}")
+    health.record_answer(turn, turn.state.nodes[node], f"it takes part in {job.name}")
 
 
 def _enter(generation: Generation, node: str, phase: Phase) -> None:

@@ -29,7 +29,7 @@ from everstep_controller.core.model.state import (
     jobs_of_node,
     note_hearing,
 )
-from everstep_controller.core.nodes import answers, health, lifecycle, rounds, verdict
+from everstep_controller.core.nodes import health, lifecycle, rounds, verdict
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.nodes.verdict import Liveness, Patience, Signs, Verdict
 from everstep_controller.core.registry import Handlers, Timers
@@ -98,7 +98,7 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     _end_silence(turn, node, "its agent connected")
     forget_hearing(turn.state, node)
     _end_blocked(turn, node, "its agent connected")
-    answers.record_answer(turn, node, "its agent connected")
+    health.record_answer(turn, node, "its agent connected")
     node.absent, node.connected, node.silent_to = False, True, []
     node.boot_id, node.agent_version = event.boot_id, event.agent_version
     if node.outbox and node.outbox != event.outbox:
