@@ -301,9 +301,13 @@ def _keepers(directed: DirectedGeneration, replication: Replication) -> tuple[st
 
 def _all_have_spoken(asked: ChooseRecoveryStep, catalogue: Catalogue, state: State) -> bool:
     needed = dict.fromkeys(asked.others, 0) | dict.fromkeys(asked.holders, asked.settled_generation)
-    nodes = state.nodes
+    nodes, job = state.nodes, state.job(asked.job)
+    # A node that has booted since it was asked holds nothing any more that could settle.
+    left = {} if job is None else job.lineage.holders
     return all(
-        name not in nodes or nodes[name].unreachable or catalogue.settled(name) >= generation
+        name not in left
+        or nodes[name].unreachable
+        or catalogue.settled(name) >= min(generation, left[name])
         for name, generation in needed.items()
     )
 
