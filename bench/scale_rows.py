@@ -93,6 +93,9 @@ class _Journal:
         future.set_result(None)
         return future
 
+    def unmark(self, mark: Mark) -> None:
+        """See Submitting; nothing is ignored here."""
+
     def acknowledged(self, node: str, outbox: str, sequence: int) -> None:
         """See Acknowledging."""
         self.acknowledgements += 1
