@@ -9,8 +9,8 @@ import gc
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -20,7 +20,7 @@ from scale_fleet import JOB, RANKS_PER_NODE, Bench, Recorder, copies, form, join
 
 from everstep_common import reports
 from everstep_common.orders import Order
-from everstep_common.reports import Phase
+from everstep_common.reports import Phase, TcpAnswer
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSteps, reporters
@@ -52,23 +52,37 @@ _MEMBERS = 12
 
 @dataclass(slots=True)
 class Counted(Bench):
-    """A fleet whose core is fed as the daemon feeds it, and what that took."""
+    """A fleet whose core is fed as the daemon feeds it, and how many orders came of that."""
 
-    spent_s: float = 0.0
     orders: int = 0
     last: Sequence[actions.Action] = ()
+    asked: list[actions.ConfirmSilence] = field(default_factory=list)
 
     def take(self, event: events.Event) -> float:
-        """Journal an event, hand it to the core, and write down what follows."""
+        """Journal an event, hand it to the core, and write down what follows; whoever calls times it."""
         self.now_ns += 1000
-        began = time.process_time()
         encode(event)
         self.last = self.core.handle(event, self.now_ns)
         encode_actions(self.last)
-        spent_s = time.process_time() - began
-        self.spent_s += spent_s
         self.orders += sum(isinstance(action, Order) for action in self.last)
-        return spent_s
+        self.asked += [one for one in self.last if isinstance(one, actions.ConfirmSilence)]
+        return 0.0
+
+    def answer(self, silent: Collection[str]) -> None:
+        """Have all who were asked about a silent peer say that nothing of it answers."""
+        asked, self.asked = self.asked, []
+        for one in asked:
+            if one.node not in silent:
+                self.take(events.PeerJudged(one.node, one.peer, one.id, False, TcpAnswer.SILENT))
+
+    def let_timers_come_due(self, silent: Collection[str]) -> None:
+        """Have all timers come due whose time has come, and whatever is asked by that answered."""
+        timers = self.core.state.timers
+        due = [(at_ns, timer) for timer, at_ns in timers.items() if at_ns <= self.now_ns]
+        for at_ns, timer in sorted(due):
+            if timers.get(timer) == at_ns:
+                self.take(events.TimerDue(timer))
+                self.answer(silent)
 
 
 @dataclass(slots=True)
@@ -240,14 +254,14 @@ def reconnect(nodes: int) -> float:
     bench = _many_jobs(nodes)
     state = bench.core.state
     bench.take(events.ControllerStarted("bench"))
-    bench.spent_s = 0.0
+    hellos = []
     for name in bench.nodes:
         jobs = [state.jobs[job_id] for job_id in state.nodes[name].jobs]
         seen = tuple(
             reports.JobOnNode(j.name, 1, launcher=True, job_id=j.id, planned_generation=1)
             for j in jobs
         )
-        bench.take(
+        hellos.append(
             events.NodeConnected(
                 node=name,
                 boot_id="boot",
@@ -258,7 +272,7 @@ def reconnect(nodes: int) -> float:
                 jobs=seen,
             )
         )
-    return bench.spent_s
+    return _timed(lambda: [bench.take(hello) for hello in hellos])
 
 
 def start(nodes: int) -> float:
@@ -275,25 +289,33 @@ def start(nodes: int) -> float:
 
 
 def lost(nodes: int) -> float:
-    """Return seconds until a quarter of the fleet is lost that fell silent at once."""
+    """Return seconds until a quarter of the fleet is lost, whole racks, that fell silent at once.
+
+    Counted are the ends of their streams, the word of three watchers of each, the answers of those
+    that are asked, all timers, and the stops and plans of the jobs that had members there.
+    """
     bench = _many_jobs(nodes)
-    names = bench.nodes
-    silent = names[: nodes // 4]
-    bench.spent_s = 0.0
-    for name in silent:
-        bench.take(events.NodeDisconnected(name))
-    state = bench.core.state
-    for _ in range(20):
-        if all(state.nodes[name].gone for name in silent):
-            return bench.spent_s
-        bench.now_ns += 5 * _S
-        for timer, at_ns in sorted(state.timers.items(), key=lambda one: one[1]):
-            if at_ns <= bench.now_ns and state.timers.get(timer) == at_ns:
-                bench.take(events.TimerDue(timer))
-    raise SystemExit("a quarter of the fleet is silent and is not judged")
+    state, silent = bench.core.state, frozenset(bench.nodes[: nodes // 4])
+
+    def fall_silent() -> None:
+        for place, name in enumerate(bench.nodes[: nodes // 4]):
+            bench.take(events.NodeDisconnected(name))
+            for watcher in range(3):
+                other = bench.nodes[-1 - (3 * place + watcher) % (nodes // 2)]
+                bench.take(events.PeerReported(other, name, silent=True, silent_for_ns=3 * _S))
+                bench.answer(silent)
+        for _ in range(80):
+            bench.now_ns += _S // 4
+            bench.let_timers_come_due(silent)
+
+    spent_s = _timed(fall_silent)
+    assert all(state.nodes[name].gone for name in silent), "not all are lost"
+    assert not any(state.nodes[name].gone for name in state.nodes.keys() - silent)
+    return spent_s
 
 
-def _formed(nodes: int) -> Counted:
+def _checked(nodes: int) -> Counted:
+    """Return a fleet of nodes that wait for work."""
     bench = Counted(_names(nodes), _names(nodes))
     bench.take(events.ControllerStarted("bench"))
     bench.take(events.SettingsApplied(Settings()))
@@ -311,21 +333,27 @@ def _formed(nodes: int) -> Counted:
         order = f"{name}/check/{bench.core.state.nodes[name].checks}"
         passed = reports.CheckFinished(order, True, "fine")
         bench.take(events.Reported(bench.origin(name), 0, passed))
-    bench.spent_s, bench.orders = 0.0, 0
-    for name in bench.members:
-        bench.take(joined(bench.origin(name), nodes))
-    assert bench.core.state.newest(JOB).generation.number == 1
+    bench.orders = 0
     return bench
+
+
+def _form_job(bench: Counted) -> None:
+    for name in bench.members:
+        bench.take(joined(bench.origin(name), len(bench.members)))
+    assert bench.core.state.newest(JOB).generation.number == 1
 
 
 def forming(nodes: int) -> float:
     """Return seconds to take in the launchers of a job on all nodes."""
-    return _formed(nodes).spent_s
+    bench = _checked(nodes)
+    return _timed(lambda: _form_job(bench))
 
 
 def forming_messages(nodes: int) -> float:
     """Return how many messages a job on all nodes costs until it is planned."""
-    return _formed(nodes).orders
+    bench = _checked(nodes)
+    _form_job(bench)
+    return bench.orders
 
 
 def _steps_of_a_day(bench: Counted) -> Iterator[StoredEvent]:

@@ -61,6 +61,7 @@ def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
 def _processes_gone(job: JobRecord, node: str) -> None:
     if node in job.generation.members:
         job.generation.stopped[node] = True
+        job.generation.doubtful.pop(node, None)
 
 
 def rank_exited(turn: Turn, event: Reported[RankExited]) -> None:
