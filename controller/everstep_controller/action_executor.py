@@ -11,8 +11,9 @@ from everstep_common.preload import Preload
 from everstep_controller.api.fleet import to_agent
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core import actions
-from everstep_controller.core.actions import Action
+from everstep_controller.core.actions import Action, Announce
 from everstep_controller.core.events import (
+    AgentAnswered,
     Event,
     NodeConnected,
     NodeDisconnected,
@@ -21,6 +22,7 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.state import State
+from everstep_controller.core.nodes.liveness import NODE_DOUBTFUL
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.recovery_step import RestoreSources, group_sources
 from everstep_controller.drivers.worker import DriverWorkers
@@ -196,9 +198,8 @@ class EventFollower:
         self._halted = bool(state.halted)
         if isinstance(taken.event, NodeConnected | NodeDisconnected):
             self._peers_changed()
-            self._targets.vault.refresh_spares_of(taken.event.node)
-        elif isinstance(taken.event, PeerReported | PeerJudged):
-            self._targets.vault.refresh_spares_of(taken.event.peer)
+        for name in _nodes_judged(taken):
+            self._targets.vault.refresh_jobs_of(name)
         for subject in {_subject(action) for action in taken.actions}:
             self._follow_subject(state, subject)
 
@@ -220,6 +221,22 @@ class EventFollower:
         job = state.job(subject)
         if job is not None:
             self._targets.vault.job_changed(job.id)
+
+
+def _nodes_judged(taken: TakenEvent) -> set[str]:
+    """Return the nodes whose silence began, ended, or became a doubt."""
+    doubted = {
+        action.subject
+        for action in taken.actions
+        if isinstance(action, Announce) and action.reason == NODE_DOUBTFUL
+    }
+    match taken.event:
+        case NodeConnected(node=name) | NodeDisconnected(node=name) | AgentAnswered(node=name):
+            return {name} | doubted
+        case PeerReported(peer=name) | PeerJudged(peer=name):
+            return {name} | doubted
+        case _:
+            return doubted
 
 
 def _subject(action: Action) -> str:

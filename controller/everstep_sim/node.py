@@ -13,6 +13,8 @@ from everstep_controller.core.vault.copies import Copy
 
 # A rank keeps this many own snapshots, as the vault does.
 SLOTS = 3
+# A peer is silent after so many probes in a row that it did not answer.
+MISSES = 3
 
 
 @dataclass(slots=True)
@@ -60,6 +62,8 @@ class SimulatedNode:
     files: list[Copy] = field(default_factory=list)
     write_faults: set[StepKey] = field(default_factory=set)
     published: Publish | None = None
+    # As its agent was told: the agent of another member is away.
+    member_away: bool = False
     # Its probes cannot be read.
     blind: bool = False
 
@@ -67,6 +71,11 @@ class SimulatedNode:
     def outbox_id(self) -> str:
         """Return the scope of this node's sequence numbers."""
         return f"{self.name}/outbox-{self.outbox}"
+
+    @property
+    def hears_nobody(self) -> bool:
+        """Return whether it misses all its peers."""
+        return bool(self.missed) and all(count >= MISSES for count in self.missed.values())
 
     def checked(self, origin: Origin, order_id: str) -> events.Reported[reports.CheckFinished]:
         """Return what a check shows."""
@@ -112,6 +121,7 @@ class SimulatedNode:
         self.stop_agent()
         self.copies.clear()
         self.directed, self.published, self.target = 0, None, ""
+        self.member_away = False
         for memory in (self.pinned, self.writing, self.files, self.write_faults):
             memory.clear()
 

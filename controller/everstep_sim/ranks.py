@@ -12,8 +12,8 @@ from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.node import SLOTS, SimulatedNode
 from everstep_sim.timeline import SECOND, VirtualTime
 
-# So long a snapshot waits for a slot, and for an agent that does not answer. Then it is left out, and
-# so are the next ones, without a wait, until there is a slot or an answer.
+# So long a snapshot waits for a slot, and for an agent that does not answer. Then it is left out,
+# and so are the next ones, without a wait, until there is a slot or an answer.
 SLOT_WAIT_S, ANSWER_WAIT_S = 5.0, 10.0
 # Logical shards of the state, spread over the ranks whatever their number.
 SHARDS = 12
@@ -181,7 +181,8 @@ class Ranks:
         node = self._fleet.nodes[name]
         if node.agent and not self._fleet.agent_runs(node):
             return ANSWER_WAIT_S
-        return SLOT_WAIT_S if self._slots_full(name, generation) else 0.0
+        in_vain = node.member_away or not node.agent or node.hears_nobody
+        return 0.0 if in_vain or not self._slots_full(name, generation) else SLOT_WAIT_S
 
     def _slots_full(self, name: str, generation: int) -> bool:
         copies = self._fleet.nodes[name].copies

@@ -109,7 +109,9 @@ def test_agents_that_pause_for_six_seconds_are_doubted_and_not_lost() -> None:
 def test_a_hung_agent_is_a_finding_within_twenty_seconds_and_its_ranks_go_on() -> None:
     seen = _play(lambda f: f.pause_agent(_member(f), 50))
     assert (seen.lost_ns, seen.generations) == ({}, 1)
-    assert seen.findings["AgentHung"] <= (FAULT_S + 23) * SECOND
+    # Its stream stays, or the keepalive of the transport ends it.
+    told_ns = [at_ns for name, at_ns in seen.findings.items() if name.startswith("Agent")]
+    assert min(told_ns) <= (FAULT_S + 23) * SECOND
 
 
 def test_an_agent_that_does_not_come_back_is_a_finding_and_its_ranks_go_on() -> None:

@@ -157,6 +157,7 @@ class NodeJob:
         vault.transfer_key = self.facts.owner.transfer_key
         recoverable = self.storage.files.apply_directive(directive, recoverable_of(directive))
         vault.cadence, vault.step_hold = self.facts.cadence, hold_of(directive)
+        vault.member_away = directive.member_away
         vault.apply_directive(recoverable, target_of(directive))
         if directive.sources:
             vault.begin_generation(directive.generation, self._initial_copies(directive.sources))

@@ -50,6 +50,8 @@ _KERNEL_SAYS: Mapping[TcpAnswer, str] = {
 _STEPPING = (JobState.RUNNING, JobState.STALLED)
 # Steps that a member took part in prove its ranks' life for so many times as long as one took.
 _STEPS_PROVE_TIMES = 3
+# What people are told when a node becomes doubtful.
+NODE_DOUBTFUL = "NodeDoubtful"
 # How often an agent is asked that peers do not hear.
 _ASK_BLOCKED_NS = 60 * _S
 # So many peers that got no answer are remembered.
@@ -388,7 +390,7 @@ def _note_doubt(turn: Reconciliation, node: NodeRecord, doubt: str) -> None:
     silence, before = node.silence, node.silence.doubt
     if doubt and not before:
         silence.doubted_ns = turn.now_ns
-        turn.announce(node.name, "NodeDoubtful", f"{node.name} is doubtful: {doubt}")
+        turn.announce(node.name, NODE_DOUBTFUL, f"{node.name} is doubtful: {doubt}")
     silence.doubt = doubt
     if bool(doubt) != bool(before):
         note_hearing(turn.state, node)

@@ -106,6 +106,8 @@ class VaultOrders:
     stand_ins: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     # The step after which a restart is planned; None: none is.
     hold_after: int | None = None
+    # A member is doubtful: nothing becomes recoverable until its agent is back.
+    member_away: bool = False
 
     def held_at(self, step: int) -> bool:
         """Return whether a restart is planned for when this step is recoverable."""
@@ -181,6 +183,7 @@ class JobSnapshots:
             publish,
             choose_stand_ins(inputs, self.persistence.named) if away else {},
             None if wish is None else wish.after_step,
+            any(state.nodes[name].doubtful for name in directed.members),
         )
         return Decision(before, inputs)
 
@@ -287,6 +290,7 @@ class JobSnapshots:
             orders.stand_ins.get(node, ()),
             hold_after=orders.hold_after,
             sources=orders.replication.begun_from if node == orders.replication.keeper else (),
+            member_away=orders.member_away,
         )
 
 
