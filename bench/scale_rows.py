@@ -39,6 +39,7 @@ from everstep_controller.journal.compaction import compact
 from everstep_controller.journal.store import JournalStore, Mark, StoredEvent, StoredSnapshot
 from everstep_controller.main import collect_garbage_seldom
 from everstep_controller.records.intake import Intake
+from everstep_controller.runtime.event_batches import BATCH_MAX
 from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.runtime.vault_service import VaultService
 
@@ -56,10 +57,26 @@ class Counted(Bench):
 
     orders: int = 0
     last: Sequence[actions.Action] = ()
+    waiting: list[events.Event] = field(default_factory=list)
+    kind: str = ""
     asked: list[actions.ConfirmSilence] = field(default_factory=list)
 
-    def take(self, event: events.Event) -> float:
-        """Journal an event, hand it to the core, and write down what follows; whoever calls times it."""
+    def submit(self, event: events.Event) -> None:
+        """Take an event with those that come together with it, as the runtime does."""
+        kind = events.batch_of(event)
+        if kind != self.kind or not kind or len(self.waiting) >= BATCH_MAX:
+            self.flush()
+        self.waiting.append(event)
+        self.kind = kind
+
+    def flush(self) -> None:
+        """Take what waits."""
+        waiting, self.waiting = self.waiting, []
+        if waiting:
+            self.take(waiting[0] if len(waiting) == 1 else events.EventBatch(tuple(waiting)))
+
+    def take(self, event: events.JournaledEvent) -> float:
+        """Journal an event, hand it to the core, and write down what follows."""
         self.now_ns += 1000
         encode(event)
         self.last = self.core.handle(event, self.now_ns)
@@ -73,7 +90,8 @@ class Counted(Bench):
         asked, self.asked = self.asked, []
         for one in asked:
             if one.node not in silent:
-                self.take(events.PeerJudged(one.node, one.peer, one.id, False, TcpAnswer.SILENT))
+                self.submit(events.PeerJudged(one.node, one.peer, one.id, False, TcpAnswer.SILENT))
+        self.flush()
 
     def let_timers_come_due(self, silent: Collection[str]) -> None:
         """Have all timers come due whose time has come, and whatever is asked by that answered."""
@@ -81,8 +99,9 @@ class Counted(Bench):
         due = [(at_ns, timer) for timer, at_ns in timers.items() if at_ns <= self.now_ns]
         for at_ns, timer in sorted(due):
             if timers.get(timer) == at_ns:
-                self.take(events.TimerDue(timer))
-                self.answer(silent)
+                self.submit(events.TimerDue(timer))
+        self.flush()
+        self.answer(silent)
 
 
 @dataclass(slots=True)
@@ -96,7 +115,7 @@ class _Journal:
         self, event: events.Event, marks: tuple[Mark, ...] = ()
     ) -> "asyncio.Future[TakenEvent]":
         """See Submitting."""
-        self.bench.take(event)
+        self.bench.submit(event)
         future: asyncio.Future[TakenEvent] = asyncio.get_running_loop().create_future()
         future.set_result(TakenEvent(0, 0, event, []))
         return future
@@ -106,6 +125,9 @@ class _Journal:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         future.set_result(None)
         return future
+
+    def unmark(self, mark: Mark) -> None:
+        """See Submitting."""
 
     def acknowledged(self, node: str, outbox: str, sequence: int) -> None:
         """See Acknowledging."""
@@ -202,41 +224,56 @@ def vault(nodes: int) -> float:
     return sorted(spent)[len(spent) // 2]
 
 
+def _exits_of(bench: Counted) -> list[events.Reported[reports.Report]]:
+    return [
+        events.Reported(
+            bench.origin(name),
+            bench.now_ns,
+            reports.RankExited(
+                generation=1,
+                rank=place * RANKS_PER_NODE + rank,
+                exit_code=1,
+                signal=0,
+                last_line="NCCL error",
+                kind="collective",
+            ),
+            JOB,
+        )
+        for place, name in enumerate(bench.members)
+        for rank in range(RANKS_PER_NODE)
+    ]
+
+
+def _stops_of(bench: Counted) -> list[events.Reported[reports.Report]]:
+    stopped = reports.GenerationStopped(1, 29500)
+    return [
+        events.Reported(bench.origin(name), bench.now_ns, stopped, JOB) for name in bench.members
+    ]
+
+
 def exits(nodes: int) -> float:
     """Return seconds until a job is planned anew of which all ranks died, 8 on each node."""
     bench = _running(nodes)
     journal, state = _Journal(bench), bench.core.state
     intake = Intake(journal, ProgressRows(lambda job: reporters(state, job)), journal, {})
 
-    def tell(name: str, report: reports.Report) -> None:
-        origin = bench.origin(name)
-        event = events.Reported(origin, bench.now_ns, report, JOB)
-        if intake.is_new(origin):
-            intake.take_event(origin, event)
+    def tell(event: events.Reported[reports.Report]) -> None:
+        if intake.is_new(event.origin):
+            intake.take_event(event.origin, event)
 
-    def all_exit() -> None:
-        for place, name in enumerate(bench.members):
-            for rank in range(place * RANKS_PER_NODE, (place + 1) * RANKS_PER_NODE):
-                died = reports.RankExited(
-                    generation=1,
-                    rank=rank,
-                    exit_code=1,
-                    signal=0,
-                    last_line="NCCL error",
-                    kind="collective",
-                )
-                tell(name, died)
+    died, stopped = _exits_of(bench), _stops_of(bench)
+
+    async def exit_and_settle() -> None:
+        for event in died:
+            tell(event)
         intake.tick(bench.now_ns)
-        for name in bench.members:
-            tell(name, reports.GenerationStopped(1, 29500))
-
-    async def exit_and_settle() -> float:
-        began = time.process_time()
-        all_exit()
+        bench.flush()
+        for event in stopped:
+            tell(event)
+        bench.flush()
         await asyncio.sleep(0)
-        return time.process_time() - began
 
-    spent_s = asyncio.run(exit_and_settle())
+    spent_s = _timed(lambda: asyncio.run(exit_and_settle()))
     assert state.newest(JOB).generation.number == 2
     return spent_s
 
@@ -299,11 +336,12 @@ def lost(nodes: int) -> float:
 
     def fall_silent() -> None:
         for place, name in enumerate(bench.nodes[: nodes // 4]):
-            bench.take(events.NodeDisconnected(name))
+            bench.submit(events.NodeDisconnected(name))
             for watcher in range(3):
                 other = bench.nodes[-1 - (3 * place + watcher) % (nodes // 2)]
-                bench.take(events.PeerReported(other, name, silent=True, silent_for_ns=3 * _S))
-                bench.answer(silent)
+                bench.submit(events.PeerReported(other, name, silent=True, silent_for_ns=3 * _S))
+        bench.flush()
+        bench.answer(silent)
         for _ in range(80):
             bench.now_ns += _S // 4
             bench.let_timers_come_due(silent)

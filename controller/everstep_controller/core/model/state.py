@@ -99,8 +99,8 @@ class State:
     # When nodes were lost lately, of those that did not fall silent with their whole domain.
     losses_ns: list[int] = field(default_factory=list)
     # Nodes whose streams are open and that all peers hear, by domain, their number, and these
-    # domains in order; those from which something is expected, by domain, and their number; and those of them that
-    # are silent.
+    # domains in order; those from which something is expected, by domain, and their number; and
+    # those of them that are silent.
     heard: dict[str, list[str]] = field(default_factory=dict)
     heard_total: int = 0
     heard_domains: list[str] = field(default_factory=list)
