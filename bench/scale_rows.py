@@ -127,7 +127,7 @@ class _Journal:
         return future
 
     def unmark(self, mark: Mark) -> None:
-        """See Submitting."""
+        """See Submitting; nothing is ignored here."""
 
     def acknowledged(self, node: str, outbox: str, sequence: int) -> None:
         """See Acknowledging."""

@@ -118,7 +118,7 @@ class Daemon:
         )
         self._jobs = NodeJobs(config.jobs, self, config.node_name, around)
         self._uplink.on_away = self._jobs.on_away
-        self._liveness.on_all_silent = self._jobs.on_away
+        self._liveness.on_nobody_heard = self._jobs.on_away
         highest = int(remembered.notes.get("highest_term", "0"))
         self._terms = TermGate(highest, lambda term: self._note("highest_term")(str(term)))
         self._dropped_before = 0
@@ -238,7 +238,7 @@ class Daemon:
             await tick(_SELF_CHECK_S)
 
     def _is_cut_off(self) -> bool:
-        return self._liveness.all_silent and self._uplink.quiet_s() > _CUT_OFF_S
+        return self._liveness.hears_nobody() and self._uplink.quiet_s() > _CUT_OFF_S
 
     def _controller_away(self) -> str:
         if self._uplink.connected:

@@ -61,8 +61,7 @@ class Suspicion:
         peer.heard_ns, peer.misses, peer.answered, peer.silent = now_ns, 0, True, False
         return [PeerReport(name, False, silent_for_ns)] if was_silent else []
 
-    @property
-    def all_silent(self) -> bool:
+    def hears_nobody(self) -> bool:
         """Return whether no peer is heard: as a rule it is this node then that is cut off."""
         return bool(self._peers) and all(peer.silent for peer in self._peers.values())
 

@@ -120,6 +120,22 @@ def test_an_agent_that_does_not_come_back_is_a_finding_and_its_ranks_go_on() -> 
     assert seen.findings["AgentGone"] <= (FAULT_S + 18) * SECOND
 
 
+def test_an_agent_that_only_peers_hear_is_a_finding() -> None:
+    def cut(faults: Faults) -> None:
+        name = _member(faults)
+        faults.cut_pair((Channel.STREAM,), name, CONTROLLER, 50)
+        faults.cut_pair((Channel.TCP,), name, ANYBODY, 50)
+
+    seen = _play(cut)
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
+    assert set(seen.findings) == {"AgentGone"}
+
+
+def test_a_controller_without_a_network_finds_fault_with_nobody_else() -> None:
+    seen = _play(lambda f: f.cut_controller(50))
+    assert (seen.lost_ns, seen.findings) == ({}, {})
+
+
 def test_one_watcher_and_two_confirmers_that_are_cut_off_lose_nobody() -> None:
     def cut(faults: Faults) -> None:
         name = _member(faults)

@@ -62,9 +62,10 @@ _MUTE_ROUNDS = 3
 AGENT_GONE = Condition(
     name="AgentGone",
     component="agent",
-    meaning="the node's agent is away, and its kernel answers; ranks that step go on, the node "
-    "takes no new ones, and no job counts on its vault",
-    source="its stream, and peers that connect to its bulk port; away for 15 s (agent_return_s)",
+    meaning="the node's agent is away, and the node is not lost: its kernel answers, its job makes "
+    "steps, or nobody is there who could tell; ranks that step go on, the node takes no new ones, "
+    "and no job counts on its vault",
+    source="its stream, and peers that ask it by UDP and TCP; away for 15 s (agent_return_s)",
     clears_when="its agent connects",
     mode=Mode.ADVISE,
 )
@@ -80,7 +81,7 @@ PROBES_BLOCKED = Condition(
 AGENT_HUNG = Condition(
     name="AgentHung",
     component="agent",
-    meaning="the node's agent has its stream open and does not answer, and its kernel answers; "
+    meaning="the node's agent has its stream open and does not answer, and the node is not lost; "
     "ranks that step go on, the node takes no new ones, and no job counts on its vault",
     source="pings on its stream, and peers that probe it; for 15 s (agent_return_s)",
     clears_when="its agent answers, or connects anew",
@@ -386,7 +387,10 @@ def _end_round(turn: Reconciliation, node: NodeRecord) -> None:
 
 
 def _note_doubt(turn: Reconciliation, node: NodeRecord, doubt: str) -> None:
-    """Keep why a node is doubtful, and have people told of an agent that does not come back."""
+    """Keep why a node is doubtful, and have people told of an agent that does not come back.
+
+    Not of one of which no peer tells: then the controller may be the one that is cut off.
+    """
     silence, before = node.silence, node.silence.doubt
     if doubt and not before:
         silence.doubted_ns = turn.now_ns
@@ -396,10 +400,16 @@ def _note_doubt(turn: Reconciliation, node: NodeRecord, doubt: str) -> None:
         note_hearing(turn.state, node)
         turn.mark_node(node.name)
     away_ns = turn.now_ns - silence.doubted_ns
-    if doubt and silence.kernel_ns and away_ns >= turn.state.settings.agent_return_ns:
+    due = doubt and away_ns >= turn.state.settings.agent_return_ns
+    if due and (_is_witnessed(silence) or not rounds.witnesses(turn.state, node)):
         condition = AGENT_HUNG if node.connected else AGENT_GONE
         if not health.has_finding(node, _finding(condition, "").key):
             health.raise_finding(turn, node, _finding(condition, doubt))
+
+
+def _is_witnessed(silence: Silence) -> bool:
+    """Return whether some peer has told of a silence; else it may be the controller's own."""
+    return bool(silence.kernel_ns or silence.heard_ns or silence.denied)
 
 
 def _finding(condition: Condition, doubt: str) -> Finding:
