@@ -99,6 +99,7 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     _end_silence(turn, node, "its agent connected")
     forget_hearing(turn.state, node)
     _end_blocked(turn, node, "its agent connected")
+    health.record_answer(turn, node, "its agent connected")
     node.absent, node.connected, node.silent_to = False, True, []
     node.boot_id, node.agent_version = event.boot_id, event.agent_version
     if node.outbox and node.outbox != event.outbox:
