@@ -19,6 +19,7 @@ from everstep_controller.core.events import (
     NodeDisconnected,
     PeerJudged,
     PeerReported,
+    each_event,
 )
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.state import State
@@ -196,7 +197,8 @@ class EventFollower:
         elif self._halted:
             self._resume()
         self._halted = bool(state.halted)
-        if isinstance(taken.event, NodeConnected | NodeDisconnected):
+        told = each_event(taken.event)
+        if any(isinstance(event, NodeConnected | NodeDisconnected) for event in told):
             self._peers_changed()
         for name in _nodes_judged(taken):
             self._targets.vault.refresh_jobs_of(name)
@@ -230,13 +232,18 @@ def _nodes_judged(taken: TakenEvent) -> set[str]:
         for action in taken.actions
         if isinstance(action, Announce) and action.reason == NODE_DOUBTFUL
     }
-    match taken.event:
+    return doubted.union(*map(_node_heard, each_event(taken.event)))
+
+
+def _node_heard(event: Event) -> tuple[str, ...]:
+    """Return the node whose silence an event tells of."""
+    match event:
         case NodeConnected(node=name) | NodeDisconnected(node=name) | AgentAnswered(node=name):
-            return {name} | doubted
+            return (name,)
         case PeerReported(peer=name) | PeerJudged(peer=name):
-            return {name} | doubted
+            return (name,)
         case _:
-            return doubted
+            return ()
 
 
 def _subject(action: Action) -> str:

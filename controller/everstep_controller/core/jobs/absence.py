@@ -25,19 +25,19 @@ _LOOK_AGAIN_NS = 5 * _S
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     """Count on no answer of a member without its agent; stop a job that stands still by that."""
     if job.state is JobState.STOPPING:
-        for node in _doubtful(turn.state, job):
-            membership.fence_member(job, node.name)
+        for name in [*job.generation.doubtful]:
+            membership.fence_member(job, name)
     timer = f"{TimerKind.UNTOLD}/{job.id}"
-    away = _doubtful(turn.state, job) if job.state in ACTIVE else []
-    if not away:
+    if job.state not in ACTIVE or not job.generation.doubtful:
         turn.drop_timer(timer)
     elif timer not in turn.state.timers:
-        _judge_absence(turn, job, away)
+        _judge_absence(turn, job, _doubtful(turn.state, job))
 
 
 def _doubtful(state: State, job: JobRecord) -> list[NodeRecord]:
-    known = (state.nodes[name] for name in job.generation.members)
-    return [node for node in known if node.doubtful]
+    """Return the doubtful members in rank order."""
+    names = sorted(job.generation.doubtful, key=job.generation.members.place)
+    return [state.nodes[name] for name in names]
 
 
 def _judge_absence(turn: Reconciliation, job: JobRecord, away: list[NodeRecord]) -> None:

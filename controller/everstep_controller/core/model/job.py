@@ -189,6 +189,8 @@ class Generation:
     # Keys of dictionaries: unlike a set they are written down in the same order again.
     stopped: dict[str, bool] = field(default_factory=dict)
     finished: dict[str, bool] = field(default_factory=dict)
+    # Members that are doubtful, and on which processes of it may be left.
+    doubtful: dict[str, bool] = field(default_factory=dict)
     # Why nobody could give back the state that it begins from: it waits, and the same question is
     # asked again until somebody can.
     unreachable: str = ""

@@ -142,6 +142,9 @@ def _who_joined(job: JobRecord, ready: int) -> str:
 
 def _stopping(turn: Reconciliation, job: JobRecord) -> None:
     stopped, nodes = job.generation.stopped, turn.state.nodes
+    left = len(job.generation.members) - len(stopped)
+    if left > len(nodes) - turn.state.heard_total:
+        return  # asked at every answer of a member: whoever is missing, one of them is heard
     silent = (
         name
         for name in job.generation.members
@@ -362,7 +365,8 @@ def may_ask_again(state: State, job: JobRecord, members: list[str]) -> bool:
 
 def ask_again(turn: Reconciliation, job: JobRecord, members: list[str]) -> None:
     """Ask again for the state of a generation that was planned and never started."""
-    job.generation.members, job.generation.stopped = Members(members), {}
+    job.generation.members = Members(members)
+    job.generation.stopped, job.generation.doubtful = {}, {}
     if job.state is not JobState.WAITING_STATE:
         wait_for_state(turn, job, job.generation.unreachable)
     _note_asked(turn, job)

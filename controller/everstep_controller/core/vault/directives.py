@@ -309,11 +309,15 @@ def _keepers(directed: DirectedGeneration, replication: Replication) -> tuple[st
 def _missing_holders(asked: ChooseRecoveryStep, catalogue: Catalogue, state: State) -> list[str]:
     """Return the nodes that have still to tell what they hold."""
     needed = dict.fromkeys(asked.others, 0) | dict.fromkeys(asked.holders, asked.settled_generation)
-    nodes = state.nodes
+    nodes, job = state.nodes, state.job(asked.job)
+    # A node that has booted since it was asked holds nothing any more that could settle.
+    left = {} if job is None else job.lineage.holders
     return [
         name
         for name, generation in needed.items()
-        if name in nodes and not nodes[name].unreachable and catalogue.settled(name) < generation
+        if name in left
+        and not nodes[name].unreachable
+        and catalogue.settled(name) < min(generation, left[name])
     ]
 
 
