@@ -139,7 +139,7 @@ def _count_as_gone(turn: Reconciliation, job: JobRecord, names: list[str], *, as
     if Overdue.COUNT_AS_GONE not in WAITS[job.state].on_deadline:
         return False
     message = _sentence(turn, job, names, asked=asked)
-    for name in names:
+    for name in names if asked else ():
         health.record_unanswered(turn, turn.state.nodes[name], message)
     if job.state in ACTIVE and not _may_leave(turn.state, job, names):
         if not job.awaited.told:
@@ -203,7 +203,7 @@ def _tell_of_warmup(turn: Reconciliation, job: JobRecord) -> None:
         job.awaited.told = True
         message = (
             f"{job.name} has made no step for {quiet_ns // _S} s since all ranks have their state; "
-            f"to start it anew: everstep restart {job.name}"
+            f"to start it anew: everstep job {job.name} restart --reason …"
         )
         turn.announce(job.name, "JobWarmsLong", message)
 
