@@ -375,7 +375,7 @@ def test_the_absence_of_the_controller_is_no_silence_of_a_member(
     story.wait_s(max(grace_s, 10) - 2)
     assert (story.job.state, story.job.overdue) == (JobState.STOPPING, {})
     # An agent that has connected since is asked once more.
-    story.wait_s(10 if interrupt is _stall else ANSWER_S)
+    story.wait_s(10 if interrupt is _stall else ANSWER_S + 10)
     assert story.members == ["n0", "n2"]
 
 
