@@ -130,7 +130,7 @@ def _say_who_joined(turn: Reconciliation, job: JobRecord, ready: int) -> None:
         return
     kept = claims.ineligible_launchers(turn.state, job)
     job.launchers_told = joined
-    reason = f"{_who_joined(job, ready)}{kept}"
+    reason = f"{_who_joined(job, ready)}{kept}{_unstopped(job)}"
     if reason != job.reason or joined > _TOLD_EACH:
         job.reason = reason
         orders.hold_all(turn, job)
