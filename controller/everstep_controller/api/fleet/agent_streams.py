@@ -30,7 +30,7 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.model.node import Origin
-from everstep_controller.core.nodes.liveness import watched_peers
+from everstep_controller.core.nodes.watchers import watched_peers
 from everstep_controller.core.vault.messages import NodeHoldings
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.records.intake import Intake

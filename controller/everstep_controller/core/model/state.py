@@ -106,6 +106,9 @@ class State:
     heard_domains: list[str] = field(default_factory=list)
     expected: dict[str, list[str]] = field(default_factory=dict)
     expected_total: int = 0
+    # Nodes that can be watched, by domain, and these domains in order.
+    present: dict[str, list[str]] = field(default_factory=dict)
+    present_domains: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
     # Nodes that are drained, that automation was not allowed to isolate, and working ones that it
     # has isolated; in order.
@@ -166,6 +169,8 @@ def note_hearing(state: State, node: NodeRecord) -> None:
     keep_listed(state.heard_domains, node.domain, listed=node.domain in state.heard)
     state.expected_total += _keep_by_domain(state.expected, node, listed=expected)
     keep_listed(state.silent, node.name, listed=expected and bool(node.silent_since_ns))
+    _keep_by_domain(state.present, node, listed=not node.gone and bool(node.liveness_address))
+    keep_listed(state.present_domains, node.domain, listed=node.domain in state.present)
     for job in jobs_involving(state, node):
         note_doubtful_member(job, node)
 
@@ -176,6 +181,8 @@ def forget_hearing(state: State, node: NodeRecord) -> None:
     keep_listed(state.heard_domains, node.domain, listed=node.domain in state.heard)
     state.expected_total += _keep_by_domain(state.expected, node, listed=False)
     keep_listed(state.silent, node.name, listed=False)
+    _keep_by_domain(state.present, node, listed=False)
+    keep_listed(state.present_domains, node.domain, listed=node.domain in state.present)
 
 
 def note_doubtful_member(job: JobRecord, node: NodeRecord) -> None:
