@@ -68,6 +68,8 @@ class Counted(Bench):
             self.flush()
         self.waiting.append(event)
         self.kind = kind
+        if not kind:
+            self.flush()
 
     def flush(self) -> None:
         """Take what waits."""
