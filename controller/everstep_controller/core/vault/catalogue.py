@@ -213,14 +213,14 @@ class Catalogue:
         return Recoverable(newest, tuple(known.passed(world_size, newest, learned)))
 
 
-_STEP_OF = itemgetter(1, 3)
+_GENERATION_OF, _NUMBER_OF = itemgetter(1), itemgetter(3)
 
 
 def _by_step(copies: Collection[Copy]) -> Iterable[tuple[StepKey, Sequence[Copy]]]:
     """Return copies by generation and step; as a rule all are of one."""
-    keys = set(map(_STEP_OF, copies))
-    if len(keys) == 1:
-        return [(keys.pop(), tuple(copies))]
+    generations, steps = set(map(_GENERATION_OF, copies)), set(map(_NUMBER_OF, copies))
+    if len(generations) == len(steps) == 1:
+        return [((generations.pop(), steps.pop()), tuple(copies))]
     found: dict[StepKey, list[Copy]] = {}
     for copy in copies:
         found.setdefault((copy.generation, copy.step), []).append(copy)
