@@ -33,6 +33,13 @@ class SimulatedNode:
     # Until when its agent's loop stands still, and until when the whole machine does.
     paused_until_ns: int = 0
     frozen_until_ns: int = 0
+    # Orders that its agent does not carry out though it answers pings, until when; and how much
+    # later than others it carries them out.
+    ignores: dict[type, int] = field(default_factory=dict)
+    delays_s: dict[type, float] = field(default_factory=dict)
+    # Until when its ranks come no further, and when it tells nobody what it holds.
+    hung_until_ns: int = 0
+    mute_until_ns: int = 0
     # What was sent to it on its stream, and has not arrived: the stream's number, and what follows.
     inbox: list[tuple[int, Callable[[], object]]] = field(default_factory=list)
     # How many probes in a row each watched peer has not answered.
@@ -156,6 +163,10 @@ class SimulatedNode:
             if (copy.generation == generation and (copy.step >= step or copy.step in self.pinned))
             or copy.generation > generation
         ]
+
+    def ignored(self, order: type, now_ns: int) -> bool:
+        """Return whether its agent does not carry out orders of a kind now."""
+        return self.ignores.get(order, 0) > now_ns
 
     def accepts(self, order: actions.StartGeneration) -> bool:
         """Return whether a start order is news to this node."""

@@ -24,6 +24,8 @@ class SimulatedGeneration:
     """The ranks of one generation, which can only step together."""
 
     orders: dict[str, actions.StartGeneration] = field(default_factory=dict)
+    # How far the ranks of each node have come, and which have their state.
+    reached: dict[str, Phase] = field(default_factory=dict)
     restored: set[str] = field(default_factory=set)
     committed: set[str] = field(default_factory=set)
     step: int = -1
@@ -56,6 +58,7 @@ class Ranks:
     def start(self, node: SimulatedNode, order: actions.StartGeneration) -> None:
         """Start a node's ranks, unless the order is old."""
         if not node.accepts(order):
+            self._tell_again(node, order.generation)
             return
         node.running = node.newest = order.generation
         ours = self.generations.setdefault(order.generation, SimulatedGeneration())
@@ -86,7 +89,7 @@ class Ranks:
     def _frozen_s(self, generation: int) -> float:
         """Return for how long some member is still frozen: the others wait for its ranks."""
         nodes = (self._fleet.nodes[name] for name in self.generations[generation].members)
-        until_ns = max(node.frozen_until_ns for node in nodes)
+        until_ns = max(max(node.frozen_until_ns, node.hung_until_ns) for node in nodes)
         return max(0, until_ns - self._time.now_ns) / SECOND
 
     def kill(self, node: SimulatedNode) -> None:
@@ -110,9 +113,28 @@ class Ranks:
             node.running = 0
             self._fleet.record(node, partial(self._exited, generation=generation, signal=0))
 
+    def _tell_again(self, node: SimulatedNode, generation: int) -> None:
+        """Say how far the ranks of a node have come that it was asked to start once more."""
+        if node.running != generation:
+            return
+        reached = self.generations[generation].reached.get(node.name)
+        if reached is not None:
+            self._tell_phase(node, generation, reached)
+
     def _reach(self, node: SimulatedNode, generation: int, phase: Phase) -> None:
         if node.running != generation:
             return
+        if node.hung_until_ns > self._time.now_ns:
+            wait_s = (node.hung_until_ns - self._time.now_ns) / SECOND
+            self._time.after(wait_s + 0.01, partial(self._reach, node, generation, phase))
+            return
+        self.generations[generation].reached[node.name] = phase
+        self._tell_phase(node, generation, phase)
+        if phase is Phase.RESTORED:
+            self.generations[generation].restored.add(node.name)
+            self._try_step(generation)
+
+    def _tell_phase(self, node: SimulatedNode, generation: int, phase: Phase) -> None:
         at_ns = self._time.now_ns
         self._fleet.record(
             node,
@@ -120,9 +142,6 @@ class Ranks:
                 origin, at_ns, reports.PhaseReached(generation, phase), JOB
             ),
         )
-        if phase is Phase.RESTORED:
-            self.generations[generation].restored.add(node.name)
-            self._try_step(generation)
 
     def _settle(self, node: SimulatedNode, generation: int) -> None:
         if not node.alive:

@@ -101,7 +101,7 @@ class Vaults:
 
     def report(self, node: SimulatedNode) -> None:
         """Tell the controller what a node holds, and what it sees in storage."""
-        if not self._fleet.flows(node):
+        if not self._fleet.flows(node) or node.mute_until_ns > self._time.now_ns:
             return
         held = {repr(copy).encode(): copy for copy in [*node.copies, *node.files]}
         failures = tuple((key, "disk full") for key in node.write_faults)

@@ -23,7 +23,7 @@ from everstep_controller.core.model.state import (
     jobs_of_node,
     note_node,
 )
-from everstep_controller.core.nodes import claims, liveness
+from everstep_controller.core.nodes import claims, health, liveness
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
@@ -116,6 +116,9 @@ def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
         launcher.free_port = report.free_port or launcher.free_port
         if report.generation >= launcher.stale_generation:
             launcher.stale_generation = 0
+    health.record_answer(turn, turn.state.nodes[node], f"it has stopped ranks of {job.name}")
+    if node not in job.generation.stopped:
+        job.awaited.heard_ns = turn.now_ns
     incidents.keep_left_behind(turn, job, event)
     if report.generation == job.generation.number:
         _processes_gone(job, node)
@@ -176,6 +179,7 @@ def node_back(turn: Turn, node: str, seen: Sequence[JobOnNode], silent_since_ns:
         if job is not None and on_node.generation:
             _note_what_it_holds(turn, job, node, on_node.generation)
     for job in jobs_involving(turn.state, turn.state.nodes[node]):
+        job.overdue.pop(node, None)
         if not any(_is_about(on_node, job) for on_node in seen):
             _note_what_is_gone(turn, job, node, silent_since_ns)
 

@@ -99,6 +99,7 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     _end_silence(turn, node, "its agent connected")
     forget_hearing(turn.state, node)
     _end_blocked(turn, node, "its agent connected")
+    health.record_answer(turn, node, "its agent connected")
     node.absent, node.connected, node.silent_to = False, True, []
     node.boot_id, node.agent_version = event.boot_id, event.agent_version
     if node.outbox and node.outbox != event.outbox:
@@ -252,9 +253,13 @@ def void_silences(turn: Turn, duration_ns: int) -> None:
 
 
 def _fall_silent(turn: Turn, node: NodeRecord, since_ns: int) -> None:
-    """A channel of a node fell silent: it is asked at once what of it answers."""
+    """A channel of a node fell silent: it is asked at once what of it answers.
+
+    The end of a stream may be noticed late: then it is peers who know since when.
+    """
     turn.mark_node(node.name)
-    node.silent_since_ns = node.silent_since_ns or max(since_ns, node.answered_ns, 1)
+    since_ns = max(since_ns, node.answered_ns, 1)
+    node.silent_since_ns = min(node.silent_since_ns or since_ns, since_ns)
     note_hearing(turn.state, node)
     node.news.silent = True
 
@@ -326,7 +331,9 @@ def _judge_silence(turn: Reconciliation, node: NodeRecord, *, ask: bool) -> None
     if ask:
         if node.confirmation is None and not _is_fresh(turn, node):
             rounds.ask(turn, node)
-        after_ns = max(found.again_ns - turn.now_ns, 1)
+        told_ns = node.silent_since_ns + turn.state.settings.agent_return_ns
+        again_ns = min(found.again_ns, told_ns) if told_ns > turn.now_ns else found.again_ns
+        after_ns = max(again_ns - turn.now_ns, 1)
         turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", after_ns)
 
 
@@ -399,7 +406,7 @@ def _note_doubt(turn: Reconciliation, node: NodeRecord, doubt: str) -> None:
     if bool(doubt) != bool(before):
         note_hearing(turn.state, node)
         turn.mark_node(node.name)
-    away_ns = turn.now_ns - silence.doubted_ns
+    away_ns = turn.now_ns - node.silent_since_ns
     due = doubt and away_ns >= turn.state.settings.agent_return_ns
     if due and (_is_witnessed(silence) or not rounds.witnesses(turn.state, node)):
         condition = AGENT_HUNG if node.connected else AGENT_GONE

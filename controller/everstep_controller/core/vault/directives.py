@@ -42,6 +42,9 @@ from everstep_controller.core.vault.spares import (
     spares_of,
 )
 
+# So many nodes are named in a sentence.
+_NAMED_MAX = 3
+
 
 @dataclass(slots=True)
 class Holdings:
@@ -200,17 +203,21 @@ class JobSnapshots:
     def choose_step(self, state: State) -> RecoveryStepChosen | None:
         """Return the answer to what was asked; None before all holders have settled or are lost."""
         asked, catalogue = self.asked, self.holdings.catalogue
-        if asked is None or not _all_have_spoken(asked, catalogue, state):
+        missing = [] if asked is None else _missing_holders(asked, catalogue, state)
+        if asked is None or any(name not in asked.overdue for name in missing):
             return None
         self.asked = None
-        choice = choose_step(catalogue, question_of(asked, reachable_nodes(state, catalogue)))
+        reachable = reachable_nodes(state, catalogue)
+        for name in missing:
+            reachable.pop(name, None)
+        choice = choose_step(catalogue, question_of(asked, reachable))
         return RecoveryStepChosen(
             job=asked.job,
             generation=asked.generation,
             step=choice.step,
             sources=choice.sources,
-            lost=choice.lost,
-            reason=choice.reason,
+            lost=choice.lost and f"{choice.lost}{_without(missing)}",
+            reason=f"{choice.reason}{_without(missing)}",
             step_generation=choice.generation,
             stored=choice.stored,
             tier=choice.tier,
@@ -299,13 +306,26 @@ def _keepers(directed: DirectedGeneration, replication: Replication) -> tuple[st
     return (*directed.members, keeper) if keeper else directed.members
 
 
-def _all_have_spoken(asked: ChooseRecoveryStep, catalogue: Catalogue, state: State) -> bool:
+def _missing_holders(asked: ChooseRecoveryStep, catalogue: Catalogue, state: State) -> list[str]:
+    """Return the nodes that have still to tell what they hold."""
     needed = dict.fromkeys(asked.others, 0) | dict.fromkeys(asked.holders, asked.settled_generation)
-    nodes = state.nodes
-    return all(
-        name not in nodes or nodes[name].unreachable or catalogue.settled(name) >= generation
+    nodes, job = state.nodes, state.job(asked.job)
+    # A node that has booted since it was asked holds nothing any more that could settle.
+    left = {} if job is None else job.lineage.holders
+    return [
+        name
         for name, generation in needed.items()
-    )
+        if name in left
+        and not nodes[name].unreachable
+        and catalogue.settled(name) < min(generation, left[name])
+    ]
+
+
+def _without(missing: Collection[str]) -> str:
+    """Return who was not waited for, as the end of a sentence."""
+    shown = ", ".join(sorted(missing)[:_NAMED_MAX])
+    more = f" and {len(missing) - _NAMED_MAX} more" if len(missing) > _NAMED_MAX else ""
+    return f"; {shown}{more} did not tell in time what they hold" if missing else ""
 
 
 class Message(NamedTuple):
