@@ -55,14 +55,14 @@ class Budgets:
         self.isolations_max = max(self.isolations_max, len(self.isolations))
         self.stops_max = max(self.stops_max, len(self.stops))
         self.held_back = self.held_back or any(budgets.findings(state))
-        for what, count, limit in (
+        for told_of, count, limit in (
             (f"{sorted(held)} isolated at once", len(held), budgets.level_limit(state)),
             ("isolations in an hour", len(self.isolations), budgets.isolation_limit(state)),
             ("stops in an hour", len(self.stops), state.settings.job_stops_per_hour),
         ):
             if count > limit:
-                told = f"{what}: {count} of {limit} after {now_ns / SECOND:.1f} s, by {event}"
-                pytest.fail(told, pytrace=False)
+                message = f"{told_of}: {count} of {limit} after {now_ns / SECOND:.1f} s, by {event}"
+                pytest.fail(message, pytrace=False)
 
     def _follow(self, node: NodeRecord) -> None:
         """Take a node for one that has returned, until its first check since then has ended."""
