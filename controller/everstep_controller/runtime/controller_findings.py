@@ -8,7 +8,7 @@ from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedA
 from everstep_controller.core.fleet import rejected_records
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, State
-from everstep_controller.core.nodes import isolation
+from everstep_controller.core.nodes import budgets, isolation
 from everstep_controller.core.planned import forecast
 from everstep_controller.journal.group_commit import JournalFull
 
@@ -26,6 +26,7 @@ FROM_STATE = (
     StateFindings(forecast.MAINTENANCE_INTERRUPTS, forecast.interruption_findings),
     StateFindings(rejected_records.RECORD_REJECTED, rejected_records.findings),
     StateFindings(isolation.DRIVER_FAILED, isolation.driver_findings),
+    StateFindings(budgets.ISOLATION_HELD_BACK, budgets.findings),
 )
 
 # Subject and reason of the line of the event list with which something began, to its time.

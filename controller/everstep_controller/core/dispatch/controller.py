@@ -55,6 +55,7 @@ _BY_THE_CLOCK = frozenset(
         TimerKind.PROBATION,
         TimerKind.REJECTED,
         TimerKind.CALM,
+        TimerKind.BUDGET,
     }
 )
 

@@ -14,6 +14,8 @@ class TimerKind(StrEnum):
     SPARE = "spare"
     PROBATION = "probation"
     INJECTION = "injection"
+    # Of automation's budgets: something in them counts no more.
+    BUDGET = "budget"
     # Of an isolation driver: the reading after a call has failed.
     ISOLATION = "isolation"
     # Of jobs: who does not answer, wanted nodes, an unreachable state, missing steps, steps

@@ -1,6 +1,6 @@
 """Nodes: their health, claims, checks and liveness; which events and timers each takes."""
 
-from everstep_controller.core.nodes import health, injections, isolation, liveness, removal
+from everstep_controller.core.nodes import budgets, health, injections, isolation, liveness, removal
 from everstep_controller.core.registry import Handlers, Timers, merge
 
 HANDLERS: Handlers = merge(
@@ -12,4 +12,6 @@ HANDLERS: Handlers = merge(
         removal.HANDLERS,
     ]
 )
-TIMERS: Timers = merge([health.TIMERS, injections.TIMERS, isolation.TIMERS, liveness.TIMERS])
+TIMERS: Timers = merge(
+    [budgets.TIMERS, health.TIMERS, injections.TIMERS, isolation.TIMERS, liveness.TIMERS]
+)
