@@ -55,8 +55,13 @@ def _row(ended: Sequence[Reported[RankExited]]) -> ExitRow:
     origins = [event.origin for event in ended]
     if len(ended) == 1:
         return ExitRow(ended[0], origins)
-    exits = tuple(group_exits(ended))
-    return ExitRow(RanksExited(origin=origins[-1], job=ended[0].job, exits=exits), origins)
+    row = RanksExited(
+        origin=origins[-1],
+        first_sequence=origins[0].sequence,
+        job=ended[0].job,
+        exits=tuple(group_exits(ended)),
+    )
+    return ExitRow(row, origins)
 
 
 def group_exits(ended: Iterable[Reported[RankExited]]) -> Iterator[EqualExits]:

@@ -24,6 +24,7 @@ from everstep_controller.core.events.agents import (
 )
 from everstep_controller.core.events.controller import (
     CadenceChosen,
+    ClusterNamed,
     ControllerEvent,
     ControllerStalled,
     ControllerStarted,
@@ -65,6 +66,7 @@ __all__ = [
     "AutomationPaused",
     "AutomationResumed",
     "CadenceChosen",
+    "ClusterNamed",
     "ControllerStalled",
     "ControllerStarted",
     "DriverReported",

@@ -29,7 +29,7 @@ from everstep_controller.core.model.state import (
     jobs_of_node,
     note_hearing,
 )
-from everstep_controller.core.nodes import health, lifecycle, rounds, verdict
+from everstep_controller.core.nodes import agent_identity, health, lifecycle, rounds, verdict
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.nodes.verdict import Liveness, Patience, Signs, Verdict
 from everstep_controller.core.registry import Handlers, Timers
@@ -92,6 +92,7 @@ AGENT_HUNG = Condition(
 def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     """Take what an agent says of its node when its stream opens."""
     turn.mark_node(node.name)
+    agent_identity.accept(turn, node, event)
     rebooted = has_rebooted(node, event)
     _end_silence(turn, node, "its agent connected")
     forget_hearing(turn.state, node)
@@ -176,6 +177,7 @@ def agent_answered(turn: Turn, event: AgentAnswered) -> None:
     if node is None or node.gone or not node.connected:
         return
     turn.state.mute_rounds = 0
+    agent_identity.note_answer(node)
     if node.silent_to:
         node.blocked_since_ns = node.blocked_since_ns or turn.now_ns
     node.silent_to = []
@@ -225,6 +227,7 @@ def expect_agents(turn: Turn) -> None:
     state = turn.state
     for node in state.nodes.values():
         rounds.end(turn, node)
+        agent_identity.end_contentions(turn, node)
         node.connected, node.silent_to = False, []
         node.silence = Silence()
         if not node.gone:
