@@ -98,9 +98,9 @@ class FleetServicer:
 
 
 def peer_address(peer: str) -> str:
-    """Return the host:port of what gRPC says of the other end, ``ipv4:10.0.0.7:4242``."""
+    """Return the host of what gRPC says of the other end, ``ipv4:10.0.0.7:4242``."""
     kind, _, address = unquote(peer).partition(":")
-    return address if kind in ("ipv4", "ipv6") else peer
+    return address.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
 
 
 async def _hello(requests: AsyncIterator[bytes]) -> fleet_pb2.Hello:

@@ -48,7 +48,7 @@ class NodeConnected:
     jobs: tuple[JobOnNode, ...] = ()
     open_findings: tuple[Finding, ...] = ()
     cluster_id: str = ""
-    # Where its stream comes from: host:port.
+    # Where its stream comes from: a host.
     address: str = ""
     # It was turned away at the door and has no stream: it is judged, and nothing of it is taken.
     knocks: bool = False

@@ -199,7 +199,7 @@ class NodeRecord:
     deferred: str = ""
     boot_id: str = ""
     outbox: str = ""
-    # Where its agent's stream comes from: host:port.
+    # Where its agent's stream comes from: a host.
     address: str = ""
     # Another agent that asks for its name, and the outbox of one that may have it.
     contender: Contender | None = None

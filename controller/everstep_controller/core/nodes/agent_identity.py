@@ -219,10 +219,11 @@ def _may_return(state: State, node: NodeRecord, event: NodeConnected, now_ns: in
 
 
 def _taken(node: NodeRecord, address: str) -> str:
+    one_machine = " (both on this machine)" if address and address == node.address else ""
     return (
         f"two agents have the name {node.name}: the one at {node.address or node.host} keeps it, "
-        f"the one at {address or 'an unknown address'} is refused; give one of them another 'node' "
-        "in its agent.toml, or stop it"
+        f"the one at {address or 'an unknown address'} is refused{one_machine}; give one of them "
+        "another 'node' in its agent.toml, or stop it"
     )
 
 

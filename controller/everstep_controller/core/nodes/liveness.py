@@ -118,9 +118,9 @@ def has_rebooted(node: NodeRecord, event: NodeConnected) -> bool:
 
 
 def node_disconnected(turn: Turn, event: NodeDisconnected) -> None:
-    """A stream ended."""
-    node = turn.state.nodes[event.node]
-    if not node.gone and node.connected:
+    """A stream ended; while the journal was rebuilt it may have been one of a node that it lost."""
+    node = turn.state.nodes.get(event.node)
+    if node is not None and not node.gone and node.connected:
         node.connected = False
         _fall_silent(turn, node, turn.now_ns)
 
