@@ -33,6 +33,9 @@ def fill(bench: Bench, jobs: int) -> None:
             outbox=f"outbox-{name}",
             highest_term=0,
             host="127.0.0.1",
+            domain=f"rack-{int(name[1:]) // 32}",
+            bulk_address="127.0.0.1:7436",
+            liveness_address="127.0.0.1:7437",
         )
         take(hello)
         order = f"{name}/check/{bench.core.state.nodes[name].checks}"

@@ -9,8 +9,8 @@ import gc
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -20,7 +20,7 @@ from scale_fleet import JOB, RANKS_PER_NODE, Bench, Recorder, copies, form, join
 
 from everstep_common import reports
 from everstep_common.orders import Order
-from everstep_common.reports import Phase
+from everstep_common.reports import Phase, TcpAnswer
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSteps, reporters
@@ -39,6 +39,7 @@ from everstep_controller.journal.compaction import compact
 from everstep_controller.journal.store import JournalStore, Mark, StoredEvent, StoredSnapshot
 from everstep_controller.main import collect_garbage_seldom
 from everstep_controller.records.intake import Intake
+from everstep_controller.runtime.event_batches import BATCH_MAX
 from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.runtime.vault_service import VaultService
 
@@ -52,23 +53,55 @@ _MEMBERS = 12
 
 @dataclass(slots=True)
 class Counted(Bench):
-    """A fleet whose core is fed as the daemon feeds it, and what that took."""
+    """A fleet whose core is fed as the daemon feeds it, and how many orders came of that."""
 
-    spent_s: float = 0.0
     orders: int = 0
     last: Sequence[actions.Action] = ()
+    waiting: list[events.Event] = field(default_factory=list)
+    kind: str = ""
+    asked: list[actions.ConfirmSilence] = field(default_factory=list)
 
-    def take(self, event: events.Event) -> float:
+    def submit(self, event: events.Event) -> None:
+        """Take an event with those that come together with it, as the runtime does."""
+        kind = events.batch_of(event)
+        if kind != self.kind or not kind or len(self.waiting) >= BATCH_MAX:
+            self.flush()
+        self.waiting.append(event)
+        self.kind = kind
+
+    def flush(self) -> None:
+        """Take what waits."""
+        waiting, self.waiting = self.waiting, []
+        if waiting:
+            self.take(waiting[0] if len(waiting) == 1 else events.EventBatch(tuple(waiting)))
+
+    def take(self, event: events.JournaledEvent) -> float:
         """Journal an event, hand it to the core, and write down what follows."""
         self.now_ns += 1000
-        began = time.process_time()
         encode(event)
         self.last = self.core.handle(event, self.now_ns)
         encode_actions(self.last)
-        spent_s = time.process_time() - began
-        self.spent_s += spent_s
         self.orders += sum(isinstance(action, Order) for action in self.last)
-        return spent_s
+        self.asked += [one for one in self.last if isinstance(one, actions.ConfirmSilence)]
+        return 0.0
+
+    def answer(self, silent: Collection[str]) -> None:
+        """Have all who were asked about a silent peer say that nothing of it answers."""
+        asked, self.asked = self.asked, []
+        for one in asked:
+            if one.node not in silent:
+                self.submit(events.PeerJudged(one.node, one.peer, one.id, False, TcpAnswer.SILENT))
+        self.flush()
+
+    def let_timers_come_due(self, silent: Collection[str]) -> None:
+        """Have all timers come due whose time has come, and whatever is asked by that answered."""
+        timers = self.core.state.timers
+        due = [(at_ns, timer) for timer, at_ns in timers.items() if at_ns <= self.now_ns]
+        for at_ns, timer in sorted(due):
+            if timers.get(timer) == at_ns:
+                self.submit(events.TimerDue(timer))
+        self.flush()
+        self.answer(silent)
 
 
 @dataclass(slots=True)
@@ -82,7 +115,7 @@ class _Journal:
         self, event: events.Event, marks: tuple[Mark, ...] = ()
     ) -> "asyncio.Future[TakenEvent]":
         """See Submitting."""
-        self.bench.take(event)
+        self.bench.submit(event)
         future: asyncio.Future[TakenEvent] = asyncio.get_running_loop().create_future()
         future.set_result(TakenEvent(0, 0, event, []))
         return future
@@ -92,6 +125,9 @@ class _Journal:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         future.set_result(None)
         return future
+
+    def unmark(self, mark: Mark) -> None:
+        """See Submitting; nothing is ignored here."""
 
     def acknowledged(self, node: str, outbox: str, sequence: int) -> None:
         """See Acknowledging."""
@@ -188,41 +224,56 @@ def vault(nodes: int) -> float:
     return sorted(spent)[len(spent) // 2]
 
 
+def _exits_of(bench: Counted) -> list[events.Reported[reports.Report]]:
+    return [
+        events.Reported(
+            bench.origin(name),
+            bench.now_ns,
+            reports.RankExited(
+                generation=1,
+                rank=place * RANKS_PER_NODE + rank,
+                exit_code=1,
+                signal=0,
+                last_line="NCCL error",
+                kind="collective",
+            ),
+            JOB,
+        )
+        for place, name in enumerate(bench.members)
+        for rank in range(RANKS_PER_NODE)
+    ]
+
+
+def _stops_of(bench: Counted) -> list[events.Reported[reports.Report]]:
+    stopped = reports.GenerationStopped(1, 29500)
+    return [
+        events.Reported(bench.origin(name), bench.now_ns, stopped, JOB) for name in bench.members
+    ]
+
+
 def exits(nodes: int) -> float:
     """Return seconds until a job is planned anew of which all ranks died, 8 on each node."""
     bench = _running(nodes)
     journal, state = _Journal(bench), bench.core.state
     intake = Intake(journal, ProgressRows(lambda job: reporters(state, job)), journal, {})
 
-    def tell(name: str, report: reports.Report) -> None:
-        origin = bench.origin(name)
-        event = events.Reported(origin, bench.now_ns, report, JOB)
-        if intake.is_new(origin):
-            intake.take_event(origin, event)
+    def tell(event: events.Reported[reports.Report]) -> None:
+        if intake.is_new(event.origin):
+            intake.take_event(event.origin, event)
 
-    def all_exit() -> None:
-        for place, name in enumerate(bench.members):
-            for rank in range(place * RANKS_PER_NODE, (place + 1) * RANKS_PER_NODE):
-                died = reports.RankExited(
-                    generation=1,
-                    rank=rank,
-                    exit_code=1,
-                    signal=0,
-                    last_line="NCCL error",
-                    kind="collective",
-                )
-                tell(name, died)
+    died, stopped = _exits_of(bench), _stops_of(bench)
+
+    async def exit_and_settle() -> None:
+        for event in died:
+            tell(event)
         intake.tick(bench.now_ns)
-        for name in bench.members:
-            tell(name, reports.GenerationStopped(1, 29500))
-
-    async def exit_and_settle() -> float:
-        began = time.process_time()
-        all_exit()
+        bench.flush()
+        for event in stopped:
+            tell(event)
+        bench.flush()
         await asyncio.sleep(0)
-        return time.process_time() - began
 
-    spent_s = asyncio.run(exit_and_settle())
+    spent_s = _timed(lambda: asyncio.run(exit_and_settle()))
     assert state.newest(JOB).generation.number == 2
     return spent_s
 
@@ -240,14 +291,14 @@ def reconnect(nodes: int) -> float:
     bench = _many_jobs(nodes)
     state = bench.core.state
     bench.take(events.ControllerStarted("bench"))
-    bench.spent_s = 0.0
+    hellos = []
     for name in bench.nodes:
         jobs = [state.jobs[job_id] for job_id in state.nodes[name].jobs]
         seen = tuple(
             reports.JobOnNode(j.name, 1, launcher=True, job_id=j.id, planned_generation=1)
             for j in jobs
         )
-        bench.take(
+        hellos.append(
             events.NodeConnected(
                 node=name,
                 boot_id="boot",
@@ -258,7 +309,7 @@ def reconnect(nodes: int) -> float:
                 jobs=seen,
             )
         )
-    return bench.spent_s
+    return _timed(lambda: [bench.take(hello) for hello in hellos])
 
 
 def start(nodes: int) -> float:
@@ -275,25 +326,34 @@ def start(nodes: int) -> float:
 
 
 def lost(nodes: int) -> float:
-    """Return seconds until a quarter of the fleet is lost that fell silent at once."""
+    """Return seconds until a quarter of the fleet is lost, whole racks, that fell silent at once.
+
+    Counted are the ends of their streams, the word of three watchers of each, the answers of those
+    that are asked, all timers, and the stops and plans of the jobs that had members there.
+    """
     bench = _many_jobs(nodes)
-    names = bench.nodes
-    silent = names[: nodes // 4]
-    bench.spent_s = 0.0
-    for name in silent:
-        bench.take(events.NodeDisconnected(name))
-    state = bench.core.state
-    for _ in range(20):
-        if all(state.nodes[name].gone for name in silent):
-            return bench.spent_s
-        bench.now_ns += 5 * _S
-        for timer, at_ns in sorted(state.timers.items(), key=lambda one: one[1]):
-            if at_ns <= bench.now_ns and state.timers.get(timer) == at_ns:
-                bench.take(events.TimerDue(timer))
-    raise SystemExit("a quarter of the fleet is silent and is not judged")
+    state, silent = bench.core.state, frozenset(bench.nodes[: nodes // 4])
+
+    def fall_silent() -> None:
+        for place, name in enumerate(bench.nodes[: nodes // 4]):
+            bench.submit(events.NodeDisconnected(name))
+            for watcher in range(3):
+                other = bench.nodes[-1 - (3 * place + watcher) % (nodes // 2)]
+                bench.submit(events.PeerReported(other, name, silent=True, silent_for_ns=3 * _S))
+        bench.flush()
+        bench.answer(silent)
+        for _ in range(80):
+            bench.now_ns += _S // 4
+            bench.let_timers_come_due(silent)
+
+    spent_s = _timed(fall_silent)
+    assert all(state.nodes[name].gone for name in silent), "not all are lost"
+    assert not any(state.nodes[name].gone for name in state.nodes.keys() - silent)
+    return spent_s
 
 
-def _formed(nodes: int) -> Counted:
+def _checked(nodes: int) -> Counted:
+    """Return a fleet of nodes that wait for work."""
     bench = Counted(_names(nodes), _names(nodes))
     bench.take(events.ControllerStarted("bench"))
     bench.take(events.SettingsApplied(Settings()))
@@ -311,21 +371,27 @@ def _formed(nodes: int) -> Counted:
         order = f"{name}/check/{bench.core.state.nodes[name].checks}"
         passed = reports.CheckFinished(order, True, "fine")
         bench.take(events.Reported(bench.origin(name), 0, passed))
-    bench.spent_s, bench.orders = 0.0, 0
-    for name in bench.members:
-        bench.take(joined(bench.origin(name), nodes))
-    assert bench.core.state.newest(JOB).generation.number == 1
+    bench.orders = 0
     return bench
+
+
+def _form_job(bench: Counted) -> None:
+    for name in bench.members:
+        bench.take(joined(bench.origin(name), len(bench.members)))
+    assert bench.core.state.newest(JOB).generation.number == 1
 
 
 def forming(nodes: int) -> float:
     """Return seconds to take in the launchers of a job on all nodes."""
-    return _formed(nodes).spent_s
+    bench = _checked(nodes)
+    return _timed(lambda: _form_job(bench))
 
 
 def forming_messages(nodes: int) -> float:
     """Return how many messages a job on all nodes costs until it is planned."""
-    return _formed(nodes).orders
+    bench = _checked(nodes)
+    _form_job(bench)
+    return bench.orders
 
 
 def _steps_of_a_day(bench: Counted) -> Iterator[StoredEvent]:

@@ -1,12 +1,14 @@
 """All tests: how their processes start; with EVERSTEP_TEST_JITTER=<seed>, hostile event loops."""
 
 import os
+from itertools import chain
 
 import pytest
 from hypothesis import settings
 
 from fakes import hostile_timing
 from fakes.inherited_signals import start_processes_as_from_a_terminal
+from simulation import injections
 
 # Hypothesis fails an example that takes 0.2 s by default: beside other work, any can.
 settings.register_profile("without deadlines", deadline=None)
@@ -25,3 +27,21 @@ def _no_inherited_signals() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the short tests come last: no worker waits for a long one of another at the end."""
     items.sort(key=lambda item: "unit" in item.path.parts)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what simulated schedules have injected, and how little can still be wrong."""
+    kinds = ("passed", "failed")
+    told = {kind: [_injected(one) for one in terminalreporter.getreports(kind)] for kind in kinds}
+    failed = sum(map(bool, told["failed"]))
+    lines = list(injections.table(chain(*told["passed"], *told["failed"]), failed))
+    if lines:
+        terminalreporter.section("faults injected into simulated clusters")
+        terminalreporter.write_line("\n".join(lines))
+
+
+def _injected(report: pytest.TestReport) -> list[tuple[str, object]]:
+    """Return the injections that the report of a test's call names."""
+    if report.when != "call":
+        return []
+    return [one for one in report.user_properties if one[0] == injections.PROPERTY]

@@ -49,6 +49,9 @@ _FIRST_LOOK_S = 5.0
 _RECONNECT_FIRST_S = 0.1
 # How long the end of the agent waits for the controller to hear of it.
 _LEAVE_S = 1.0
+# Without a word of the controller for so long, and without any peer, this node is cut off. Longer
+# than a fleet whose probes are blocked is ever quiet while jobs make steps.
+_CUT_OFF_S = 3.0
 
 
 class DaemonError(Exception):
@@ -116,9 +119,11 @@ class Daemon:
             tls=config.tls,
             controller_away=self._controller_away,
             controller_away_s=lambda: self._uplink.away_s(),
+            cut_off=self._is_cut_off,
         )
         self._jobs = NodeJobs(config.jobs, self, config.node_name, around)
         self._uplink.on_away = self._jobs.on_away
+        self._liveness.on_nobody_heard = self._jobs.on_away
         highest = int(remembered.notes.get("highest_term", "0"))
         self._terms = TermGate(highest, lambda term: self._note("highest_term")(str(term)))
         self._dropped_before = 0
@@ -237,6 +242,9 @@ class Daemon:
             )
             self._dropped_before = dropped
             await tick(_SELF_CHECK_S)
+
+    def _is_cut_off(self) -> bool:
+        return self._liveness.hears_nobody() and self._uplink.quiet_s() > _CUT_OFF_S
 
     def _controller_away(self) -> str:
         if self._uplink.connected:

@@ -49,6 +49,12 @@ class Liveness:
         self._targets: dict[str, Address] = {}
         self._round: list[bytes] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        # Called once a second while no peer is heard.
+        self.on_nobody_heard: Callable[[], None] = lambda: None
+
+    def hears_nobody(self) -> bool:
+        """Return whether there are peers, and none is heard."""
+        return self._suspicion.hears_nobody()
 
     async def open(self, host: str, port: int) -> int:
         """Open the socket; return its port. Raises OSError."""
@@ -66,6 +72,8 @@ class Liveness:
                 # Answers that came while this loop was late are taken before any is missed.
                 peers.drain()
                 self._report(self._suspicion.tick(boot_ns()))
+                if self.hears_nobody():
+                    self.on_nobody_heard()
                 self._ask_all(peers)
         except asyncio.CancelledError:
             # Not after a failure: then it runs again, on the same port.

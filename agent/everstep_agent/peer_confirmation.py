@@ -86,12 +86,15 @@ class Confirmation:
 
     async def _ask_thrice(self, udp: Address | None, tcp: Address | None) -> None:
         for wait_s in _WAITS_S:
+            # First: routers say how few times a second that something is unreachable, and it is the
+            # port that must not be taken for silent by that.
+            if tcp is not None and not self._kernel_answered():
+                self._connects.add(asyncio.create_task(self._connect(tcp)))
+                await asyncio.sleep(0)
             if udp is not None and not self._udp:
                 asked = self._peers.ask(self._question.peer.node, udp, self)
                 self._nonces.append(asked.nonce)
                 self._sent |= asked.sent
-            if tcp is not None and not self._kernel_answered():
-                self._connects.add(asyncio.create_task(self._connect(tcp)))
             await self._wait(wait_s)
         # What lies in the sockets when a turn was late had come in time.
         self._peers.drain()

@@ -61,6 +61,10 @@ class Suspicion:
         peer.heard_ns, peer.misses, peer.answered, peer.silent = now_ns, 0, True, False
         return [PeerReport(name, False, silent_for_ns)] if was_silent else []
 
+    def hears_nobody(self) -> bool:
+        """Return whether no peer is heard: as a rule it is this node then that is cut off."""
+        return bool(self._peers) and all(peer.silent for peer in self._peers.values())
+
     def silent(self, now_ns: int) -> list[PeerReport]:
         """Return the peers that are silent now."""
         return [

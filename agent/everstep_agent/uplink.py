@@ -117,6 +117,7 @@ class Uplink:
         self.trouble = ""
         self.streams = 0
         self._away_since_s: float | None = None
+        self._heard_s = 0.0
         self.on_away: Callable[[], None] = lambda: None
         outbox.on_record(self._wake.set)
 
@@ -151,6 +152,10 @@ class Uplink:
         if self.connected or self._away_since_s is None:
             return 0.0
         return asyncio.get_running_loop().time() - self._away_since_s
+
+    def quiet_s(self) -> float:
+        """Return for how many seconds the controller has said nothing."""
+        return asyncio.get_running_loop().time() - self._heard_s
 
     async def leave(self, reason: str, within_s: float) -> None:
         """Tell the controller that the agent ends, and end the stream; give up after a time."""
@@ -229,6 +234,7 @@ class Uplink:
         self._vault.begin()
         self._kernel_is_new = True
         self.connected = True
+        self._heard_s = asyncio.get_running_loop().time()
         self.streams += 1
         self._wake.set()
         return forgotten
@@ -242,6 +248,7 @@ class Uplink:
                 raise StreamError(f"silent for {self._settings.silence_s:g} s") from error
             if not isinstance(message, ControllerMessage):
                 raise StreamError("the controller ended the stream")
+            self._heard_s = asyncio.get_running_loop().time()
             self._take(message, listener)
 
     def _take(self, message: ControllerMessage, listener: Listener) -> None:

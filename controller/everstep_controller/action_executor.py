@@ -11,16 +11,19 @@ from everstep_common.preload import Preload
 from everstep_controller.api.fleet import to_agent
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core import actions
-from everstep_controller.core.actions import Action
+from everstep_controller.core.actions import Action, Announce
 from everstep_controller.core.events import (
+    AgentAnswered,
     Event,
     NodeConnected,
     NodeDisconnected,
     PeerJudged,
     PeerReported,
+    each_event,
 )
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.state import State
+from everstep_controller.core.nodes.liveness import NODE_DOUBTFUL
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.recovery_step import RestoreSources, group_sources
 from everstep_controller.drivers.worker import DriverWorkers
@@ -194,11 +197,11 @@ class EventFollower:
         elif self._halted:
             self._resume()
         self._halted = bool(state.halted)
-        if isinstance(taken.event, NodeConnected | NodeDisconnected):
+        told = each_event(taken.event)
+        if any(isinstance(event, NodeConnected | NodeDisconnected) for event in told):
             self._peers_changed()
-            self._targets.vault.refresh_spares_of(taken.event.node)
-        elif isinstance(taken.event, PeerReported | PeerJudged):
-            self._targets.vault.refresh_spares_of(taken.event.peer)
+        for name in _nodes_judged(taken):
+            self._targets.vault.refresh_jobs_of(name)
         for subject in {_subject(action) for action in taken.actions}:
             self._follow_subject(state, subject)
 
@@ -220,6 +223,27 @@ class EventFollower:
         job = state.job(subject)
         if job is not None:
             self._targets.vault.job_changed(job.id)
+
+
+def _nodes_judged(taken: TakenEvent) -> set[str]:
+    """Return the nodes whose silence began, ended, or became a doubt."""
+    doubted = {
+        action.subject
+        for action in taken.actions
+        if isinstance(action, Announce) and action.reason == NODE_DOUBTFUL
+    }
+    return doubted.union(*map(_node_heard, each_event(taken.event)))
+
+
+def _node_heard(event: Event) -> tuple[str, ...]:
+    """Return the node whose silence an event tells of."""
+    match event:
+        case NodeConnected(node=name) | NodeDisconnected(node=name) | AgentAnswered(node=name):
+            return (name,)
+        case PeerReported(peer=name) | PeerJudged(peer=name):
+            return (name,)
+        case _:
+            return ()
 
 
 def _subject(action: Action) -> str:

@@ -18,6 +18,7 @@ GROUPS: Mapping[str, tuple[Condition, ...]] = MappingProxyType(
         "Nodes, by what happened on them": (
             health.CHECK_FAILED,
             health.RANKS_DIE,
+            health.ORDERS_UNANSWERED,
             liveness.AGENT_GONE,
             liveness.AGENT_HUNG,
             liveness.PROBES_BLOCKED,

@@ -77,12 +77,54 @@ class CoreSettings:
         help="How long a job waits for its wanted nodes once it has its fewest: launchers of one "
         "start arrive within seconds.",
     )
+    answer_timeout_s: float = setting(
+        60.0,
+        unit="s",
+        help="How long a connected agent may leave an order about a job unanswered, besides "
+        "stop_grace_s: it is asked again after half of it, and then counts as gone for the job, so "
+        "that a spare takes its place. Agents stop and start processes within 10 s.",
+    )
+    holdings_timeout_s: float = setting(
+        120.0,
+        unit="s",
+        help="How long a recovery waits until all nodes have told what they hold of the job; then "
+        "it goes back to what the others hold. An agent that restarts hashes 1 TB in about that "
+        "time.",
+    )
+    restore_timeout_s: float = setting(
+        1800.0,
+        unit="s",
+        help="How long the ranks of a node may be behind those of other nodes in calling in or "
+        "restoring their state, since the last node came further; then a spare takes its place, or "
+        "people are told. 100 GB from a storage of 100 MB/s, and slack.",
+    )
+    warmup_timeout_s: float = setting(
+        3600.0,
+        unit="s",
+        help="People are told of a job that has its state and makes no step for this long: "
+        "compiling takes 20 minutes at worst. It is not stopped for that.",
+    )
     stop_grace_s: float = setting(
         0.0,
         unit="s",
         help="How long processes may take after SIGTERM when a generation is stopped. A rank "
         "that waits in a collective for a dead peer ends only by SIGKILL, so by default "
         "it comes at once.",
+    )
+    check_timeout_s: float = setting(
+        180.0,
+        unit="s",
+        help="A check of a node that is unanswered for this long is ordered again, and after the "
+        "second time a finding. Agents give a check up after check_deadline_s, 60 s.",
+    )
+    recheck_s: float = setting(
+        30.0,
+        unit="s",
+        help="A node that failed its check is checked again after this time, and after twice as "
+        "long each further time.",
+    )
+    recheck_max_s: float = setting(
+        900.0, unit="s", help="The longest time between two checks of a node that failed its last."
     )
     probation_s: float = setting(
         600.0, unit="s", help="How long a repaired or returned node is the last choice for ranks."
@@ -227,7 +269,14 @@ class CoreSettings:
             loss_burst_nodes=self.loss_burst_nodes,
             loss_burst_ratio=self.loss_burst_ratio,
             last_call_timeout_ns=round(self.last_call_timeout_s * _S),
+            answer_timeout_ns=round(self.answer_timeout_s * _S),
+            holdings_timeout_ns=round(self.holdings_timeout_s * _S),
+            restore_timeout_ns=round(self.restore_timeout_s * _S),
+            warmup_timeout_ns=round(self.warmup_timeout_s * _S),
             stop_grace_ns=round(self.stop_grace_s * _S),
+            check_timeout_ns=round(self.check_timeout_s * _S),
+            recheck_ns=round(self.recheck_s * _S),
+            recheck_max_ns=round(self.recheck_max_s * _S),
             probation_ns=round(self.probation_s * _S),
             probation_steps=self.probation_steps,
             evidence_window_ns=round(self.evidence_window_s * _S),

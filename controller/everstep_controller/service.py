@@ -34,6 +34,7 @@ from everstep_controller.core.events import (
     RecoveryBegun,
     SettingsApplied,
     TimerDue,
+    each_event,
 )
 from everstep_controller.core.jobs.progress_rows import ProgressRows, reporters
 from everstep_controller.core.model.isolation import DriverRecord, Hold
@@ -308,7 +309,8 @@ def _marks(history: JournalStore, replayed: Iterable[TakenEvent]) -> dict[str, i
     """
     marks = history.marks()
     for taken in replayed:
-        for origin in origins_of(taken.event) if taken.ignored else ():
+        told = each_event(taken.event) if taken.ignored else ()
+        for origin in (origin for event in told for origin in origins_of(event)):
             before = origin.sequence - 1
             marks[origin.outbox] = min(marks.get(origin.outbox, before), before)
     return marks

@@ -104,6 +104,12 @@ class SimulatedCluster:
         running = {node.running for node in self.fleet.nodes.values()}
         return [g for g in self.ranks.generations if g in running and self.ranks.whole(g)]
 
+    def whole_members(self) -> list[str]:
+        """Return the nodes of the generation that could take a step now."""
+        return [
+            name for g in self.whole_generations() for name in self.ranks.generations[g].members
+        ]
+
     # --- faults ----------------------------------------------------------------------------------
 
     def kill_rank(self, name: str) -> None:
@@ -206,8 +212,7 @@ class SimulatedCluster:
     def _dispatch(self, action: actions.Action) -> None:
         match action:
             case actions.SetTimer():
-                wait_s = max(0, action.at_ns - self.time.now_ns) / SECOND
-                self.time.after(wait_s, partial(self._timer, action))
+                self.time.at(action.at_ns, partial(self._timer, action))
             case actions.ChooseRecoveryStep():
                 self.vaults.choose(action)
             case actions.ApplyIsolation() | actions.ReadIsolation():
@@ -231,13 +236,29 @@ class SimulatedCluster:
         self, order: actions.RunCheck | actions.StartGeneration | actions.StopGeneration
     ) -> None:
         node = self.fleet.nodes[order.node]
-        self.fleet.deliver(node, partial(self._obey, node, order))
+        delay_s = node.delays_s.get(type(order), 0.0)
+        if not delay_s:
+            self.fleet.deliver(node, partial(self._obey, node, order))
+        else:
+            obey = partial(self._obey_late, node, node.agents_lost, order)
+            self.fleet.deliver(node, partial(self.time.after, delay_s, obey))
+
+    def _obey_late(
+        self,
+        node: SimulatedNode,
+        agents_lost: int,
+        order: actions.RunCheck | actions.StartGeneration | actions.StopGeneration,
+    ) -> None:
+        if node.alive and node.agent and node.agents_lost == agents_lost:
+            self._obey(node, order)
 
     def _obey(
         self,
         node: SimulatedNode,
         order: actions.RunCheck | actions.StartGeneration | actions.StopGeneration,
     ) -> None:
+        if node.ignored(type(order), self.time.now_ns):
+            return
         match order:
             case actions.RunCheck():
                 self.fleet.record(node, lambda origin: node.checked(origin, order.id))

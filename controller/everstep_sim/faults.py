@@ -6,6 +6,7 @@ Each is a transition with an end of its own, and any of them may overlap.
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
+from everstep_common.orders import StartGeneration, StopGeneration
 from everstep_controller.core import events
 from everstep_sim.cluster import SimulatedCluster
 from everstep_sim.network import ANYBODY, CONTROLLER, Channel
@@ -38,6 +39,55 @@ class Faults:
         node = self._fleet.nodes[name]
         node.paused_until_ns = max(node.paused_until_ns, self._ends_ns(for_s))
         self._stalled([name], for_s)
+
+    def ignore_orders(self, name: str, kinds: Iterable[type], for_s: float) -> None:
+        """Have an agent answer pings and carry out no order of some kinds."""
+        until_ns = self._ends_ns(for_s)
+        ignores = self._fleet.nodes[name].ignores
+        ignores.update({kind: max(until_ns, ignores.get(kind, 0)) for kind in kinds})
+
+    def delay_orders(self, name: str, kinds: Iterable[type], by_s: float, for_s: float) -> None:
+        """Have an agent carry out orders of some kinds that much later than it gets them."""
+        delays_s, late = self._fleet.nodes[name].delays_s, dict.fromkeys(kinds, by_s)
+        delays_s.update(late)
+
+        def again() -> None:
+            for kind in late:
+                delays_s.pop(kind, None)
+
+        self._time.after(for_s, again)
+
+    def ignore_after_start(self, name: str, for_s: float) -> None:
+        """Have an agent start one generation more, and carry out no order about jobs after that."""
+        node = self._fleet.nodes[name]
+        newest = node.newest
+
+        def started() -> None:
+            if node.newest > newest:
+                self.ignore_orders(name, [StartGeneration, StopGeneration], for_s)
+            else:
+                self._time.after(0.01, started)
+
+        started()
+
+    def cure(self, name: str) -> None:
+        """Have an agent do everything again that it is ordered, as a new one does."""
+        node = self._fleet.nodes[name]
+        node.ignores.clear()
+        node.delays_s.clear()
+        node.mute_until_ns = 0
+        self.restart_agent(name, 1.0)
+
+    def mute_vault(self, name: str, for_s: float) -> None:
+        """Have an agent tell nobody what it holds for a while; all else goes on."""
+        node = self._fleet.nodes[name]
+        node.mute_until_ns = max(node.mute_until_ns, self._ends_ns(for_s))
+        self._time.after(for_s + 0.001, partial(self._fleet.report, node))
+
+    def hang_ranks(self, name: str, for_s: float) -> None:
+        """Have a node's ranks reach no phase and make no step for a while, and end by orders."""
+        node = self._fleet.nodes[name]
+        node.hung_until_ns = max(node.hung_until_ns, self._ends_ns(for_s))
 
     def freeze_machine(self, name: str, for_s: float) -> None:
         """Have a whole machine stand still, as a hypervisor does that moves it."""

@@ -13,6 +13,8 @@ from everstep_controller.core.vault.copies import Copy
 
 # A rank keeps this many own snapshots, as the vault does.
 SLOTS = 3
+# A peer is silent after so many probes in a row that it did not answer.
+MISSES = 3
 
 
 @dataclass(slots=True)
@@ -31,6 +33,13 @@ class SimulatedNode:
     # Until when its agent's loop stands still, and until when the whole machine does.
     paused_until_ns: int = 0
     frozen_until_ns: int = 0
+    # Orders that its agent does not carry out though it answers pings, until when; and how much
+    # later than others it carries them out.
+    ignores: dict[type, int] = field(default_factory=dict)
+    delays_s: dict[type, float] = field(default_factory=dict)
+    # Until when its ranks come no further, and when it tells nobody what it holds.
+    hung_until_ns: int = 0
+    mute_until_ns: int = 0
     # What was sent to it on its stream, and has not arrived: the stream's number, and what follows.
     inbox: list[tuple[int, Callable[[], object]]] = field(default_factory=list)
     # How many probes in a row each watched peer has not answered.
@@ -60,6 +69,8 @@ class SimulatedNode:
     files: list[Copy] = field(default_factory=list)
     write_faults: set[StepKey] = field(default_factory=set)
     published: Publish | None = None
+    # As its agent was told: the agent of another member is away.
+    member_away: bool = False
     # Its probes cannot be read.
     blind: bool = False
 
@@ -67,6 +78,11 @@ class SimulatedNode:
     def outbox_id(self) -> str:
         """Return the scope of this node's sequence numbers."""
         return f"{self.name}/outbox-{self.outbox}"
+
+    @property
+    def hears_nobody(self) -> bool:
+        """Return whether it misses all its peers."""
+        return bool(self.missed) and all(count >= MISSES for count in self.missed.values())
 
     def checked(self, origin: Origin, order_id: str) -> events.Reported[reports.CheckFinished]:
         """Return what a check shows."""
@@ -112,6 +128,7 @@ class SimulatedNode:
         self.stop_agent()
         self.copies.clear()
         self.directed, self.published, self.target = 0, None, ""
+        self.member_away = False
         for memory in (self.pinned, self.writing, self.files, self.write_faults):
             memory.clear()
 
@@ -146,6 +163,10 @@ class SimulatedNode:
             if (copy.generation == generation and (copy.step >= step or copy.step in self.pinned))
             or copy.generation > generation
         ]
+
+    def ignored(self, order: type, now_ns: int) -> bool:
+        """Return whether its agent does not carry out orders of a kind now."""
+        return self.ignores.get(order, 0) > now_ns
 
     def accepts(self, order: actions.StartGeneration) -> bool:
         """Return whether a start order is news to this node."""

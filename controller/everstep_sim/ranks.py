@@ -12,8 +12,9 @@ from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.node import SLOTS, SimulatedNode
 from everstep_sim.timeline import SECOND, VirtualTime
 
-# So long a snapshot waits for a slot; then it is left out, and training goes on.
-BEGIN_WAIT_S = 10.0
+# So long a snapshot waits for a slot, and for an agent that does not answer. Then it is left out,
+# and so are the next ones, without a wait, until there is a slot or an answer.
+SLOT_WAIT_S, ANSWER_WAIT_S = 5.0, 10.0
 # Logical shards of the state, spread over the ranks whatever their number.
 SHARDS = 12
 
@@ -23,12 +24,14 @@ class SimulatedGeneration:
     """The ranks of one generation, which can only step together."""
 
     orders: dict[str, actions.StartGeneration] = field(default_factory=dict)
+    # How far the ranks of each node have come, and which have their state.
+    reached: dict[str, Phase] = field(default_factory=dict)
     restored: set[str] = field(default_factory=set)
     committed: set[str] = field(default_factory=set)
     step: int = -1
     stepping: bool = False
-    # Since when ranks wait for slots; 0: they do not.
-    waits_since_ns: int = 0
+    # By member, since when its snapshots find no slot, or no answer.
+    waits_since_ns: dict[str, int] = field(default_factory=dict)
 
     @property
     def members(self) -> list[str]:
@@ -55,6 +58,7 @@ class Ranks:
     def start(self, node: SimulatedNode, order: actions.StartGeneration) -> None:
         """Start a node's ranks, unless the order is old."""
         if not node.accepts(order):
+            self._tell_again(node, order.generation)
             return
         node.running = node.newest = order.generation
         ours = self.generations.setdefault(order.generation, SimulatedGeneration())
@@ -85,7 +89,7 @@ class Ranks:
     def _frozen_s(self, generation: int) -> float:
         """Return for how long some member is still frozen: the others wait for its ranks."""
         nodes = (self._fleet.nodes[name] for name in self.generations[generation].members)
-        until_ns = max(node.frozen_until_ns for node in nodes)
+        until_ns = max(max(node.frozen_until_ns, node.hung_until_ns) for node in nodes)
         return max(0, until_ns - self._time.now_ns) / SECOND
 
     def kill(self, node: SimulatedNode) -> None:
@@ -109,9 +113,28 @@ class Ranks:
             node.running = 0
             self._fleet.record(node, partial(self._exited, generation=generation, signal=0))
 
+    def _tell_again(self, node: SimulatedNode, generation: int) -> None:
+        """Say how far the ranks of a node have come that it was asked to start once more."""
+        if node.running != generation:
+            return
+        reached = self.generations[generation].reached.get(node.name)
+        if reached is not None:
+            self._tell_phase(node, generation, reached)
+
     def _reach(self, node: SimulatedNode, generation: int, phase: Phase) -> None:
         if node.running != generation:
             return
+        if node.hung_until_ns > self._time.now_ns:
+            wait_s = (node.hung_until_ns - self._time.now_ns) / SECOND
+            self._time.after(wait_s + 0.01, partial(self._reach, node, generation, phase))
+            return
+        self.generations[generation].reached[node.name] = phase
+        self._tell_phase(node, generation, phase)
+        if phase is Phase.RESTORED:
+            self.generations[generation].restored.add(node.name)
+            self._try_step(generation)
+
+    def _tell_phase(self, node: SimulatedNode, generation: int, phase: Phase) -> None:
         at_ns = self._time.now_ns
         self._fleet.record(
             node,
@@ -119,9 +142,6 @@ class Ranks:
                 origin, at_ns, reports.PhaseReached(generation, phase), JOB
             ),
         )
-        if phase is Phase.RESTORED:
-            self.generations[generation].restored.add(node.name)
-            self._try_step(generation)
 
     def _settle(self, node: SimulatedNode, generation: int) -> None:
         if not node.alive:
@@ -147,7 +167,7 @@ class Ranks:
         elif frozen_s := self._frozen_s(generation):
             self._time.after(frozen_s + 0.01, partial(self._try_step, generation))
         else:
-            ours.stepping, ours.committed, ours.waits_since_ns = True, set(), 0
+            ours.stepping, ours.committed = True, set()
             self._time.soon(0.8, 1.2, partial(self._computed, generation))
 
     def _finish(self, generation: int) -> None:
@@ -164,11 +184,24 @@ class Ranks:
             )
 
     def _waits(self, generation: int) -> bool:
+        """Return whether some member still hopes for a slot, or for its agent's answer."""
         ours, now_ns = self.generations[generation], self._time.now_ns
-        if not any(self._slots_full(name, generation) for name in ours.members):
-            return False
-        ours.waits_since_ns = ours.waits_since_ns or now_ns
-        return now_ns - ours.waits_since_ns < BEGIN_WAIT_S * SECOND
+        hopes = False
+        for name in ours.members:
+            wait_s = self._wait_s(name, generation)
+            if wait_s:
+                since_ns = ours.waits_since_ns.setdefault(name, now_ns)
+                hopes = hopes or now_ns - since_ns < wait_s * SECOND
+            else:
+                ours.waits_since_ns.pop(name, None)
+        return hopes
+
+    def _wait_s(self, name: str, generation: int) -> float:
+        node = self._fleet.nodes[name]
+        if node.agent and not self._fleet.agent_runs(node):
+            return ANSWER_WAIT_S
+        in_vain = node.member_away or not node.agent or node.hears_nobody
+        return 0.0 if in_vain or not self._slots_full(name, generation) else SLOT_WAIT_S
 
     def _slots_full(self, name: str, generation: int) -> bool:
         copies = self._fleet.nodes[name].copies

@@ -18,8 +18,12 @@ class VirtualTime:
 
     def after(self, delay_s: float, then: Callable[[], object]) -> None:
         """Have something happen later."""
+        self.at(self.now_ns + int(delay_s * SECOND), then)
+
+    def at(self, at_ns: int, then: Callable[[], object]) -> None:
+        """Have something happen at a time, to the nanosecond; at once where that is over."""
         self._count += 1
-        heapq.heappush(self._queue, (self.now_ns + int(delay_s * SECOND), self._count, then))
+        heapq.heappush(self._queue, (max(self.now_ns, at_ns), self._count, then))
 
     def soon(self, least_s: float, most_s: float, then: Callable[[], object]) -> None:
         """Have something happen after a random while."""

@@ -101,7 +101,7 @@ class Vaults:
 
     def report(self, node: SimulatedNode) -> None:
         """Tell the controller what a node holds, and what it sees in storage."""
-        if not self._fleet.flows(node):
+        if not self._fleet.flows(node) or node.mute_until_ns > self._time.now_ns:
             return
         held = {repr(copy).encode(): copy for copy in [*node.copies, *node.files]}
         failures = tuple((key, "disk full") for key in node.write_faults)
@@ -139,7 +139,7 @@ class Vaults:
         if not node.connected or node.streams != stream or directive.generation < node.directed:
             return
         node.directed, node.pinned = directive.generation, set(directive.persist_steps)
-        node.target = directive.replica_target
+        node.target, node.member_away = directive.replica_target, directive.member_away
         node.free_dead(directive.generation, directive.dead_steps)
         if directive.recoverable_step is not None:
             node.free_below(directive.generation, directive.recoverable_step)

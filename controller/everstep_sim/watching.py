@@ -6,11 +6,8 @@ from everstep_controller.core import events
 from everstep_controller.core.nodes.liveness import watched_peers
 from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import SimulatedFleet
-from everstep_sim.node import SimulatedNode
+from everstep_sim.node import MISSES, SimulatedNode
 from everstep_sim.timeline import SECOND, VirtualTime
-
-# A peer is reported silent after so many probes in a row that it did not answer.
-MISSES = 3
 
 
 class Watching:

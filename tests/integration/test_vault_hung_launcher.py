@@ -76,3 +76,22 @@ def test_a_launcher_that_stops_its_ranks_in_time_is_left_alone(tmp_path: Path) -
             node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=True))
 
     asyncio.run(life())
+
+
+def test_a_member_that_is_asked_to_start_once_more_says_how_far_it_is(tmp_path: Path) -> None:
+    async def life() -> None:
+        async with running(settings(tmp_path)) as node, _launched(node):
+            told = len(node.outlet.bodies("phase_reached"))
+            node.order(start_generation=plan(1))
+            assert len(node.outlet.bodies("phase_reached")) == told + 1
+            before, again = node.outlet.bodies("phase_reached")[-2:]
+            assert again.phase_reached.phase == before.phase_reached.phase
+            _stop(node)
+            await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
+            node.order(start_generation=plan(1))
+            assert len(node.outlet.bodies("phase_reached")) == told + 1
+            _stop(node)
+            assert len(node.outlet.bodies("generation_stopped")) == 2
+            node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=True))
+
+    asyncio.run(life())

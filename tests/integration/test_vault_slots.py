@@ -127,6 +127,28 @@ async def test_a_rank_that_waits_for_a_slot_goes_on_when_the_controller_goes_awa
 
 
 @lived
+async def test_a_rank_that_waits_for_a_slot_goes_on_when_the_agent_of_another_member_is_away(
+    tmp_path: Path,
+) -> None:
+    chosen = settings(tmp_path, slot_wait_s=1e6, slot_wait_max_s=2e6)
+    async with running(chosen) as node, training(node) as rank:
+        for step in range(3):
+            await rank.save(step, b"held")
+        await node.outlet.until(lambda: len(node.outlet.copies()) == 3)
+        await rank.tell(Begin(3))
+        await rank.tell(Progress(2, 1, 0))
+        await node.outlet.until(lambda: bool(node.outlet.bodies("steps_completed")))
+        node.direct(1, member_away=True)
+        answer = await rank.hear()
+        assert isinstance(answer, Skip)
+        assert "while another member's agent is away" in answer.reason
+        # While it is away nobody waits; once it is back, and what was held is free, all is saved.
+        assert isinstance(await rank.ask(Begin(4)), Skip)
+        node.direct(1, 2)
+        await rank.save(5, b"saved again")
+
+
+@lived
 async def test_nobody_waits_longer_than_the_operator_allows(tmp_path: Path) -> None:
     async with (
         running(settings(tmp_path, slot_wait_max_s=0.05)) as node,

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from real.cut_network import Network, network
 _NODE = Path(__file__).with_name("peer_node.py")
 # The neighbour's address is asked for three times, a second apart, before it counts as not there.
 _ROUNDS_OF_ARP = 5
+# A kernel says a few times that something is unreachable, and again after a while (error_burst).
+_ICMP_REST_S = 6.0
 
 
 class Node:
@@ -59,6 +62,7 @@ def play() -> None:
         assert told("ipproto", "tcp", "blackhole") == (True, "silent")
         assert told("blackhole") == (False, "silent")
         assert told("prohibit") == (False, "unreachable")
+        time.sleep(_ICMP_REST_S)
         assert told("ipproto", "tcp", "prohibit") == (True, "unreachable")
         cuts.unplug("b")
         # That its own kernel finds nobody there is silence, and no word of the network.

@@ -1,8 +1,12 @@
 """Random faults of networks, agents, machines and the controller's loop: the seed is the report."""
 
+import os
 import random
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from itertools import count
+from time import monotonic
 
 import pytest
 
@@ -14,9 +18,13 @@ from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.faults import Faults
 from everstep_sim.network import CONTROLLER, Channel
 from everstep_sim.timeline import SECOND
+from simulation import injections
 from simulation.invariants import Invariants
 
 SEEDS = range(100)
+# The long test goes on from there for so long, in as many processes as there are parts.
+LONG_MINUTES = float(os.environ.get("EVERSTEP_SCHEDULES_MINUTES", "60"))
+_PARTS = 2
 STEPS = 60
 FAULTS_S = 90
 END_S = 600
@@ -95,14 +103,15 @@ FAULTS: dict[str, Fault] = {
 }
 
 
-def run(seed: int, check: Invariants, kinds: list[str] | None = None) -> SimulatedCluster:
-    """Run one seeded schedule to the end of its job."""
+def run(seed: int, check: Invariants, injected: Counter[str]) -> SimulatedCluster:
+    """Run one seeded schedule to the end of its job, and count what is injected."""
     cluster = SimulatedCluster(seed, SHAPE, check)
     faults, rng = Faults(cluster), random.Random(seed + 1)
     at_s = 8.0
     while at_s < FAULTS_S:
-        kind = rng.choice(kinds or list(FAULTS))
+        kind = rng.choice(list(FAULTS))
         name = rng.choice(faults.names)
+        injected[kind] += 1
         cluster.time.after(at_s, partial(FAULTS[kind], faults, name, rng))
         at_s += rng.uniform(3, 25)
     for name in faults.names:
@@ -112,9 +121,9 @@ def run(seed: int, check: Invariants, kinds: list[str] | None = None) -> Simulat
     return cluster
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_nobody_is_lost_who_could_be_reached_and_no_job_waits_for_ever(seed: int) -> None:
-    job = run(seed, OnlyTheSilentAreLost()).job
+def play(seed: int, injected: Counter[str]) -> None:
+    """Play one schedule; its job ends, or waits for a state that was lost with all who had it."""
+    job = run(seed, OnlyTheSilentAreLost(), injected).job
     assert job is not None
     if "cannot be restored" in job.reason:
         # All holders of one shard were dead at once: nothing is made up, the job waits.
@@ -123,3 +132,27 @@ def test_nobody_is_lost_who_could_be_reached_and_no_job_waits_for_ever(seed: int
     assert job.state is JobState.ENDED, job.reason
     assert job.ending.succeeded, job.reason
     assert job.lineage.last_step == STEPS - 1
+
+
+RecordProperty = Callable[[str, object], None]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nobody_is_lost_who_could_be_reached_and_no_job_waits_for_ever(
+    seed: int, record_property: RecordProperty
+) -> None:
+    injected = Counter[str]()
+    play(seed, injected)
+    record_property(injections.PROPERTY, dict(injected))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_as_many_schedules_as_fit_an_hour(part: int, record_property: RecordProperty) -> None:
+    injected = Counter[str]()
+    ends_s = monotonic() + 60 * LONG_MINUTES
+    for seed in count(len(SEEDS) + part, _PARTS):
+        play(seed, injected)
+        if monotonic() > ends_s:
+            break
+    record_property(injections.PROPERTY, dict(injected))

@@ -42,7 +42,9 @@ def _place(cluster: SimulatedCluster) -> int:
     return cluster.ranks.generations[1].members.index("n1")
 
 
-@pytest.mark.parametrize("seed", [0, 2, 3, 4, 5])
+# In these schedules the collectives of the others fail by their deadline. Where they fail at once
+# the plan waits for no verdict, so there is nothing to fetch ahead of.
+@pytest.mark.parametrize("seed", [2, 5, 7, 10])
 def test_what_a_spare_fetched_is_what_the_plan_restores(seed: int) -> None:
     watch = _Watch()
     cluster = SimulatedCluster(seed, Shape(steps=80), watch)

@@ -15,7 +15,8 @@ from everstep_sim.controller import fold
 from everstep_sim.timeline import SECOND
 from simulation.invariants import Invariants
 
-SEEDS = range(200)
+SEEDS = range(100)
+MORE_SEEDS = range(100, 200)
 STEPS = 200
 FAULTS_S = 240
 END_S = 1800
@@ -65,7 +66,9 @@ def run(seed: int, check: Invariants | None = None) -> SimulatedCluster:
     return cluster
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(
+    "seed", [*SEEDS, *(pytest.param(seed, marks=pytest.mark.long) for seed in MORE_SEEDS)]
+)
 def test_every_schedule_keeps_the_invariants_and_ends_well(seed: int) -> None:
     cluster = run(seed)
     job = cluster.job

@@ -46,10 +46,10 @@ _LAST_CHANCE_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class SlotWait:
-    """Limit of a wait for a slot; ``in_vain``: the controller, who frees slots, is away."""
+    """Limit of a wait for a slot; ``in_vain`` says why none gets free now, or ""."""
 
     for_s: float
-    in_vain: Callable[[], bool]
+    in_vain: Callable[[], str]
 
 
 class JobVault:
@@ -77,6 +77,8 @@ class JobVault:
         self.initial_copies = InitialCopies()
         self.cadence = Cadence()
         self.step_hold: StepHold | None = None
+        # Another member's agent is away: no newer step becomes recoverable, and no slot free.
+        self.member_away = False
         # Further slots for each rank where snapshots go to storage: slow storage must cost no step.
         self.spare_slots = 0
         # Whether the job begins here without a promise of memory: what others were promised is
@@ -238,7 +240,8 @@ class JobVault:
                     await self.change_signal.wait()
         except TimeoutError:
             self.context.counters.skipped += 1
-            why = "while the controller is away" if wait.in_vain() else f"within {wait.for_s:g} s"
+            away = wait.in_vain()
+            why = f"while {away}" if away else f"within {wait.for_s:g} s"
             return f"no slot was free {why}: {memory.table.describe_occupancy(self.recoverable)}"
         return f"generation {memory.table.generation} was stopped"
 

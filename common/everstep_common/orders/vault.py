@@ -74,6 +74,8 @@ class VaultDirective:
     # For a spare that keeps replicas, which gets no plan: the copies that the generation began
     # from.
     sources: ShardSources = ()
+    # A member's agent is away: no newer step becomes recoverable, so waiting for a slot is in vain.
+    member_away: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

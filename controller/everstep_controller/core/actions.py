@@ -94,7 +94,8 @@ class ChooseRecoveryStep:
     """Ask the catalogue for the newest step of the branch that can be restored.
 
     It answers with RecoveryStepChosen, after every holder has settled ``settled_generation``, and
-    every one of ``others`` has reported its copies since the controller started, or is lost.
+    every one of ``others`` has reported its copies since the controller started, or is lost or
+    overdue.
     """
 
     id: str
@@ -111,6 +112,8 @@ class ChooseRecoveryStep:
     # Steps in storage that launchers told of, and states that the job crashed from again and again.
     stored: tuple[StoredStep, ...] = ()
     avoided: tuple[StepKey, ...] = ()
+    # Of all these nodes, those that nobody waits for any more; what they hold counts if they told.
+    overdue: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

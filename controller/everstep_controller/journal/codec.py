@@ -9,7 +9,13 @@ import msgspec
 from everstep_common.reports import RANK_REPORTS, RankReport
 from everstep_controller.core.actions import Action
 from everstep_controller.core.dispatch.core import EVENT_KINDS
-from everstep_controller.core.events import REPORTS, Event, Reported
+from everstep_controller.core.events import (
+    REPORTS,
+    Event,
+    EventBatch,
+    JournaledEvent,
+    Reported,
+)
 from everstep_controller.core.model.job import Members
 from everstep_controller.core.model.rank_reports import RankReports
 from everstep_controller.core.model.state import State
@@ -50,26 +56,36 @@ class UnreadableError(ValueError):
     """A stored value does not have the shape that this version knows."""
 
 
-class _StoredAction(msgspec.Struct):
+class _Stored(msgspec.Struct):
     kind: str
     body: msgspec.Raw
 
 
-_STORED_ACTIONS = msgspec.json.Decoder(list[_StoredAction])
+_SEVERAL = msgspec.json.Decoder(list[_Stored])
 
 
-def kind_of(value: Event | Action) -> str:
+def kind_of(value: JournaledEvent | Action) -> str:
     """Return the name under which a value is stored."""
     return (type(value.report) if isinstance(value, Reported) else type(value)).__name__
 
 
-def encode(value: Event | Action | State) -> bytes:
+def encode(value: JournaledEvent | Action | State) -> bytes:
     """Return the JSON of a value."""
+    if isinstance(value, EventBatch):
+        return _encode_several(value.events)
     return _ENCODER.encode(value)
 
 
-def decode_event(kind: str, body: bytes) -> Event:
+def _encode_several(values: Iterable[Event | Action]) -> bytes:
+    return _ENCODER.encode([_Stored(kind_of(one), msgspec.Raw(encode(one))) for one in values])
+
+
+def decode_event(kind: str, body: bytes) -> JournaledEvent:
     """Return an event. Raises UnreadableError for an unknown kind or shape."""
+    return _decode_batch(body) if kind == EventBatch.__name__ else _decode_single(kind, body)
+
+
+def _decode_single(kind: str, body: bytes | msgspec.Raw) -> Event:
     decoder = _EVENTS.get(kind)
     if decoder is None:
         raise UnreadableError(f"unknown kind of event: {kind}")
@@ -79,17 +95,23 @@ def decode_event(kind: str, body: bytes) -> Event:
         raise UnreadableError(f"{kind}: {error}") from error
 
 
+def _decode_batch(body: bytes) -> EventBatch:
+    try:
+        stored: Sequence[_Stored] = _SEVERAL.decode(body)
+    except msgspec.MsgspecError as error:
+        raise UnreadableError(f"{EventBatch.__name__}: {error}") from error
+    return EventBatch(tuple(_decode_single(one.kind, one.body) for one in stored))
+
+
 def encode_actions(actions: Iterable[Action]) -> bytes:
     """Return the JSON of what one event led to."""
-    return _ENCODER.encode(
-        [_StoredAction(kind_of(action), msgspec.Raw(encode(action))) for action in actions]
-    )
+    return _encode_several(actions)
 
 
 def decode_actions(body: bytes) -> list[Action]:
     """Return what one event led to. Raises UnreadableError."""
     try:
-        stored: Sequence[_StoredAction] = _STORED_ACTIONS.decode(body)
+        stored: Sequence[_Stored] = _SEVERAL.decode(body)
         return [msgspec.json.decode(item.body, type=_ACTIONS[item.kind]) for item in stored]
     except (msgspec.MsgspecError, KeyError) as error:
         raise UnreadableError(f"recorded actions: {error}") from error

@@ -1,7 +1,8 @@
 """Exit rows: the ends of ranks after the first of their generation, as one journaled row a node."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
+from operator import attrgetter
 
 from everstep_common.reports import RankExited
 from everstep_controller.core.events import EqualExits, Event, RanksExited, Reported
@@ -10,6 +11,10 @@ from everstep_controller.core.model.node import Origin
 # Of so many jobs it is known that a rank of their generation has ended; more are begun anew, which
 # costs a row.
 _JOBS_MAX = 10_000
+
+
+# All that the end of a rank says, but for which rank it was, and when.
+_said = attrgetter(*({one.name for one in fields(RankExited)} - {"rank", "at_boot_ns"}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,7 @@ class ExitRows:
 
 def _row(ended: Sequence[Reported[RankExited]]) -> ExitRow:
     origins = [event.origin for event in ended]
+<<<<<<< HEAD
     if len(ended) == 1:
         return ExitRow(ended[0], origins)
     row = RanksExited(
@@ -62,13 +68,17 @@ def _row(ended: Sequence[Reported[RankExited]]) -> ExitRow:
         exits=tuple(group_exits(ended)),
     )
     return ExitRow(row, origins)
+=======
+    exits = tuple(group_exits(ended))
+    return ExitRow(RanksExited(origin=origins[-1], job=ended[0].job, exits=exits), origins)
+>>>>>>> next
 
 
 def group_exits(ended: Iterable[Reported[RankExited]]) -> Iterator[EqualExits]:
     """Yield the ends of ranks of one node, those together that say the same; the earliest whole."""
-    alike: dict[RankExited, list[Reported[RankExited]]] = {}
+    alike: dict[object, list[Reported[RankExited]]] = {}
     for event in ended:
-        alike.setdefault(replace(event.report, rank=0, at_boot_ns=0), []).append(event)
+        alike.setdefault(_said(event.report), []).append(event)
     for group in alike.values():
         first = min(group, key=lambda event: event.at_ns)
         ranks = tuple(event.report.rank for event in group)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from everstep_controller.core.actions import Action
-from everstep_controller.core.events import Event
+from everstep_controller.core.events import JournaledEvent
 from everstep_controller.core.model.state import State
 from everstep_controller.journal.codec import UnreadableError, decode_event, decode_state, kind_of
 from everstep_controller.journal.store import StoredEvent, StoredSnapshot
@@ -19,11 +19,11 @@ class Deciding(Protocol):
 
     state: State
 
-    def takes(self, event: Event) -> bool:
+    def takes(self, event: JournaledEvent) -> bool:
         """Return whether an event is taken now, or comes to nothing because the core is halted."""
         ...
 
-    def handle(self, event: Event, now_ns: int) -> list[Action]:
+    def handle(self, event: JournaledEvent, now_ns: int) -> list[Action]:
         """Take one event and return what it calls for."""
         ...
 
@@ -57,7 +57,7 @@ class TakenEvent:
 
     seq: int
     now_ns: int
-    event: Event
+    event: JournaledEvent
     actions: list[Action]
     # Why the core could not take it; then nothing was decided.
     rejected: str = ""
@@ -87,7 +87,7 @@ class Fold:
             if stored.seq not in self._rejected:
                 yield self._handle_stored(stored)
 
-    def handle(self, seq: int, event: Event, now_ns: int) -> TakenEvent:
+    def handle(self, seq: int, event: JournaledEvent, now_ns: int) -> TakenEvent:
         """Hand a journaled event to the core. An event that makes it raise is left out for good."""
         ignored = not self.core.takes(event)
         try:
@@ -101,7 +101,7 @@ class Fold:
     def _handle_stored(self, stored: StoredEvent) -> TakenEvent:
         return self.handle(stored.seq, decode_event(stored.kind, stored.body), stored.now_ns)
 
-    def _leave_out(self, seq: int, event: Event, now_ns: int, error: str) -> TakenEvent:
+    def _leave_out(self, seq: int, event: JournaledEvent, now_ns: int, error: str) -> TakenEvent:
         """Rebuild the state before the event: the core may have been half way through it."""
         self._rejected.add(seq)
         self._restore(seq - 1)

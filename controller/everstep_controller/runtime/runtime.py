@@ -6,26 +6,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from everstep_controller.core.actions import Action, Announce
-from everstep_controller.core.events import Event, EventRejected
+from everstep_controller.core.events import Event, EventBatch, EventRejected, JournaledEvent
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.journal.codec import encode, encode_actions, kind_of
 from everstep_controller.journal.group_commit import JournalEntry, JournalFull, Write
 from everstep_controller.journal.store import Announcement, JournalStore, Mark
 from everstep_controller.runtime.clock import ControllerClock
+from everstep_controller.runtime.event_batches import EventBatches, SubmittedEvent, row_of
 from everstep_controller.runtime.fold import Fold, TakenEvent
 
 logger = logging.getLogger(__name__)
 
 
 class _Pending(JournalEntry):
-    """An event that waits for the journal, and who waits for it."""
+    """A row of events that waits for the journal, and who waits for it."""
 
-    __slots__ = ("again", "event", "future")
+    __slots__ = ("event", "submitted")
 
-    event: Event
-    future: "asyncio.Future[TakenEvent] | None"
-    # Nobody tells it a second time, so the shell does when the journal can be written again.
-    again: bool
+    event: JournaledEvent
+    submitted: Sequence[SubmittedEvent]
 
 
 class _PendingMarks(JournalEntry):
@@ -58,6 +57,7 @@ class Runtime:
         self._listeners: list[Listener] = []
         self._announcement_listeners: list[Callable[[Announcement], None]] = []
         self._postponed: list[Event] = []
+        self._batches = EventBatches(self._append_row)
         self._next_announcement = 1
         self._full = False
         self.events_taken = 0
@@ -102,13 +102,14 @@ class Runtime:
         It raises JournalFull when the event could not be journaled.
         """
         future: asyncio.Future[TakenEvent] = asyncio.get_running_loop().create_future()
-        self._append(event, marks, future, again=False)
+        self._batches.add(SubmittedEvent(event, marks, future, again=False))
         return future
 
     def submit_marks(self, marks: tuple[Mark, ...]) -> "asyncio.Future[None]":
         """Journal how far outboxes were taken, in turn with the events; JournalFull as there."""
         entry = _PendingMarks(self.now_ns(), "", b"", marks)
         entry.future = asyncio.get_running_loop().create_future()
+        self._batches.flush()
         self._put(entry)
         return entry.future
 
@@ -122,7 +123,7 @@ class Runtime:
 
         ``again=False`` is for what its sender tells again by itself.
         """
-        self._append(event, (), None, again=again)
+        self._batches.add(SubmittedEvent(event, (), None, again))
 
     def announce(self, subject: str, reason: str, message: str) -> None:
         """Add a line of the shell's own to the event list."""
@@ -154,6 +155,7 @@ class Runtime:
                 self._handle(entry)
             elif isinstance(entry, _PendingMarks) and not entry.future.done():
                 entry.future.set_result(None)
+        self._batches.end_rows(len(entries))
 
     def not_journaled(self, entries: Sequence[JournalEntry], error: JournalFull) -> None:
         """See JournalUser."""
@@ -163,6 +165,7 @@ class Runtime:
         logger.error("%s; %d events refused", error, len(entries))
         for entry in entries:
             self._refuse(entry, error)
+        self._batches.end_rows(len(entries))
 
     def journal_writable(self) -> None:
         """See JournalUser."""
@@ -174,16 +177,11 @@ class Runtime:
 
     # ---------------------------------------------------------------------------------------------
 
-    def _append(
-        self,
-        event: Event,
-        marks: tuple[Mark, ...],
-        future: "asyncio.Future[TakenEvent] | None",
-        *,
-        again: bool,
-    ) -> None:
+    def _append_row(self, submitted: Sequence[SubmittedEvent]) -> None:
+        event = row_of(submitted)
+        marks = tuple(mark for one in submitted for mark in one.marks)
         entry = _Pending(self.now_ns(), kind_of(event), encode(event), marks)
-        entry.event, entry.future, entry.again = event, future, again
+        entry.event, entry.submitted = event, submitted
         self._put(entry)
 
     def _put(self, entry: JournalEntry) -> None:
@@ -193,26 +191,37 @@ class Runtime:
             self._journal.append(entry)
         except JournalFull as error:
             self._refuse(entry, error)
+        else:
+            self._batches.begin_row()
 
     def _refuse(self, entry: JournalEntry, error: JournalFull) -> None:
-        if isinstance(entry, _Pending) and entry.again:
-            self._postponed.append(entry.event)
-        future = entry.future if isinstance(entry, _Pending | _PendingMarks) else None
-        if future is not None and not future.done():
-            future.set_exception(error)
+        submitted = entry.submitted if isinstance(entry, _Pending) else ()
+        self._postponed += [one.event for one in submitted if one.again]
+        if isinstance(entry, _PendingMarks) and not entry.future.done():
+            entry.future.set_exception(error)
+        for one in submitted:
+            if one.future is not None and not one.future.done():
+                one.future.set_exception(error)
 
     def _handle(self, entry: _Pending) -> None:
         taken = self._fold.handle(entry.seq, entry.event, entry.now_ns)
-        self.events_taken += 1
+        self.events_taken += len(entry.submitted)
         self._record(taken)
+        if taken.rejected and isinstance(taken.event, EventBatch):
+            # One of them made the core raise: each for itself, only that one is left out.
+            self.events_taken -= len(entry.submitted)
+            for one in entry.submitted:
+                self._append_row([one])
+            return
         if taken.rejected:
             self.events_rejected += 1
             self._report_rejection(taken)
         for listener in self._listeners:
             listener(taken)
         self._act(taken.actions)
-        if entry.future is not None and not entry.future.done():
-            entry.future.set_result(taken)
+        for one in entry.submitted:
+            if one.future is not None and not one.future.done():
+                one.future.set_result(taken)
 
     def _record(self, taken: TakenEvent) -> None:
         """Have the decision written down; lost in a crash, replay derives it again."""

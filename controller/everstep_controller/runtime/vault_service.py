@@ -157,8 +157,8 @@ class VaultService:
                 known.snapshots.holdings.clear(node, record.generation.number if record else 0)
             self._follow(known)
 
-    def refresh_spares_of(self, node: str) -> None:
-        """A node fell silent, or is heard again: a spare may have something to fetch."""
+    def refresh_jobs_of(self, node: str) -> None:
+        """A node fell silent, or is heard again: its jobs fetch ahead, or wait for no slots."""
         for known in self._lineages.values():
             if node in known.snapshots.generation.members:
                 self._refresh_soon(known)

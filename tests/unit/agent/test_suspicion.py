@@ -36,6 +36,19 @@ def test_a_silent_peer_that_answers_is_heard_again() -> None:
     assert suspicion.silent(6 * _S) == []
 
 
+def test_who_hears_none_of_its_peers_is_cut_off_itself() -> None:
+    assert not Suspicion(_S).hears_nobody()
+    suspicion = _watching("b", "c")
+    _ticks(suspicion, 0, 2)
+    suspicion.heard("c", 2 * _S + 1)
+    _ticks(suspicion, 3, 4)
+    assert not suspicion.hears_nobody(), "one of two is heard"
+    _ticks(suspicion, 5, 6)
+    assert suspicion.hears_nobody()
+    suspicion.heard("b", 7 * _S)
+    assert not suspicion.hears_nobody()
+
+
 def test_a_node_that_stood_still_itself_suspects_nobody() -> None:
     suspicion = _watching("b")
     for second in (0, 100, 200, 300):

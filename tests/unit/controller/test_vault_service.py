@@ -129,6 +129,8 @@ class World:
         return job
 
     def choose(self, *others: str) -> None:
+        lineage = self.state.newest("train").lineage
+        lineage.holders = {"a": 1, "b": 1} | dict.fromkeys(others, 0)
         self.service.choose(
             ChooseRecoveryStep(
                 id="c",
@@ -283,7 +285,8 @@ def test_a_node_that_rebooted_holds_nothing_of_the_generations_so_far_only() -> 
     world.events.clear()
     world.choose()
     assert [type(event) for event in world.events] == [RecoveryStepChosen]
-    world.state.newest("train").generation.number = 2
+    job = world.state.newest("train")
+    job.generation.number, job.lineage.holders = 2, {"b": 2}
     world.report("b", (1, 7), generation=2)
     world.events.clear()
     world.service.choose(
@@ -299,6 +302,20 @@ def test_a_node_that_rebooted_holds_nothing_of_the_generations_so_far_only() -> 
         )
     )
     assert world.events == []
+
+
+def test_a_member_that_has_booted_since_it_was_asked_has_nothing_to_settle() -> None:
+    world = World()
+    world.report("a", (0, 5), (1, 5), settled=1)
+    world.report("b", (1, 5))
+    world.events.clear()
+    world.choose()
+    assert world.events == []
+    # Its launcher is there again, so its agent knows the job, and holds nothing of it.
+    world.state.newest("train").lineage.holders["b"] = 0
+    world.service.connected("b", ["train"])
+    world.report("b")
+    assert [type(event) for event in world.events] == [RecoveryStepChosen]
 
 
 def test_an_ended_job_is_forgotten() -> None:

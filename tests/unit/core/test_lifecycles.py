@@ -8,6 +8,8 @@ from everstep_controller.core.jobs import lifecycle as job_lifecycle
 from everstep_controller.core.jobs.lifecycle import JobEffect, JobEvent
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.timers import Overdue, Wait
 from everstep_controller.core.nodes import lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEffect, NodeEvent
 
@@ -118,7 +120,37 @@ def _check_job_step(state: JobState, event: JobEvent, step: job_lifecycle.Step) 
         assert JobEffect.RELEASE_NEXT in step.effects
     if JobEffect.START_MEMBERS in step.effects:
         assert event is JobEvent.STEP_CHOSEN
-    assert (step.deadline is None) == (step.on_deadline is None)
+
+
+@pytest.mark.parametrize("state", JobState)
+def test_every_state_of_a_job_that_waits_has_a_deadline_or_a_reason_why_it_has_none(
+    state: JobState,
+) -> None:
+    _check_wait(job_lifecycle.WAITS[state], waits=state is not JobState.ENDED)
+
+
+@pytest.mark.parametrize("state", NodeState)
+def test_every_state_of_a_node_that_waits_has_a_deadline_or_a_reason_why_it_has_none(
+    state: NodeState,
+) -> None:
+    nobody = (NodeState.JOINING, NodeState.HEALTHY, NodeState.RETIRED)
+    _check_wait(lifecycle.WAITS[state], waits=state not in nobody)
+
+
+def _check_wait(wait: Wait, *, waits: bool) -> None:
+    assert bool(wait.awaits) is waits
+    limited = (bool(wait.deadline), wait.timer is not None, bool(wait.on_deadline))
+    assert limited in ((True, True, True), (False, False, False)), "a deadline that leads nowhere"
+    if wait.deadline:
+        assert getattr(Settings(), wait.deadline) >= 0
+        assert wait.deadline.endswith("_ns")
+    if waits:
+        assert wait.deadline or wait.endless
+    # Who is only asked again, or may never be judged at all, needs a reason why that is enough.
+    if wait.on_deadline == (Overdue.ASK_AGAIN,) or (
+        wait.deadline and not getattr(Settings(), wait.deadline)
+    ):
+        assert wait.endless or wait.deadline == "stall_timeout_ns"
 
 
 def test_what_is_ignored_is_ignored_for_these_reasons_only() -> None:

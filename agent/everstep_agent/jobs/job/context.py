@@ -55,6 +55,10 @@ def _not_away() -> float:
     return 0.0
 
 
+def _heard() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """What of the world the jobs of a node touch; the defaults are the real one."""
@@ -72,6 +76,8 @@ class Environment:
     controller_away: Callable[[], str] = _at_hand
     # For how many seconds the controller has been away; 0 while it is there.
     controller_away_s: Callable[[], float] = _not_away
+    # Whether neither the controller nor any peer has been heard for a few seconds.
+    cut_off: Callable[[], bool] = _heard
 
 
 @dataclass(slots=True)
@@ -96,6 +102,8 @@ class JobContext:
     skips: SkipWatch
     # For how many seconds the controller has been away; 0 while it is there.
     away_s: Callable[[], float]
+    # Whether neither the controller nor any peer has been heard for a few seconds.
+    cut_off: Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +136,7 @@ def open_context(parts: ContextParts, database: sqlite3.Connection) -> JobContex
         StopCounts(),
         SkipWatch(),
         world.controller_away_s,
+        world.cut_off,
     )
 
 

@@ -48,6 +48,13 @@ class LocalProcesses:
         self._record.reach_phase(phase)
         self._context.outlet.record(phase_record(self._record.facts, phase, reached_ns))
 
+    def report_again(self) -> None:
+        """Say again which phase all local ranks have reached: the controller asks who is there."""
+        facts = self._record.facts
+        if facts.processes.phases:
+            newest = facts.processes.phases[-1]
+            self._context.outlet.record(phase_record(facts, newest, self._context.boot_ns()))
+
     def abandon(self, numbers: tuple[int, ...]) -> None:
         """Wait no longer for processes that SIGKILL does not end, as their launcher counts them."""
         facts = self._record.facts

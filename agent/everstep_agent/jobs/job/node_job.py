@@ -94,10 +94,12 @@ class NodeJob:
     # --- what the controller orders ------------------------------------------------------------
 
     def start(self, plan: Plan, reason: str) -> None:
-        """Start a generation; one that is not newer than what was started or stopped is ignored."""
+        """Start a generation, or say again how far it is; an older or stopped one is ignored."""
         facts = self.facts
         if plan.generation > max(facts.plan.generation, facts.stops.completed):
             self._begin(plan, reason, Autonomy(planned=plan.generation))
+        elif plan.generation == facts.plan.generation and facts.active:
+            self.processes.report_again()
 
     def _begin_own(self, plan: Plan, reason: str) -> None:
         self._begin(plan, reason, self.facts.autonomy)
@@ -157,6 +159,7 @@ class NodeJob:
         vault.transfer_key = self.facts.owner.transfer_key
         recoverable = self.storage.files.apply_directive(directive, recoverable_of(directive))
         vault.cadence, vault.step_hold = self.facts.cadence, hold_of(directive)
+        vault.member_away = directive.member_away
         vault.apply_directive(recoverable, target_of(directive))
         if directive.sources:
             vault.begin_generation(directive.generation, self._initial_copies(directive.sources))

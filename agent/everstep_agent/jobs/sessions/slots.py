@@ -140,19 +140,19 @@ class SlotSession:
         return problem
 
     async def _slot(self, memory: RankMemory, message: messages.Begin) -> Grant | str:
-        # Only a newer recoverable step frees slots. While the controller is away none comes, and
-        # training must not wait for it, whatever bound the trainer has set.
+        # Only a newer recoverable step frees slots. While the controller is away, or the agent of
+        # another member, none comes, and training must not wait for it, whatever bound the trainer
+        # has set.
         vault, clock = self._job.vault, asyncio.get_running_loop().time
-        away_s = self._job.context.away_s
         starved_by, reason = self._starved
         hold = vault.step_hold
         last = hold is not None and hold.is_last_step(self._owner.generation, message.step)
         starved = starved_by == vault.recoverable and not last
         wait_s = self._restart_wait_s(message) if last else self._wait_s(message)
-        if starved or (away_s() > 0 and not last):
+        if starved or (self._away() and not last):
             wait_s = 0.0
         ends = clock() + wait_s
-        wait = SlotWait(wait_s, lambda: away_s() > 0 and not last)
+        wait = SlotWait(wait_s, lambda: "" if last else self._away())
         answer = await vault.acquire_slot(memory, message.step, wait)
         if isinstance(answer, Grant):
             return answer
@@ -161,6 +161,15 @@ class SlotSession:
         if wait_s and clock() >= ends:
             self._starved = (vault.recoverable, answer)
         return answer
+
+    def _away(self) -> str:
+        """Return what keeps steps from becoming recoverable, so that no slot gets free; or ""."""
+        context = self._job.context
+        if context.away_s() > 0:
+            return "the controller is away"
+        if context.cut_off():
+            return "neither the controller nor a peer is heard"
+        return "another member's agent is away" if self._job.vault.member_away else ""
 
 
 def patience(asked_s: float | None, usual_s: float, most_s: float) -> float:

@@ -68,7 +68,8 @@ class JobsSettings:
     slot_wait_s: float = setting(
         5.0,
         unit="s",
-        help="How long a snapshot waits for a free slot before the step is skipped and counted.",
+        help="How long a snapshot waits for a free slot before the step is skipped and counted; "
+        "not at all while the controller, or the agent of another member, is away.",
     )
     slot_wait_max_s: float = setting(
         60.0,

@@ -34,7 +34,15 @@ CONTROLLER_OVERLOADED = Condition(
 )
 
 # Timers that wait for what agents tell.
-_FOR_AGENTS = frozenset({TimerKind.FINAL_SAVE, TimerKind.ABANDONED, TimerKind.UNTOLD})
+_FOR_AGENTS = frozenset(
+    {
+        TimerKind.ANSWER,
+        TimerKind.CHECK,
+        TimerKind.FINAL_SAVE,
+        TimerKind.ABANDONED,
+        TimerKind.UNTOLD,
+    }
+)
 
 # A stall is one of a row when the one before it was so shortly ago, and so many are borne.
 _CALM_NS = 60_000_000_000

@@ -35,24 +35,28 @@ class Core:
     def __init__(self, state: State | None = None) -> None:
         self.state = state if state is not None else State()
 
-    def handle(self, event: events.Event, now_ns: int) -> list[Action]:
-        """Take one event that happened to be learned at ``now_ns``; return what it calls for.
+    def handle(self, event: events.JournaledEvent, now_ns: int) -> list[Action]:
+        """Take an event, or a batch, that was learned at ``now_ns``; return what it calls for.
 
         A record that was taken before, and anything but the controller's own affairs while it is
         halted, changes nothing.
         """
         turn = Turn(self.state, now_ns)
-        if self.takes(event) and self._is_news(event):
-            self.state.event_count += 1
-            _take_event(turn, event)
+        count = self.state.event_count
+        for one in events.each_event(event) if self.takes(event) else ():
+            if self._is_news(one):
+                self.state.event_count += 1
+                _take_event(turn, one)
+        if self.state.event_count != count:
             reconcile(Reconciliation.follow(turn))
         if self.state.halted:
             return [action for action in turn.actions if isinstance(action, Announce | SetTimer)]
         return list(dict.fromkeys(turn.actions))
 
-    def takes(self, event: events.Event) -> bool:
+    def takes(self, event: events.JournaledEvent) -> bool:
         """Return whether an event is taken now: while it is halted, only some are."""
-        return not self.state.halted or type(event) in _WHILE_HALTED
+        first = events.each_event(event)[0]  # the others of a batch are of its kind
+        return not self.state.halted or type(first) in _WHILE_HALTED
 
     def due(self, now_ns: int) -> list[Action]:
         """Return every action that the state still calls for, as after a restart."""

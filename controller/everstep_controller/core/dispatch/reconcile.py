@@ -25,7 +25,7 @@ from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import jobs_involving
 from everstep_controller.core.nodes import agent_identity, health, injections, isolation, liveness
 from everstep_controller.core.planned import maintenance, restarts
-from everstep_controller.core.recovery import blame, planning, spares, start
+from everstep_controller.core.recovery import blame, deadlines, planning, spares, start
 from everstep_controller.core.turn import Marks, Reconciliation
 
 # Each round ends with fewer things undecided; this many only a rule that contradicts itself needs.
@@ -121,5 +121,6 @@ def _reconcile_job(turn: Reconciliation, job_id: str) -> None:
         start.reconcile_job(turn, job)
         progress.reconcile_job(turn, job)
         absence.reconcile_job(turn, job)
+        deadlines.reconcile_job(turn, job)
         planning.reconsider(turn, job)
         ending.reconcile_job(turn, job)

@@ -5,8 +5,9 @@ when the thing happened, the journal says when it was learned.
 """
 
 import typing
+from dataclasses import dataclass
 
-from everstep_common.reports import Report
+from everstep_common.reports import GenerationStopped, Report
 from everstep_controller.core.events.agents import (
     REPORTS,
     AgentAnswered,
@@ -58,6 +59,7 @@ from everstep_controller.core.events.operators import (
     RestartOrdered,
 )
 from everstep_controller.core.model.snapshots import RecoveryStepChosen
+from everstep_controller.core.model.timers import TimerKind
 
 __all__ = [
     "REPORTS",
@@ -72,11 +74,13 @@ __all__ = [
     "DriverReported",
     "EqualExits",
     "Event",
+    "EventBatch",
     "EventRejected",
     "FinalSaveEnded",
     "InjectionCleared",
     "InjectionOrdered",
     "JobProgressed",
+    "JournaledEvent",
     "KeeperChosen",
     "LayoutLearned",
     "MaintenanceCancelled",
@@ -101,6 +105,8 @@ __all__ = [
     "StepRecoverable",
     "TimerDue",
     "VerdictChanged",
+    "batch_of",
+    "each_event",
 ]
 
 Event = (
@@ -115,6 +121,35 @@ Event = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """Events that came together: recorded one after the other, and decided by once."""
+
+    events: tuple[Event, ...]
+
+
+JournaledEvent = Event | EventBatch
+
+# What comes from thousands of nodes at once, and whose handlers only record it. Timers are apart:
+# they come due also while the core is halted.
+_TOLD_AT_ONCE = frozenset(
+    {NodeDisconnected, PeerReported, PeerJudged, AgentAnswered, RanksExited, GenerationStopped}
+)
+_TIMERS_AT_ONCE = (f"{TimerKind.SILENCE}/", f"{TimerKind.CONFIRM}/")
+
+
+def batch_of(event: Event) -> str:
+    """Return with what kind of events one may be in a batch; empty for one that stands alone."""
+    if isinstance(event, TimerDue):
+        return "timers" if event.timer.startswith(_TIMERS_AT_ONCE) else ""
+    return "told" if kind_of(event) in _TOLD_AT_ONCE else ""
+
+
+def each_event(event: JournaledEvent) -> tuple[Event, ...]:
+    """Return the events of a batch in their order, or the event that stands alone."""
+    return event.events if isinstance(event, EventBatch) else (event,)
+
+
 def event_kinds() -> set[type]:
     """Return all types of events that are defined here; of those with a report, the type of that.
 
@@ -124,6 +159,6 @@ def event_kinds() -> set[type]:
     return listed | REPORTS | set(typing.get_args(OperatorEvent))
 
 
-def kind_of(event: Event) -> type:
+def kind_of(event: JournaledEvent) -> type:
     """Return what decides who handles an event: its type, or that of the report that it carries."""
     return type(event.report) if isinstance(event, Reported) else type(event)

@@ -14,34 +14,37 @@ from everstep_controller.core.registry import Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind
 
 _S = 1_000_000_000
-# Steps are missing when none was made for so many times the longest of late, and at least …
+# Ranks wait so long for an agent that does not answer, once; then they step on, unsaved.
+_AGENT_WAIT_NS = 10 * _S
+# Steps are missing when none was made for that time and so many times the longest of late, or …
 _LONGEST_TIMES = 4
-_MISSING_MIN_NS = 5 * _S
+_MISSING_MIN_NS = 2 * _S
+_LOOK_AGAIN_NS = 5 * _S
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     """Count on no answer of a member without its agent; stop a job that stands still by that."""
     if job.state is JobState.STOPPING:
-        for node in _doubtful(turn.state, job):
-            membership.fence_member(job, node.name)
+        for name in [*job.generation.doubtful]:
+            membership.fence_member(job, name)
     timer = f"{TimerKind.UNTOLD}/{job.id}"
-    away = _doubtful(turn.state, job) if job.state in ACTIVE else []
-    if not away:
+    if job.state not in ACTIVE or not job.generation.doubtful:
         turn.drop_timer(timer)
     elif timer not in turn.state.timers:
-        _judge_absence(turn, job, away)
+        _judge_absence(turn, job, _doubtful(turn.state, job))
 
 
 def _doubtful(state: State, job: JobRecord) -> list[NodeRecord]:
-    known = (state.nodes[name] for name in job.generation.members)
-    return [node for node in known if node.doubtful]
+    """Return the doubtful members in rank order."""
+    names = sorted(job.generation.doubtful, key=job.generation.members.place)
+    return [state.nodes[name] for name in names]
 
 
 def _judge_absence(turn: Reconciliation, job: JobRecord, away: list[NodeRecord]) -> None:
     """Stop the job if it has stood still for long enough; else look again."""
     since_ns = _still_since_ns(turn, job, away)
     if since_ns is None or turn.paused(job.name):
-        turn.set_timer(f"{TimerKind.UNTOLD}/{job.id}", _MISSING_MIN_NS)
+        turn.set_timer(f"{TimerKind.UNTOLD}/{job.id}", _LOOK_AGAIN_NS)
         return
     wait_ns = since_ns + _patience_ns(turn.state, job) - turn.now_ns
     if wait_ns > 0:
@@ -79,7 +82,7 @@ def _patience_ns(state: State, job: JobRecord) -> int:
     if job.state not in STEPPING:
         return state.settings.agent_return_ns
     longest_ns = max(step.end_ns - step.start_ns for step in job.ledger.steps)
-    return max(_MISSING_MIN_NS, _LONGEST_TIMES * longest_ns)
+    return _AGENT_WAIT_NS + max(_MISSING_MIN_NS, _LONGEST_TIMES * longest_ns)
 
 
 TIMERS: Timers = job_timers(TimerKind.UNTOLD)

@@ -59,6 +59,7 @@ def _admit(turn: Reconciliation, event: Reported[LauncherJoined]) -> None:
     current = node in job.generation.members and report.running_generation == job.generation.number
     stale_generation = 0 if current else report.running_generation
     kept = why_ineligible(state, state.nodes[node])
+    job.overdue.pop(node, None)
     job.launchers[node] = Launcher(report.free_port, turn.now_ns, stale_generation, kept)
     note_node(state, node, job)
     if not current and _counts_on(job, node):

@@ -50,6 +50,8 @@ _PHASES = {JobState.STOPPING: Category.DRAIN, JobState.REPLANNING: Category.SCHE
 
 # Who died first explains the rest; after so many ranks nobody reads on.
 DEATHS_MAX = 8
+# Generation, when, and rank.
+DeathOrder = tuple[int, int, int]
 
 _NODES_MAX = 8
 
@@ -191,15 +193,35 @@ def _stop_generation(turn: Reconciliation, job: JobRecord, at_ns: int, message: 
 def keep_death(state: State, job: JobRecord, death: Death) -> None:
     """Keep a death in the open incident, if it is one of the first."""
     incident = open_incident(state, job)
-    if incident is None:
+    if incident is None or _is_late(incident, _death_order(death)):
         return
     exit = death.exit
     said = replace(exit, exception=exit.exception[:_SAID_MAX], last_line=exit.last_line[:_SAID_MAX])
     insort(incident.deaths, replace(death, exit=said), key=_death_order)
     del incident.deaths[DEATHS_MAX:]
-    for old in incidents_of_job(state, job)[-_INCIDENTS_MAX - 1 : -_INCIDENTS_MAX]:
-        old.deaths.clear()
-        old.parts.clear()
+    for name in job.recovery.incidents[-_INCIDENTS_MAX - 1 : -_INCIDENTS_MAX]:
+        state.incidents[name].deaths.clear()
+        state.incidents[name].parts.clear()
+
+
+def is_one_more(turn: Turn, job: JobRecord, cause: Cause, node: str, order: DeathOrder) -> bool:
+    """Return whether a death adds nothing to what is known of a generation that ends.
+
+    Of a hundred thousand ranks that die with the first one nearly all are so.
+    """
+    incident, known = open_incident(turn.state, job), job.generation.cause
+    if incident is None or known is None or job.state in ACTIVE:
+        return False
+    listed = len(incident.parts) >= _PARTS_MAX and _is_late(incident, order)
+    if not listed or STRENGTH[cause] > STRENGTH[known]:
+        return False
+    told = _is_part(turn, job, incident, cause, node)
+    return told and not _explains_more(incident, cause, order[1])
+
+
+def _is_late(incident: JobIncident, order: DeathOrder) -> bool:
+    full = len(incident.deaths) >= DEATHS_MAX
+    return full and order >= _death_order(incident.deaths[-1])
 
 
 def keep_left_behind(turn: Turn, job: JobRecord, event: Reported[GenerationStopped]) -> None:
@@ -228,7 +250,7 @@ def _left_behind(event: Reported[GenerationStopped]) -> str:
     )
 
 
-def _death_order(death: Death) -> tuple[int, int, int]:
+def _death_order(death: Death) -> DeathOrder:
     return (death.exit.generation, death.at_ns, death.exit.rank)
 
 

@@ -1,4 +1,7 @@
-"""Job lifecycle as a table with effects; a pair that is neither in it nor ignored is refused."""
+"""Job lifecycle as a table with effects; a pair that is neither in it nor ignored is refused.
+
+A second table has what each state waits for, and for how long.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,6 +10,7 @@ from types import MappingProxyType
 
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.timers import Overdue, TimerKind, Wait
 
 
 class JobEvent(Enum):
@@ -59,9 +63,6 @@ class Step:
     effects: tuple[JobEffect, ...] = ()
     # What the job's time goes to from then on; None leaves that to whoever knows since when.
     stage: Category | None = None
-    # The field of the settings that limits the stay in the state, and what follows then.
-    deadline: str | None = None
-    on_deadline: JobEvent | None = None
 
 
 _S, _E, _X = JobState, JobEvent, JobEffect
@@ -115,6 +116,85 @@ IGNORED: Mapping[tuple[JobState, JobEvent], str] = MappingProxyType(
         (_S.RUNNING, _E.RESTORED): "told after its first steps: only the ledger takes note",
         (_S.STALLED, _E.ATTACHED): "told after its first steps: only the ledger takes note",
         (_S.STALLED, _E.RESTORED): "told after its first steps: only the ledger takes note",
+    }
+)
+
+_ASK_OR_REPLACE = (Overdue.ASK_AGAIN, Overdue.COUNT_AS_GONE, Overdue.TELL_PEOPLE)
+
+# What a job waits for in each state (recovery/deadlines.py sees to the timer ANSWER).
+WAITS: Mapping[JobState, Wait] = MappingProxyType(
+    {
+        _S.FORMING: Wait(
+            "launchers on as many nodes as it wants",
+            TimerKind.FORMING,
+            "last_call_timeout_ns",
+            (Overdue.GO_ON,),
+            endless="below its fewest nodes, only its user can start more launchers; those that "
+            "wait are told how many have joined, and one whose nodes are not fit is told why",
+        ),
+        _S.STOPPING: Wait(
+            "the word of each member that no process of the generation is left",
+            TimerKind.ANSWER,
+            "answer_timeout_ns",
+            (Overdue.ASK_AGAIN, Overdue.COUNT_AS_GONE),
+        ),
+        _S.REPLANNING: Wait(
+            "what the nodes hold that may have its state",
+            TimerKind.ANSWER,
+            "holdings_timeout_ns",
+            (Overdue.ASK_AGAIN, Overdue.GO_ON),
+        ),
+        _S.WAITING_CAPACITY: Wait(
+            "nodes that can take ranks",
+            TimerKind.ANSWER,
+            "answer_timeout_ns",
+            (Overdue.ASK_AGAIN,),
+            endless="without nodes there is nothing to run on: its launchers and 'everstep job' "
+            "say which are missing, and each that comes back is planned with at once",
+        ),
+        _S.WAITING_STATE: Wait(
+            "a node that has its state",
+            TimerKind.ANSWER,
+            "holdings_timeout_ns",
+            (Overdue.ASK_AGAIN, Overdue.GO_ON),
+            endless="nobody makes a state up: it is asked for every 15 s, and its launchers and "
+            "'everstep job' say who had it, and how to start from scratch",
+        ),
+        _S.STARTING: Wait(
+            "processes on all members, and the word of all ranks that they run",
+            TimerKind.ANSWER,
+            "answer_timeout_ns",
+            _ASK_OR_REPLACE,
+            endless="a script without the library never says more than that its processes run",
+        ),
+        _S.RESTORING: Wait(
+            "the state of all ranks", TimerKind.ANSWER, "restore_timeout_ns", _ASK_OR_REPLACE
+        ),
+        _S.WARMING: Wait(
+            "the first step",
+            TimerKind.ANSWER,
+            "warmup_timeout_ns",
+            _ASK_OR_REPLACE,
+            endless="ranks that compile look like ranks that hang: where all agents answer, people "
+            "decide",
+        ),
+        _S.RUNNING: Wait(
+            "the next step", TimerKind.STALLED, "stall_timeout_ns", (Overdue.TELL_PEOPLE,)
+        ),
+        _S.STALLED: Wait(
+            "the next step",
+            TimerKind.STALLED,
+            "stall_restart_timeout_ns",
+            (Overdue.RESTART,),
+            endless="an evaluation makes no steps either: by default people decide",
+        ),
+        _S.CLOSING: Wait(
+            "its last step in storage",
+            TimerKind.FINAL_SAVE,
+            "final_save_timeout_ns",
+            (Overdue.GO_ON, Overdue.TELL_PEOPLE),
+        ),
+        _S.ENDED: Wait(),
     }
 )
 

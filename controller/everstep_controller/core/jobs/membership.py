@@ -5,14 +5,19 @@ from dataclasses import replace
 
 from everstep_common import reports
 from everstep_common.endings import by_user_on
+from everstep_common.failures import rank_exits
 from everstep_common.reports import GenerationStopped, JobOnNode, LauncherLeft, RankExited
 from everstep_controller.core import events
 from everstep_controller.core.events import NodeConnected, Reported
 from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.jobs import identity, incidents
 from everstep_controller.core.jobs.lifecycle import ACTIVE
+<<<<<<< HEAD
 from everstep_controller.core.model.agents import SeenGeneration
 from everstep_controller.core.model.incident import Death, add_death
+=======
+from everstep_controller.core.model.incident import Death, add_death, is_full
+>>>>>>> next
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
 from everstep_controller.core.model.node import OPERATOR, NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint
@@ -22,8 +27,12 @@ from everstep_controller.core.model.state import (
     jobs_of_node,
     note_node,
 )
+<<<<<<< HEAD
 from everstep_controller.core.nodes import agent_identity, claims, liveness
 from everstep_controller.core.nodes.agent_identity import Standing
+=======
+from everstep_controller.core.nodes import claims, health, liveness
+>>>>>>> next
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
@@ -62,6 +71,7 @@ def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
 def _processes_gone(job: JobRecord, node: str) -> None:
     if node in job.generation.members:
         job.generation.stopped[node] = True
+        job.generation.doubtful.pop(node, None)
 
 
 def rank_exited(turn: Turn, event: Reported[RankExited]) -> None:
@@ -76,9 +86,17 @@ def ranks_exited(turn: Turn, event: events.RanksExited) -> None:
     job = turn.state.job(event.job)
     if job is None:
         return
+    node, generation = event.origin.node, job.generation.number
     for one in event.exits:
+        if one.report.generation != generation:
+            continue
+        at_ns, rank = min(zip(one.at_ns, one.ranks, strict=True))
+        if is_full(job.recovery.deaths, one.report, at_ns, rank) and incidents.is_one_more(
+            turn, job, _cause_of(one.report), node, (generation, at_ns, rank)
+        ):
+            continue  # and so are those of them that ended later
         for rank, at_ns in zip(one.ranks, one.at_ns, strict=True):
-            _record_exit(turn, job, event.origin.node, at_ns, replace(one.report, rank=rank))
+            _record_exit(turn, job, node, at_ns, replace(one.report, rank=rank))
 
 
 def _record_exit(turn: Turn, job: JobRecord, node: str, at_ns: int, report: RankExited) -> None:
@@ -87,9 +105,12 @@ def _record_exit(turn: Turn, job: JobRecord, node: str, at_ns: int, report: Rank
     step = job.lineage.last_step if report.step is None else report.step
     death = Death(node, at_ns, replace(report, step=step))
     add_death(job.recovery.deaths, death)
-    cause = Cause.PROCESS if death.explains else Cause.COLLECTIVE
-    fault = JobFault(at_ns, cause, death.node, death.sentence(), death)
+    fault = JobFault(at_ns, _cause_of(report), death.node, death.sentence(), death)
     incidents.record_fault(turn, job, fault)
+
+
+def _cause_of(report: RankExited) -> Cause:
+    return Cause.PROCESS if rank_exits.explains(report) else Cause.COLLECTIVE
 
 
 def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
@@ -104,6 +125,9 @@ def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
         launcher.free_port = report.free_port or launcher.free_port
         if report.generation >= launcher.stale_generation:
             launcher.stale_generation = 0
+    health.record_answer(turn, turn.state.nodes[node], f"it has stopped ranks of {job.name}")
+    if node not in job.generation.stopped:
+        job.awaited.heard_ns = turn.now_ns
     incidents.keep_left_behind(turn, job, event)
     if report.generation == job.generation.number:
         _processes_gone(job, node)
@@ -164,6 +188,7 @@ def node_back(turn: Turn, node: str, seen: Sequence[JobOnNode], silent_since_ns:
         if job is not None and on_node.generation:
             _note_what_it_holds(turn, job, node, on_node.generation)
     for job in jobs_involving(turn.state, turn.state.nodes[node]):
+        job.overdue.pop(node, None)
         if not any(_is_about(on_node, job) for on_node in seen):
             _note_what_is_gone(turn, job, node, silent_since_ns)
 

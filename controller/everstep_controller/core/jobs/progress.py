@@ -29,6 +29,7 @@ from everstep_controller.core.jobs import ending, incidents, restore_point, tran
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
 from everstep_controller.core.model.job import Cause, Generation, JobFault, JobRecord, JobState
 from everstep_controller.core.model.state import note_node
+from everstep_controller.core.nodes import health
 from everstep_controller.core.registry import Handlers, Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
@@ -65,6 +66,10 @@ def phase_reached(turn: Turn, event: Reported[PhaseReached]) -> None:
     if job.state not in ACTIVE:
         return
     known = job.generation.phases.get(node)
+    _note_answer(turn, job, node)
+    if known is event.report.phase:
+        return  # it was asked again
+    job.awaited.heard_ns = turn.now_ns
     note_phase(job, event.report.phase, event.at_ns)
     if known is not None and ORDER[event.report.phase] <= ORDER[known]:
         restate_overtaken(job, event.report.phase)
@@ -72,6 +77,13 @@ def phase_reached(turn: Turn, event: Reported[PhaseReached]) -> None:
     _enter(job.generation, node, event.report.phase)
     if len(job.generation.phases) == len(job.generation.members) and not _held_back(job, known):
         job.news.phase = next(phase for phase in ORDER if job.generation.phase_counts.get(phase))
+
+
+def _note_answer(turn: Turn, job: JobRecord, node: str) -> None:
+    """The agent of a member does what it is ordered."""
+    job.awaited.silent.pop(node, None)
+    job.overdue.pop(node, None)
+    health.record_answer(turn, turn.state.nodes[node], f"it takes part in {job.name}")
 
 
 def _enter(generation: Generation, node: str, phase: Phase) -> None:

@@ -67,6 +67,7 @@ def choose_step(state: State, job: JobRecord) -> ChooseRecoveryStep:
         reason=job.reason,
         stored=() if job.lineage.latest is None else (job.lineage.latest,),
         avoided=avoided(job),
+        overdue=tuple(n for n in alive if n in job.overdue or job.generation.holdings_overdue),
     )
 
 

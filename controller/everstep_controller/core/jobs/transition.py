@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from everstep_controller.core.accounting.categories import Category, category_of
 from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import identity, orders, restore_point
-from everstep_controller.core.jobs.lifecycle import JobEffect, JobEvent, step
-from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.jobs.lifecycle import WAITS, JobEffect, JobEvent, step
+from everstep_controller.core.model.job import AwaitedAnswers, JobRecord, JobState
 from everstep_controller.core.model.state import State
-from everstep_controller.core.turn import Reconciliation
+from everstep_controller.core.turn import Reconciliation, TimerKind
 
 
 def move_job(turn: Reconciliation, job: JobRecord, event: JobEvent, reason: str) -> None:
@@ -26,6 +26,8 @@ def move_job(turn: Reconciliation, job: JobRecord, event: JobEvent, reason: str)
             "Job" + job.state.value.title().replace("_", ""),
             f"{job.name} is {job.state.value}: {reason}",
         )
+    if job.state is not before or event is JobEvent.PLANNED:
+        _await_answers(turn, job)
     if found.stage is not None:
         _enter_stage(turn, job, category(turn.state, job, found.stage))
     for effect in found.effects:
@@ -40,6 +42,28 @@ def category(state: State, job: JobRecord, stage: Category) -> Category:
 
 
 # -------------------------------------------------------------------------------------------------
+
+
+def _await_answers(turn: Reconciliation, job: JobRecord) -> None:
+    """Have the answers looked at for which the state waits, for the first time after half of it."""
+    timer, wait = f"{TimerKind.ANSWER}/{job.id}", WAITS[job.state]
+    job.awaited = AwaitedAnswers(turn.now_ns)
+    if wait.timer is TimerKind.ANSWER:
+        turn.set_timer(timer, answer_patience_ns(turn.state, job) // 2)
+    else:
+        turn.drop_timer(timer)
+
+
+def answer_patience_ns(state: State, job: JobRecord) -> int:
+    """Return how long a node may leave unanswered what a job waits for in its state.
+
+    Where a generation starts, that is an order; how far its ranks come has a time of its own.
+    """
+    settings = state.settings
+    if job.state in (JobState.REPLANNING, JobState.WAITING_STATE):
+        return settings.holdings_timeout_ns
+    grace_ns = settings.stop_grace_ns if job.state is JobState.STOPPING else 0
+    return settings.answer_timeout_ns + grace_ns
 
 
 def _enter_stage(turn: Reconciliation, job: JobRecord, stage: Category) -> None:

@@ -89,6 +89,13 @@ def add_death(deaths: list[Death], death: Death) -> None:
     del deaths[DEATHS_MAX:]
 
 
+def is_full(deaths: list[Death], exit: RankExited, at_ns: int, rank: int) -> bool:
+    """Return whether as many deaths of its generation are kept, and all explain more than this."""
+    if len(deaths) < DEATHS_MAX or deaths[0].exit.generation != exit.generation:
+        return False
+    return (not rank_exits.explains(exit), at_ns, rank) >= _order(deaths[-1])
+
+
 def _order(death: Death) -> tuple[bool, int, int]:
     return (not death.explains, death.at_ns, death.exit.rank)
 

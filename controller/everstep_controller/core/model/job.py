@@ -189,11 +189,15 @@ class Generation:
     # Keys of dictionaries: unlike a set they are written down in the same order again.
     stopped: dict[str, bool] = field(default_factory=dict)
     finished: dict[str, bool] = field(default_factory=dict)
+    # Members that are doubtful, and on which processes of it may be left.
+    doubtful: dict[str, bool] = field(default_factory=dict)
     # Why nobody could give back the state that it begins from: it waits, and the same question is
     # asked again until somebody can.
     unreachable: str = ""
-    # Nodes with copies of that state that were connected when the catalogue was asked last.
+    # Nodes with copies of that state that were connected when the catalogue was asked last; and
+    # that nobody waits any more for those that do not tell what they hold.
     asked_of: list[str] = field(default_factory=list)
+    holdings_overdue: bool = False
     # Where its rank 0 listens, and why it was started.
     master_address: str = ""
     master_port: int = 0
@@ -210,6 +214,21 @@ class Generation:
     renew: bool = False
     # What its ranks have said of themselves, as far as somebody keeps it.
     rank_reports: RankReports = field(default_factory=RankReports)
+
+
+@dataclass(slots=True)
+class AwaitedAnswers:
+    """Wait of a job for its nodes, in its present state; replaced whole when it enters another."""
+
+    since_ns: int = 0
+    # When one of them told something that it waits for.
+    heard_ns: int = 0
+    # When those were asked again that had not answered, how often in a row, and who still has not.
+    asked_ns: int = 0
+    rounds: int = 0
+    silent: dict[str, bool] = field(default_factory=dict)
+    # People were told of it.
+    told: bool = False
 
 
 @dataclass(slots=True)
@@ -361,6 +380,10 @@ class JobRecord:
     recovery: Recovery = field(default_factory=Recovery)
     ending: Ending = field(default_factory=Ending)
     news: JobNews = field(default_factory=JobNews)
+    awaited: AwaitedAnswers = field(default_factory=AwaitedAnswers)
+    # Nodes that have counted as gone because their agents did not answer, with the generation that
+    # this was about; until they take part again.
+    overdue: dict[str, int] = field(default_factory=dict)
     # Which steps are snapshotted, as was decided last, and what the newest of them have cost.
     cadence: Cadence = field(default_factory=Cadence)
     snapshot_costs: SnapshotCosts = field(default_factory=SnapshotCosts)

@@ -191,8 +191,11 @@ class NodeRecord:
     questions: list[str] = field(default_factory=list)
     news: NodeNews = field(default_factory=NodeNews)
     checks: int = 0
-    # Why its newest check failed, until it is checked again.
+    # Why its newest check failed, until it is checked again; and how many in a row have failed, and
+    # were not answered.
     check_failed: str = ""
+    checks_failed: int = 0
+    checks_unanswered: int = 0
     # Why ranks that died there have it replaced and checked, until automation may do that.
     blamed: str = ""
     # Why automation wanted to isolate it, when the budget, the mode or a pause forbade it.

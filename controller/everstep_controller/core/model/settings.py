@@ -30,14 +30,25 @@ class Settings:
     startup_grace_ns: int = 120_000_000_000
     # How long a job may wait for its wanted nodes once it has its fewest.
     last_call_timeout_ns: int = 10_000_000_000
+    # How long a connected agent may leave an order about a job unanswered, besides the grace for
+    # processes; and how long a node may take to tell what it holds of a job that goes back.
+    answer_timeout_ns: int = 60_000_000_000
+    holdings_timeout_ns: int = 120_000_000_000
+    # How long ranks may be behind those of other nodes in restoring their state, and all of them
+    # may take from there to their first step.
+    restore_timeout_ns: int = 1_800_000_000_000
+    warmup_timeout_ns: int = 3_600_000_000_000
     # How long processes may take after SIGTERM when a generation is stopped.
     stop_grace_ns: int = 0
     # How long a repaired or returned node stays on probation.
     probation_ns: int = 600_000_000_000
     # How long a recovery listens to agents before it believes that all have spoken.
     recover_listen_ns: int = 30_000_000_000
-    # When a node that failed its check, and may not be isolated for it, is checked again.
+    # How long a check of a node may go unanswered; and when one that failed is repeated first, and
+    # how seldom it is repeated in the end.
+    check_timeout_ns: int = 180_000_000_000
     recheck_ns: int = 30_000_000_000
+    recheck_max_ns: int = 900_000_000_000
     # How often a node is checked while it waits as a spare; 0: never.
     spare_check_interval_ns: int = 0
     # A job that crashes again this soon after it was restored, twice, goes to an older step.

@@ -105,10 +105,11 @@ class State:
     stalls_ns: list[int] = field(default_factory=list)
     # When nodes were lost lately, of those that did not fall silent with their whole domain.
     losses_ns: list[int] = field(default_factory=list)
-    # Nodes whose streams are open and that all peers hear, by domain, and these domains in order;
-    # those from which something is expected, by domain, and their number; and those of them that
-    # are silent.
+    # Nodes whose streams are open and that all peers hear, by domain, their number, and these
+    # domains in order; those from which something is expected, by domain, and their number; and
+    # those of them that are silent.
     heard: dict[str, list[str]] = field(default_factory=dict)
+    heard_total: int = 0
     heard_domains: list[str] = field(default_factory=list)
     expected: dict[str, list[str]] = field(default_factory=dict)
     expected_total: int = 0
@@ -168,18 +169,29 @@ def note_hearing(state: State, node: NodeRecord) -> None:
     """Keep the lists of heard, expected and silent nodes as a node's channels and health are."""
     heard = node.connected and not node.silent_to and not node.doubtful
     expected = not node.gone and node.state is not NodeState.MAINTENANCE
-    _keep_by_domain(state.heard, node, listed=heard)
+    state.heard_total += _keep_by_domain(state.heard, node, listed=heard)
     keep_listed(state.heard_domains, node.domain, listed=node.domain in state.heard)
     state.expected_total += _keep_by_domain(state.expected, node, listed=expected)
     keep_listed(state.silent, node.name, listed=expected and bool(node.silent_since_ns))
+    for job in jobs_involving(state, node):
+        note_doubtful_member(job, node)
 
 
 def forget_hearing(state: State, node: NodeRecord) -> None:
     """Have a node in none of these lists: its domain changes."""
-    _keep_by_domain(state.heard, node, listed=False)
+    state.heard_total += _keep_by_domain(state.heard, node, listed=False)
     keep_listed(state.heard_domains, node.domain, listed=node.domain in state.heard)
     state.expected_total += _keep_by_domain(state.expected, node, listed=False)
     keep_listed(state.silent, node.name, listed=False)
+
+
+def note_doubtful_member(job: JobRecord, node: NodeRecord) -> None:
+    """Keep which members of a job's generation are doubtful and have not stopped."""
+    generation, name = job.generation, node.name
+    if node.doubtful and name in generation.members and name not in generation.stopped:
+        generation.doubtful[name] = True
+    else:
+        generation.doubtful.pop(name, None)
 
 
 def _keep_by_domain(lists: dict[str, list[str]], node: NodeRecord, *, listed: bool) -> int:

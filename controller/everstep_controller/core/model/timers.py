@@ -1,6 +1,7 @@
-"""Timers: what each is for; TimerDue names the kind and the node, job or window."""
+"""Timers: what each is for, and the waits that they end; TimerDue names kind and subject."""
 
-from enum import StrEnum
+from dataclasses import dataclass
+from enum import Enum, StrEnum, auto
 
 
 class TimerKind(StrEnum):
@@ -17,9 +18,10 @@ class TimerKind(StrEnum):
     CONTENDER = "contender"
     # Of an isolation driver: the reading after a call has failed.
     ISOLATION = "isolation"
-    # Of jobs: wanted nodes, an unreachable state, missing steps, steps
+    # Of jobs: who does not answer, wanted nodes, an unreachable state, missing steps, steps
     # missing while an agent of theirs is away, the last step, all launchers, the
     # next job of the name, and the end of being kept.
+    ANSWER = "answer"
     FORMING = "forming"
     RETRY = "retry"
     STALLED = "stalled"
@@ -39,3 +41,35 @@ class TimerKind(StrEnum):
     REJECTED = "rejected"
     CALM = "calm"
     RECOVERY = "recovery"
+
+
+class Overdue(Enum):
+    """What is done about a wait that its deadline ends; a table names them in their order."""
+
+    # Order once more what is not answered.
+    ASK_AGAIN = auto()
+    # Go on without whoever does not answer: a spare takes its place, and what it runs is fenced.
+    COUNT_AS_GONE = auto()
+    # Go on with what there is.
+    GO_ON = auto()
+    # Stop what does not come further, and start it anew.
+    RESTART = auto()
+    # Say so, with what to type next.
+    TELL_PEOPLE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a state waits for, and what ends that when it does not come.
+
+    Without a deadline there is a reason why it may last for ever; one that has both waits for ever
+    for what the deadline does not end.
+    """
+
+    # Empty: it waits for nobody.
+    awaits: str = ""
+    timer: TimerKind | None = None
+    # Field of the settings.
+    deadline: str = ""
+    on_deadline: tuple[Overdue, ...] = ()
+    endless: str = ""

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from everstep_common import reports
 from everstep_common.judging.book import Cleared
 from everstep_common.judging.condition import Condition
-from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.findings import (
+    Finding,
+    FindingKey,
+    Mode,
+    Severity,
+    SuggestedAction,
+)
 from everstep_common.reports import CheckFinished, FindingCleared, FindingRaised
 from everstep_controller.core import events
 from everstep_controller.core.events import (
@@ -25,6 +31,7 @@ from everstep_controller.core.model.node import (
     NodeState,
     OpenFinding,
 )
+from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import claims, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
@@ -38,7 +45,8 @@ CHECK_FAILED = Condition(
     meaning="the node failed the check that is made when it joins, comes back or was repaired: it"
     " takes no ranks",
     source="the check's own limits",
-    clears_when="it passes a check; it is checked again every 30 s",
+    clears_when="it passes a check; it is checked again after 30 s (recheck_s), then ever more "
+    "seldom, up to every 15 min (recheck_max_s)",
     mode=Mode.ENFORCE,
 )
 
@@ -52,6 +60,17 @@ RANKS_DIE = Condition(
     "deaths that nothing explained within strike_window_s",
     clears_when="the node passes its check",
     mode=Mode.ENFORCE,
+)
+
+ORDERS_UNANSWERED = Condition(
+    name="OrdersUnanswered",
+    component="agent/orders",
+    meaning="the node's agent is connected and answers pings, and has not done what it was "
+    "ordered, or its ranks do not get as far as others; it counts as gone for that job",
+    source="orders that were given twice, for 60 s (answer_timeout_s); checks that were, for 180 s "
+    "(check_timeout_s); the times of jobs, restore_timeout_s and holdings_timeout_s",
+    clears_when="its agent carries out an order, or connects anew",
+    mode=Mode.ADVISE,
 )
 
 # --- events: what is said of a node --------------------------------------------------------------
@@ -95,21 +114,47 @@ def has_finding(node: NodeRecord, key: FindingKey) -> bool:
     return _finding_name(FindingOwner.CORE, key) in node.findings
 
 
+def record_unanswered(turn: Turn, node: NodeRecord, message: str) -> None:
+    """Open the finding that an agent carries out no orders, in a sentence about what is missing."""
+    finding = Finding(
+        component=ORDERS_UNANSWERED.component,
+        condition=ORDERS_UNANSWERED.name,
+        mode=ORDERS_UNANSWERED.mode,
+        severity=Severity.DEGRADED,
+        message=message,
+        suggested_action=SuggestedAction.WATCH,
+        rule="see 'journalctl -u everstep-agent' on the node, and restart its agent: 'systemctl "
+        "restart everstep-agent' costs no job a step; cleared when the agent carries out an order",
+    )
+    if not has_finding(node, finding.key):
+        raise_finding(turn, node, finding)
+
+
+def record_answer(turn: Turn, node: NodeRecord, evidence: str) -> None:
+    """Close it: an agent has done something that it was ordered."""
+    key = FindingKey(ORDERS_UNANSWERED.component, ORDERS_UNANSWERED.name)
+    clear_finding(turn, node, key, evidence)
+
+
 def record_check(turn: Turn, event: Reported[CheckFinished]) -> None:
     """Take the result of the newest check of a node."""
     node = turn.state.nodes[event.origin.node]
+    record_answer(turn, node, "its agent has answered a check")
     if event.report.order_id == lifecycle.check_order(node).id:
         node.news.check = event.report
         turn.mark_node(node.name)
 
 
 def check_due(turn: Turn, name: str) -> None:
-    """A node that failed its check is to be checked once more."""
+    """A node has not answered its check in time, or failed it and is to be checked once more."""
     node = turn.state.nodes.get(name)
-    if node is not None:
-        node.check_failed = ""
-        node.news.check_due, node.news.cleared = True, "its check is due again: "
-        turn.mark_node(name)
+    if node is None:
+        return
+    if node.state is NodeState.VALIDATING and not node.check_failed and node.connected:
+        node.checks_unanswered += 1
+    node.check_failed = ""
+    node.news.check_due, node.news.cleared = True, "its check is due again: "
+    turn.mark_node(name)
 
 
 def probation_over(turn: Turn, name: str) -> None:
@@ -136,7 +181,7 @@ def operator_released(turn: Turn, event: OperatorReleased) -> None:
     claims.record_operator_release(turn, node, reason)
     for held in node.findings.values():
         held.accepted_by = event.operator
-    node.blamed, node.news.repaired = "", f"repaired, says {reason}"
+    node.blamed, node.checks_failed, node.news.repaired = "", 0, f"repaired, says {reason}"
     turn.mark_node(node.name)
 
 
@@ -195,7 +240,7 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
         _advise(turn, node, None)
         return
     if news.check_due and node.state is NodeState.VALIDATING:
-        lifecycle.check_anew(turn, node)
+        _ask_again(turn, node)
     if news.check is not None and node.state is NodeState.VALIDATING:
         _judge_check(turn, node, news.check)
     if news.repaired:
@@ -214,8 +259,10 @@ def finding_sentence(finding: Finding) -> str:
 def _judge_check(turn: Reconciliation, node: NodeRecord, report: CheckFinished) -> None:
     failed = "" if report.passed else report.message or "its agent does not say why"
     problem = failed or _fatal_finding(turn, node)
+    node.checks_unanswered = 0
     if not problem:
-        node.blamed = ""
+        node.blamed, node.checks_failed = "", 0
+        turn.drop_timer(f"{TimerKind.CHECK}/{node.name}")
         node.spare_check.passed_ns, node.spare_check.failed = turn.now_ns, ""
         again = node.claim_of(AUTOMATION) is not None or claims.is_maintained(node)
         word = NodeEvent.RECHECK_PASSED if again else NodeEvent.CHECK_PASSED
@@ -227,7 +274,24 @@ def _judge_check(turn: Reconciliation, node: NodeRecord, report: CheckFinished) 
     else:
         lifecycle.move_node(turn, node, NodeEvent.CHECK_FAILED, problem)
     node.check_failed = failed
-    turn.set_timer(f"{TimerKind.CHECK}/{node.name}", turn.state.settings.recheck_ns)
+    turn.set_timer(f"{TimerKind.CHECK}/{node.name}", _recheck_ns(turn.state.settings, node))
+    node.checks_failed += 1
+
+
+def _recheck_ns(settings: Settings, node: NodeRecord) -> int:
+    """Return when a failed check is repeated: twice as late each time, up to a limit."""
+    after_ns = settings.recheck_ns << min(node.checks_failed, _DOUBLED_MAX)
+    return min(after_ns, max(settings.recheck_ns, settings.recheck_max_ns))
+
+
+def _ask_again(turn: Reconciliation, node: NodeRecord) -> None:
+    """Have a node checked once more; one whose agent does not answer twice is a finding."""
+    if not node.connected:
+        return  # it is checked when its agent connects
+    lifecycle.check_anew(turn, node)
+    if node.checks_unanswered >= _UNANSWERED_MAX:
+        message = f"{node.name}: its agent is connected, and has not answered its check"
+        record_unanswered(turn, node, f"{message}, {node.checks_unanswered} times")
 
 
 def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
@@ -237,6 +301,12 @@ def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
         if fatal and not claims.forbidden(turn, node, held.finding.condition, held.finding.mode):
             return finding_sentence(held.finding)
     return ""
+
+
+# A failed check is repeated after twice as long each time, so often; and so many checks that are
+# not answered are a finding.
+_DOUBLED_MAX = 16
+_UNANSWERED_MAX = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +333,9 @@ def _judge_findings(turn: Reconciliation, node: NodeRecord, cleared: str) -> _Ad
         lifecycle.move_node(turn, node, NodeEvent.DEGRADED_FINDING, worst)
         if node.state is NodeState.SUSPECT:
             node.reason = worst  # the finding that made it suspect may be over, and this one not
+        if node.state is NodeState.REPAIRING and cleared and not node.check_failed:
+            reason = f"{cleared}what is open does not keep it out"
+            lifecycle.move_node(turn, node, NodeEvent.CLEARED, reason)
     elif not node.check_failed:
         # Findings that are only observed, or that somebody has accepted, may still be open.
         reason = f"{cleared}no open finding counts against it"

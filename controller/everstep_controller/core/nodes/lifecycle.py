@@ -1,4 +1,7 @@
-"""Node lifecycle as a table with effects; a pair that is neither in it nor ignored is refused."""
+"""Node lifecycle as a table with effects; a pair that is neither in it nor ignored is refused.
+
+A second table has what each state waits for, and for how long.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -8,6 +11,7 @@ from types import MappingProxyType
 from everstep_controller.core.actions import RunCheck
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState
 from everstep_controller.core.model.state import note_hearing
+from everstep_controller.core.model.timers import Overdue, Wait
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.turn import Reconciliation, TimerKind
 
@@ -140,6 +144,48 @@ IGNORED: Mapping[tuple[NodeState, NodeEvent], str] = MappingProxyType(
 )
 
 
+# What a node waits for in each state (health.py sees to the timer CHECK).
+WAITS: Mapping[NodeState, Wait] = MappingProxyType(
+    {
+        # It lasts no longer than the first Hello of its agent.
+        _S.JOINING: Wait(),
+        _S.VALIDATING: Wait(
+            "the result of its check",
+            TimerKind.CHECK,
+            "check_timeout_ns",
+            (Overdue.ASK_AGAIN, Overdue.TELL_PEOPLE),
+        ),
+        _S.HEALTHY: Wait(),
+        _S.SUSPECT: Wait(
+            "the end of what was found",
+            endless="it takes ranks meanwhile, as the last choice; a finding is cleared by "
+            "evidence alone, and 'everstep why' names it",
+        ),
+        _S.REPAIRING: Wait(
+            "its repair",
+            TimerKind.CHECK,
+            "recheck_ns",
+            (Overdue.ASK_AGAIN,),
+            endless="a fatal finding that stays open is for people, who are told of it and of "
+            "'everstep release'; where only a check failed, it is repeated",
+        ),
+        _S.PROBATION: Wait(
+            "a time without findings", TimerKind.PROBATION, "probation_ns", (Overdue.GO_ON,)
+        ),
+        _S.LOST: Wait(
+            "its agent",
+            endless="nothing of it can be asked anything: people are told, jobs go on without it, "
+            "and it is checked when it connects",
+        ),
+        _S.MAINTENANCE: Wait(
+            "the end of its window",
+            endless="a window has an end, and an operator may cancel it",
+        ),
+        _S.RETIRED: Wait(),
+    }
+)
+
+
 class NodeTransitionRefusedError(Exception):
     """Something was said of a node that cannot happen in its state."""
 
@@ -175,11 +221,19 @@ def move_node(turn: Reconciliation, node: NodeRecord, event: NodeEvent, reason: 
         _EFFECTS[effect](turn, node, reason)
 
 
+# A check that is not answered is ordered again after twice as long each time, so often.
+_DOUBLED_MAX = 16
+
+
 def check_anew(turn: Reconciliation, node: NodeRecord) -> None:
     """Have a node checked, whatever came of the check before."""
     node.checks += 1
     node.check_failed = ""
     turn.order(check_order(node))
+    settings = turn.state.settings
+    after_ns = settings.check_timeout_ns << min(node.checks_unanswered, _DOUBLED_MAX)
+    most_ns = max(settings.check_timeout_ns, settings.recheck_max_ns)
+    turn.set_timer(f"{TimerKind.CHECK}/{node.name}", min(after_ns, most_ns))
 
 
 def _check(turn: Reconciliation, node: NodeRecord, _: str) -> None:

@@ -50,6 +50,8 @@ _KERNEL_SAYS: Mapping[TcpAnswer, str] = {
 _STEPPING = (JobState.RUNNING, JobState.STALLED)
 # Steps that a member took part in prove its ranks' life for so many times as long as one took.
 _STEPS_PROVE_TIMES = 3
+# What people are told when a node becomes doubtful.
+NODE_DOUBTFUL = "NodeDoubtful"
 # How often an agent is asked that peers do not hear.
 _ASK_BLOCKED_NS = 60 * _S
 # So many peers that got no answer are remembered.
@@ -60,9 +62,10 @@ _MUTE_ROUNDS = 3
 AGENT_GONE = Condition(
     name="AgentGone",
     component="agent",
-    meaning="the node's agent is away, and its kernel answers; ranks that step go on, the node "
-    "takes no new ones, and no job counts on its vault",
-    source="its stream, and peers that connect to its bulk port; away for 15 s (agent_return_s)",
+    meaning="the node's agent is away, and the node is not lost: its kernel answers, its job makes "
+    "steps, or nobody is there who could tell; ranks that step go on, the node takes no new ones, "
+    "and no job counts on its vault",
+    source="its stream, and peers that ask it by UDP and TCP; away for 15 s (agent_return_s)",
     clears_when="its agent connects",
     mode=Mode.ADVISE,
 )
@@ -78,7 +81,7 @@ PROBES_BLOCKED = Condition(
 AGENT_HUNG = Condition(
     name="AgentHung",
     component="agent",
-    meaning="the node's agent has its stream open and does not answer, and its kernel answers; "
+    meaning="the node's agent has its stream open and does not answer, and the node is not lost; "
     "ranks that step go on, the node takes no new ones, and no job counts on its vault",
     source="pings on its stream, and peers that probe it; for 15 s (agent_return_s)",
     clears_when="its agent answers, or connects anew",
@@ -97,6 +100,7 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     _end_silence(turn, node, "its agent connected")
     forget_hearing(turn.state, node)
     _end_blocked(turn, node, "its agent connected")
+    health.record_answer(turn, node, "its agent connected")
     node.absent, node.connected, node.silent_to = False, True, []
     node.boot_id, node.agent_version = event.boot_id, event.agent_version
     if node.outbox and node.outbox != event.outbox:
@@ -252,9 +256,13 @@ def void_silences(turn: Turn, duration_ns: int) -> None:
 
 
 def _fall_silent(turn: Turn, node: NodeRecord, since_ns: int) -> None:
-    """A channel of a node fell silent: it is asked at once what of it answers."""
+    """A channel of a node fell silent: it is asked at once what of it answers.
+
+    The end of a stream may be noticed late: then it is peers who know since when.
+    """
     turn.mark_node(node.name)
-    node.silent_since_ns = node.silent_since_ns or max(since_ns, node.answered_ns, 1)
+    since_ns = max(since_ns, node.answered_ns, 1)
+    node.silent_since_ns = min(node.silent_since_ns or since_ns, since_ns)
     note_hearing(turn.state, node)
     node.news.silent = True
 
@@ -326,7 +334,9 @@ def _judge_silence(turn: Reconciliation, node: NodeRecord, *, ask: bool) -> None
     if ask:
         if node.confirmation is None and not _is_fresh(turn, node):
             rounds.ask(turn, node)
-        after_ns = max(found.again_ns - turn.now_ns, 1)
+        told_ns = node.silent_since_ns + turn.state.settings.agent_return_ns
+        again_ns = min(found.again_ns, told_ns) if told_ns > turn.now_ns else found.again_ns
+        after_ns = max(again_ns - turn.now_ns, 1)
         turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", after_ns)
 
 
@@ -387,20 +397,29 @@ def _end_round(turn: Reconciliation, node: NodeRecord) -> None:
 
 
 def _note_doubt(turn: Reconciliation, node: NodeRecord, doubt: str) -> None:
-    """Keep why a node is doubtful, and have people told of an agent that does not come back."""
+    """Keep why a node is doubtful, and have people told of an agent that does not come back.
+
+    Not of one of which no peer tells: then the controller may be the one that is cut off.
+    """
     silence, before = node.silence, node.silence.doubt
     if doubt and not before:
         silence.doubted_ns = turn.now_ns
-        turn.announce(node.name, "NodeDoubtful", f"{node.name} is doubtful: {doubt}")
+        turn.announce(node.name, NODE_DOUBTFUL, f"{node.name} is doubtful: {doubt}")
     silence.doubt = doubt
     if bool(doubt) != bool(before):
         note_hearing(turn.state, node)
         turn.mark_node(node.name)
-    away_ns = turn.now_ns - silence.doubted_ns
-    if doubt and silence.kernel_ns and away_ns >= turn.state.settings.agent_return_ns:
+    away_ns = turn.now_ns - node.silent_since_ns
+    due = doubt and away_ns >= turn.state.settings.agent_return_ns
+    if due and (_is_witnessed(silence) or not rounds.witnesses(turn.state, node)):
         condition = AGENT_HUNG if node.connected else AGENT_GONE
         if not health.has_finding(node, _finding(condition, "").key):
             health.raise_finding(turn, node, _finding(condition, doubt))
+
+
+def _is_witnessed(silence: Silence) -> bool:
+    """Return whether some peer has told of a silence; else it may be the controller's own."""
+    return bool(silence.kernel_ns or silence.heard_ns or silence.denied)
 
 
 def _finding(condition: Condition, doubt: str) -> Finding:

@@ -143,6 +143,9 @@ def _who_joined(job: JobRecord, ready: int) -> str:
 
 def _stopping(turn: Reconciliation, job: JobRecord) -> None:
     stopped, nodes = job.generation.stopped, turn.state.nodes
+    left = len(job.generation.members) - len(stopped)
+    if left > len(nodes) - turn.state.heard_total:
+        return  # asked at every answer of a member: whoever is missing, one of them is heard
     silent = (
         name
         for name in job.generation.members
@@ -198,11 +201,11 @@ def trusted(state: State, job: JobRecord) -> Sequence[NodeRecord]:
     """Return the candidates without members that are doubted, as far as spares take their places.
 
     Where automation may only advise to isolate, the node stays in use; but no job has to go back
-    to it, nor to one where what was killed is held in the kernel.
+    to it, nor to one where what was killed is held in the kernel, or whose agent has not answered.
     """
     seats, able = frozenset(job.generation.members), candidates(state, job)
     good = [n for n in able if n.name in seats or distrust(n) < placement.SUSPECT]
-    doubts = [n for n in good if n.deferred or held_by_kernel(job, n.name)]
+    doubts = [n for n in good if n.deferred or n.name in job.overdue or held_by_kernel(job, n.name)]
     for doubted in doubts:
         others = [node for node in good if node is not doubted]
         if place_members(state, job, others)[1] is PlanKind.SPARE:
@@ -270,12 +273,22 @@ def plan(turn: Reconciliation, job: JobRecord) -> None:
         )
         nodes = "1 node" if able == 1 else f"{able} nodes"
         kept = claims.ineligible_launchers(turn.state, job)
+        kept += _unstopped(job)
         wait_for_capacity(turn, job, f"{nodes} can take ranks, it needs {need}{kept}")
         return
     if job.generation.unreachable:
         ask_again(turn, job, members)
         return
     _begin_generation(turn, job, members, kind)
+
+
+def _unstopped(job: JobRecord) -> str:
+    """Return whose old processes are waited for, as the end of a sentence."""
+    left = [name for name, one in job.launchers.items() if one.stale_generation]
+    if not left:
+        return ""
+    more = f" and {len(left) - _NAMED_MAX} more" if len(left) > _NAMED_MAX else ""
+    return f"; {', '.join(left[:_NAMED_MAX])}{more} has still to stop an older generation"
 
 
 def _begin_generation(
@@ -353,7 +366,8 @@ def may_ask_again(state: State, job: JobRecord, members: list[str]) -> bool:
 
 def ask_again(turn: Reconciliation, job: JobRecord, members: list[str]) -> None:
     """Ask again for the state of a generation that was planned and never started."""
-    job.generation.members, job.generation.stopped = Members(members), {}
+    job.generation.members = Members(members)
+    job.generation.stopped, job.generation.doubtful = {}, {}
     if job.state is not JobState.WAITING_STATE:
         wait_for_state(turn, job, job.generation.unreachable)
     _note_asked(turn, job)

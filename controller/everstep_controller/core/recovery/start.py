@@ -22,7 +22,7 @@ from everstep_controller.core.model.job import (
     PlannedKind,
 )
 from everstep_controller.core.model.snapshots import BranchPoint
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import State, note_doubtful_member
 from everstep_controller.core.recovery import blame, placement, planning
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
@@ -141,7 +141,8 @@ def _bounded(branch: list[BranchPoint]) -> list[BranchPoint]:
     names a step is whole when every rank has a copy.
     """
     points, named = branch[-_POINTS_MAX:], _NAMED_POINTS_MAX
-    return [*(replace(one, layouts=()) for one in points[:-named]), *points[-named:]]
+    older = (replace(one, layouts=()) if one.layouts else one for one in points[:-named])
+    return [*older, *points[-named:]]
 
 
 def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str:
@@ -244,6 +245,7 @@ def _adopt(turn: Reconciliation, job: JobRecord, event: Reported[RestartedHere])
         own_restarts=left,
         renew=job.generation.renew,
     )
+    note_doubtful_member(job, turn.state.nodes[node])
     job.lineage.holders[node] = job.generation.number
     job.launchers[node].stale_generation = 0
     rebase(

@@ -42,6 +42,9 @@ from everstep_controller.core.vault.spares import (
     spares_of,
 )
 
+# So many nodes are named in a sentence.
+_NAMED_MAX = 3
+
 
 @dataclass(slots=True)
 class Holdings:
@@ -106,6 +109,8 @@ class VaultOrders:
     stand_ins: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     # The step after which a restart is planned; None: none is.
     hold_after: int | None = None
+    # A member is doubtful: nothing becomes recoverable until its agent is back.
+    member_away: bool = False
 
     def held_at(self, step: int) -> bool:
         """Return whether a restart is planned for when this step is recoverable."""
@@ -181,6 +186,7 @@ class JobSnapshots:
             publish,
             choose_stand_ins(inputs, self.persistence.named) if away else {},
             None if wish is None else wish.after_step,
+            any(state.nodes[name].doubtful for name in directed.members),
         )
         return Decision(before, inputs)
 
@@ -197,17 +203,21 @@ class JobSnapshots:
     def choose_step(self, state: State) -> RecoveryStepChosen | None:
         """Return the answer to what was asked; None before all holders have settled or are lost."""
         asked, catalogue = self.asked, self.holdings.catalogue
-        if asked is None or not _all_have_spoken(asked, catalogue, state):
+        missing = [] if asked is None else _missing_holders(asked, catalogue, state)
+        if asked is None or any(name not in asked.overdue for name in missing):
             return None
         self.asked = None
-        choice = choose_step(catalogue, question_of(asked, reachable_nodes(state, catalogue)))
+        reachable = reachable_nodes(state, catalogue)
+        for name in missing:
+            reachable.pop(name, None)
+        choice = choose_step(catalogue, question_of(asked, reachable))
         return RecoveryStepChosen(
             job=asked.job,
             generation=asked.generation,
             step=choice.step,
             sources=choice.sources,
-            lost=choice.lost,
-            reason=choice.reason,
+            lost=choice.lost and f"{choice.lost}{_without(missing)}",
+            reason=f"{choice.reason}{_without(missing)}",
             step_generation=choice.generation,
             stored=choice.stored,
             tier=choice.tier,
@@ -287,6 +297,7 @@ class JobSnapshots:
             orders.stand_ins.get(node, ()),
             hold_after=orders.hold_after,
             sources=orders.replication.begun_from if node == orders.replication.keeper else (),
+            member_away=orders.member_away,
         )
 
 
@@ -295,13 +306,26 @@ def _keepers(directed: DirectedGeneration, replication: Replication) -> tuple[st
     return (*directed.members, keeper) if keeper else directed.members
 
 
-def _all_have_spoken(asked: ChooseRecoveryStep, catalogue: Catalogue, state: State) -> bool:
+def _missing_holders(asked: ChooseRecoveryStep, catalogue: Catalogue, state: State) -> list[str]:
+    """Return the nodes that have still to tell what they hold."""
     needed = dict.fromkeys(asked.others, 0) | dict.fromkeys(asked.holders, asked.settled_generation)
-    nodes = state.nodes
-    return all(
-        name not in nodes or nodes[name].unreachable or catalogue.settled(name) >= generation
+    nodes, job = state.nodes, state.job(asked.job)
+    # A node that has booted since it was asked holds nothing any more that could settle.
+    left = {} if job is None else job.lineage.holders
+    return [
+        name
         for name, generation in needed.items()
-    )
+        if name in left
+        and not nodes[name].unreachable
+        and catalogue.settled(name) < min(generation, left[name])
+    ]
+
+
+def _without(missing: Collection[str]) -> str:
+    """Return who was not waited for, as the end of a sentence."""
+    shown = ", ".join(sorted(missing)[:_NAMED_MAX])
+    more = f" and {len(missing) - _NAMED_MAX} more" if len(missing) > _NAMED_MAX else ""
+    return f"; {shown}{more} did not tell in time what they hold" if missing else ""
 
 
 class Message(NamedTuple):

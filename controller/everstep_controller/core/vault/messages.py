@@ -56,3 +56,5 @@ class Directive:
     # For a spare that keeps replicas, which gets no plan: the copies that the generation began
     # from.
     sources: tuple[ShardSource, ...] = ()
+    # A member is doubtful: no newer step becomes recoverable, so nobody waits for a slot.
+    member_away: bool = False

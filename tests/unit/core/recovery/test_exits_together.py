@@ -18,7 +18,10 @@ _KINDS = ("exception", "collective", "crash", "oom", "import")
 _Died = st.tuples(st.sampled_from(("n0", "n1")), st.integers(0, 3), st.sampled_from(_KINDS))
 
 
-def _ends(story: Story, died: Sequence[tuple[str, int, str]]) -> list[events.Event]:
+Exited = events.Reported[reports.RankExited]
+
+
+def _ends(story: Story, died: Sequence[tuple[str, int, str]]) -> list[Exited]:
     return [
         events.Reported(
             story.origin(node),
@@ -32,11 +35,10 @@ def _ends(story: Story, died: Sequence[tuple[str, int, str]]) -> list[events.Eve
     ]
 
 
-def _rows(told: Sequence[events.Event]) -> list[events.Event]:
+def _rows(told: Sequence[Exited]) -> list[events.Event]:
     """Return what an intake would journal within one tick, as the journal gives it back."""
     rows, at_once = ExitRows(), []
     for event in told:
-        assert isinstance(event, events.Reported)
         if not rows.hold(event):
             at_once.append(event)
     held = [row.event for node in rows.nodes() for row in rows.take_node(node)]

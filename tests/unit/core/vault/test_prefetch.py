@@ -28,7 +28,7 @@ def _world() -> World:
 def _silent(world: World, name: str, *, connected: bool = False) -> None:
     node = world.state.nodes[name]
     node.connected, node.silent_to = connected, ["d"]
-    world.service.refresh_spares_of(name)
+    world.service.refresh_jobs_of(name)
     world.settle()
 
 
@@ -72,7 +72,7 @@ def test_it_is_left_off_when_the_member_is_heard_again() -> None:
     _silent(world, "b")
     node = world.state.nodes["b"]
     node.connected, node.silent_to = True, []
-    world.service.refresh_spares_of("b")
+    world.service.refresh_jobs_of("b")
     world.settle()
     told = world.directives["c"]
     assert told.spare is not None
