@@ -58,9 +58,6 @@ class ExitRows:
 
 def _row(ended: Sequence[Reported[RankExited]]) -> ExitRow:
     origins = [event.origin for event in ended]
-<<<<<<< HEAD
-    if len(ended) == 1:
-        return ExitRow(ended[0], origins)
     row = RanksExited(
         origin=origins[-1],
         first_sequence=origins[0].sequence,
@@ -68,10 +65,6 @@ def _row(ended: Sequence[Reported[RankExited]]) -> ExitRow:
         exits=tuple(group_exits(ended)),
     )
     return ExitRow(row, origins)
-=======
-    exits = tuple(group_exits(ended))
-    return ExitRow(RanksExited(origin=origins[-1], job=ended[0].job, exits=exits), origins)
->>>>>>> next
 
 
 def group_exits(ended: Iterable[Reported[RankExited]]) -> Iterator[EqualExits]:

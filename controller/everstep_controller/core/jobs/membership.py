@@ -12,12 +12,8 @@ from everstep_controller.core.events import NodeConnected, Reported
 from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.jobs import identity, incidents
 from everstep_controller.core.jobs.lifecycle import ACTIVE
-<<<<<<< HEAD
 from everstep_controller.core.model.agents import SeenGeneration
-from everstep_controller.core.model.incident import Death, add_death
-=======
 from everstep_controller.core.model.incident import Death, add_death, is_full
->>>>>>> next
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
 from everstep_controller.core.model.node import OPERATOR, NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint
@@ -27,12 +23,8 @@ from everstep_controller.core.model.state import (
     jobs_of_node,
     note_node,
 )
-<<<<<<< HEAD
-from everstep_controller.core.nodes import agent_identity, claims, liveness
+from everstep_controller.core.nodes import agent_identity, claims, health, liveness
 from everstep_controller.core.nodes.agent_identity import Standing
-=======
-from everstep_controller.core.nodes import claims, health, liveness
->>>>>>> next
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
