@@ -22,6 +22,7 @@ from everstep_controller.core.model.job import (
 )
 from everstep_controller.core.model.node import MAINTENANCE, NodeRecord
 from everstep_controller.core.model.state import State
+from everstep_controller.core.nodes import budgets
 from everstep_controller.core.planned import forecast
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
 from everstep_controller.core.recovery import planning
@@ -253,6 +254,7 @@ def _stop(turn: Reconciliation, job: JobRecord, why: str) -> None:
     cause = _cause_of(wish)
     if cause is Cause.GROWTH:
         job.grown_ns = turn.now_ns
+        budgets.record_stop(turn, job)
     # Ranks stood still from the end of the last step on.
     held = job.ledger.steps and job.lineage.last_step == wish.after_step
     at_ns = job.ledger.steps[-1].end_ns if held else turn.now_ns
@@ -365,6 +367,8 @@ def why_pointless(state: State, job: JobRecord, wish: Planned) -> str:
     """
     if wish.kind is PlannedKind.GROWTH and grown_size(state, job) <= len(job.generation.members):
         return f"no node waits for {job.name} any more"
+    if wish.kind is PlannedKind.GROWTH and budgets.is_stopped_too_often(state, job):
+        return f"{job.name} was stopped {state.settings.job_stops_per_hour} times within an hour"
     leaving = forecast.drained(state, job) if wish.kind is PlannedKind.DRAIN else []
     if not leaving or any(state.nodes[name].vacated for name in leaving):
         return ""
@@ -387,6 +391,7 @@ def may_grow(turn: Turn, job: JobRecord) -> bool:
         and len(job.generation.members) + job.spec.replica_nodes
         <= min(job.spec.nodes_max, len(job.launchers))
         and not (job.planned or job.ending.wanted)
+        and not budgets.is_stopped_too_often(turn.state, job)
         and not turn.paused(job.name)
         and restore_point.has_state(job)
         and grown_size(turn.state, job) > len(job.generation.members)
