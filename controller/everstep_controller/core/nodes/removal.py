@@ -80,6 +80,8 @@ def _forget_in_jobs(turn: Turn, node: NodeRecord) -> None:
     for job in jobs_involving(turn.state, node):
         job.launchers.pop(node.name, None)
         job.lineage.holders.pop(node.name, None)
+        job.overdue.pop(node.name, None)
+        job.awaited.silent.pop(node.name, None)
         turn.mark_job(job.id, moved=True)
 
 
