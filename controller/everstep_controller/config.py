@@ -11,6 +11,13 @@ from everstep_proto.tls import TlsSettings, split_address
 
 _ABOVE_ZERO = (
     "silence_s",
+    "answer_timeout_s",
+    "holdings_timeout_s",
+    "restore_timeout_s",
+    "warmup_timeout_s",
+    "check_timeout_s",
+    "recheck_s",
+    "recheck_max_s",
     "confirm_timeout_s",
     "recover_listen_s",
     "ended_job_retention_s",

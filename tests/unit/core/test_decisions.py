@@ -261,6 +261,8 @@ def test_one_peer_that_hears_it_keeps_a_node_alive() -> None:
     for _ in range(3):
         story.tell(events.TimerDue("silence/n0"), after_s=1.6)
     story.tell(events.TimerDue("silence/n0"), after_s=70)
+    assert story.state("n0") is NodeState.SUSPECT, "its agent is away, which is a finding"
+    story.connect("n0")
     assert story.state("n0") is NodeState.HEALTHY
 
 
@@ -277,7 +279,7 @@ def test_a_node_of_which_nobody_can_tell_is_doubtful_and_never_lost() -> None:
     story = Story(nodes=1)
     story.tell(events.NodeDisconnected("n0"))
     story.tell(events.TimerDue("silence/n0"), after_s=3600)
-    assert story.state("n0") is NodeState.HEALTHY
+    assert story.state("n0") is NodeState.SUSPECT, "its agent is away, which is a finding"
     assert story.core.state.nodes["n0"].doubtful
 
 
