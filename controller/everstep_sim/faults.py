@@ -230,8 +230,10 @@ class Faults:
             reports.FindingCleared(one.key.component, one.key.condition, one.evidence)
             for one in changes.cleared
         ]
-        for report in (*told, *over):
-            self._fleet.record(node, partial(_reported, now_ns, report))
+        for raised in told:
+            self._fleet.record(node, partial(_reported, now_ns, raised))
+        for cleared in over:
+            self._fleet.record(node, partial(_reported, now_ns, cleared))
 
     def _ends_ns(self, for_s: float) -> int:
         return self._time.now_ns + int(for_s * SECOND)

@@ -103,9 +103,10 @@ class FindingBook:
             if (quiet_ns := self._conditions[key.condition].quiet_ns)
             and _since(known.last or known.since, now) >= quiet_ns
         ]
-        kept = {key for key in self._open if self._is_over(key, now)}
         well = "it came and went, and has been well for a minute"
-        return quiet + [Healthy(key, well) for key in kept.difference(one.key for one in quiet)]
+        kept = [key for key in self._open if self._is_over(key, now)]
+        told = {one.key for one in quiet}
+        return [*quiet, *(Healthy(key, well) for key in kept if key not in told)]
 
     def _is_over(self, key: FindingKey, now: Moment) -> bool:
         """Return whether a finding that was kept open because it flaps is over."""
