@@ -61,6 +61,18 @@ class Faults:
         node.paused_until_ns = max(node.paused_until_ns, self._ends_ns(for_s))
         self._stalled([name], for_s)
 
+    def hang_agent(self, name: str, for_s: float) -> None:
+        """Have an agent's loop hang while its transport's threads keep the stream open."""
+        node = self._fleet.nodes[name]
+        node.paused_until_ns = max(node.paused_until_ns, self._ends_ns(for_s))
+        self._time.after(for_s + 0.001, partial(self._fleet.resume, node))
+
+    def lose_datagrams(self, share: float, for_s: float) -> None:
+        """Have every probe and every answer lost with some chance."""
+        network = self._fleet.network
+        network.udp_loss = share
+        self._time.after(for_s, lambda: setattr(network, "udp_loss", 0.0))
+
     def ignore_orders(self, name: str, kinds: Iterable[type], for_s: float) -> None:
         """Have an agent answer pings and carry out no order of some kinds."""
         until_ns = self._ends_ns(for_s)

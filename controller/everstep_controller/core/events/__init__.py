@@ -25,6 +25,7 @@ from everstep_controller.core.events.agents import (
 )
 from everstep_controller.core.events.controller import (
     CadenceChosen,
+    ClusterNamed,
     ControllerEvent,
     ControllerStalled,
     ControllerStarted,
@@ -48,6 +49,7 @@ from everstep_controller.core.events.operators import (
     InjectionOrdered,
     MaintenanceCancelled,
     MaintenanceOrdered,
+    NodeRemoved,
     OperatorDrained,
     OperatorEvent,
     OperatorForgotJob,
@@ -67,6 +69,7 @@ __all__ = [
     "AutomationPaused",
     "AutomationResumed",
     "CadenceChosen",
+    "ClusterNamed",
     "ControllerStalled",
     "ControllerStarted",
     "DriverReported",
@@ -85,6 +88,7 @@ __all__ = [
     "MaintenanceOrdered",
     "NodeConnected",
     "NodeDisconnected",
+    "NodeRemoved",
     "OperatorDrained",
     "OperatorForgotJob",
     "OperatorIsolated",

@@ -190,7 +190,10 @@ def _plan_growth(turn: Reconciliation, job: JobRecord) -> None:
 def _reach_boundary(turn: Reconciliation, job: JobRecord) -> None:
     """Choose the step of what is planned, and stop the job when it is reached."""
     wish = job.planned
-    if wish is None or job.state not in STEPPING or turn.paused(job.name):
+    if wish is None or turn.paused(job.name):
+        return
+    if job.state not in STEPPING:
+        _leave_warmup(turn, job, wish)
         return
     if not restore_point.has_state(job):
         reached = wish.after_step is None or (job.lineage.last_step or 0) >= wish.after_step
@@ -206,6 +209,17 @@ def _reach_boundary(turn: Reconciliation, job: JobRecord) -> None:
         _stop(turn, job, f"step {job.lineage.recoverable_step} is recoverable")
     elif not _stands_still(turn, job, wish):
         _await_boundary(turn, job, wish.after_step <= newest + margin(job))
+
+
+def _leave_warmup(turn: Reconciliation, job: JobRecord, wish: Planned) -> None:
+    """Stop a job that an operator wants restarted at any step, and that makes none for a while."""
+    if job.state is not JobState.WARMING or wish.kind is not PlannedKind.RESTART or wish.named:
+        return
+    at_ns, timer = job.awaited.since_ns + _STILL_NS, f"{TimerKind.STILL}/{job.id}"
+    if turn.now_ns >= at_ns:
+        _stop(turn, job, "it has made no step since all ranks have their state")
+    elif timer not in turn.state.timers:
+        turn.set_timer(timer, at_ns - turn.now_ns)
 
 
 def _await_boundary(turn: Turn, job: JobRecord, near: bool) -> None:
