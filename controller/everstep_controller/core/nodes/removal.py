@@ -21,6 +21,7 @@ _TIMERS = (
     TimerKind.CHECK,
     TimerKind.SPARE,
     TimerKind.PROBATION,
+    TimerKind.FLAPPING,
     TimerKind.INJECTION,
 )
 
@@ -103,7 +104,7 @@ def _forget_among_peers(turn: Turn, node: NodeRecord) -> None:
 def _forget_record(turn: Turn, node: NodeRecord) -> None:
     state = turn.state
     forget_hearing(state, node)
-    for names in (state.draining, state.deferred, state.isolated):
+    for names in (state.draining, state.deferred, state.isolated, state.returned):
         keep_listed(names, node.name, listed=False)
     for kind in _TIMERS:
         turn.drop_timer(f"{kind}/{node.name}")
