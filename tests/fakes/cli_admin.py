@@ -150,6 +150,12 @@ class FakeAdmin:
         detail.summary.claims.add(owner="operator", reason=reason)
         return detail
 
+    def remove_node(self, node: str, reason: str) -> admin_pb2.RemoveNodeReply:
+        self._fail()
+        self.node(node)
+        self.told.append(("remove", node, reason))
+        return admin_pb2.RemoveNodeReply(node=node)
+
     def drain(self, node: str, reason: str) -> admin_pb2.DrainReply:
         self.told.append(("drain", node, reason))
         self.node(node)

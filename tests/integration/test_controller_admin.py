@@ -163,3 +163,21 @@ def test_a_full_disk_is_a_finding_and_what_was_refused_is_taken_later(tiny_disk:
                 await agent.acknowledged(welcome.acknowledged + 1)
 
     asyncio.run(scenario())
+
+
+def test_a_node_that_is_connected_is_not_removed(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            controller(tmp_path) as running,
+            agent_stream(running.port, "node-1") as agent,
+            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+        ):
+            admin = admin_pb2_grpc.AdminStub(channel)
+            await agent.healthy()
+            request = admin_pb2.RemoveNodeRequest(node="node-1", reason="sold", operator="ann")
+            with pytest.raises(grpc.aio.AioRpcError, match="stop its agent first") as refused:
+                await admin.RemoveNode(request)
+            assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+            assert "node-1" in running.runtime.state.nodes
+
+    asyncio.run(scenario())

@@ -92,6 +92,10 @@ class Operator(Protocol):
         """Put the operator's claim on a node."""
         ...
 
+    def remove_node(self, node: str, reason: str) -> admin_pb2.RemoveNodeReply:
+        """Have a node forgotten that is gone for good."""
+        ...
+
     def drain(self, node: str, reason: str) -> admin_pb2.DrainReply:
         """Have jobs leave a node at a step boundary."""
         ...

@@ -183,6 +183,11 @@ class GrpcAdmin:
         request = admin_pb2.IsolateRequest(node=node, reason=reason)
         return self.call(lambda stub: stub.Isolate, request, node)
 
+    def remove_node(self, node: str, reason: str) -> admin_pb2.RemoveNodeReply:
+        """See Operator."""
+        request = admin_pb2.RemoveNodeRequest(node=node, reason=reason)
+        return self.call(lambda stub: stub.RemoveNode, request, node)
+
     def drain(self, node: str, reason: str) -> admin_pb2.DrainReply:
         """See Operator."""
         request = admin_pb2.DrainRequest(node=node, reason=reason)

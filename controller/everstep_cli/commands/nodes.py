@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import click
+from rich.text import Text
 
 from everstep_cli.client.admin import AdminError, NameNotFoundError, Reader
 from everstep_cli.commands.completion import node_names
@@ -14,7 +15,7 @@ from everstep_cli.views.nodes import halt, node_list, node_sheet
 from everstep_proto.generated import admin_pb2
 
 
-@click.command()
+@click.group(invoke_without_command=True)
 @asks_controller
 def nodes(ask: Ask) -> None:
     r"""List all nodes: state, claims, findings, hardware.
@@ -25,9 +26,31 @@ def nodes(ask: Ask) -> None:
     Examples:
       everstep nodes
       everstep nodes --json | jq -r '.nodes[] | select(.state != "healthy").node'
+      everstep nodes remove gpu-0042 --reason "returned to the vendor"
     """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
     reply = ask.admin.nodes()
     ask.answer(reply, *halt(reply.halted), *node_list(reply.nodes, ask.now_ns))
+
+
+@nodes.command()
+@click.argument("name", metavar="NAME", shell_complete=node_names)
+@click.option("--reason", required=True, help="Kept in the audit log.")
+@asks_controller
+def remove(ask: Ask, name: str, reason: str) -> None:
+    r"""Forget node NAME, which is gone for good.
+
+    Only a node that is lost is removed, and only where no job waits for it to come back. Its
+    findings, claims and history go with it; what a scheduler withholds stays as it is there. If its
+    agent connects again, it is a new node, and is checked as such.
+
+    \b
+    Example:
+      everstep nodes remove gpu-0042 --reason "returned to the vendor"
+    """
+    reply = ask.admin.remove_node(name, reason)
+    ask.answer(reply, Text.assemble((reply.node, "bold"), " is forgotten."))
 
 
 @click.command()

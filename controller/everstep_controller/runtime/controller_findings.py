@@ -8,7 +8,7 @@ from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedA
 from everstep_controller.core.fleet import rejected_records
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, State
-from everstep_controller.core.nodes import agent_identity, isolation
+from everstep_controller.core.nodes import agent_identity, budgets, isolation
 from everstep_controller.core.planned import forecast
 from everstep_controller.journal.group_commit import JournalFull
 
@@ -29,6 +29,7 @@ FROM_STATE = (
     StateFindings(
         (agent_identity.NODE_NAME_TAKEN, agent_identity.AGENT_QUARANTINED), agent_identity.findings
     ),
+    StateFindings((budgets.ISOLATION_HELD_BACK,), budgets.findings),
 )
 
 # Subject and reason of the line of the event list with which something began, to its time.

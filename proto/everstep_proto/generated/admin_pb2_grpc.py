@@ -100,6 +100,11 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.IsolateRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.NodeDetail.FromString,
                 _registered_method=True)
+        self.RemoveNode = channel.unary_unary(
+                '/everstep.admin.v1.Admin/RemoveNode',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.RemoveNodeRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RemoveNodeReply.FromString,
+                _registered_method=True)
         self.Drain = channel.unary_unary(
                 '/everstep.admin.v1.Admin/Drain',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.DrainRequest.SerializeToString,
@@ -259,6 +264,14 @@ class AdminServicer(object):
 
     def Isolate(self, request, context):
         """Put an operator's claim on a node: it takes no ranks until the operator releases it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveNode(self, request, context):
+        """Forget a node that is gone for good. NOT_FOUND for an unknown name, FAILED_PRECONDITION for one that is not lost, or
+        is a member of a job.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -427,6 +440,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Isolate,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.IsolateRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.NodeDetail.SerializeToString,
+            ),
+            'RemoveNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveNode,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RemoveNodeRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.RemoveNodeReply.SerializeToString,
             ),
             'Drain': grpc.unary_unary_rpc_method_handler(
                     servicer.Drain,
@@ -846,6 +864,33 @@ class Admin(object):
             '/everstep.admin.v1.Admin/Isolate',
             everstep__proto_dot_generated_dot_admin__pb2.IsolateRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.NodeDetail.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/RemoveNode',
+            everstep__proto_dot_generated_dot_admin__pb2.RemoveNodeRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.RemoveNodeReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -66,6 +66,10 @@ class AdminStub:
     """
     Isolate: _grpc.UnaryUnaryMultiCallable[_admin_pb2.IsolateRequest, _admin_pb2.NodeDetail]
     """Put an operator's claim on a node: it takes no ranks until the operator releases it."""
+    RemoveNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RemoveNodeRequest, _admin_pb2.RemoveNodeReply]
+    """Forget a node that is gone for good. NOT_FOUND for an unknown name, FAILED_PRECONDITION for one that is not lost, or
+    is a member of a job.
+    """
     Drain: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainReply]
     """Put an operator's claim on a node that keeps new ranks from it, and have those there moved at a step boundary."""
     RestartJob: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RestartJobRequest, _admin_pb2.RestartJobReply]
@@ -138,6 +142,10 @@ class AdminAsyncStub(AdminStub):
     """
     Isolate: _aio.UnaryUnaryMultiCallable[_admin_pb2.IsolateRequest, _admin_pb2.NodeDetail]  # type: ignore[assignment]
     """Put an operator's claim on a node: it takes no ranks until the operator releases it."""
+    RemoveNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.RemoveNodeRequest, _admin_pb2.RemoveNodeReply]  # type: ignore[assignment]
+    """Forget a node that is gone for good. NOT_FOUND for an unknown name, FAILED_PRECONDITION for one that is not lost, or
+    is a member of a job.
+    """
     Drain: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainReply]  # type: ignore[assignment]
     """Put an operator's claim on a node that keeps new ranks from it, and have those there moved at a step boundary."""
     RestartJob: _aio.UnaryUnaryMultiCallable[_admin_pb2.RestartJobRequest, _admin_pb2.RestartJobReply]  # type: ignore[assignment]
@@ -285,6 +293,16 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.NodeDetail, _abc.Awaitable[_admin_pb2.NodeDetail]]:
         """Put an operator's claim on a node: it takes no ranks until the operator releases it."""
+
+    @_abc_1.abstractmethod
+    def RemoveNode(
+        self,
+        request: _admin_pb2.RemoveNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RemoveNodeReply, _abc.Awaitable[_admin_pb2.RemoveNodeReply]]:
+        """Forget a node that is gone for good. NOT_FOUND for an unknown name, FAILED_PRECONDITION for one that is not lost, or
+        is a member of a job.
+        """
 
     @_abc_1.abstractmethod
     def Drain(

@@ -67,3 +67,14 @@ def test_a_plan_without_a_step_yet_says_nothing_of_one() -> None:
 def test_no_plan_is_null_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     call("job", "demo", "--json")
     assert json.loads(capsys.readouterr().out)["planned"] is None
+
+
+def test_a_node_that_is_gone_for_good_is_removed_below_the_list_of_nodes() -> None:
+    admin = FakeAdmin()
+    assert call("nodes", "remove", "node-1", admin=admin)[0] == 2
+    code, drawn = call("nodes", "remove", "node-1", "--reason", "sold", admin=admin)
+    assert code == 0
+    assert drawn == "node-1 is forgotten.\n"
+    assert admin.told == [("remove", "node-1", "sold")]
+    assert call("nodes", "remove", "node-9", "--reason", "sold", admin=admin)[0] == 2
+    assert call("nodes", "--json")[0] == 0

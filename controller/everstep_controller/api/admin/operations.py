@@ -13,6 +13,7 @@ from everstep_controller.api.admin.queries import Queries
 from everstep_controller.core.events import (
     AutomationPaused,
     AutomationResumed,
+    NodeRemoved,
     OperatorDrained,
     OperatorIsolated,
     OperatorOrder,
@@ -23,6 +24,7 @@ from everstep_controller.core.events import (
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.state import FLEET
+from everstep_controller.core.nodes.removal import removal_problem
 from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
@@ -31,7 +33,7 @@ Reply = TypeVar("Reply")
 
 
 class NodeOperations:
-    """Operators' calls about nodes and automation; UnknownNameError and JournalFull."""
+    """Operators' calls about nodes and automation; they raise UnknownNameError and JournalFull."""
 
     def __init__(self, runtime: Runtime, queries: Queries) -> None:
         self._runtime = runtime
@@ -46,6 +48,17 @@ class NodeOperations:
         """Remove an operator's claim."""
         released = OperatorReleased(name, operator, reason)
         return await self.order(released, lambda: self._queries.node(name))
+
+    async def remove(self, name: str, operator: str, reason: str) -> admin_pb2.RemoveNodeReply:
+        """Forget a node that is gone for good. Raises OrderRefusedError."""
+        state = self._runtime.state
+        if problem := removal_problem(state, node_named(state, name)):
+            raise OrderRefusedError(problem)
+        await self._runtime.submit(NodeRemoved(name, operator, reason))
+        left = self._runtime.state.nodes.get(name)
+        if left is not None:  # its agent has connected while this was on its way
+            raise OrderRefusedError(removal_problem(self._runtime.state, left))
+        return admin_pb2.RemoveNodeReply(node=name)
 
     async def pause(self, subject: str, operator: str, reason: str) -> admin_pb2.AutomationReply:
         """Stop automation for a node, a job, or everything."""

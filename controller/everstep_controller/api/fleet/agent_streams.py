@@ -34,7 +34,7 @@ from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.nodes import agent_identity
 from everstep_controller.core.nodes.agent_identity import HelloVerdict, Standing
-from everstep_controller.core.nodes.liveness import watched_peers
+from everstep_controller.core.nodes.watchers import watched_peers
 from everstep_controller.core.vault.messages import NodeHoldings
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.records.intake import Intake

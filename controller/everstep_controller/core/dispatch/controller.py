@@ -57,6 +57,7 @@ _BY_THE_CLOCK = frozenset(
         TimerKind.REFUSED,
         TimerKind.REJECTED,
         TimerKind.CALM,
+        TimerKind.BUDGET,
     }
 )
 

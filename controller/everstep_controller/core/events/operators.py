@@ -35,6 +35,15 @@ class OperatorDrained(OperatorOrder):
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class NodeRemoved(OperatorOrder):
+    """An operator says that a node is gone for good."""
+
+    node: str
+    operator: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceOrdered(OperatorOrder):
     """An operator will work on nodes for a while."""
@@ -122,6 +131,7 @@ OperatorEvent = (
     OperatorIsolated
     | OperatorReleased
     | OperatorDrained
+    | NodeRemoved
     | MaintenanceOrdered
     | MaintenanceCancelled
     | RestartOrdered

@@ -23,7 +23,7 @@ from everstep_controller.core.model.state import (
     jobs_of_node,
     note_node,
 )
-from everstep_controller.core.nodes import agent_identity, claims, health, liveness
+from everstep_controller.core.nodes import agent_identity, budgets, health, liveness
 from everstep_controller.core.nodes.agent_identity import Standing
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
@@ -138,8 +138,10 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
         if node.gone:
             fence_member(job, node.name)
         if node.name in job.generation.members and not _is_told(turn.state, job, node):
-            onset_ns = node.silent_since_ns or turn.now_ns
-            incidents.judge_fault(turn, job, JobFault(onset_ns, *_why_unusable(node)))
+            onset_ns, why = node.silent_since_ns or turn.now_ns, _why_unusable(node)
+            if why[0] is Cause.FINDING:
+                budgets.record_stop(turn, job)
+            incidents.judge_fault(turn, job, JobFault(onset_ns, *why))
 
 
 def _is_told(state: State, job: JobRecord, node: NodeRecord) -> bool:
@@ -180,7 +182,9 @@ def node_back(turn: Turn, node: str, seen: Sequence[JobOnNode], silent_since_ns:
         if job is not None and on_node.generation:
             _note_what_it_holds(turn, job, node, on_node.generation)
     for job in jobs_involving(turn.state, turn.state.nodes[node]):
+        # A new agent may do what the one before it did not, and has its own time for that.
         job.overdue.pop(node, None)
+        job.awaited.silent.pop(node, None)
         if not any(_is_about(on_node, job) for on_node in seen):
             _note_what_is_gone(turn, job, node, silent_since_ns)
 
@@ -270,7 +274,7 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
         return
     if event.node not in state.nodes:
         state.nodes[event.node] = NodeRecord(event.node, since_ns=turn.now_ns)
-        claims.mark_deferred(turn)  # of more nodes, more may be isolated
+        budgets.mark_deferred(turn)  # of more nodes, more may be isolated
     node = state.nodes[event.node]
     kept = () if liveness.has_rebooted(node, event) else event.jobs
     silent_since_ns = node.silent_since_ns or turn.now_ns

@@ -113,12 +113,20 @@ class State:
     heard_domains: list[str] = field(default_factory=list)
     expected: dict[str, list[str]] = field(default_factory=dict)
     expected_total: int = 0
+    # Nodes that can be watched, by domain, and these domains in order.
+    present: dict[str, list[str]] = field(default_factory=dict)
+    present_domains: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
-    # Nodes that are drained, that automation was not allowed to isolate, and working ones that it
-    # has isolated; in order.
+    # Nodes that are drained; that automation was not allowed to isolate; that are alive and claimed
+    # by it; and those of the latter that got this claim when they were dead. In order.
     draining: list[str] = field(default_factory=list)
     deferred: list[str] = field(default_factory=list)
     isolated: list[str] = field(default_factory=list)
+    returned: list[str] = field(default_factory=list)
+    # When automation has isolated working nodes, and stopped jobs that still stepped, by their ids;
+    # within the last hour.
+    isolations_ns: list[int] = field(default_factory=list)
+    job_stops_ns: dict[str, list[int]] = field(default_factory=dict)
     # Maintenance windows by their ids; how many were ordered so far, so that no id comes twice.
     windows: dict[str, Window] = field(default_factory=dict)
     windows_ordered: int = 0
@@ -155,14 +163,15 @@ class State:
 # --- lists and indexes, so that an event of one node or job has to look at no others --------------
 
 
-def keep_listed(names: list[str], name: str, *, listed: bool) -> None:
-    """Have a name in an ordered list, or not."""
+def keep_listed(names: list[str], name: str, *, listed: bool) -> bool:
+    """Have a name in an ordered list, or not; return whether it was."""
     at = bisect_left(names, name)
     known = at < len(names) and names[at] == name
     if listed and not known:
         insort(names, name)
     elif known and not listed:
         del names[at]
+    return known
 
 
 def note_hearing(state: State, node: NodeRecord) -> None:
@@ -173,6 +182,8 @@ def note_hearing(state: State, node: NodeRecord) -> None:
     keep_listed(state.heard_domains, node.domain, listed=node.domain in state.heard)
     state.expected_total += _keep_by_domain(state.expected, node, listed=expected)
     keep_listed(state.silent, node.name, listed=expected and bool(node.silent_since_ns))
+    _keep_by_domain(state.present, node, listed=not node.gone and bool(node.liveness_address))
+    keep_listed(state.present_domains, node.domain, listed=node.domain in state.present)
     for job in jobs_involving(state, node):
         note_doubtful_member(job, node)
 
@@ -183,6 +194,8 @@ def forget_hearing(state: State, node: NodeRecord) -> None:
     keep_listed(state.heard_domains, node.domain, listed=node.domain in state.heard)
     state.expected_total += _keep_by_domain(state.expected, node, listed=False)
     keep_listed(state.silent, node.name, listed=False)
+    _keep_by_domain(state.present, node, listed=False)
+    keep_listed(state.present_domains, node.domain, listed=node.domain in state.present)
 
 
 def note_doubtful_member(job: JobRecord, node: NodeRecord) -> None:

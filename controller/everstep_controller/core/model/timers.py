@@ -14,6 +14,8 @@ class TimerKind(StrEnum):
     SPARE = "spare"
     PROBATION = "probation"
     INJECTION = "injection"
+    # Of automation's budgets: something in them counts no more.
+    BUDGET = "budget"
     # Of a node's name, for which another agent asks.
     CONTENDER = "contender"
     # Of an isolation driver: the reading after a call has failed.

@@ -23,7 +23,7 @@ def ask(turn: Reconciliation, node: NodeRecord) -> None:
     if not asked and not node.connected:
         return
     number = f"{node.name}/silent/{turn.state.event_count}"
-    node.confirmation = Confirmation(number, asked)
+    node.confirmation = Confirmation(number, asked, turn.now_ns)
     for name in asked:
         turn.state.nodes[name].questions.append(node.name)
     if node.connected:

@@ -6,6 +6,7 @@ It is rebuilt from what agents report and is never journaled: agents can tell it
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import NamedTuple
 
 from everstep_common.reports import StoredStep
@@ -69,9 +70,9 @@ class Catalogue:
         if news is None or before is not copies:
             gone = [before[name] for name in before.keys() - copies.keys()]
             news = News([copies[name] for name in copies.keys() - before.keys()], gone)
-        for copy in news.gone:
-            self._drop(copy)
-        refused = [copy for copy in news.new if not self._put(copy)]
+        for key, some in _by_step(news.gone):
+            self._drop(node, key, some)
+        refused = [copy for key, some in _by_step(news.new) for copy in self._put(node, key, some)]
         held.copies = copies
         if refused:
             # Copies for which the node has another one already: they are looked at with the next
@@ -97,20 +98,20 @@ class Catalogue:
     def forget(self, node: str) -> None:
         """Drop what a lost node held."""
         held = self._nodes.pop(node, None)
-        for copy in held.copies.values() if held is not None else ():
-            self._drop(copy)
+        for key, some in _by_step(held.copies.values()) if held is not None else ():
+            self._drop(node, key, some)
 
-    def _put(self, copy: Copy) -> bool:
-        generation = self._generations.get(copy.generation)
+    def _put(self, node: str, key: StepKey, copies: Sequence[Copy]) -> list[Copy]:
+        generation = self._generations.get(key[0])
         if generation is None:
-            generation = self._generations[copy.generation] = GenerationCopies()
-        return generation.put(copy)
+            generation = self._generations[key[0]] = GenerationCopies()
+        return generation.put(node, key[1], copies)
 
-    def _drop(self, copy: Copy) -> None:
-        generation = self._generations[copy.generation]
-        generation.drop(copy)
+    def _drop(self, node: str, key: StepKey, copies: Sequence[Copy]) -> None:
+        generation = self._generations[key[0]]
+        generation.drop(node, key[1], copies)
         if not generation.steps:
-            del self._generations[copy.generation]
+            del self._generations[key[0]]
 
     def settled(self, node: str) -> int:
         """Return the newest generation that the node has settled; -1 when it never reported."""
@@ -210,6 +211,20 @@ class Catalogue:
         alone = len(members) < 2
         newest = _newest(known.steps, alone, world_size, learned)
         return Recoverable(newest, tuple(known.passed(world_size, newest, learned)))
+
+
+_GENERATION_OF, _NUMBER_OF = itemgetter(1), itemgetter(3)
+
+
+def _by_step(copies: Collection[Copy]) -> Iterable[tuple[StepKey, Sequence[Copy]]]:
+    """Return copies by generation and step; as a rule all are of one."""
+    generations, steps = set(map(_GENERATION_OF, copies)), set(map(_NUMBER_OF, copies))
+    if len(generations) == len(steps) == 1:
+        return [((generations.pop(), steps.pop()), tuple(copies))]
+    found: dict[StepKey, list[Copy]] = {}
+    for copy in copies:
+        found.setdefault((copy.generation, copy.step), []).append(copy)
+    return found.items()
 
 
 def _newest(

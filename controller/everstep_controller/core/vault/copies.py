@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from enum import Enum
-from operator import itemgetter
+from itertools import chain
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 
@@ -56,129 +57,176 @@ class Parts(NamedTuple):
     layouts: Set[str]
 
 
+# Rank, and whether it is a replica: what no two copies on one node in one tier share.
+_Slot = tuple[int, bool]
+_SLOT_OF = itemgetter(2, 4)
+_RANK_OF, _LAYOUT_OF, _NEEDED_OF = itemgetter(2), itemgetter(7), itemgetter(9)
+
+
 @dataclass(slots=True)
-class Holders:
-    """Number of nodes that hold each layout."""
+class _Covered:
+    """What the copies of a tier cover: it grows with each that comes, and is found anew after."""
 
-    _nodes: dict[str, dict[str, int]] = field(default_factory=dict)
-    # Layouts on two nodes or more.
-    safe: int = 0
+    ranks: set[int] = field(default_factory=set)
+    # Ranks that have a copy in their own memory.
+    own: set[int] = field(default_factory=set)
+    # Of each layout a node that has it; and the layouts on two nodes or more.
+    layouts: dict[str, str] = field(default_factory=dict)
+    safe: set[str] = field(default_factory=set)
 
-    def add(self, layout: str, node: str) -> None:
-        """Count a copy on a node."""
-        nodes = self._nodes.get(layout)
-        if nodes is None:
-            self._nodes[layout] = {node: 1}
-            return
-        known = nodes.get(node, 0)
-        nodes[node] = known + 1
-        self.safe += not known and len(nodes) == 2
-
-    def remove(self, layout: str, node: str) -> None:
-        """Take a copy off the count."""
-        nodes = self._nodes[layout]
-        nodes[node] -= 1
-        if nodes[node]:
-            return
-        del nodes[node]
-        self.safe -= len(nodes) == 1
-        if not nodes:
-            del self._nodes[layout]
-
-    def __len__(self) -> int:
-        """Return how many layouts are on any node."""
-        return len(self._nodes)
-
-    def names(self) -> Set[str]:
-        """Return the layouts that are on any node."""
-        return self._nodes.keys()
-
-    def without(self, lost: Sequence[Copy]) -> Set[str]:
-        """Return the layouts that are left when these copies are not counted."""
-        if not lost:
-            return self._nodes.keys()
-        away: dict[str, set[str]] = {}
-        for copy in lost:
-            away.setdefault(copy.layout, set()).add(copy.node)
-        gone = {layout for layout, nodes in away.items() if nodes >= self._nodes[layout].keys()}
-        return self._nodes.keys() - gone
+    def add(self, node: str, copies: Collection[Copy]) -> None:
+        """Take in copies on a node."""
+        self.ranks.update(map(_RANK_OF, copies))
+        self.own.update(copy.rank for copy in copies if not copy.replica)
+        known, safe = self.layouts, self.safe
+        for layout in map(_LAYOUT_OF, copies):
+            if known.setdefault(layout, node) != node:
+                safe.add(layout)
 
 
 @dataclass(slots=True)
 class Coverage:
-    """Coverage of one step by its copies in one tier."""
+    """Copies of one step in one tier, by node, and what they cover.
 
-    # Copies of each rank …
-    ranks: dict[int, int] = field(default_factory=dict)
-    # … and nodes of each part.
-    layouts: Holders = field(default_factory=Holders)
+    A node tells of all its copies of a step at once, and drops them at once: no copy is counted
+    for itself. What is left when copies are gone is found when somebody asks.
+    """
+
+    _nodes: dict[str, dict[_Slot, Copy]] = field(default_factory=dict)
     # For layouts with replaceable parts: the layout without these.
-    needed: dict[str, str] = field(default_factory=dict)
+    _needed: dict[str, str] = field(default_factory=dict)
+    _covered: _Covered | None = field(default_factory=_Covered)
+    # How many copies there are of each rank, and the nodes with each layout, once somebody asked.
+    _index: tuple[Counter[int], dict[str, set[str]]] | None = None
 
-    def add(self, copy: Copy) -> None:
-        """Count a copy."""
-        count(self.ranks, copy.rank, 1)
-        self.layouts.add(copy.layout, copy.node)
-        if copy.needed:
-            self.needed[copy.layout] = copy.needed
+    def put(self, node: str, copies: Sequence[Copy]) -> list[Copy]:
+        """Add copies on a node; return those of which there is another one already."""
+        by_slot = dict(zip(map(_SLOT_OF, copies), copies, strict=True))
+        known = self._nodes.setdefault(node, by_slot)
+        refused: list[Copy] = []
+        if known is not by_slot or len(by_slot) < len(copies):
+            if known is by_slot:
+                known = self._nodes[node] = {}
+            refused = [
+                copy for copy in copies if known.setdefault(_SLOT_OF(copy), copy) is not copy
+            ]
+            taken = set(map(id, refused))
+            copies = [copy for copy in copies if id(copy) not in taken]
+        self._index = None
+        if self._covered is not None:
+            self._covered.add(node, copies)
+        if any(map(_NEEDED_OF, copies)):
+            self._needed.update((copy.layout, copy.needed) for copy in copies if copy.needed)
+        return refused
 
-    def remove(self, copy: Copy) -> None:
-        """Take a copy off the count."""
-        count(self.ranks, copy.rank, -1)
-        self.layouts.remove(copy.layout, copy.node)
+    def drop(self, node: str, copies: Sequence[Copy]) -> None:
+        """Remove copies on a node."""
+        known = self._nodes[node]
+        if len(copies) == len(known):
+            del self._nodes[node]
+        else:
+            for slot in map(_SLOT_OF, copies):
+                del known[slot]
+        self._covered = self._index = None
+
+    @property
+    def nodes(self) -> Set[str]:
+        """Return the nodes that have a copy."""
+        return self._nodes.keys()
+
+    @property
+    def ranks(self) -> Set[int]:
+        """Return the ranks of which there is a copy."""
+        return self._cover().ranks
+
+    @property
+    def own(self) -> Set[int]:
+        """Return the ranks that have a copy in their own memory."""
+        return self._cover().own
+
+    @property
+    def layouts(self) -> Set[str]:
+        """Return the layouts that are on any node."""
+        return self._cover().layouts.keys()
+
+    @property
+    def replaceable(self) -> bool:
+        """Return whether some layouts have parts that another rank's copy can replace."""
+        return bool(self._needed)
+
+    @property
+    def safe(self) -> bool:
+        """Return whether each layout is on two nodes."""
+        covered = self._cover()
+        return len(covered.safe) == len(covered.layouts)
+
+    def __iter__(self) -> Iterator[Copy]:
+        """Yield the copies in no order."""
+        return chain.from_iterable(copies.values() for copies in self._nodes.values())
+
+    def __bool__(self) -> bool:
+        """Return whether there is any copy."""
+        return bool(self._nodes)
 
     def without(self, lost: Sequence[Copy]) -> Parts:
         """Return what is covered without these copies, all those of some nodes."""
         if not lost:
-            return Parts(self.ranks.keys(), self._needed_of(self.layouts.names()))
-        away = Counter(copy.rank for copy in lost)
-        gone = {rank for rank, number in away.items() if number == self.ranks[rank]}
-        return Parts(self.ranks.keys() - gone, self._needed_of(self.layouts.without(lost)))
+            return Parts(self.ranks, self._needed_of(self.layouts))
+        copies_of, nodes_of = self._indexed()
+        away: dict[str, set[str]] = {}
+        for copy in lost:
+            away.setdefault(copy.layout, set()).add(copy.node)
+        gone = {layout for layout, nodes in away.items() if nodes >= nodes_of[layout]}
+        dead = {
+            rank for rank, count in Counter(map(_RANK_OF, lost)).items() if count == copies_of[rank]
+        }
+        return Parts(self.ranks - dead, self._needed_of(self.layouts - gone))
 
     def _needed_of(self, layouts: Set[str]) -> Set[str]:
-        return {self.needed.get(one, one) for one in layouts} if self.needed else layouts
+        return {self._needed.get(one, one) for one in layouts} if self._needed else layouts
 
+    def _cover(self) -> _Covered:
+        if self._covered is None:
+            self._covered = _Covered()
+            for node, copies in self._nodes.items():
+                self._covered.add(node, copies.values())
+        return self._covered
 
-def count(counts: dict[int, int], key: int, by: int) -> None:
-    """Count up or down; what comes to nothing is forgotten."""
-    left = counts.get(key, 0) + by
-    if left:
-        counts[key] = left
-    else:
-        del counts[key]
-
-
-# The node in a Place.
-_NODE_OF = itemgetter(3)
+    def _indexed(self) -> tuple[Counter[int], dict[str, set[str]]]:
+        if self._index is None:
+            nodes_of: dict[str, set[str]] = {}
+            for node, copies in self._nodes.items():
+                for layout in map(_LAYOUT_OF, copies.values()):
+                    nodes_of.setdefault(layout, set()).add(node)
+            self._index = Counter(map(_RANK_OF, self)), nodes_of
+        return self._index
 
 
 @dataclass(slots=True)
 class StepCopies:
     """The copies of one step."""
 
-    _copies: dict[Place, Copy] = field(default_factory=dict)
     memory: Coverage = field(default_factory=Coverage)
     files: Coverage = field(default_factory=Coverage)
 
-    def put(self, copy: Copy) -> bool:
-        """Add a copy; return False if there is one in its place already."""
-        if self._copies.setdefault(copy.place, copy) is not copy:
-            return False
-        self._tier(copy).add(copy)
-        return True
+    def put(self, node: str, copies: Sequence[Copy]) -> list[Copy]:
+        """Add copies on a node; return those of which there is another one already."""
+        memory, files = _by_tier(copies)
+        refused = self.memory.put(node, memory) if memory else []
+        return refused + self.files.put(node, files) if files else refused
 
-    def drop(self, copy: Copy) -> None:
-        """Remove a copy."""
-        del self._copies[copy.place]
-        self._tier(copy).remove(copy)
-
-    def _tier(self, copy: Copy) -> Coverage:
-        return self.memory if copy.tier is Tier.MEMORY else self.files
+    def drop(self, node: str, copies: Sequence[Copy]) -> None:
+        """Remove copies on a node."""
+        memory, files = _by_tier(copies)
+        if memory:
+            self.memory.drop(node, memory)
+        if files:
+            self.files.drop(node, files)
 
     @property
     def empty(self) -> bool:
         """Return whether no copy is left."""
-        return not self._copies
+        return not self.memory and not self.files
 
     def whole(self, world_size: int, learned: Collection[str]) -> bool:
         """Return whether memory has all parts: those that were learned, or one of every rank.
@@ -186,14 +234,14 @@ class StepCopies:
         Only what is in memory counts for what may be freed from it, and all of it: as long as
         nothing is lost, a step without some rank's own things is only not complete yet.
         """
-        parts = self.memory.layouts
         if len(self.memory.ranks) >= world_size > 0:
             return True
-        return 0 < len(learned) == len(parts) and parts.names() == set(learned)
+        parts = self.memory.layouts
+        return 0 < len(learned) == len(parts) and parts == set(learned)
 
     def safe(self) -> bool:
         """Return whether each part that is in memory is on two nodes."""
-        return self.memory.layouts.safe == len(self.memory.layouts)
+        return self.memory.safe
 
     def parts(self, lost: Sequence[Copy], *, files: bool) -> Parts:
         """Return what is left in memory (with files: or on disk) without the ``lost`` ones."""
@@ -205,17 +253,27 @@ class StepCopies:
             return memory
         return Parts(memory.ranks | disk.ranks, memory.layouts | disk.layouts)
 
-    def nodes(self) -> set[str]:
+    def nodes(self) -> Set[str]:
         """Return the nodes that have a copy."""
-        return set(map(_NODE_OF, self._copies))
+        return self.memory.nodes | self.files.nodes
 
     def ordered(self) -> list[Copy]:
         """Return the copies: memory before disk, by rank, a rank's own before its replicas."""
-        return [self._copies[place] for place in sorted(self._copies)]
+        return sorted(self, key=_PLACE_OF)
 
     def __iter__(self) -> Iterator[Copy]:
         """Yield the copies in no order."""
-        return iter(self._copies.values())
+        return chain(self.memory, self.files)
+
+
+_PLACE_OF = attrgetter("place")
+
+
+def _by_tier(copies: Sequence[Copy]) -> tuple[Sequence[Copy], Sequence[Copy]]:
+    files = [copy for copy in copies if copy.tier is Tier.DISK]
+    if not files:
+        return copies, files
+    return [copy for copy in copies if copy.tier is Tier.MEMORY], files
 
 
 @dataclass(slots=True)
@@ -223,73 +281,41 @@ class GenerationCopies:
     """The copies of one generation."""
 
     steps: dict[int, StepCopies] = field(default_factory=dict)
-    # Rank to the steps that it has in its own memory, each with the number of nodes that do.
-    _own: dict[int, dict[int, int]] = field(default_factory=dict)
-    # Step to the number of ranks that have it so, and to the number whose newest it is.
-    _own_ranks: dict[int, int] = field(default_factory=dict)
-    _newest_of: dict[int, int] = field(default_factory=dict)
 
-    def put(self, copy: Copy) -> bool:
-        """Add a copy; return False if there is one in its place already."""
-        step = self.steps.get(copy.step)
-        if step is None:
-            step = self.steps[copy.step] = StepCopies()
-        if not step.put(copy):
-            return False
-        if not copy.replica and copy.tier is Tier.MEMORY:
-            steps = self._own.setdefault(copy.rank, {})
-            before = max(steps, default=None)
-            steps[copy.step] = steps.get(copy.step, 0) + 1
-            if steps[copy.step] == 1:
-                count(self._own_ranks, copy.step, 1)
-            self._newest(before, max(steps))
-        return True
+    def put(self, node: str, step: int, copies: Sequence[Copy]) -> list[Copy]:
+        """Add copies on a node; return those of which there is another one already."""
+        known = self.steps.get(step)
+        if known is None:
+            known = self.steps[step] = StepCopies()
+        return known.put(node, copies)
 
-    def drop(self, copy: Copy) -> None:
-        """Remove a copy."""
-        step = self.steps[copy.step]
-        step.drop(copy)
-        if step.empty:
-            del self.steps[copy.step]
-        if not copy.replica and copy.tier is Tier.MEMORY:
-            self._drop_own(copy.rank, copy.step)
-
-    def _drop_own(self, rank: int, step: int) -> None:
-        steps = self._own[rank]
-        before = max(steps)
-        steps[step] -= 1
-        if steps[step]:
-            return
-        del steps[step]
-        count(self._own_ranks, step, -1)
-        self._newest(before, max(steps, default=None))
-        if not steps:
-            del self._own[rank]
-
-    def _newest(self, before: int | None, after: int | None) -> None:
-        if before == after:
-            return
-        if before is not None:
-            count(self._newest_of, before, -1)
-        if after is not None:
-            count(self._newest_of, after, 1)
+    def drop(self, node: str, step: int, copies: Sequence[Copy]) -> None:
+        """Remove copies on a node."""
+        known = self.steps[step]
+        known.drop(node, copies)
+        if known.empty:
+            del self.steps[step]
 
     def passed(self, world_size: int, after: int | None, learned: Collection[str]) -> list[int]:
         """Return the steps after ``after`` that some rank has passed without a snapshot.
 
         Not those whose parts are all there in spite of it, in equal copies of other ranks.
         """
-        if len(self._own) < world_size:
-            return []
-        return sorted(
-            step
-            for step in self._own_ranks
-            if (after is None or step > after)
-            and self._passed(step)
-            and not self.steps[step].whole(world_size, learned)
-        )
+        ahead, found = set[int](), []
+        for step in sorted(self.steps, reverse=True):
+            if after is not None and step <= after:
+                break
+            copies = self.steps[step]
+            own = copies.memory.own
+            # Whoever does not have the step has gone past it, or has not got there yet.
+            if own and not ahead <= own and not copies.whole(world_size, learned):
+                found.append(step)
+            ahead |= own
+        return found[::-1] if found and self._all_told(world_size) else []
 
-    def _passed(self, step: int) -> bool:
-        """Whoever does not have the step has gone past it, or has not got there yet."""
-        behind = sum(ranks for newest, ranks in self._newest_of.items() if newest < step)
-        return len(self._own) - self._own_ranks[step] - behind > 0
+    def _all_told(self, world_size: int) -> bool:
+        """Return whether every rank has had a copy of some step in its own memory."""
+        told = set[int]()
+        for copies in self.steps.values():
+            told |= copies.memory.own
+        return len(told) >= world_size

@@ -170,7 +170,7 @@ def choose_stand_ins(inputs: PersistenceInput, named: Sequence[int]) -> dict[str
     steps = inputs.catalogue.steps(inputs.generation)
     for copies in (steps[step] for step in named if step in steps):
         able = [c for c in copies if c.node in present and c.tier is Tier.MEMORY]
-        owned = {copy.rank for copy in able if not copy.replica} | copies.files.ranks.keys()
+        owned = {copy.rank for copy in able if not copy.replica} | copies.files.ranks
         replicas = {copy.rank: copy.node for copy in able if copy.rank not in owned}
         for rank, node in replicas.items():
             found.setdefault(node, set()).add(rank)
@@ -196,7 +196,7 @@ def written_steps(inputs: PersistenceInput) -> dict[StepKey, tuple[Copy, ...]]:
         for point in inputs.job.lineage.branch
         for number, copies in inputs.catalogue.steps(point.generation).items()
         if point.has(point.generation, number)
-        and is_whole(point, Parts(copies.files.ranks.keys(), copies.files.layouts.names()))
+        and is_whole(point, Parts(copies.files.ranks, copies.files.layouts))
         and (point.generation, number) not in stored
     }
 

@@ -210,7 +210,7 @@ def _replaced(
     point: BranchPoint, catalogue: Catalogue, key: StepKey, away: Set[str]
 ) -> tuple[int, ...]:
     step = catalogue.steps(key[0])[key[1]]
-    if not step.memory.needed and not step.files.needed:
+    if not step.memory.replaceable and not step.files.replaceable:
         return ()
     ranks = catalogue.parts(key, away, files=True).ranks
     return tuple(rank for rank in range(point.world_size) if rank not in ranks)

@@ -1,0 +1,120 @@
+"""Removal of nodes: what is gone for good is forgotten, when an operator says that it is."""
+
+from everstep_controller.core import events
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.state import (
+    State,
+    forget_hearing,
+    jobs_involving,
+    keep_listed,
+    note_hearing,
+)
+from everstep_controller.core.nodes import rounds
+from everstep_controller.core.registry import Handlers
+from everstep_controller.core.turn import TimerKind, Turn
+
+# Timers whose subject is a node.
+_TIMERS = (
+    TimerKind.SILENCE,
+    TimerKind.CONFIRM,
+    TimerKind.CHECK,
+    TimerKind.SPARE,
+    TimerKind.PROBATION,
+    TimerKind.INJECTION,
+)
+
+
+def removal_problem(state: State, node: NodeRecord) -> str:
+    """Return why a node is not removed, and what to do first; empty where it may be."""
+    if state.halted:
+        return f"the controller acts on nothing now: {state.halted}"
+    if node.state is NodeState.MAINTENANCE:
+        return (
+            f"{node.name} is in maintenance; to end that: everstep maintenance list, and "
+            "everstep maintenance cancel WINDOW"
+        )
+    if node.connected or not node.gone:
+        return (
+            f"{node.name} is {node.state.value} and not lost: only what is gone is removed; stop "
+            "its agent first (systemctl stop everstep-agent), and switch the machine off"
+        )
+    sentences = (_needed_by(job, node.name) for job in jobs_involving(state, node))
+    return next(filter(None, sentences), "")
+
+
+def _needed_by(job: JobRecord, name: str) -> str:
+    if job.state is JobState.WAITING_STATE and name in job.lineage.holders:
+        return (
+            f"{job.name} waits for the state that {name} had; see everstep why {job.name}, or stop "
+            "that job first"
+        )
+    if job.state is not JobState.ENDED and name in job.generation.members:
+        return (
+            f"{name} is a member of {job.name}, which is {job.state.value}; see everstep why "
+            f"{job.name}, or stop that job first"
+        )
+    return ""
+
+
+def node_removed(turn: Turn, event: events.NodeRemoved) -> None:
+    """Forget a node; one whose agent connects after all is a new one."""
+    node = turn.state.nodes.get(event.node)
+    if node is None or removal_problem(turn.state, node):
+        return
+    _forget_in_jobs(turn, node)
+    _forget_among_peers(turn, node)
+    _forget_record(turn, node)
+    turn.announce(
+        node.name,
+        "NodeRemoved",
+        f"{node.name} was removed by {event.operator}: {event.reason}",
+    )
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def _forget_in_jobs(turn: Turn, node: NodeRecord) -> None:
+    """Count on no launcher and on no copy there; jobs that waited for either are reconciled."""
+    for job in jobs_involving(turn.state, node):
+        job.launchers.pop(node.name, None)
+        job.lineage.holders.pop(node.name, None)
+        turn.mark_job(job.id, moved=True)
+
+
+def _forget_among_peers(turn: Turn, node: NodeRecord) -> None:
+    """Wait for no answer about it or by it, and for no word that it hears a peer again."""
+    rounds.end(turn, node)
+    for silent in node.questions:
+        waiting = turn.state.nodes[silent].confirmation
+        if waiting is not None and node.name in waiting.asked:
+            waiting.asked.remove(node.name)
+            turn.mark_node(silent)
+    for other in turn.state.nodes.values():
+        if node.name in other.silent_to:
+            other.silent_to.remove(node.name)
+            note_hearing(turn.state, other)
+            turn.mark_node(other.name)
+
+
+def _forget_record(turn: Turn, node: NodeRecord) -> None:
+    state = turn.state
+    forget_hearing(state, node)
+    for names in (state.draining, state.deferred, state.isolated):
+        keep_listed(names, node.name, listed=False)
+    for kind in _TIMERS:
+        turn.drop_timer(f"{kind}/{node.name}")
+    for injection in node.injections:
+        turn.drop_timer(f"{TimerKind.INJECTION}/{injection}")
+    for key in [key for key in state.rejected_records if key.startswith(f"{node.name}/")]:
+        turn.drop_timer(f"{TimerKind.REJECTED}/{key}")
+        del state.rejected_records[key]
+    state.paused.pop(node.name, None)
+    state.outboxes.pop(node.outbox, None)
+    del state.nodes[node.name]
+
+
+HANDLERS: Handlers = {
+    events.NodeRemoved: node_removed,
+}
