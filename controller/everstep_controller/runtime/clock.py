@@ -87,10 +87,13 @@ class ControllerClock:
         wall_ns, now_ns, known = self.wall_ns(), self.now_ns(), self.witnesses.get(node)
         if known is not None and known.boot_id == moment.boot_id:
             told_ns = known.offset_ns + moment.boot_ns
-        elif abs(moment.wall_ns - wall_ns) <= _AGREE_NS:
-            told_ns = wall_ns
         else:
-            return 0
+            # It was not up all the time. When no other one can have been, wall clocks are believed
+            # that agree: they may have been set by the same wrong server.
+            self.witnesses = {name: one for name, one in self.witnesses.items() if name != node}
+            if self.witnesses or abs(moment.wall_ns - wall_ns) > _AGREE_NS:
+                return 0
+            told_ns = wall_ns
         self.doubtful = False
         forward_ns = max(0, min(told_ns, wall_ns) - now_ns)
         self._offset_ns += forward_ns

@@ -72,8 +72,9 @@ def test_a_node_that_was_up_meanwhile_tells_how_long_it_was(ahead_s: int) -> Non
     assert clock.hear("n1", _stamp("n1-boot", 9_999, _TRUE_S)) == 0, "it is known"
 
 
-def test_a_wall_clock_is_believed_that_a_node_of_another_boot_has_as_well() -> None:
+def test_wall_clocks_that_agree_are_believed_when_no_node_was_up_all_the_time() -> None:
     clock = _rebooted(_TRUE_S)
+    assert clock.hear("n2", _stamp("n2-boot", 40, _TRUE_S + 2)) == 0, "n1 may know better"
     assert clock.hear("n1", _stamp("n1-second-boot", 40, _TRUE_S + 86_400)) == 0
     assert clock.hear("n2", _stamp("n2-boot", 40, _TRUE_S + 2)) == 200 * _S
 
