@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from everstep_common.clock import stamp_clock
+from everstep_common.clock import boot_ns, stamp_clock
 from everstep_common.version import VERSION
 from everstep_controller.action_executor import (
     ActionExecutor,
@@ -48,7 +48,12 @@ from everstep_controller.judge_runner import JudgeRunner
 from everstep_controller.judging.judge import Judge
 from everstep_controller.metrics.collector import ControllerCollector, Counts, MetricsServer
 from everstep_controller.records.intake import Intake, origins_of
-from everstep_controller.runtime.clock import ControllerClock, TimelineAnchor
+from everstep_controller.runtime.clock import (
+    ControllerClock,
+    LastAlive,
+    TimelineAnchor,
+    resumed_clock,
+)
 from everstep_controller.runtime.cluster_file import Cluster, ClusterFile, cluster_of
 from everstep_controller.runtime.controller_findings import ShellTrouble
 from everstep_controller.runtime.fold import CoreFactory, Fold, TakenEvent
@@ -80,6 +85,9 @@ class Options:
     config_path: Path | None = None
     judges: tuple[Judge, ...] = ()
     wall_ns: Callable[[], int] = time.time_ns
+    # Of the machine's boot, and its clock; "": what the kernel says.
+    boot_id: str = ""
+    boot_ns: Callable[[], int] = boot_ns
 
 
 class Controller:
@@ -90,7 +98,7 @@ class Controller:
         self._config = config
         self._recover_by = options.recover_by
         self._cluster_file = ClusterFile(config.cluster_file_beside(options.config_path))
-        self._boot_id = stamp_clock()().boot_id
+        self._boot_id = options.boot_id or stamp_clock()().boot_id
         self._history, secret = _open(config.journal)
         self._fold = Fold(options.core_factory, self._history)
         recorded = self._history.last_decision()
@@ -100,7 +108,7 @@ class Controller:
             known, self._cluster_file.read(), recovering=bool(self._recover_by)
         )
         self._unrecorded = [taken for taken in replayed if taken.seq > recorded]
-        clock = self._clock = self._make_clock(options.wall_ns)
+        clock = self._clock = self._make_clock(options)
         self._away = _time_away(self._history, clock.now_ns())
         runtime = self.runtime = Runtime(self._fold, clock)
         self._journal = GroupCommit(lambda: JournalStore(config.journal), runtime)
@@ -152,7 +160,7 @@ class Controller:
         last_line = self._history.last_announcement()
         self.runtime.begin(journaling, self._executor.act, last_line)
         self.runtime.adopt(self._unrecorded)
-        self._journal.write(self._keep_clock)
+        self._keep_clock()
         self._timers.watch_loop(self._away)
         beginning = [self.runtime.submit(event) for event in self._first_events()]
         # What agents say is journaled behind these, so that they need not wait for them to connect.
@@ -184,6 +192,7 @@ class Controller:
         await self._drivers.stop()
         if self._metrics is not None:
             await asyncio.to_thread(self._metrics.stop)
+        self._keep_clock()
         self._streams.stop()
         await self._server.stop(_STOP_S)
         self._timers.stop()
@@ -216,23 +225,32 @@ class Controller:
         self._cluster = Cluster(state.cluster_id, max(state.term, self._cluster.term))
         self._cluster_file.write(self._cluster)
 
-    def _make_clock(self, wall_ns: Callable[[], int]) -> ControllerClock:
-        """Return the clock, which goes on with the timeline of this boot while a job runs."""
-        floor_ns, kept = self._history.last()[1] + 1, self._history.fact(_ANCHOR)
-        anchor = TimelineAnchor.decode(kept) if kept is not None else None
-        running = any(job.state is not JobState.ENDED for job in self._state().jobs.values())
-        known = running and anchor is not None and anchor.boot_id == self._boot_id
-        return ControllerClock(floor_ns, anchor.offset_ns if known and anchor else None, wall_ns)
+    def _make_clock(self, options: Options) -> ControllerClock:
+        """Return the clock, which goes on with the timeline of the journal while a job runs."""
+        kept = self._history.fact(_ANCHOR)
+        last = LastAlive(
+            anchor=TimelineAnchor.decode(kept) if kept is not None else None,
+            event_ns=self._history.last()[1],
+            alive_ns=int(self._history.fact(_ALIVE) or 0),
+            job_runs=any(job.state is not JobState.ENDED for job in self._state().jobs.values()),
+        )
+        return resumed_clock(last, self._boot_id, options.wall_ns, options.boot_ns)
 
-    def _keep_clock(self, store: JournalStore) -> None:
+    def _keep_clock(self) -> None:
         """Write down the timeline, and how far on it this controller was alive."""
-        store.set_fact(_ANCHOR, self._clock.anchor(self._boot_id).encode())
-        store.set_fact(_ALIVE, str(self._clock.now_ns()).encode())
+        now_ns = self._clock.now_ns()
+        anchor = self._clock.anchor(self._boot_id, self._sessions.witnesses(now_ns))
+
+        def keep(store: JournalStore) -> None:
+            store.set_fact(_ANCHOR, anchor.encode())
+            store.set_fact(_ALIVE, str(now_ns).encode())
+
+        self._journal.write(keep)
 
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(_ALIVE_S)
-            self._journal.write(self._keep_clock)
+            self._keep_clock()
 
     def _make_drivers(self) -> DriverWorkers:
         config, link = self._config.drivers, CoreLink(self._driver_record, self._report)

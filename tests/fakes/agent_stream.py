@@ -28,10 +28,14 @@ class AgentStream:
     seen: list[fleet_pb2.ControllerMessage] = field(default_factory=list)
 
     async def hello(
-        self, term: int = 0, jobs: tuple[fleet_pb2.JobOnNode, ...] = (), **other: str
+        self,
+        term: int = 0,
+        jobs: tuple[fleet_pb2.JobOnNode, ...] = (),
+        boot_ns: int = 1,
+        **other: str,
     ) -> fleet_pb2.Welcome:
         """Say Hello and return the Welcome."""
-        await self.send_hello(term, jobs, **other)
+        await self.send_hello(term, jobs, boot_ns=boot_ns, **other)
         return (await self.wait_for("welcome")).welcome
 
     async def send_hello(
@@ -40,6 +44,7 @@ class AgentStream:
         jobs: tuple[fleet_pb2.JobOnNode, ...] = (),
         outbox: str = "",
         boot: str = "boot",
+        boot_ns: int = 1,
         cluster_id: str = "",
     ) -> None:
         """Say Hello, of another agent than the first of this name if an outbox is given."""
@@ -48,7 +53,7 @@ class AgentStream:
             agent_version="0.1.0",
             outbox=outbox or f"outbox-{self.node}",
             highest_term=term,
-            stamp=fleet_pb2.Stamp(boot_id=boot, boot_ns=1, wall_ns=1),
+            stamp=fleet_pb2.Stamp(boot_id=boot, boot_ns=boot_ns, wall_ns=1),
             cluster_id=cluster_id,
             bulk_address="127.0.0.1:1",
             liveness_address="127.0.0.1:2",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from everstep_common.clock import boot_ns
 from everstep_common.judging.findings import Mode
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
@@ -45,12 +46,15 @@ async def controller(
     recover_by: str = "",
     drivers: DriversConfig | None = None,
     wall_ns: Callable[[], int] = time.time_ns,
+    boot: tuple[str, Callable[[], int]] = ("", boot_ns),
 ) -> AsyncIterator[Controller]:
     """Run a controller on this loop."""
     settings = replace(config(folder, tls), drivers=drivers or DriversConfig())
     if tls is not None:
         settings = replace(settings, listen="localhost:0")
-    running = Controller(settings, Options(core, recover_by, wall_ns=wall_ns))
+    running = Controller(
+        settings, Options(core, recover_by, wall_ns=wall_ns, boot_id=boot[0], boot_ns=boot[1])
+    )
     await running.start()
     try:
         await _drivers_read(running)

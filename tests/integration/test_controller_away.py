@@ -92,3 +92,42 @@ def test_a_wall_clock_a_day_ahead_at_a_start_costs_no_second_of_a_job(tmp_path: 
     after_ns, totals = asyncio.run(a_day_ahead())
     assert 0 < after_ns - before_ns < 100 * _S
     assert sum(totals.values()) < 200 * _S
+
+
+def test_a_reboot_of_its_machine_with_a_wall_clock_a_day_ahead_costs_only_what_it_took(
+    tmp_path: Path,
+) -> None:
+    down_s = 200
+
+    async def until_it_steps() -> int:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.healthy()
+            await run_to_step(agent, 7)
+            return running.runtime.now_ns()
+
+    async def after_the_reboot() -> tuple[int, dict[Category, int]]:
+        wall = lambda: time.time_ns() + _DAY_NS  # noqa: E731
+        began_ns = time.monotonic_ns()
+        boot = ("second boot", lambda: 30 * _S + time.monotonic_ns() - began_ns)
+        async with (
+            controller(tmp_path, wall_ns=wall, boot=boot) as running,
+            agent_stream(running.port, "node-1") as agent,
+        ):
+            seen = fleet_pb2.JobOnNode(
+                job="train", generation=1, launcher=True, planned_generation=1
+            )
+            await agent.hello(jobs=(seen,), boot_ns=down_s * _S)
+            ends = [(down_s - 1) * _S]
+            step = fleet_pb2.StepsCompleted(
+                generation=1, first_step=8, end_boot_ns=ends, stall_ns=[0]
+            )
+            await agent.record(7, steps_completed=step)
+            await agent.acknowledged(7)
+            now_ns = running.runtime.now_ns()
+            (job,) = running.runtime.state.jobs.values()
+            return now_ns, dict(job.ledger.totals(now_ns))
+
+    before_ns = asyncio.run(until_it_steps())
+    after_ns, totals = asyncio.run(after_the_reboot())
+    assert (down_s - 20) * _S < after_ns - before_ns < (down_s + 60) * _S
+    assert sum(totals.values()) < (down_s + 100) * _S

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from everstep_common.judging.moment import Moment
 from everstep_controller.core.actions import Action, Announce
 from everstep_controller.core.events import Event, EventBatch, EventRejected, JournaledEvent
 from everstep_controller.core.model.state import CONTROLLER, State
@@ -76,6 +77,13 @@ class Runtime:
     def now_ns(self) -> int:
         """Return the controller's time."""
         return self._clock.now_ns()
+
+    def hear_clock(self, node: str, moment: Moment) -> int:
+        """Correct the time by a node's clocks, after a reboot of this machine; return by how much.
+
+        Whatever waits takes that for a stall of the controller, which it was.
+        """
+        return self._clock.hear(node, moment)
 
     def listen(self, listener: Listener) -> None:
         """Have ``listener`` called after every event, before its sender is answered."""

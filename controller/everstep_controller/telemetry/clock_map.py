@@ -71,6 +71,17 @@ class ClockMap:
             return None
         return ClockEstimate(self._wall_ns - known.offset_ns, known.uncertainty_ns)
 
+    def shift(self, forward_ns: int) -> None:
+        """Have all offsets hold on a timeline that has gone forward."""
+        known = [
+            _Sample(s.taken_ns + forward_ns, s.offset_ns + forward_ns, s.uncertainty_ns)
+            for s in self._samples
+        ]
+        self._samples.clear()
+        self._best = None
+        for sample in known:
+            self._add(sample)
+
     def _enter_moment(self, moment: Moment) -> None:
         if moment.boot_id != self.boot_id:
             self.boot_id = moment.boot_id

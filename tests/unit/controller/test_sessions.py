@@ -1,29 +1,18 @@
-"""The open streams: one per node, whoever comes last."""
+"""The open streams: one per node, whoever comes last; who may come is decided before."""
 
 import asyncio
-import logging
 
 import pytest
 
 from everstep_controller.api.fleet.sessions import Sessions, StreamEnd
 
 
-def test_an_agent_that_comes_back_is_no_rival(caplog: pytest.LogCaptureFixture) -> None:
-    sessions = Sessions()
-    sessions.open("n0", "outbox-1")
-    sessions.open("n0", "outbox-1")
-    assert caplog.messages == []
-
-
-def test_two_agents_of_one_name_are_told_of_once_and_how_to_end_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.WARNING)
+def test_a_stream_that_is_replaced_says_what_to_do_if_another_agent_did_it() -> None:
     sessions = Sessions()
     first = sessions.open("n0", "outbox-1")
-    for outbox in ("outbox-2", "outbox-1", "outbox-2"):
-        sessions.open("n0", outbox)
-    with pytest.raises(StreamEnd, match="give each its own 'node'"):
+    second = sessions.open("n0", "outbox-1")
+    with pytest.raises(StreamEnd, match="give one of them another 'node'"):
         asyncio.run(first.next_messages())
-    (told,) = caplog.messages
-    assert "another agent named n0" in told
+    assert sessions.of("n0") is second
+    assert not second.ending
+    assert not sessions.close(first), "its end says nothing about the node"

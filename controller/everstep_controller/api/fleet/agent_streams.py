@@ -108,9 +108,11 @@ class AgentStreams:
         return session
 
     async def _open_session(self, hello: fleet_pb2.Hello, event: NodeConnected) -> Session:
+        stamp = from_wire(Stamp, hello.stamp)
+        self._sessions.shift_clocks(self._runtime.hear_clock(event.node, stamp))
         session = self._sessions.open(event.node, event.outbox)
         session.opened_ns = self._runtime.now_ns()
-        session.clock.enter_hello(from_wire(Stamp, hello.stamp), session.opened_ns)
+        session.clock.enter_hello(stamp, session.opened_ns)
         self._intake.flush_node(event.node)
         # Jobs that the agent does not know must not be waited for by what the event leads to.
         self._vault.connected(event.node, from_agent.lineages_seen(event))

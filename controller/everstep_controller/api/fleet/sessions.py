@@ -3,10 +3,12 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 import grpc
 
 from everstep_controller.core.vault.copies import Copy
+from everstep_controller.runtime.clock import WITNESSES_MAX, Witness
 from everstep_controller.telemetry.clock_map import ClockMap
 from everstep_proto.generated import fleet_pb2
 
@@ -132,6 +134,24 @@ class Sessions:
     def clock(self, node: str) -> ClockMap:
         """Return what is known of a node's clock; it outlives its streams."""
         return self._clocks.setdefault(node, ClockMap())
+
+    def shift_clocks(self, forward_ns: int) -> None:
+        """Have the clocks of all nodes stand where they stood, when the timeline goes forward."""
+        if forward_ns:
+            for clock in self._clocks.values():
+                clock.shift(forward_ns)
+            for session in self:
+                session.asked_ns.clear()
+
+    def witnesses(self, now_ns: int) -> dict[str, Witness]:
+        """Return the boot clocks of some nodes on the timeline; of connected ones, if any is."""
+        found: dict[str, Witness] = {}
+        for node in islice(self._by_node or self._clocks, WITNESSES_MAX):
+            clock = self._clocks[node]
+            estimate = clock.estimate(now_ns)
+            if estimate is not None:
+                found[node] = Witness(clock.boot_id, estimate.offset_ns)
+        return found
 
     def send(self, node: str, message: fleet_pb2.ControllerMessage) -> bool:
         """Send to a node; return whether it has a stream."""

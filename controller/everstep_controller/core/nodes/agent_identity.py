@@ -295,7 +295,7 @@ def halt_for(turn: Turn, evidence: str) -> None:
     """Act on nothing from now on, because the journal is old."""
     state = turn.state
     state.halted = (
-        f"{evidence}: this journal is old, or another controller runs; stop the other one, or run "
+        f"this journal is old, or another controller runs: {evidence}; stop the other one, or run "
         "'everstep-controller recover'"
     )
     forget_newer(turn)
