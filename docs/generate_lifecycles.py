@@ -1,4 +1,4 @@
-"""Writes the life cycles of nodes and jobs into docs/architecture.md: ``make reference``."""
+"""Writes the life cycles of nodes and jobs, and their waits, into docs/architecture.md."""
 
 import argparse
 from collections.abc import Iterable, Mapping
@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from everstep_controller.core.jobs import lifecycle as jobs
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.model.timers import Wait
 from everstep_controller.core.nodes import lifecycle as nodes
 
 ARCHITECTURE = Path(__file__).with_name("architecture.md")
@@ -49,15 +50,30 @@ def diagram(transitions: Mapping[tuple[_State, _Event], _Step], last: _State) ->
     return "\n".join([*lines, f"    {last.value} --> [*]"])
 
 
+def waits(table: Mapping[_State, Wait]) -> str:
+    """Return a table of what each state waits for, and what ends that."""
+    lines = [
+        "| state | waits for | at most | then | or for ever, because |",
+        "|---|---|---|---|---|",
+    ]
+    for state, wait in table.items():
+        if wait.awaits:
+            limit = f"`core.{wait.deadline.removesuffix('_ns')}_s`" if wait.deadline else ""
+            then = ", ".join(one.name.lower().replace("_", " ") for one in wait.on_deadline)
+            lines.append(f"| {state.value} | {wait.awaits} | {limit} | {then} | {wait.endless} |")
+    return "\n".join(lines)
+
+
 def section(subject: str) -> str:
     """Return the section of one subject, with the comments around it."""
+    table = waits(nodes.WAITS) if subject == "node" else waits(jobs.WAITS)
     drawn = (
         diagram(nodes.TRANSITIONS, NodeState.RETIRED)
         if subject == "node"
         else diagram(jobs.TRANSITIONS, JobState.ENDED)
     )
     begin, end = _BEGIN.format(subject=subject), _END.format(subject=subject)
-    return f"{begin}```mermaid\n{drawn}\n```\n{end}"
+    return f"{begin}```mermaid\n{drawn}\n```\n\n{table}\n\n{end}"
 
 
 def with_lifecycles(page: str) -> str:

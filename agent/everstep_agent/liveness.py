@@ -17,6 +17,9 @@ from everstep_proto.record_codec import to_wire
 logger = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
+# An answer is missed that has not come by then. Late ones count as well; but a third miss is told
+# half a second earlier, so that a node is judged within five seconds.
+_ANSWER_S = 0.5
 
 Say = Callable[[fleet_pb2.AgentMessage], None]
 
@@ -69,12 +72,13 @@ class Liveness:
             while True:
                 # Slept first, so that there is a whole interval between two rounds of probes.
                 await tick(INTERVAL_S)
+                self._ask_all(peers)
+                await asyncio.sleep(_ANSWER_S)
                 # Answers that came while this loop was late are taken before any is missed.
                 peers.drain()
                 self._report(self._suspicion.tick(boot_ns()))
                 if self.hears_nobody():
                     self.on_nobody_heard()
-                self._ask_all(peers)
         except asyncio.CancelledError:
             # Not after a failure: then it runs again, on the same port.
             peers.close()

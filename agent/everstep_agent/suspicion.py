@@ -32,7 +32,7 @@ class Suspicion:
         self._peers = {peer: self._peers.get(peer) or _Watched(now_ns) for peer in peers}
 
     def tick(self, now_ns: int) -> list[PeerReport]:
-        """Count the probes that were not answered since the last tick; new ones are sent after it.
+        """Count the peers that have not answered since the last tick.
 
         A tick that comes late was late because this node stood still, not because its peers did:
         answers may have come and gone meanwhile, so that round is void.

@@ -41,6 +41,8 @@ _NOT_BELOW_ZERO = (
     "snapshot_cost_ignored_ratio",
     "snapshot_interval_max_s",
     "isolation_budget_nodes",
+    "isolations_per_hour_nodes",
+    "job_stops_per_hour",
     "autonomous_restarts_max",
     "planned_restart_timeout_s",
     "growth_delay_s",
@@ -51,6 +53,9 @@ _NOT_BELOW_ZERO = (
     "stall_timeout_s",
     "stall_restart_timeout_s",
 )
+
+
+_SHARES = ("isolation_budget_ratio", "isolations_per_hour_ratio", "loss_burst_ratio")
 
 
 def default_journal() -> Path:
@@ -83,6 +88,14 @@ class ControllerConfig:
         "$XDG_STATE_HOME/everstep-controller/journal.sqlite",
         help="The journal, an SQLite file on a local disk; its folder is created. Everything the "
         "controller knows is in it.",
+    )
+    cluster_file: Path = setting(
+        factory=Path,
+        shown="beside the configuration file, with its name and the ending .cluster: "
+        "/etc/everstep/controller.cluster; without a configuration file beside the journal",
+        help="Id and newest term of the cluster, kept outside the journal: a controller whose "
+        "journal is lost or old knows by it which agents are its own, and that it has to halt. "
+        "The controller makes it and must be able to write it.",
     )
     events_retention_days: float = setting(
         7.0,
@@ -118,6 +131,12 @@ class ControllerConfig:
         factory=DriversConfig, help="Who else places work on the nodes."
     )
     tls: TlsSettings = setting(factory=TlsSettings, help="Certificates.")
+
+    def cluster_file_beside(self, config: Path | None) -> Path:
+        """Return the cluster file, beside the configuration file where it is not set."""
+        if self.cluster_file != Path():
+            return self.cluster_file
+        return (config or self.journal).with_suffix(".cluster")
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values."""
@@ -158,7 +177,7 @@ def _address_problems(key: str, value: str) -> list[str]:
 def _core_problems(core: CoreSettings) -> list[str]:
     found = [
         f"core.{name}: must be from 0 to 1, got {getattr(core, name)}"
-        for name in ("isolation_budget_ratio", "loss_burst_ratio")
+        for name in _SHARES
         if not 0 <= getattr(core, name) <= 1
     ]
     found += [

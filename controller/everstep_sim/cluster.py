@@ -194,6 +194,13 @@ class SimulatedCluster:
                 node, lambda origin: events.Reported(origin, at_ns, reports.FindingRaised(finding))
             )
 
+    def finding_over(self, name: str) -> None:
+        """Let a node report that this GPU is well."""
+        node, at_ns = self.fleet.nodes[name], self.time.now_ns
+        over = reports.FindingCleared("gpu/0", "XidFatal", "the driver asks for nothing")
+        if node.alive:
+            self.fleet.record(node, lambda origin: events.Reported(origin, at_ns, over))
+
     def operator(self, name: str, *, isolate: bool) -> None:
         """Let an operator isolate or release a node."""
         if name in self.controller.core.state.nodes:

@@ -40,6 +40,18 @@ class Faults:
         node.paused_until_ns = max(node.paused_until_ns, self._ends_ns(for_s))
         self._stalled([name], for_s)
 
+    def hang_agent(self, name: str, for_s: float) -> None:
+        """Have an agent's loop hang while its transport's threads keep the stream open."""
+        node = self._fleet.nodes[name]
+        node.paused_until_ns = max(node.paused_until_ns, self._ends_ns(for_s))
+        self._time.after(for_s + 0.001, partial(self._fleet.resume, node))
+
+    def lose_datagrams(self, share: float, for_s: float) -> None:
+        """Have every probe and every answer lost with some chance."""
+        network = self._fleet.network
+        network.udp_loss = share
+        self._time.after(for_s, lambda: setattr(network, "udp_loss", 0.0))
+
     def ignore_orders(self, name: str, kinds: Iterable[type], for_s: float) -> None:
         """Have an agent answer pings and carry out no order of some kinds."""
         until_ns = self._ends_ns(for_s)
@@ -155,6 +167,27 @@ class Faults:
     def give_power(self, name: str) -> None:
         """Boot a node that has lost its power."""
         self.cluster.return_node(name)
+
+    def roll_findings(self, every_s: float, lasts_s: float, for_s: float) -> None:
+        """Have one node after the other find what is not there, each for a while."""
+        for number in range(int(for_s / every_s)):
+            name = self.names[number % len(self.names)]
+            self.later(number * every_s, partial(self.cluster.fatal_finding, name))
+            self.later(number * every_s + lasts_s, partial(self.cluster.finding_over, name))
+
+    def blip_power(self, names: Collection[str], for_s: float) -> None:
+        """Cut the power of nodes for a while; they come back, and find what is not there."""
+        self.lose_power(names)
+        for name in names:
+            self.later(for_s, partial(self.give_power, name))
+            self.later(for_s + 0.01, partial(self.cluster.fatal_finding, name))
+
+    def flap_finding(self, name: str, for_s: float, every_s: float = 0.1) -> None:
+        """Have a node raise and clear a finding again and again."""
+        for number in range(int(for_s / every_s)):
+            at_s = number * every_s
+            self.later(at_s, partial(self.cluster.fatal_finding, name))
+            self.later(at_s + every_s / 2, partial(self.cluster.finding_over, name))
 
     def stall_controller(self, for_s: float) -> None:
         """Have the controller's loop stand still: it finds out itself how late it is."""

@@ -1,13 +1,17 @@
 """Simulated watching: nodes probe the peers that they were told to, once a second."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from everstep_controller.core import events
-from everstep_controller.core.nodes.liveness import watched_peers
+from everstep_controller.core.nodes.watchers import watched_peers
 from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import SimulatedFleet
 from everstep_sim.node import MISSES, SimulatedNode
 from everstep_sim.timeline import SECOND, VirtualTime
+
+# An answer that has not come by then is missed.
+_ANSWER_S = 0.5
 
 
 class Watching:
@@ -52,11 +56,12 @@ class Watching:
                     self._fleet.heard(peer)
             else:
                 node.missed[peer] += 1
-        if flows:
-            self._tell(node)
+        self._time.after(_ANSWER_S, partial(self._tell, node))
 
     def _tell(self, node: SimulatedNode) -> None:
         """Say what has changed; all that is silent on a new stream."""
+        if not self._fleet.flows(node):
+            return
         stream, told = self._told.get(node.name, (0, set()))
         if stream != node.streams:
             told = set()
@@ -64,7 +69,7 @@ class Watching:
         silent = {peer for peer, missed in node.missed.items() if missed >= MISSES}
         self._told[node.name] = (node.streams, silent)
         for peer in sorted(silent - told):
-            silent_ns = node.missed[peer] * SECOND
+            silent_ns = int((node.missed[peer] + _ANSWER_S) * SECOND)
             self._fleet.submit(events.PeerReported(node.name, peer, True, silent_ns))
         for peer in sorted(told - silent):
             self._fleet.submit(events.PeerReported(node.name, peer, False))

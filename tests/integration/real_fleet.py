@@ -23,7 +23,7 @@ from everstep_proto.tls import TlsSettings
 from fakes.ports import reserved_port
 
 JOB = "train"
-_TRAINING = Path(__file__).parents[2] / "examples" / "train_numpy.py"
+TRAINING = Path(__file__).parents[2] / "examples" / "train_numpy.py"
 _RECORD_EVERY_S = 0.5
 # Each generation writes a file of its own, so that it can be told which computed what.
 _PER_GENERATION = 'exec "$@" --losses "$LOSSES/$EVERSTEP_GENERATION.tsv"'
@@ -112,19 +112,25 @@ class RealFleet:
     def launch(self, steps: int, step_s: float) -> None:
         """Start the job on all nodes."""
         self.launch_script(
-            [str(_TRAINING), "--steps", str(steps), "--step-seconds-min", str(step_s)]
+            [str(TRAINING), "--steps", str(steps), "--step-seconds-min", str(step_s)]
         )
 
     def launch_script(self, arguments: Sequence[str], processes: int = 1, nodes: str = "") -> None:
         """Start a job of this script on all nodes."""
         for name in self.nodes:
-            options = ["--job", JOB, "--nnodes", nodes or str(len(self.nodes))]
-            options += ["--nproc-per-node", str(processes)]
-            options += ["--token-file", str(self.folder / "token")]
-            options += ["--socket", str(self.folder / name / "run" / "agent.sock")]
-            options += self.launcher_options
-            script = ["sh", "-c", _PER_GENERATION, "sh", sys.executable, *arguments]
-            self.start_launcher(name, *options, "--", *script)
+            self.launch_on(name, arguments, processes, nodes)
+
+    def launch_on(
+        self, name: str, arguments: Sequence[str], processes: int = 1, nodes: str = ""
+    ) -> None:
+        """Start the launcher of a job of this script on one node."""
+        options = ["--job", JOB, "--nnodes", nodes or str(len(self.nodes))]
+        options += ["--nproc-per-node", str(processes)]
+        options += ["--token-file", str(self.folder / "token")]
+        options += ["--socket", str(self.folder / name / "run" / "agent.sock")]
+        options += self.launcher_options
+        script = ["sh", "-c", _PER_GENERATION, "sh", sys.executable, *arguments]
+        self.start_launcher(name, *options, "--", *script)
 
     def start_launcher(self, name: str, *arguments: str) -> None:
         """Start `everstep run` on a node."""

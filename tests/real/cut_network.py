@@ -58,6 +58,10 @@ class Network:
                 device = "br0" if other == "controller" else "eth0"
                 self._drop(other, "iif", device, "from", self.hosts[name])
 
+    def deafen_controller(self) -> None:
+        """Let the controller hear nobody; nodes hear one another."""
+        self._drop("controller", "iif", "br0")
+
     def rule(self, name: str, *what: str) -> None:
         """Have what comes in at a node treated so: ``("ipproto", "udp", "blackhole")``."""
         # Only a machine that forwards says by ICMP what it prohibits, as a router does.

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from everstep_common import reports
 from everstep_controller.core import events
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.core.model.node import AUTOMATION, OPERATOR
-from everstep_controller.core.nodes import claims
+from everstep_controller.core.model.node import AUTOMATION, OPERATOR, NodeState
+from everstep_controller.core.nodes import budgets
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.recovery_step import Question, find_newest
@@ -29,7 +29,9 @@ class Invariants:
         self._claims_are_removed_by_their_owner(core, event)
         whole = cluster.whole_generations()
         self._a_common_step_exists(cluster, whole)
-        assert claims.spent(core.state) <= claims.budget(core.state)
+        nodes = core.state.nodes.values()
+        isolated = [n.name for n in nodes if n.claims and n.state is NodeState.REPAIRING]
+        assert len(isolated) <= budgets.level_limit(core.state), isolated
         assert len(whole) <= 1
 
     def _categories_sum_to_the_wall_clock(self, core: Core, now_ns: int) -> None:

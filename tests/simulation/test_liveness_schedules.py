@@ -10,6 +10,7 @@ from time import monotonic
 
 import pytest
 
+from everstep_common.orders import RunCheck, StartGeneration, StopGeneration
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
@@ -72,6 +73,11 @@ def _cut_pairs(faults: Faults, name: str, rng: random.Random) -> None:
         cut(channels, name, other, rng.uniform(1, 90))
 
 
+def _ignore_orders(faults: Faults, name: str, rng: random.Random) -> None:
+    kinds = rng.sample([StartGeneration, StopGeneration, RunCheck], 2)
+    faults.ignore_orders(name, kinds, rng.uniform(5, 60))
+
+
 def _power(faults: Faults, name: str, rng: random.Random) -> None:
     faults.lose_power([name])
     faults.later(rng.uniform(1, 60), partial(faults.give_power, name))
@@ -83,18 +89,21 @@ def _cut_off(faults: Faults, name: str, rng: random.Random) -> None:
 
 
 FAULTS: dict[str, Fault] = {
-    "agent pauses": lambda f, name, rng: f.pause_agent(name, rng.choice([1, 4, 6, 14, 30, 60])),
-    "machine freezes": lambda f, name, rng: f.freeze_machine(name, rng.choice([1, 2.5, 4, 7, 20])),
+    "agent pauses": lambda f, name, rng: f.pause_agent(name, rng.uniform(0.5, 60)),
+    "agent hangs": lambda f, name, rng: f.hang_agent(name, rng.uniform(0.5, 60)),
+    "agent ignores orders": _ignore_orders,
+    "machine freezes": lambda f, name, rng: f.freeze_machine(name, rng.uniform(0.5, 20)),
     "agent restarts": lambda f, name, rng: f.restart_agent(
         name, rng.uniform(1, 10), announced=rng.random() < 0.5
     ),
     "UDP is blocked": lambda f, name, rng: f.block_udp(
         name, rng.uniform(2, 90), answers=rng.random() < 0.5
     ),
+    "UDP is lost": lambda f, _, rng: f.lose_datagrams(rng.uniform(0.1, 0.7), rng.uniform(5, 60)),
     "stream is cut": _cut_stream,
     "pairs are cut": _cut_pairs,
     "controller's network": lambda f, _, rng: f.cut_controller(rng.uniform(1, 60)),
-    "controller stalls": lambda f, _, rng: f.stall_controller(rng.choice([0.5, 2, 6, 20, 40])),
+    "controller stalls": lambda f, _, rng: f.stall_controller(rng.uniform(0.3, 40)),
     "controller restarts": lambda f, _, rng: f.cluster.restart_controller(rng.uniform(0.2, 40)),
     "domain": lambda f, name, rng: f.cut_domain(f.domain_of(name), rng.uniform(2, 40)),
     "power": _power,

@@ -240,7 +240,9 @@ def test_a_release_is_the_operators_word_that_a_finding_is_dealt_with() -> None:
 
 def test_three_peers_must_confirm_a_silence() -> None:
     story = Story(nodes=5)
-    asked = story.tell(events.PeerReported("n1", "n0", True, 3 * S), after_s=10)
+    asked = story.tell(events.PeerReported("n2", "n0", True, 3 * S), after_s=10)
+    for watcher in ("n3", "n4"):
+        story.tell(events.PeerReported(watcher, "n0", True, 3 * S), after_s=0)
     questions = [a for a in asked if isinstance(a, actions.ConfirmSilence)]
     assert len(questions) == 3
     for question in questions:
@@ -249,6 +251,19 @@ def test_three_peers_must_confirm_a_silence() -> None:
     assert story.state("n0") is NodeState.HEALTHY, "it has been silent for 3.4 s"
     story.tell(events.TimerDue("silence/n0"), after_s=2.0)
     assert (story.state("n0"), story.owners("n0")) == (NodeState.LOST, ["automation"])
+
+
+def test_while_a_watcher_may_hear_it_a_silence_begins_with_the_first_question() -> None:
+    story = Story(nodes=5)
+    asked = story.tell(events.PeerReported("n2", "n0", True, 9 * S), after_s=20)
+    began_ns = story.now_ns
+    for question in [a for a in asked if isinstance(a, actions.ConfirmSilence)]:
+        story.tell(events.PeerJudged(question.node, "n0", question.id, False))
+    while story.now_ns < began_ns + 4 * S:
+        story.tell(events.TimerDue("silence/n0"), after_s=1)
+        assert story.state("n0") is NodeState.HEALTHY, "n3 and n4 watch it, and may hear it"
+    story.tell(events.TimerDue("silence/n0"), after_s=1)
+    assert story.state("n0") is NodeState.LOST
 
 
 def test_one_peer_that_hears_it_keeps_a_node_alive() -> None:

@@ -214,7 +214,11 @@ def _check_lists(state: State) -> None:
     nodes = sorted(state.nodes.values(), key=lambda node: node.name)
     assert state.draining == [node.name for node in nodes if node.draining]
     held = [(node.name, node.claim_of(AUTOMATION)) for node in nodes]
-    assert state.isolated == [name for name, claim in held if claim and not claim.dead]
+    away = (NodeState.LOST, NodeState.RETIRED, NodeState.MAINTENANCE)
+    alive = [n.name for n in nodes if n.claim_of(AUTOMATION) and n.state not in away]
+    assert state.isolated == alive
+    dead = [name for name, claim in held if claim and claim.dead]
+    assert state.returned == [name for name in alive if name in dead]
     assert state.deferred == [node.name for node in nodes if node.deferred]
     heard = [n for n in nodes if n.connected and not n.silent_to and not n.doubtful]
     domains = {node.domain for node in heard}

@@ -102,7 +102,7 @@ def test_a_silence_concerns_the_node_who_told_of_it_and_who_is_asked(watched: Wa
     assert set(looked_at) <= {"n100", *waiting.asked}
     answers = [events.PeerJudged(node, "n100", waiting.id, False) for node in waiting.asked]
     assert set(watched.looked_at(*answers)) <= {"n100", *waiting.asked}
-    watched.now_ns += 3 * S
+    watched.now_ns += 6 * S
     due = events.TimerDue(f"{TimerKind.SILENCE}/n100")
     assert set(watched.looked_at(due)) <= {"n100", *waiting.asked}
     assert watched.state("n100") is NodeState.LOST
@@ -132,7 +132,12 @@ def test_a_node_that_connects_is_told_its_own_orders_alone(watched: Watched) -> 
     assert waiting is not None
     asked = waiting.asked[0]
     hello = events.NodeConnected(
-        node=asked, boot_id="1", agent_version="0.1.0", outbox="b", highest_term=0, host=asked
+        node=asked,
+        boot_id="1",
+        agent_version="0.1.0",
+        outbox=f"{asked}-box",
+        highest_term=0,
+        host=asked,
     )
     watched.nodes.seen.clear()
     done = watched.tell(hello)

@@ -22,9 +22,9 @@ from everstep_controller.core.turn import Reconciliation, TimerKind
 # So many jobs are remembered of one name, besides the newest: people look up how they ended.
 _ENDED_MAX = 8
 
-# Besides the time that the last step of a job may take to storage: agents kill what does not stop
-# within seconds, and a node that is silent counts as lost within a quarter of a minute.
-_STOP_NS = 60_000_000_000
+# Besides the times that its nodes may take to stop, and its last step to storage, for an end of the
+# job before this one that needed both to the last second.
+_SLACK_NS = 30_000_000_000
 
 # So many nodes are named in a sentence.
 _NAMED_MAX = 3
@@ -122,7 +122,9 @@ def await_end(turn: Reconciliation, job: JobRecord, before: JobRecord) -> None:
     """Have a new job wait for the end of the one of its name before it."""
     job.after = before.id
     job.reason = f"waits for the end of the job of this name before it: {orders.what_lasts(before)}"
-    turn.set_timer(_timer(job), turn.state.settings.final_save_timeout_ns + _STOP_NS)
+    settings = turn.state.settings
+    stop_ns = settings.stop_grace_ns + settings.answer_timeout_ns
+    turn.set_timer(_timer(job), stop_ns + settings.final_save_timeout_ns + _SLACK_NS)
     turn.announce(job.name, "JobWaits", f"{job.id} {job.reason}")
 
 

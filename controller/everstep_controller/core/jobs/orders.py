@@ -62,10 +62,11 @@ def _for_holder(state: State, job: JobRecord, node: str) -> Iterator[Action]:
 
 
 def _for_running(state: State, job: JobRecord, node: str) -> Iterator[Action]:
-    """Yield what a member of a generation that runs, or should stop, has not confirmed yet."""
+    """Yield what a member of a generation that runs, or should stop, has not answered yet."""
     if job.state is JobState.STOPPING and node not in job.generation.stopped:
         yield stop(state, job, node, job.generation.number)
-    if job.state in ACTIVE and node not in job.generation.phases:
+    silent = node not in job.generation.phases or node in job.awaited.silent
+    if job.state in ACTIVE and silent:
         yield start(job, node)
 
 

@@ -8,6 +8,7 @@ from everstep_controller.core.jobs import identity, orders, restore_point
 from everstep_controller.core.jobs.lifecycle import WAITS, JobEffect, JobEvent, step
 from everstep_controller.core.model.job import AwaitedAnswers, JobRecord, JobState
 from everstep_controller.core.model.state import State
+from everstep_controller.core.nodes import budgets
 from everstep_controller.core.turn import Reconciliation, TimerKind
 
 
@@ -20,6 +21,7 @@ def move_job(turn: Reconciliation, job: JobRecord, event: JobEvent, reason: str)
     job.state, job.reason = found.to, reason
     if job.state is not before:
         turn.mark_job(job.id, moved=True)
+        budgets.mark_deferred_members(turn, job)
         job.since_ns = turn.now_ns
         turn.announce(
             job.name,

@@ -12,6 +12,7 @@ class Confirmation:
 
     id: str
     asked: list[str]
+    asked_ns: int
     verdicts: dict[str, bool] = field(default_factory=dict)
 
 
@@ -25,6 +26,12 @@ class Silence:
     kernel_said: str = ""
     # Peers that were asked since then and got nothing.
     denied: list[str] = field(default_factory=list)
+    # When the first round was asked in which they got nothing.
+    denied_since_ns: int = 0
+    # Who watched the node when it fell silent; and those of them that have told so, with the time
+    # when each had heard it last.
+    watchers: list[str] = field(default_factory=list)
+    unheard: dict[str, int] = field(default_factory=dict)
     # The first round of questions is over.
     asked: bool = False
     # Why the agent ended, where it has said so.

@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 from everstep_common.judging.findings import Finding
 from everstep_common.reports import CheckFinished, InjectionState, Inventory, Report
+from everstep_controller.core.model.agents import Contender
 from everstep_controller.core.model.incident import Strike
 from everstep_controller.core.model.liveness import Confirmation, Silence
 
@@ -67,7 +68,7 @@ class Claim:
     owner: str
     reason: str
     since_ns: int
-    # The node was dead when it was claimed, so no budget was spent on it.
+    # The node was dead when it was claimed, and no budget has allowed the claim since it is back.
     dead: bool = False
     # What runs there leaves at a step boundary, and only if it can go on elsewhere.
     draining: bool = False
@@ -199,8 +200,16 @@ class NodeRecord:
     blamed: str = ""
     # Why automation wanted to isolate it, when the budget, the mode or a pause forbade it.
     deferred: str = ""
+    # Which budget forbids it, and since when; empty where that is something else.
+    held_back: str = ""
+    held_back_ns: int = 0
     boot_id: str = ""
     outbox: str = ""
+    # Where its agent's stream comes from: a host.
+    address: str = ""
+    # Another agent that asks for its name, and the outbox of one that may have it.
+    contender: Contender | None = None
+    successor: str = ""
     # Term in which this controller last answered its Hello.
     welcomed_term: int = 0
     agent_version: str = ""

@@ -15,6 +15,11 @@ class Settings:
     # Budget of working nodes that automation may isolate: the larger of a number and a share.
     isolation_budget_nodes: int = 2
     isolation_budget_ratio: float = 0.02
+    # How many it may isolate within an hour, likewise; and how often each job that still steps may
+    # be stopped by that, or to grow.
+    isolations_per_hour_nodes: int = 4
+    isolations_per_hour_ratio: float = 0.01
+    job_stops_per_hour: int = 4
     # A node is lost when nothing of it, agent or kernel, has answered anybody for this long.
     silence_ns: int = 5_000_000_000
     # How long an agent and the peers that were asked about it may take to answer.

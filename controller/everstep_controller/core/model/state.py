@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from everstep_common.reports import LauncherJoined
+from everstep_controller.core.model.agents import RefusedAgent, SeenGeneration
 from everstep_controller.core.model.isolation import DriverRecord
 from everstep_controller.core.model.job import (
     JobIncident,
@@ -89,9 +90,15 @@ class State:
     # Why the controller acts on nothing; empty while it does.
     halted: str = ""
     recovering: bool = False
+    # The cluster of this journal: agents of another one are refused.
+    cluster_id: str = ""
+    # While a journal without agents is rebuilt: clusters, and the nodes whose agents name them.
+    clusters_seen: dict[str, list[str]] = field(default_factory=dict)
     highest_term_seen: int = 0
-    # Highest generation that agents have seen under each name of a job.
-    generations_seen: dict[str, int] = field(default_factory=dict)
+    # Newest generation that agents have seen under each name of a job.
+    generations_seen: dict[str, SeenGeneration] = field(default_factory=dict)
+    # By "node/outbox".
+    refused_agents: dict[str, RefusedAgent] = field(default_factory=dict)
     # Rounds of questions in a row that nobody answered, about whatever node.
     mute_rounds: int = 0
     # When the controller's loop has stood still lately.
@@ -106,12 +113,20 @@ class State:
     heard_domains: list[str] = field(default_factory=list)
     expected: dict[str, list[str]] = field(default_factory=dict)
     expected_total: int = 0
+    # Nodes that can be watched, by domain, and these domains in order.
+    present: dict[str, list[str]] = field(default_factory=dict)
+    present_domains: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
-    # Nodes that are drained, that automation was not allowed to isolate, and working ones that it
-    # has isolated; in order.
+    # Nodes that are drained; that automation was not allowed to isolate; that are alive and claimed
+    # by it; and those of the latter that got this claim when they were dead. In order.
     draining: list[str] = field(default_factory=list)
     deferred: list[str] = field(default_factory=list)
     isolated: list[str] = field(default_factory=list)
+    returned: list[str] = field(default_factory=list)
+    # When automation has isolated working nodes, and stopped jobs that still stepped, by their ids;
+    # within the last hour.
+    isolations_ns: list[int] = field(default_factory=list)
+    job_stops_ns: dict[str, list[int]] = field(default_factory=dict)
     # Maintenance windows by their ids; how many were ordered so far, so that no id comes twice.
     windows: dict[str, Window] = field(default_factory=dict)
     windows_ordered: int = 0
@@ -148,14 +163,15 @@ class State:
 # --- lists and indexes, so that an event of one node or job has to look at no others --------------
 
 
-def keep_listed(names: list[str], name: str, *, listed: bool) -> None:
-    """Have a name in an ordered list, or not."""
+def keep_listed(names: list[str], name: str, *, listed: bool) -> bool:
+    """Have a name in an ordered list, or not; return whether it was."""
     at = bisect_left(names, name)
     known = at < len(names) and names[at] == name
     if listed and not known:
         insort(names, name)
     elif known and not listed:
         del names[at]
+    return known
 
 
 def note_hearing(state: State, node: NodeRecord) -> None:
@@ -166,6 +182,8 @@ def note_hearing(state: State, node: NodeRecord) -> None:
     keep_listed(state.heard_domains, node.domain, listed=node.domain in state.heard)
     state.expected_total += _keep_by_domain(state.expected, node, listed=expected)
     keep_listed(state.silent, node.name, listed=expected and bool(node.silent_since_ns))
+    _keep_by_domain(state.present, node, listed=not node.gone and bool(node.liveness_address))
+    keep_listed(state.present_domains, node.domain, listed=node.domain in state.present)
     for job in jobs_involving(state, node):
         note_doubtful_member(job, node)
 
@@ -176,6 +194,8 @@ def forget_hearing(state: State, node: NodeRecord) -> None:
     keep_listed(state.heard_domains, node.domain, listed=node.domain in state.heard)
     state.expected_total += _keep_by_domain(state.expected, node, listed=False)
     keep_listed(state.silent, node.name, listed=False)
+    _keep_by_domain(state.present, node, listed=False)
+    keep_listed(state.present_domains, node.domain, listed=node.domain in state.present)
 
 
 def note_doubtful_member(job: JobRecord, node: NodeRecord) -> None:

@@ -1,5 +1,7 @@
 """Claims on nodes: who keeps a node from taking ranks, within which budget, in a sentence."""
 
+from dataclasses import dataclass
+
 from everstep_common.judging.findings import Mode
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import (
@@ -13,6 +15,7 @@ from everstep_controller.core.model.node import (
 )
 from everstep_controller.core.model.state import State, keep_listed
 from everstep_controller.core.model.windows import WindowState, holding, shown
+from everstep_controller.core.nodes import budgets
 from everstep_controller.core.turn import Reconciliation, Turn
 
 _ORDER = tuple(Mode)
@@ -33,28 +36,25 @@ def mode_of(state: State, condition: str, most: Mode = Mode.ENFORCE) -> Mode:
     return chosen or min(state.settings.mode, most, key=_ORDER.index)
 
 
-def budget(state: State) -> int:
-    """Return how many working nodes automation may keep isolated at once."""
-    # No event retires a node so far; one that does takes it out of this number.
-    by_ratio = int(len(state.nodes) * state.settings.isolation_budget_ratio)
-    return max(state.settings.isolation_budget_nodes, by_ratio)
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why automation may not isolate a working node, and whether it is a budget that forbids it."""
+
+    why: str
+    by_budget: bool = False
 
 
-def spent(state: State) -> int:
-    """Return how many working nodes automation has isolated."""
-    return len(state.isolated)
-
-
-def forbidden(turn: Turn, node: NodeRecord, condition: str, most: Mode = Mode.ENFORCE) -> str:
-    """Return why automation may not isolate this working node; empty when it may."""
+def refusal(
+    turn: Turn, node: NodeRecord, condition: str, most: Mode = Mode.ENFORCE
+) -> Refusal | None:
+    """Return why automation may not isolate this working node, or keep it so; None when it may."""
     mode = mode_of(turn.state, condition, most)
     if mode is not Mode.ENFORCE:
-        return f"the mode of {condition} is {mode.value}"
+        return Refusal(f"the mode of {condition} is {mode.value}")
     if reason := turn.paused(node.name):
-        return f"automation is paused: {reason}"
-    if node.claim_of(AUTOMATION) is None and spent(turn.state) >= budget(turn.state):
-        return f"the budget of {budget(turn.state)} isolated nodes is spent"
-    return ""
+        return Refusal(f"automation is paused: {reason}")
+    spent = budgets.exceeded(turn.state, node)
+    return Refusal(spent, by_budget=True) if spent else None
 
 
 # --- claims ---------------------------------------------------------------------------------------
@@ -95,12 +95,6 @@ def record_operator_release(turn: Turn, node: NodeRecord, reason: str) -> None:
     _unclaim(turn, node, OPERATOR, reason)
 
 
-def mark_deferred(turn: Turn) -> None:
-    """Have the nodes judged again that automation was not allowed to isolate: it may be now."""
-    for name in turn.state.deferred:
-        turn.mark_node(name)
-
-
 def is_maintained(node: NodeRecord) -> bool:
     """Return whether a node has a claim of a window that has begun, not only of one to come."""
     claim = node.claim_of(MAINTENANCE)
@@ -118,20 +112,21 @@ def end_maintenance(
     held.reason, held.vacate = following.sentence(), following.vacated
     held.draining = following.state is WindowState.DRAINING
     turn.mark_node(node.name)
-    _list_claims(turn.state, node)
+    list_claims(turn, node)
     return False
 
 
 def _claim(turn: Turn, node: NodeRecord, owner: str, reason: str, *, dead: bool) -> None:
     held = node.claim_of(owner)
+    if owner == AUTOMATION and not dead and (held is None or held.dead):
+        budgets.record_isolation(turn)
     if held is None:
         _put(turn, node, Claim(owner, reason, turn.now_ns, dead))
         return
-    if dead and not held.dead:
-        mark_deferred(turn)
-    held.reason, held.dead, held.draining, held.vacate = reason, dead, False, False
+    held.reason, held.dead = reason, held.dead and dead
+    held.draining = held.vacate = False
     turn.mark_node(node.name)
-    _list_claims(turn.state, node)
+    list_claims(turn, node)
 
 
 def _drain(turn: Turn, node: NodeRecord, owner: str, reason: str) -> None:
@@ -147,7 +142,7 @@ def _put(turn: Turn, node: NodeRecord, made: Claim) -> None:
     owner, reason = made.owner, made.reason
     node.claims.append(made)
     turn.mark_node(node.name)
-    _list_claims(turn.state, node)
+    list_claims(turn, node)
     word, ranks = ("NodeDraining", "new ranks") if made.draining else ("NodeIsolated", "ranks")
     turn.announce(node.name, word, f"{node.name} takes no {ranks} ({owner}): {reason}")
 
@@ -158,18 +153,20 @@ def _unclaim(turn: Turn, node: NodeRecord, owner: str, reason: str) -> bool:
         return False
     node.claims.remove(held)
     turn.mark_node(node.name)
-    _list_claims(turn.state, node)
-    if owner == AUTOMATION:
-        mark_deferred(turn)
+    list_claims(turn, node)
     turn.announce(node.name, "NodeReleased", f"{owner} released {node.name}: {reason}")
     return True
 
 
-def _list_claims(state: State, node: NodeRecord) -> None:
-    """Keep the lists of drained and isolated nodes as the claims of a node are."""
-    held = node.claim_of(AUTOMATION)
+def list_claims(turn: Turn, node: NodeRecord) -> None:
+    """Keep the lists of drained and isolated nodes as the claims and the life of a node are."""
+    state, held = turn.state, node.claim_of(AUTOMATION)
     keep_listed(state.draining, node.name, listed=node.draining)
-    keep_listed(state.isolated, node.name, listed=held is not None and not held.dead)
+    counts = held is not None and node.state not in budgets.NOT_WORKING
+    counted = keep_listed(state.isolated, node.name, listed=counts)
+    keep_listed(state.returned, node.name, listed=counts and held is not None and held.dead)
+    if counted and not counts:
+        budgets.mark_deferred(turn)
 
 
 # --- for people -----------------------------------------------------------------------------------

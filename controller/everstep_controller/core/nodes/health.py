@@ -268,9 +268,12 @@ def _judge_check(turn: Reconciliation, node: NodeRecord, report: CheckFinished) 
         word = NodeEvent.RECHECK_PASSED if again else NodeEvent.CHECK_PASSED
         lifecycle.move_node(turn, node, word, report.message)
         return
-    if claims.forbidden(turn, node, CHECK_FAILED.name, CHECK_FAILED.mode):
+    refused = claims.refusal(turn, node, CHECK_FAILED.name, CHECK_FAILED.mode)
+    if refused is not None:
         # Automation may not isolate it, but need not use it either.
         node.reason = f"its check failed: {problem}"
+        if refused.by_budget:
+            claims.unclaim(turn, node, AUTOMATION, refused.why)
     else:
         lifecycle.move_node(turn, node, NodeEvent.CHECK_FAILED, problem)
     node.check_failed = failed
@@ -298,7 +301,7 @@ def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
     """Return what a check does not show: an open finding that automation would act on."""
     for held in node.findings.values():
         fatal = held.finding.severity is Severity.FATAL and not held.accepted_by
-        if fatal and not claims.forbidden(turn, node, held.finding.condition, held.finding.mode):
+        if fatal and not claims.refusal(turn, node, held.finding.condition, held.finding.mode):
             return finding_sentence(held.finding)
     return ""
 
@@ -315,7 +318,7 @@ class _Advice:
 
     reason: str
     what: str
-    forbidden: str
+    refusal: claims.Refusal
 
 
 def _judge_findings(turn: Reconciliation, node: NodeRecord, cleared: str) -> _Advice | None:
@@ -323,11 +326,11 @@ def _judge_findings(turn: Reconciliation, node: NodeRecord, cleared: str) -> _Ad
     fatal, degraded = _findings_that_count(turn.state, node)
     advice: _Advice | None = None
     for finding in fatal:
-        forbidden = claims.forbidden(turn, node, finding.condition, finding.mode)
-        if not forbidden:
+        refusal = claims.refusal(turn, node, finding.condition, finding.mode)
+        if refusal is None:
             lifecycle.move_node(turn, node, NodeEvent.FATAL_FINDING, finding_sentence(finding))
             return None
-        advice = advice or _Advice(finding_sentence(finding), "isolated", forbidden)
+        advice = advice or _Advice(finding_sentence(finding), "isolated", refusal)
     if fatal or degraded:
         worst = finding_sentence((fatal + degraded)[0])
         lifecycle.move_node(turn, node, NodeEvent.DEGRADED_FINDING, worst)
@@ -361,8 +364,8 @@ def _judge_blame(turn: Reconciliation, node: NodeRecord) -> _Advice | None:
     """Have a node give up its ranks that is blamed for deaths there, and be checked."""
     if not node.blamed:
         return None
-    if forbidden := claims.forbidden(turn, node, RANKS_DIE.name, RANKS_DIE.mode):
-        return _Advice(node.blamed, "replaced and checked", forbidden)
+    if refusal := claims.refusal(turn, node, RANKS_DIE.name, RANKS_DIE.mode):
+        return _Advice(node.blamed, "replaced and checked", refusal)
     reason, node.blamed = node.blamed, ""
     node.strikes.clear()
     lifecycle.move_node(turn, node, NodeEvent.BLAMED, reason)
@@ -372,6 +375,10 @@ def _judge_blame(turn: Reconciliation, node: NodeRecord) -> _Advice | None:
 def _advise(turn: Turn, node: NodeRecord, advice: _Advice | None) -> None:
     """Say once what automation would do to a node if it were allowed to."""
     before, node.deferred = node.deferred, advice.reason if advice is not None else ""
+    by_budget = advice is not None and advice.refusal.by_budget
+    held_back = advice.refusal.why if advice is not None and by_budget else ""
+    node.held_back_ns = (node.held_back_ns or turn.now_ns) if held_back else 0
+    node.held_back = held_back
     if node.deferred == before:
         return
     turn.mark_node(node.name)
@@ -383,7 +390,7 @@ def _advise(turn: Turn, node: NodeRecord, advice: _Advice | None) -> None:
         turn.announce(
             node.name,
             "IsolationAdvised",
-            f"{node.name} should be {advice.what} ({advice.reason}), but {advice.forbidden}; "
+            f"{node.name} should be {advice.what} ({advice.reason}), but {advice.refusal.why}; "
             f"to do it: everstep isolate {node.name} --reason …",
         )
 

@@ -212,6 +212,7 @@ def move_node(turn: Reconciliation, node: NodeRecord, event: NodeEvent, reason: 
         turn.mark_node(node.name)
         node.state, node.since_ns, node.reason = found.to, turn.now_ns, reason
         note_hearing(turn.state, node)
+        claims.list_claims(turn, node)
         turn.announce(
             node.name,
             f"Node{found.to.value.title()}",

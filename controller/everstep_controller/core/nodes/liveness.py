@@ -4,7 +4,7 @@ A silence only asks: the agent itself on its stream, and peers (`rounds.py`). Wh
 (`verdict.py`). A doubtful node keeps its place in its lifecycle; a lost one changes it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
@@ -29,9 +29,10 @@ from everstep_controller.core.model.state import (
     jobs_of_node,
     note_hearing,
 )
-from everstep_controller.core.nodes import health, lifecycle, rounds, verdict
+from everstep_controller.core.nodes import agent_identity, health, lifecycle, rounds, verdict
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.nodes.verdict import Liveness, Patience, Signs, Verdict
+from everstep_controller.core.nodes.watchers import watchers_of
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
@@ -95,6 +96,7 @@ AGENT_HUNG = Condition(
 def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     """Take what an agent says of its node when its stream opens."""
     turn.mark_node(node.name)
+    agent_identity.accept(turn, node, event)
     rebooted = has_rebooted(node, event)
     _end_silence(turn, node, "its agent connected")
     forget_hearing(turn.state, node)
@@ -121,9 +123,9 @@ def has_rebooted(node: NodeRecord, event: NodeConnected) -> bool:
 
 
 def node_disconnected(turn: Turn, event: NodeDisconnected) -> None:
-    """A stream ended."""
-    node = turn.state.nodes[event.node]
-    if not node.gone and node.connected:
+    """A stream ended; while the journal was rebuilt it may have been one of a node that it lost."""
+    node = turn.state.nodes.get(event.node)
+    if node is not None and not node.gone and node.connected:
         node.connected = False
         _fall_silent(turn, node, turn.now_ns)
 
@@ -136,8 +138,11 @@ def peer_reported(turn: Turn, event: PeerReported) -> None:
     if event.silent:
         if event.node not in node.silent_to:
             node.silent_to.append(event.node)
-        _fall_silent(turn, node, turn.now_ns - min(event.silent_for_ns, _BACKDATED_MAX_NS))
+        since_ns = turn.now_ns - min(event.silent_for_ns, _BACKDATED_MAX_NS)
+        _fall_silent(turn, node, since_ns)
+        node.silence.unheard[event.node] = since_ns
         return
+    node.silence.unheard.pop(event.node, None)
     if event.node in node.silent_to:
         node.silent_to.remove(event.node)
         note_hearing(turn.state, node)
@@ -171,6 +176,8 @@ def peer_judged(turn: Turn, event: PeerJudged) -> None:
     if event.udp or said:
         node.silence.denied.clear()
     elif event.late_ns <= _LATE_NS and event.node not in node.silence.denied:
+        if not node.silence.denied:
+            node.silence.denied_since_ns = waiting.asked_ns
         node.silence.denied = sorted([*node.silence.denied, event.node])[:_DENIED_MAX]
 
 
@@ -180,6 +187,7 @@ def agent_answered(turn: Turn, event: AgentAnswered) -> None:
     if node is None or node.gone or not node.connected:
         return
     turn.state.mute_rounds = 0
+    agent_identity.note_answer(node)
     if node.silent_to:
         node.blocked_since_ns = node.blocked_since_ns or turn.now_ns
     node.silent_to = []
@@ -229,6 +237,7 @@ def expect_agents(turn: Turn) -> None:
     state = turn.state
     for node in state.nodes.values():
         rounds.end(turn, node)
+        agent_identity.end_contentions(turn, node)
         node.connected, node.silent_to = False, []
         node.silence = Silence()
         if not node.gone:
@@ -244,8 +253,12 @@ def void_silences(turn: Turn, duration_ns: int) -> None:
     for name in turn.state.silent:
         node = turn.state.nodes[name]
         rounds.end(turn, node)
-        node.silence.denied.clear()
+        silence = node.silence
+        silence.denied.clear()
         node.silent_since_ns = min(turn.now_ns, node.silent_since_ns + duration_ns)
+        silence.unheard = {
+            name: min(turn.now_ns, at_ns + duration_ns) for name, at_ns in silence.unheard.items()
+        }
         turn.mark_node(name)
 
 
@@ -259,6 +272,7 @@ def _fall_silent(turn: Turn, node: NodeRecord, since_ns: int) -> None:
     """
     turn.mark_node(node.name)
     since_ns = max(since_ns, node.answered_ns, 1)
+    node.silence.watchers = node.silence.watchers or watchers_of(turn.state, node)
     node.silent_since_ns = min(node.silent_since_ns or since_ns, since_ns)
     note_hearing(turn.state, node)
     node.news.silent = True
@@ -342,6 +356,7 @@ def _judge(turn: Turn, node: NodeRecord) -> Verdict:
     signs = Signs(
         connected=node.connected,
         since_ns=node.silent_since_ns,
+        unheard_ns=_unheard_since_ns(turn, node),
         heard_ns=silence.heard_ns,
         kernel_ns=silence.kernel_ns,
         kernel_said=silence.kernel_said,
@@ -353,6 +368,30 @@ def _judge(turn: Turn, node: NodeRecord) -> Verdict:
         stepping_until_ns=_stepping_until_ns(turn.state, node),
     )
     return verdict.judge(signs, _patience(settings), turn.now_ns)
+
+
+def _unheard_since_ns(turn: Turn, node: NodeRecord) -> int:
+    """Return since when nobody has heard a silent node who could have heard it.
+
+    When all its watchers that are heard themselves have missed it, that is when the last one heard
+    it. One that has not, or not yet, may hear it still: then it is when those were asked first who
+    got no answer.
+    """
+    silence = node.silence
+    told = all(name in silence.unheard or _cannot_tell(turn, name) for name in silence.watchers)
+    if told and silence.unheard:
+        return max(silence.unheard.values())
+    return silence.denied_since_ns
+
+
+def _cannot_tell(turn: Turn, name: str) -> bool:
+    """Return whether a watcher is silent itself; after a start it may only not be back yet."""
+    node = turn.state.nodes.get(name)
+    if node is None or node.gone:
+        return True
+    if turn.now_ns < node.silence.expected_until_ns:
+        return False
+    return not node.connected or bool(node.silent_to) or node.doubtful
 
 
 def _patience(settings: Settings) -> Patience:
@@ -478,35 +517,6 @@ def _await_maintained(turn: Reconciliation, node: NodeRecord) -> None:
     note_hearing(turn.state, node)
     turn.announce(node.name, "NodeAway", f"{node.name} is away, as may be: {node.reason}")
     turn.mark_node(node.name)
-
-
-# --- who watches whom ----------------------------------------------------------------------------
-
-
-def watched_peers(
-    nodes: Sequence[str], domain_of: Mapping[str, str], count: int = 3
-) -> dict[str, tuple[str, ...]]:
-    """Return for every node whom it watches: its neighbours, and some of the next domain.
-
-    Every node is watched by as many others, of its own domain and of the one before that; of the
-    latter by more where its own has too few.
-    """
-    by_domain: dict[str, list[str]] = {}
-    for node in sorted(nodes):
-        by_domain.setdefault(domain_of.get(node, ""), []).append(node)
-    domains = [by_domain[name] for name in sorted(by_domain)]
-    watched: dict[str, list[str]] = {node: [] for node in nodes}
-    for index, names in enumerate(domains):
-        # Where there is another domain, one of its nodes watches as well.
-        near = min(len(names) - 1, count - (len(domains) > 1))
-        for at, node in enumerate(names):
-            watchers = [names[at - offset] for offset in range(1, near + 1)]
-            for distance in range(1, min(len(domains), count - near + 1)):
-                other = domains[index - distance]
-                watchers.append(other[at % len(other)])
-            for watcher in watchers:
-                watched[watcher].append(node)
-    return {node: tuple(peers) for node, peers in watched.items()}
 
 
 HANDLERS: Handlers = {

@@ -33,6 +33,8 @@ class Signs:
     connected: bool
     # When its silence began; 0 while it is heard.
     since_ns: int
+    # Since when nobody has heard it who could have: all its watchers, or those who were asked.
+    unheard_ns: int = 0
     # When its agent answered peers last, and its kernel, and what that said.
     heard_ns: int = 0
     kernel_ns: int = 0
@@ -87,7 +89,7 @@ def judge(signs: Signs, patience: Patience, now_ns: int) -> Verdict:
 
 
 def _answered_ns(signs: Signs) -> int:
-    return max(signs.since_ns, signs.heard_ns, signs.kernel_ns)
+    return max(signs.since_ns, signs.unheard_ns, signs.heard_ns, signs.kernel_ns)
 
 
 def _borne_ns(signs: Signs, patience: Patience) -> int:

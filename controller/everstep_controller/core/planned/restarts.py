@@ -22,6 +22,7 @@ from everstep_controller.core.model.job import (
 )
 from everstep_controller.core.model.node import MAINTENANCE, NodeRecord
 from everstep_controller.core.model.state import State
+from everstep_controller.core.nodes import budgets
 from everstep_controller.core.planned import forecast
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
 from everstep_controller.core.recovery import planning
@@ -189,7 +190,10 @@ def _plan_growth(turn: Reconciliation, job: JobRecord) -> None:
 def _reach_boundary(turn: Reconciliation, job: JobRecord) -> None:
     """Choose the step of what is planned, and stop the job when it is reached."""
     wish = job.planned
-    if wish is None or job.state not in STEPPING or turn.paused(job.name):
+    if wish is None or turn.paused(job.name):
+        return
+    if job.state not in STEPPING:
+        _leave_warmup(turn, job, wish)
         return
     if not restore_point.has_state(job):
         reached = wish.after_step is None or (job.lineage.last_step or 0) >= wish.after_step
@@ -205,6 +209,17 @@ def _reach_boundary(turn: Reconciliation, job: JobRecord) -> None:
         _stop(turn, job, f"step {job.lineage.recoverable_step} is recoverable")
     elif not _stands_still(turn, job, wish):
         _await_boundary(turn, job, wish.after_step <= newest + margin(job))
+
+
+def _leave_warmup(turn: Reconciliation, job: JobRecord, wish: Planned) -> None:
+    """Stop a job that an operator wants restarted at any step, and that makes none for a while."""
+    if job.state is not JobState.WARMING or wish.kind is not PlannedKind.RESTART or wish.named:
+        return
+    at_ns, timer = job.awaited.since_ns + _STILL_NS, f"{TimerKind.STILL}/{job.id}"
+    if turn.now_ns >= at_ns:
+        _stop(turn, job, "it has made no step since all ranks have their state")
+    elif timer not in turn.state.timers:
+        turn.set_timer(timer, at_ns - turn.now_ns)
 
 
 def _await_boundary(turn: Turn, job: JobRecord, near: bool) -> None:
@@ -239,6 +254,7 @@ def _stop(turn: Reconciliation, job: JobRecord, why: str) -> None:
     cause = _cause_of(wish)
     if cause is Cause.GROWTH:
         job.grown_ns = turn.now_ns
+        budgets.record_stop(turn, job)
     # Ranks stood still from the end of the last step on.
     held = job.ledger.steps and job.lineage.last_step == wish.after_step
     at_ns = job.ledger.steps[-1].end_ns if held else turn.now_ns
@@ -351,6 +367,8 @@ def why_pointless(state: State, job: JobRecord, wish: Planned) -> str:
     """
     if wish.kind is PlannedKind.GROWTH and grown_size(state, job) <= len(job.generation.members):
         return f"no node waits for {job.name} any more"
+    if wish.kind is PlannedKind.GROWTH and budgets.is_stopped_too_often(state, job):
+        return f"{job.name} was stopped {state.settings.job_stops_per_hour} times within an hour"
     leaving = forecast.drained(state, job) if wish.kind is PlannedKind.DRAIN else []
     if not leaving or any(state.nodes[name].vacated for name in leaving):
         return ""
@@ -373,6 +391,7 @@ def may_grow(turn: Turn, job: JobRecord) -> bool:
         and len(job.generation.members) + job.spec.replica_nodes
         <= min(job.spec.nodes_max, len(job.launchers))
         and not (job.planned or job.ending.wanted)
+        and not budgets.is_stopped_too_often(turn.state, job)
         and not turn.paused(job.name)
         and restore_point.has_state(job)
         and grown_size(turn.state, job) > len(job.generation.members)

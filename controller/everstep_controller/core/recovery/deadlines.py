@@ -139,12 +139,10 @@ def _count_as_gone(turn: Reconciliation, job: JobRecord, names: list[str], *, as
     if Overdue.COUNT_AS_GONE not in WAITS[job.state].on_deadline:
         return False
     message = _sentence(turn, job, names, asked=asked)
-    for name in names:
+    for name in names if asked else ():
         health.record_unanswered(turn, turn.state.nodes[name], message)
     if job.state in ACTIVE and not _may_leave(turn.state, job, names):
-        if not job.awaited.told:
-            job.awaited.told = True
-            turn.announce(job.name, "MemberOverdue", f"{message}; {_next_step(job, names)}")
+        _tell_once(turn, job, "MemberOverdue", f"{message}; {_next_step(job, names)}")
         return False
     if job.state in ACTIVE:
         onset_ns = max(job.awaited.since_ns, job.awaited.heard_ns)
@@ -199,13 +197,19 @@ def _tell_of_warmup(turn: Reconciliation, job: JobRecord) -> None:
     """Tell people, once, of a job that has all its state and makes no step."""
     quiet_ns = turn.now_ns - max(job.awaited.since_ns, job.awaited.heard_ns)
     late = quiet_ns >= turn.state.settings.warmup_timeout_ns
-    if job.state is JobState.WARMING and late and not job.awaited.told:
-        job.awaited.told = True
+    if job.state is JobState.WARMING and late:
         message = (
             f"{job.name} has made no step for {quiet_ns // _S} s since all ranks have their state; "
-            f"to start it anew: everstep restart {job.name}"
+            f"to start it anew: everstep job {job.name} restart --reason …"
         )
-        turn.announce(job.name, "JobWarmsLong", message)
+        _tell_once(turn, job, "JobWarmsLong", message)
+
+
+def _tell_once(turn: Reconciliation, job: JobRecord, reason: str, message: str) -> None:
+    """Tell people what a job waits for, now, and whenever they ask how it is."""
+    if not job.awaited.told:
+        job.awaited.told, job.reason = True, message
+        turn.announce(job.name, reason, message)
 
 
 TIMERS: Timers = job_timers(TimerKind.ANSWER)

@@ -117,15 +117,25 @@ class _Spares:
                 self._buckets.setdefault(path[:depth], []).append(one)
 
     def nearest(self, domain: str) -> Candidate | None:
-        """Take the spare that shares most of a domain; of equals the most trusted one."""
+        """Take the spare that shares most of a domain; of equals the most trusted one.
+
+        A suspect one is taken only where no other is left: else it would soon be replaced in turn.
+        """
         path = _path(domain)
-        for depth in range(len(path), -1, -1):
-            bucket = self._buckets.get(path[:depth], [])
-            while bucket:
-                one = bucket.pop()
-                if self._free.pop(one.name, None):
+        for most in (SUSPECT - 1, None):
+            for depth in range(len(path), -1, -1):
+                one = self._first_free(path[:depth])
+                if one is not None and (most is None or one.distrust <= most):
+                    del self._free[one.name]
                     return one
         return None
+
+    def _first_free(self, path: _Path) -> Candidate | None:
+        """Return the most trusted spare of a domain that has no place yet."""
+        bucket = self._buckets.get(path, [])
+        while bucket and bucket[-1].name not in self._free:
+            bucket.pop()
+        return bucket[-1] if bucket else None
 
     def best(self, count: int) -> list[Candidate]:
         """Take so many, if there are: trusted ones first, and those that fill whole domains."""

@@ -1,6 +1,7 @@
 """A job that ends, or is to stop, while the controller dies: it goes on from any prefix."""
 
 import copy
+from typing import Protocol
 
 from everstep_common import reports
 from everstep_common.reports import JobOnNode
@@ -59,7 +60,14 @@ def _lasting(action: actions.Action) -> bool:
     return not isinstance(action, actions.Announce | actions.HoldLauncher)
 
 
-def from_every_prefix(story: Recorded) -> None:
+class HasJournal(Protocol):
+    """A story that keeps its events; ``core`` has taken them all."""
+
+    journal: _Journal
+    core: Core
+
+
+def from_every_prefix(story: HasJournal) -> None:
     """A controller that died after any event ends where one does that never died."""
     for cut in range(len(story.journal)):
         core = Core()

@@ -104,7 +104,7 @@ def test_it_is_refused_when_the_end_does_not_come() -> None:
     story = Hanging()
     story.join("n2")
     due = events.TimerDue(f"next/{story.waiting().id}")
-    assert not story.tell(due, after_s=170)
+    assert not story.tell(due, after_s=200)
     done = story.tell(due, after_s=20)
     (refused,) = _of(actions.RefuseLauncher, done, "n2")
     assert "has not ended: n1 has still to stop its processes; see 'everstep job j'" in (

@@ -63,6 +63,18 @@ def test_the_nearest_spare_is_taken(domain: str, spare: str) -> None:
     assert _place(["gone"], able, 1, gone=domain).places == [spare]
 
 
+def test_a_near_spare_that_is_suspect_is_taken_after_a_trusted_one_far_away() -> None:
+    able = [
+        Candidate("a1", "rack-1", 0),
+        Candidate("a2", "rack-1", SUSPECT),
+        Candidate("b1", "rack-2", 0),
+    ]
+    placed = place_nodes(["a1", "a0"], {"a0": "rack-1", "a1": "rack-1"}, able, 2)
+    assert placed.places == ["a1", "b1"]
+    placed = place_nodes(["a1", "a0"], {"a0": "rack-1", "a1": "rack-1"}, able[:2], 2)
+    assert placed.places == ["a1", "a2"]
+
+
 def test_without_a_spare_a_place_stays_empty() -> None:
     placed = _place(["n1", "n2", "n3"], _nodes("n1", "n3"), 3)
     assert (placed.places, placed.empty) == (["n1", "n3"], 1)

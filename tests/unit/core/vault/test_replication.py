@@ -3,7 +3,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_controller.core.nodes.liveness import watched_peers
+from everstep_controller.core.nodes.watchers import watched_peers
 from everstep_controller.core.vault.replication import KEPT_MAX, replica_targets
 
 _NODES = st.integers(0, 30).map(lambda n: f"n{n}")

@@ -1,0 +1,201 @@
+"""Budgets of automation: how many working nodes it may keep out at once, and how much an hour.
+
+A node counts while it is alive and claimed by automation, whichever came first: one that was lost
+with its claim counts from its return on. An isolation, and a stop of a job that still steps, count
+for an hour. The dead, releases, operators' words and jobs whose ranks died are never held back.
+
+What is decided here follows from the state alone: times are dropped when the timer says so, never
+by looking at them later.
+"""
+
+from collections.abc import Iterator
+
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState, OpenFinding
+from everstep_controller.core.model.state import State, jobs_of_node
+from everstep_controller.core.registry import Timers
+from everstep_controller.core.turn import TimerKind, Turn
+
+_HOUR_NS = 3_600_000_000_000
+# What automation takes nothing away from by its claim: it is dead, or somebody works on it.
+NOT_WORKING = (NodeState.LOST, NodeState.RETIRED, NodeState.MAINTENANCE)
+# So many nodes are named in a sentence.
+_NAMED_MAX = 3
+
+ISOLATION_HELD_BACK = Condition(
+    name="IsolationHeldBack",
+    component="controller/budget",
+    meaning="automation would isolate nodes, or replace and check them, and its budgets do not "
+    "allow it: so many at once are rarely all bad, so look at what finds them so",
+    source="`core.isolation_budget_nodes` and `_ratio` at once, `core.isolations_per_hour_nodes` "
+    "and `_ratio`, and `core.job_stops_per_hour` for each job that still steps",
+    clears_when="a budget has room again, or nothing is found any more",
+    mode=Mode.ADVISE,
+)
+
+
+# --- the level: at once --------------------------------------------------------------------------
+
+
+def level_limit(state: State) -> int:
+    """Return how many working nodes automation may keep isolated at once."""
+    # No event retires a node so far; one that does takes it out of this number.
+    return _larger(
+        state, state.settings.isolation_budget_nodes, state.settings.isolation_budget_ratio
+    )
+
+
+def level(state: State) -> int:
+    """Return how many nodes are alive and claimed by automation."""
+    return len(state.isolated)
+
+
+def _is_level_spent(state: State, node: NodeRecord) -> bool:
+    """Return whether automation has isolated as many others as it may.
+
+    A new isolation gives way to all others, and so does one that came back with the claim that it
+    got when it died. One that was isolated alive keeps its claim, unless it has been away as well
+    and is checked while others have taken its place.
+    """
+    claim = node.claim_of(AUTOMATION)
+    if claim is None or claim.dead:
+        return level(state) - (claim is not None) >= level_limit(state)
+    isolated_alive = level(state) - len(state.returned)
+    return node.state is NodeState.VALIDATING and isolated_alive > level_limit(state)
+
+
+# --- the rates: within an hour -------------------------------------------------------------------
+
+
+def isolation_limit(state: State) -> int:
+    """Return how many working nodes automation may isolate within an hour."""
+    return _larger(
+        state, state.settings.isolations_per_hour_nodes, state.settings.isolations_per_hour_ratio
+    )
+
+
+def record_isolation(turn: Turn) -> None:
+    """Count a working node that automation isolates now."""
+    turn.state.isolations_ns.append(turn.now_ns)
+    _arm(turn)
+
+
+def is_stopped_too_often(state: State, job: JobRecord) -> bool:
+    """Return whether automation may not stop a job that still steps, for now."""
+    return len(state.job_stops_ns.get(job.id, ())) >= state.settings.job_stops_per_hour
+
+
+def record_stop(turn: Turn, job: JobRecord) -> None:
+    """Count that automation stops a job now, if it still steps."""
+    if job.state is JobState.RUNNING:
+        turn.state.job_stops_ns.setdefault(job.id, []).append(turn.now_ns)
+        _arm(turn)
+
+
+def _arm(turn: Turn) -> None:
+    if TimerKind.BUDGET not in turn.state.timers:
+        turn.set_timer(TimerKind.BUDGET, _HOUR_NS)
+
+
+def budget_due(turn: Turn, _: str) -> None:
+    """An isolation, or a stop of a job, counts no more."""
+    state, since_ns = turn.state, turn.now_ns - _HOUR_NS
+    state.isolations_ns = [at_ns for at_ns in state.isolations_ns if at_ns > since_ns]
+    for job_id, stops_ns in list(state.job_stops_ns.items()):
+        kept = [at_ns for at_ns in stops_ns if at_ns > since_ns]
+        if len(kept) < len(stops_ns):
+            turn.mark_job(job_id)
+        if kept:
+            state.job_stops_ns[job_id] = kept
+        else:
+            del state.job_stops_ns[job_id]
+    counted = [state.isolations_ns, *state.job_stops_ns.values()]
+    if oldest := [times_ns[0] for times_ns in counted if times_ns]:
+        turn.set_timer(TimerKind.BUDGET, min(oldest) - since_ns)
+    mark_deferred(turn)
+
+
+# --- what that means for a node ------------------------------------------------------------------
+
+
+def exceeded(state: State, node: NodeRecord) -> str:
+    """Return which budget forbids to isolate a node, or to keep it isolated; empty for none."""
+    if node.state in NOT_WORKING:
+        return ""
+    if _is_level_spent(state, node):
+        return f"the budget of {level_limit(state)} isolated nodes is spent"
+    claim = node.claim_of(AUTOMATION)
+    if claim is not None and not claim.dead:
+        return ""
+    if len(state.isolations_ns) >= isolation_limit(state):
+        return f"the budget of {isolation_limit(state)} isolations an hour is spent"
+    for job in jobs_of_node(state, node):
+        stops = job.state is JobState.RUNNING and node.name in job.generation.members
+        if stops and claim is None and is_stopped_too_often(state, job):
+            times = state.settings.job_stops_per_hour
+            return f"{job.name} still steps, and its budget of {times} stops an hour is spent"
+    return ""
+
+
+def mark_deferred(turn: Turn) -> None:
+    """Have the nodes judged again that automation was not allowed to isolate: it may be now."""
+    for name in turn.state.deferred:
+        turn.mark_node(name)
+
+
+def mark_deferred_members(turn: Turn, job: JobRecord) -> None:
+    """Have those of a job's nodes judged again: it may not step any more."""
+    for name in turn.state.deferred:
+        if name in job.generation.members:
+            turn.mark_node(name)
+
+
+def summary(state: State) -> str:
+    """Return how far the budgets are spent, in one line."""
+    held_back = len(_held_back(state))
+    at_once = f"{level(state)} of {level_limit(state)} working nodes isolated"
+    rate = f"{len(state.isolations_ns)} of {isolation_limit(state)} isolations in an hour"
+    return f"{at_once}, {rate}" + (f"; {held_back} held back" if held_back else "")
+
+
+def held_back_count(state: State) -> int:
+    """Return how many nodes are not isolated because a budget forbids it."""
+    return len(_held_back(state))
+
+
+def findings(state: State) -> Iterator[OpenFinding]:
+    """Yield a finding where budgets hold something back."""
+    nodes = _held_back(state)
+    if not nodes:
+        return
+    named = ", ".join(node.name for node in nodes[:_NAMED_MAX])
+    more = f" and {len(nodes) - _NAMED_MAX} more" if len(nodes) > _NAMED_MAX else ""
+    verb = "is" if len(nodes) == 1 else "are"
+    finding = Finding(
+        component=ISOLATION_HELD_BACK.component,
+        condition=ISOLATION_HELD_BACK.name,
+        mode=ISOLATION_HELD_BACK.mode,
+        severity=Severity.DEGRADED,
+        message=f"{named}{more} {verb} not isolated: {nodes[0].held_back}",
+        evidence=summary(state),
+        suggested_action=SuggestedAction.WATCH,
+        rule="see 'everstep findings'; to isolate one all the same: everstep isolate NODE --reason "
+        "…; cleared when the budget has room, or what was found is over",
+    )
+    yield OpenFinding(finding, min(node.held_back_ns for node in nodes))
+
+
+def _held_back(state: State) -> list[NodeRecord]:
+    known = (state.nodes[name] for name in state.deferred)
+    return [node for node in known if node.held_back]
+
+
+def _larger(state: State, count: int, ratio: float) -> int:
+    return max(count, int(len(state.nodes) * ratio))
+
+
+TIMERS: Timers = {
+    TimerKind.BUDGET: budget_due,
+}
