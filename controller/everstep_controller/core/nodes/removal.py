@@ -23,6 +23,7 @@ _TIMERS = (
     TimerKind.PROBATION,
     TimerKind.FLAPPING,
     TimerKind.INJECTION,
+    TimerKind.CONTENDER,
 )
 
 
@@ -95,6 +96,9 @@ def _forget_among_peers(turn: Turn, node: NodeRecord) -> None:
             waiting.asked.remove(node.name)
             turn.mark_node(silent)
     for other in turn.state.nodes.values():
+        if node.name in other.silence.watchers:
+            other.silence.watchers.remove(node.name)
+        other.silence.unheard.pop(node.name, None)
         if node.name in other.silent_to:
             other.silent_to.remove(node.name)
             note_hearing(turn.state, other)
@@ -113,6 +117,8 @@ def _forget_record(turn: Turn, node: NodeRecord) -> None:
     for key in [key for key in state.rejected_records if key.startswith(f"{node.name}/")]:
         turn.drop_timer(f"{TimerKind.REJECTED}/{key}")
         del state.rejected_records[key]
+    for key in [key for key in state.refused_agents if key.startswith(f"{node.name}/")]:
+        del state.refused_agents[key]
     state.paused.pop(node.name, None)
     state.outboxes.pop(node.outbox, None)
     del state.nodes[node.name]
