@@ -100,8 +100,8 @@ def _launch(box: Box) -> None:
     for name, unit in _NODES.items():
         eventually(partial(_listens, box, unit), _PATIENCE_S)
         user = ("--uid=alice", f"--property=WorkingDirectory=/{_HOME}")
-        options = ("--job", "pair", "--nnodes", "2", "--nproc-per-node", "1")
-        options += ("--token-file", f"/{_HOME}/token", "--socket", f"/run/{unit}/agent.sock")
+        options = ["--job", "pair", "--nnodes", "2", "--nproc-per-node", "1"]
+        options += ["--token-file", f"/{_HOME}/token", "--socket", f"/run/{unit}/agent.sock"]
         run = (*_EVERSTEP, "run", *options, "--", "sh", f"/{_HOME}/train.sh")
         box.run("systemd-run", f"--unit=job-{name}", *user, *run)
     eventually(lambda: _step(box) > _STEPS_AFTER or None, _PATIENCE_S)
