@@ -54,6 +54,12 @@ def _member(faults: Faults) -> str:
     return job.generation.members[1]
 
 
+def _spare(faults: Faults) -> str:
+    job = faults.cluster.job
+    assert job is not None
+    return next(name for name in faults.names if name not in job.generation.members)
+
+
 @pytest.mark.parametrize("away_s", [1, 3, 6, 10])
 @pytest.mark.parametrize("announced", [True, False])
 def test_an_agent_that_restarts_costs_no_job_a_step(away_s: float, announced: bool) -> None:
@@ -134,6 +140,12 @@ def test_an_agent_that_only_peers_hear_is_a_finding() -> None:
 def test_a_controller_without_a_network_finds_fault_with_nobody_else() -> None:
     seen = _play(lambda f: f.cut_controller(50))
     assert (seen.lost_ns, seen.findings) == ({}, {})
+
+
+def test_a_node_that_a_router_seldom_says_is_unreachable_is_doubtful_and_not_lost() -> None:
+    seen = _play(lambda f: f.prohibit(_spare(f), 60, says=0.2))
+    assert seen.doubted
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
 
 
 def test_one_watcher_and_two_confirmers_that_are_cut_off_lose_nobody() -> None:

@@ -357,6 +357,7 @@ def _judge(turn: Turn, node: NodeRecord) -> Verdict:
         heard_ns=silence.heard_ns,
         kernel_ns=silence.kernel_ns,
         kernel_said=silence.kernel_said,
+        network_said=silence.kernel_said == _KERNEL_SAYS[TcpAnswer.UNREACHABLE],
         asked=silence.asked,
         denied=tuple(silence.denied),
         witnesses=rounds.witnesses(turn.state, node),
