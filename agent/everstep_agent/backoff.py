@@ -2,6 +2,9 @@
 
 import random
 
+# Half of the time that a controller listens which rebuilds its journal: it hears every agent.
+_REFUSED_S = (3.0, 12.0)
+
 
 class Backoff:
     """Delays in seconds, each drawn between nothing and a limit that doubles up to ``cap_s``."""
@@ -15,6 +18,10 @@ class Backoff:
     def reset(self) -> None:
         """Begin again with the shortest delay, after a success."""
         self._attempt = 0
+
+    def refused_s(self) -> float:
+        """Return how long to wait after a refusal: somebody has to do something first."""
+        return self._rng.uniform(*_REFUSED_S)
 
     def next_s(self) -> float:
         """Return how long to wait now."""

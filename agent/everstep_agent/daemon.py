@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterable
 
 from everstep_agent.backoff import Backoff
+from everstep_agent.cluster import CLUSTER_NOTE, ClusterMembership
 from everstep_agent.concurrency.common_tick import tick
 from everstep_agent.concurrency.cycle_collector import collect_all_periodically
 from everstep_agent.config.agent_config import AgentConfig
@@ -93,6 +94,9 @@ class Daemon:
         self._findings = Findings(book, self._outbox.record, self._note("findings"), stamp)
         memory = Memory(remembered.notes, lambda key, value: self._store.note(key, value))
         self._node = NodeWatch(config, self._findings, memory, stamp)
+        self._cluster = ClusterMembership(
+            remembered.notes.get(CLUSTER_NOTE, ""), self._note(CLUSTER_NOTE)
+        )
         rng = random.Random()
         self._uplink = Uplink(
             UplinkSettings(
@@ -104,6 +108,7 @@ class Daemon:
             self._outbox,
             stamp,
             Backoff(rng, _RECONNECT_FIRST_S, config.reconnect_backoff_max_s),
+            self._cluster,
         )
         phase_s = rng.uniform(0.0, SAMPLE_INTERVAL_S * ROWS_PER_BATCH)
         self._samples = SampleSender(self._node.view, self._uplink.samples, stamp, phase_s)
@@ -214,6 +219,7 @@ class Daemon:
             jobs=tuple(self._jobs.jobs()),
             host=config.reachable_host,
             open_findings=self._findings.open_now(),
+            cluster_id=self._cluster.cluster_id,
         )
         return to_wire(hello, fleet_pb2.Hello)
 

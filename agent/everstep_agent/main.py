@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,22 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(words: list[str]) -> int:
-    if words[:1] == ["hold"]:
-        from everstep_agent.commands.hold import main as hold
-
-        return hold(words[1:])
-    if words[:1] == ["check"]:
-        from everstep_agent.health.check import main as check
-
-        return check(words[1:])
-    if words[:1] == ["read-log"]:
-        from everstep_agent.commands.read_log import main as read_log
-
-        return read_log(words[1:])
-    if words[:1] == ["inventory"]:
-        from everstep_agent.commands.inventory import main as inventory
-
-        return inventory(words[1:])
+    command = _command(words[0]) if words else None
+    if command is not None:
+        return command(words[1:])
     options = _parser().parse_args(words)
     # Imported only here: the command `hold` needs none of this, and its process stays small.
     from everstep_agent.config.agent_config import AgentConfig
@@ -65,6 +52,31 @@ def _main(words: list[str]) -> int:
         print(f"everstep-agent: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _command(word: str) -> Callable[[Sequence[str]], int] | None:
+    """Return a command; each is imported only when it is run, because `hold` has to stay small."""
+    if word == "hold":
+        from everstep_agent.commands.hold import main as hold
+
+        return hold
+    if word == "check":
+        from everstep_agent.health.check import main as check
+
+        return check
+    if word == "read-log":
+        from everstep_agent.commands.read_log import main as read_log
+
+        return read_log
+    if word == "inventory":
+        from everstep_agent.commands.inventory import main as inventory
+
+        return inventory
+    if word == "leave-cluster":
+        from everstep_agent.commands.leave_cluster import main as leave_cluster
+
+        return leave_cluster
+    return None
 
 
 def _serve(config: "AgentConfig") -> None:
@@ -92,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="everstep-agent check: is this node fit for work? For people and schedulers. "
         "everstep-agent inventory: write down the hardware of this node, as what is expected from "
         "now on. everstep-agent read-log FILE: find faults in a saved kernel log. "
+        "everstep-agent leave-cluster: forget the cluster that this agent belongs to. "
         "everstep-agent hold -- COMMAND …: keep snapshot memory over restarts of COMMAND, as "
         "systemd does with FileDescriptorStoreMax=.",
     )

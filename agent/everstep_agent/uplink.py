@@ -10,6 +10,7 @@ from typing import Protocol
 import grpc
 
 from everstep_agent.backoff import Backoff
+from everstep_agent.cluster import ClusterMembership, OtherClusterError
 from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.supervise import first_to_end
 from everstep_agent.vault_reports import VaultReports
@@ -48,8 +49,19 @@ _URGENT_MAX = 1000
 class StreamError(Exception):
     """The stream to the controller ended or could not be opened; one sentence says why."""
 
+    def __init__(self, sentence: str, *, refused: bool = False) -> None:
+        super().__init__(sentence)
+        # The controller does not take this agent until somebody has changed something.
+        self.refused = refused
 
-_STREAM_ERRORS = (grpc.RpcError, asyncio.InvalidStateError, StreamError, OSError)
+
+_STREAM_ERRORS = (
+    grpc.RpcError,
+    asyncio.InvalidStateError,
+    StreamError,
+    OtherClusterError,
+    OSError,
+)
 
 
 class Listener(Protocol):
@@ -78,9 +90,15 @@ class Uplink:
     """Keeps one stream open and sends urgent words, records, vault reports and samples, in turn."""
 
     def __init__(
-        self, settings: UplinkSettings, outbox: Outbox, stamp: StampClock, backoff: Backoff
+        self,
+        settings: UplinkSettings,
+        outbox: Outbox,
+        stamp: StampClock,
+        backoff: Backoff,
+        cluster: ClusterMembership | None = None,
     ) -> None:
         self._settings = settings
+        self._cluster = cluster or ClusterMembership()
         self._outbox = outbox
         self._stamp = stamp
         self._backoff = backoff
@@ -156,11 +174,11 @@ class Uplink:
         said, loop = "", asyncio.get_running_loop()
         self._away_since_s = loop.time()
         while not self._leaving:
-            began_s = loop.time()
+            began_s, refused = loop.time(), False
             try:
                 await self._stream(hello(), listener)
             except StreamError as error:
-                self.trouble = str(error)
+                self.trouble, refused = str(error), error.refused
                 if str(error) != said and not (self._renewal.is_set() or self._leaving):
                     said = str(error)
                     logger.warning("controller %s: %s", self._settings.controller, said)
@@ -174,7 +192,8 @@ class Uplink:
                 said = ""
                 self._backoff.reset()
             if not self._renewal.is_set() and not self._leaving:
-                await asyncio.sleep(self._backoff.next_s())
+                wait_s = self._backoff.refused_s() if refused else self._backoff.next_s()
+                await asyncio.sleep(wait_s)
             self._renewal.clear()
         self._left.set()
         await asyncio.Event().wait()
@@ -190,7 +209,8 @@ class Uplink:
                     self._send(call), self._receive(call, listener), self._until_renewal()
                 )
             except _STREAM_ERRORS as error:
-                raise StreamError(await _reason(call, error)) from error
+                refused = isinstance(error, OtherClusterError) or await _is_refusal(call)
+                raise StreamError(await _reason(call, error), refused=refused) from error
             finally:
                 call.cancel()
 
@@ -203,6 +223,7 @@ class Uplink:
             raise StreamError("no answer to Hello") from error
         if not isinstance(first, ControllerMessage) or not first.HasField("welcome"):
             raise StreamError("the first answer was not Welcome")
+        self._cluster.join(first.welcome.cluster_id)
         logger.info("connected to the controller, term %d", first.welcome.term)
         listener.on_welcome(first.welcome, self._begin(first.welcome))
 
@@ -291,6 +312,11 @@ class Uplink:
 
 
 _Call = grpc.aio.StreamStreamCall[AgentMessage, ControllerMessage]
+
+
+async def _is_refusal(call: "_Call") -> bool:
+    """Return whether the controller has ended a stream because it does not take its agent."""
+    return call.done() and await call.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
 async def _reason(call: "_Call", error: BaseException) -> str:

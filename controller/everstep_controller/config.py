@@ -89,6 +89,14 @@ class ControllerConfig:
         help="The journal, an SQLite file on a local disk; its folder is created. Everything the "
         "controller knows is in it.",
     )
+    cluster_file: Path = setting(
+        factory=Path,
+        shown="beside the configuration file, with its name and the ending .cluster: "
+        "/etc/everstep/controller.cluster; without a configuration file beside the journal",
+        help="Id and newest term of the cluster, kept outside the journal: a controller whose "
+        "journal is lost or old knows by it which agents are its own, and that it has to halt. "
+        "The controller makes it and must be able to write it.",
+    )
     events_retention_days: float = setting(
         7.0,
         unit="days",
@@ -123,6 +131,12 @@ class ControllerConfig:
         factory=DriversConfig, help="Who else places work on the nodes."
     )
     tls: TlsSettings = setting(factory=TlsSettings, help="Certificates.")
+
+    def cluster_file_beside(self, config: Path | None) -> Path:
+        """Return the cluster file, beside the configuration file where it is not set."""
+        if self.cluster_file != Path():
+            return self.cluster_file
+        return (config or self.journal).with_suffix(".cluster")
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values."""

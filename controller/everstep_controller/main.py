@@ -42,15 +42,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _replay(given[1:])
     recovering = given[:1] == ["recover"]
     options = _parser().parse_args(given[1:] if recovering else given)
+    path = _config_path(options.config)
     try:
-        config = load(ControllerConfig, _config_path(options.config))
+        config = load(ControllerConfig, path)
     except ConfigError as error:
         for problem in error.problems:
             print(f"everstep-controller: {problem}", file=sys.stderr)
         return EX_CONFIG
     configure_logging(config.log_level, config.log_style)
     logging.getLogger("apscheduler").setLevel(logging.WARNING)
-    return _serve(config, _operator() if recovering else "")
+    recover_by = _operator() if recovering else ""
+    return _serve(config, Options(Core, recover_by, path, JUDGES))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -98,11 +100,11 @@ def _replay(arguments: Sequence[str]) -> int:
     return 1 if comparison.differences else 0
 
 
-def _serve(config: ControllerConfig, recover_by: str) -> int:
+def _serve(config: ControllerConfig, options: Options) -> int:
     try:
         config.journal.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with JournalLock(config.journal):
-            asyncio.run(_run(config, recover_by))
+            asyncio.run(_run(config, options))
     except (JournalLockedError, SchemaError, ListenError, JournalFull, ConfigError) as error:
         logger.error("%s", error)
     except (OSError, sqlite3.Error) as error:
@@ -112,14 +114,14 @@ def _serve(config: ControllerConfig, recover_by: str) -> int:
     return 1
 
 
-async def _run(config: ControllerConfig, recover_by: str) -> None:
+async def _run(config: ControllerConfig, options: Options) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a shell's background job
         loop.add_signal_handler(signal.SIGINT, stop.set)
     collect_garbage_seldom()
-    controller = Controller(config, Options(Core, recover_by, judges=JUDGES))
+    controller = Controller(config, options)
     await controller.start()
     logger.info(
         "version %s, term %d, listening on port %d, metrics on port %d, journal %s",

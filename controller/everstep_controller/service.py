@@ -26,6 +26,7 @@ from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.api.server import make_server
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.events import (
+    ClusterNamed,
     ControllerStalled,
     ControllerStarted,
     DriverReported,
@@ -48,6 +49,7 @@ from everstep_controller.judging.judge import Judge
 from everstep_controller.metrics.collector import ControllerCollector, Counts, MetricsServer
 from everstep_controller.records.intake import Intake, origins_of
 from everstep_controller.runtime.clock import ControllerClock, TimelineAnchor
+from everstep_controller.runtime.cluster_file import Cluster, ClusterFile, cluster_of
 from everstep_controller.runtime.controller_findings import ShellTrouble
 from everstep_controller.runtime.fold import CoreFactory, Fold, TakenEvent
 from everstep_controller.runtime.housekeeping import Housekeeping, Retention, make_scheduler
@@ -74,6 +76,8 @@ class Options:
 
     core_factory: CoreFactory
     recover_by: str = ""
+    # Where the configuration was read from; the cluster file lies beside it, else the journal.
+    config_path: Path | None = None
     judges: tuple[Judge, ...] = ()
     wall_ns: Callable[[], int] = time.time_ns
 
@@ -85,11 +89,16 @@ class Controller:
         """Open the journal and fold it. Raises sqlite3.Error, SchemaError, ListenError."""
         self._config = config
         self._recover_by = options.recover_by
+        self._cluster_file = ClusterFile(config.cluster_file_beside(options.config_path))
         self._boot_id = stamp_clock()().boot_id
         self._history, secret = _open(config.journal)
         self._fold = Fold(options.core_factory, self._history)
         recorded = self._history.last_decision()
         replayed = list(self._fold.replay())
+        known = Cluster(self._fold.state.cluster_id, self._fold.state.term)
+        self._cluster = cluster_of(
+            known, self._cluster_file.read(), recovering=bool(self._recover_by)
+        )
         self._unrecorded = [taken for taken in replayed if taken.seq > recorded]
         clock = self._clock = self._make_clock(options.wall_ns)
         self._away = _time_away(self._history, clock.now_ns())
@@ -118,6 +127,7 @@ class Controller:
         )
         follower = EventFollower(self._state, targets, self._resume, self._streams.peers_changed)
         runtime.listen(follower.follow)
+        runtime.listen(self._streams.note_event)
         self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
         sources = AdminSources(runtime, sessions, kernel, self._history, vault, self._trouble)
         self._server, self.port = make_server(
@@ -153,6 +163,7 @@ class Controller:
             await self._server.stop(None)
             self._timers.stop()
             raise
+        self._keep_cluster()
         self.runtime.act_on_what_is_due()
         self._start_metrics()
         self._scheduler.start()
@@ -187,14 +198,23 @@ class Controller:
 
     def _first_events(self) -> Iterator[Event]:
         """Yield what the core hears before anything of its agents."""
+        state, cluster = self._state(), self._cluster
         if self._away is not None:
             yield ControllerStalled(self._away.duration_ns)
+        if cluster.id != state.cluster_id or cluster.term > state.term:
+            yield ClusterNamed(cluster.id, cluster.term)
         yield ControllerStarted(VERSION)
         settings = replace(self._config.core.settings(), isolation_drivers=self._drivers.names)
         if settings != self._state().settings:
             yield SettingsApplied(settings)
         if self._recover_by:
             yield RecoveryBegun(self._recover_by)
+
+    def _keep_cluster(self) -> None:
+        """Write the cluster and its newest term down, outside the journal."""
+        state = self._state()
+        self._cluster = Cluster(state.cluster_id, max(state.term, self._cluster.term))
+        self._cluster_file.write(self._cluster)
 
     def _make_clock(self, wall_ns: Callable[[], int]) -> ControllerClock:
         """Return the clock, which goes on with the timeline of this boot while a job runs."""
@@ -237,6 +257,7 @@ class Controller:
     def _resume(self) -> None:
         """The core acts again: do what is due, and hear every agent anew."""
         self._timers.keep_only(self._state().timers)
+        self._keep_cluster()
         self.runtime.act_on_what_is_due()
         self._streams.restart_streams("the controller acts again; connect anew")
 

@@ -9,6 +9,8 @@ from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.settings import Settings
 
 Journal = list[tuple[events.Event, int]]
+# Id of the simulated cluster.
+CLUSTER = "cluster"
 Check = Callable[[Core, events.Event, int], None]
 
 
@@ -30,6 +32,8 @@ class SimulatedController:
     check: Check
     journal: Journal = field(default_factory=list)
     core: Core = field(default_factory=Core)
+    # The newest term in the cluster file; it is lost with no journal.
+    cluster_term: int = 0
     up: bool = False
     # It stands still: what comes meanwhile waits in its sockets, and timers are late.
     stalled: bool = False
@@ -52,7 +56,10 @@ class SimulatedController:
         """Replay the journal, begin a term, and send whatever is due."""
         self.core, self.up = fold(self.journal), True
         self.started()
+        if not self.core.state.cluster_id or self.cluster_term > self.core.state.term:
+            self.submit(events.ClusterNamed(CLUSTER, self.cluster_term), now_ns)
         self.submit(events.ControllerStarted("0.1.0"), now_ns)
+        self.cluster_term = max(self.cluster_term, self.core.state.term)
         if self.up and self.core.state.settings != self.settings:
             self.submit(events.SettingsApplied(self.settings), now_ns)
         if self.up:

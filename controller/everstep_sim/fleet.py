@@ -1,11 +1,15 @@
 """Simulated nodes and their streams to the controller, with everything that may break them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import Protocol
 
 from everstep_common.reports import TcpAnswer
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import Origin
+from everstep_controller.core.nodes import agent_identity
+from everstep_controller.core.nodes.agent_identity import Standing
 from everstep_sim.controller import SimulatedController
 from everstep_sim.network import CONTROLLER, Channel, Network
 from everstep_sim.node import SimulatedNode
@@ -14,6 +18,19 @@ from everstep_sim.timeline import SECOND, VirtualTime
 JOB = "train"
 # Until a closed stream, or one on which nothing comes through, is opened anew.
 RECONNECT_S = (0.1, 5.0)
+
+
+# How long one waits that is refused, and one that asks for a name which another agent has.
+REFUSED_S = (3.0, 12.0)
+_ANSWERED_S = agent_identity.ANSWER_NS / SECOND + 0.1
+
+
+class NameHolder(Protocol):
+    """Agent that has the name of a node and is not its own."""
+
+    def answers(self) -> bool:
+        """Return whether it answers when it is asked on its stream."""
+        ...
 
 
 class SimulatedFleet:
@@ -32,6 +49,8 @@ class SimulatedFleet:
         self._controller = controller
         self._reported: Callable[[SimulatedNode], None] = lambda node: None
         self._opened: Callable[[SimulatedNode], None] = lambda node: None
+        # Agents that have the name of a node and are not its own.
+        self._holders: dict[str, NameHolder] = {}
         self._rejoin: Callable[[SimulatedNode], None] = lambda node: None
 
     def on_vault(
@@ -100,10 +119,18 @@ class SimulatedFleet:
         if not self._controller.listens or not self._linked(node.name):
             self._connect_later(node)
             return
+        hello = node.hello(JOB)
+        if self._turns_away(hello):
+            self.say_hello(hello)
+            waits = self.contends(hello)
+            self._connect_later(node, *((_ANSWERED_S, _ANSWERED_S) if waits else REFUSED_S))
+            return
         node.connected, node.streams = True, node.streams + 1
         node.inbox.clear()
         self._opened(node)
-        self.submit(node.hello(JOB))
+        self.submit(hello)
+        if self._controller.up and not self._controller.core.state.halted:
+            node.cluster_id = node.cluster_id or self._controller.core.state.cluster_id
         if self._controller.up:
             node.highest_term = max(node.highest_term, self._controller.core.state.term)
         if self._controller.core.state.halted:
@@ -119,14 +146,53 @@ class SimulatedFleet:
             self._rejoin(node)
         self._drain(node)
 
-    def _connect_later(self, node: SimulatedNode) -> None:
+    def listens(self) -> bool:
+        """Return whether anybody hears who knocks."""
+        return self._controller.listens
+
+    def say_hello(self, hello: events.NodeConnected) -> bool:
+        """Say Hello at the door, as the shell has it; return whether it was taken."""
+        state, now_ns = self._controller.core.state, self._time.now_ns
+        if not self._turns_away(hello):
+            return self.submit(hello)
+        found = agent_identity.judge_hello(state, hello, now_ns)
+        if not agent_identity.is_repeated(state, hello, found, now_ns):
+            self.submit(replace(hello, knocks=True))
+        return False
+
+    def contends(self, hello: events.NodeConnected) -> bool:
+        """Return whether an agent waits for what the one says that has its name."""
+        return agent_identity.contends(self._controller.core.state, hello)
+
+    def _turns_away(self, hello: events.NodeConnected) -> bool:
+        found = agent_identity.judge_hello(
+            self._controller.core.state, hello, self._time.now_ns
+        ).standing
+        return found in (Standing.REFUSED, Standing.CONTENDS)
+
+    def agent_of(self, name: str) -> str:
+        """Return the outbox of the agent that has a name."""
+        node = self._controller.core.state.nodes.get(name)
+        return node.outbox if node is not None else ""
+
+    def lose_name(self, name: str, to: "NameHolder") -> None:
+        """Have another agent have the name of a node: the stream of its own agent ends."""
+        self._holders[name] = to
+        node = self.nodes.get(name)
+        if node is not None and node.connected:
+            node.connected = False
+            self._connect_later(node)
+
+    def _connect_later(
+        self, node: SimulatedNode, least_s: float = RECONNECT_S[0], most_s: float = RECONNECT_S[1]
+    ) -> None:
         def again() -> None:
             node.knocks = False
             self.connect(node)
 
         if not node.knocks:
             node.knocks = True
-            self._time.soon(*RECONNECT_S, again)
+            self._time.soon(least_s, most_s, again)
 
     def stream_ends(self, node: SimulatedNode, least_s: float, most_s: float) -> None:
         """Have the controller notice the end of a stream, unless a new one is open by then."""
@@ -209,13 +275,16 @@ class SimulatedFleet:
 
     def ping(self, action: actions.PingAgent) -> None:
         """Have the loop of an agent answer, when it goes round."""
-        node = self.nodes[action.node]
+        node, holder = self.nodes[action.node], self._holders.get(action.node)
 
         def answered() -> None:
             self.heard(node.name)
             self.submit(events.AgentAnswered(node.name, action.id))
 
-        self.deliver(node, answered)
+        if self.agent_of(node.name) == node.outbox_id:
+            self.deliver(node, answered)
+        elif holder is not None and holder.answers() and self.listens():
+            answered()
 
     def confirm(self, action: actions.ConfirmSilence) -> None:
         """Have a node probe a peer three times and connect to it, and say what answered."""

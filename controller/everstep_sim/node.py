@@ -52,7 +52,11 @@ class SimulatedNode:
     running: int = 0
     newest: int = 0
     settled: int = 0
+    # Newest generation that was started here, and how many ranks it has on all nodes.
+    planned: int = 0
+    world_size: int = 0
     highest_term: int = 0
+    cluster_id: str = ""
     outbox: int = 1
     sequence: int = 0
     # Ports that it has offered for a rendezvous: none is offered twice.
@@ -97,7 +101,8 @@ class SimulatedNode:
     def hello(self, job: str) -> events.NodeConnected:
         """Return what the agent says when it connects."""
         knows = self.launcher or bool(self.copies) or self.newest > 0
-        seen = (JobOnNode(job, self.newest, self.launcher),) if knows else ()
+        size = self.world_size if self.planned == self.newest else 0
+        seen = (JobOnNode(job, self.newest, self.launcher, world_size=size),) if knows else ()
         return events.NodeConnected(
             node=self.name,
             boot_id=f"{self.name}-boot-{self.boot}",
@@ -109,6 +114,8 @@ class SimulatedNode:
             bulk_address=f"{self.name}:1",
             liveness_address=f"{self.name}:2",
             jobs=seen,
+            cluster_id=self.cluster_id,
+            address=self.name,
         )
 
     def free_port(self) -> int:

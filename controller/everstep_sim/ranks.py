@@ -60,7 +60,8 @@ class Ranks:
         if not node.accepts(order):
             self._tell_again(node, order.generation)
             return
-        node.running = node.newest = order.generation
+        node.running = node.newest = node.planned = order.generation
+        node.world_size = order.world_size
         ours = self.generations.setdefault(order.generation, SimulatedGeneration())
         ours.orders[node.name] = order
         ours.step = order.restore_step if order.restore_step is not None else -1

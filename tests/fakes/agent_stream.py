@@ -28,22 +28,34 @@ class AgentStream:
     seen: list[fleet_pb2.ControllerMessage] = field(default_factory=list)
 
     async def hello(
-        self, term: int = 0, jobs: tuple[fleet_pb2.JobOnNode, ...] = ()
+        self, term: int = 0, jobs: tuple[fleet_pb2.JobOnNode, ...] = (), **other: str
     ) -> fleet_pb2.Welcome:
         """Say Hello and return the Welcome."""
+        await self.send_hello(term, jobs, **other)
+        return (await self.wait_for("welcome")).welcome
+
+    async def send_hello(
+        self,
+        term: int = 0,
+        jobs: tuple[fleet_pb2.JobOnNode, ...] = (),
+        outbox: str = "",
+        boot: str = "boot",
+        cluster_id: str = "",
+    ) -> None:
+        """Say Hello, of another agent than the first of this name if an outbox is given."""
         hello = fleet_pb2.Hello(
             node=self.node,
             agent_version="0.1.0",
-            outbox=f"outbox-{self.node}",
+            outbox=outbox or f"outbox-{self.node}",
             highest_term=term,
-            stamp=stamp(),
+            stamp=fleet_pb2.Stamp(boot_id=boot, boot_ns=1, wall_ns=1),
+            cluster_id=cluster_id,
             bulk_address="127.0.0.1:1",
             liveness_address="127.0.0.1:2",
             host="127.0.0.1",
             jobs=jobs,
         )
         await self.send(hello=hello)
-        return (await self.wait_for("welcome")).welcome
 
     async def healthy(self) -> None:
         """Say Hello and pass the check that follows."""

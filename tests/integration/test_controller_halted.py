@@ -3,9 +3,18 @@
 import asyncio
 from pathlib import Path
 
-from everstep_common.reports import CheckFinished
+import pytest
+
+from everstep_common.reports import CheckFinished, RankExited
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.core.events import ControllerStarted, Event, NodeConnected, Reported
+from everstep_controller.core.events import (
+    ControllerStarted,
+    EqualExits,
+    Event,
+    NodeConnected,
+    RanksExited,
+    Reported,
+)
 from everstep_controller.core.jobs.progress_rows import ProgressRows, Reporters
 from everstep_controller.core.model.node import Origin
 from everstep_controller.journal import codec
@@ -61,6 +70,7 @@ async def _halt_before_a_record(path: Path) -> list[int]:
     intake = Intake(runtime, progress, acks, {})
     await runtime.submit(ControllerStarted("1"))
     await runtime.submit(_hello("node-1"))
+    await runtime.submit(_hello("node-3", term=9))
     assert intake.is_new(Origin("node-1", "outbox-node-1", 1))
     intake.take_event(Origin("node-1", "outbox-node-1", 1), _record(1))
     # Handed in together: when they come back from the journal, the first of them halts.
@@ -82,16 +92,29 @@ def test_a_record_behind_the_hello_that_halts_is_kept_by_its_agent(tmp_path: Pat
     assert asyncio.run(_halt_before_a_record(path)) == [1]
     store = JournalStore(path, read_only=True)
     assert store.marks() == {"outbox-node-1": 1}
-    assert len(list(store.events(0))) == 6
+    assert len(list(store.events(0))) == 7
     store.close()
 
 
+def _exits() -> RanksExited:
+    """Return the row of two ranks' ends, which came as the records 2 and 3."""
+    died = EqualExits(
+        RankExited(generation=1, rank=0, exit_code=0, signal=9, last_line=""), (0, 1), (1, 1)
+    )
+    origin = Origin("node-1", "outbox-node-1", 3)
+    return RanksExited(origin=origin, first_sequence=2, job="train", exits=(died,))
+
+
+@pytest.mark.parametrize(
+    "records", [(_record(2), _record(3)), (_exits(),)], ids=["two records", "a row of both"]
+)
 def test_one_that_was_killed_before_it_wrote_that_down_knows_it_after_the_start(
-    tmp_path: Path,
+    tmp_path: Path, records: tuple[Event, ...]
 ) -> None:
     store = JournalStore(tmp_path / "journal.sqlite")
-    events = (ControllerStarted("1"), _hello("node-1"), _record(1))
-    behind = (_hello("node-2", term=9), _record(2), _record(3))
+    strangers = _hello("node-3", term=9), _hello("node-2", term=9)
+    events = (ControllerStarted("1"), _hello("node-1"), _record(1), strangers[0])
+    behind = (strangers[1], *records)
     store.begin()
     store.append(
         [

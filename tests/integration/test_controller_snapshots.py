@@ -229,6 +229,9 @@ def test_a_controller_that_acts_on_nothing_says_so_and_drops_nothing(
         async with training(tmp_path, capsys) as stage:
             await stage.end()
             await stage.until("ended", "snapshots", "train")
+            async with agent_stream(stage.running.port, "node-8") as refused:
+                await refused.send_hello(term=99)
+                assert "nobody else says so" in (await refused.end())[1]
             async with agent_stream(stage.running.port, "node-9") as stranger:
                 await stranger.hello(term=99)
                 answer = await stage.everstep("job", "train", "forget")

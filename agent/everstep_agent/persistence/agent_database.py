@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from everstep_agent.cluster import CLUSTER_NOTE
+
 _SCHEMA_VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS record (sequence INTEGER PRIMARY KEY, payload BLOB NOT NULL) STRICT;
@@ -15,6 +17,8 @@ CREATE TABLE IF NOT EXISTS note (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRI
 # Sequences are reserved on disk before they are used, this many at a time. A restarted agent begins
 # above its reservation, so that a number that was sent but never written is not used twice.
 RESERVATION = 100_000
+# Notes by which the controllers of one cluster know an agent, or it them.
+_OF_CLUSTER = (CLUSTER_NOTE, "outbox", "reserved", "acknowledged", "highest_term")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,18 @@ def load(connection: sqlite3.Connection) -> Remembered:
         notes=notes,
         acknowledged=int(notes.get("acknowledged", "0")),
     )
+
+
+def forget_cluster(path: Path) -> str:
+    """Forget what a cluster's controller knows this agent by; return its id. Raises sqlite3.Error.
+
+    What the agent knows of its node stays.
+    """
+    with contextlib.closing(_connect(path)) as connection, _transaction(connection):
+        notes: dict[str, str] = dict(connection.execute("SELECT key, value FROM note"))
+        connection.execute("DELETE FROM record")
+        connection.executemany("DELETE FROM note WHERE key = ?", [(key,) for key in _OF_CLUSTER])
+    return notes.get(CLUSTER_NOTE, "")
 
 
 def write(connection: sqlite3.Connection, taken: PendingChanges) -> None:

@@ -22,12 +22,17 @@ class FolderInUseError(Exception):
 
 def open_store(folder: Path, deadline_s: float) -> tuple[DiskStore | LostStore, Remembered]:
     """Return the folder's memory and what is in it, or one without a disk that says why."""
-    store = DiskStore(folder / "agent.sqlite", boot_ns, int(deadline_s * 1e9))
+    store = DiskStore(agent_database(folder), boot_ns, int(deadline_s * 1e9))
     try:
         return store, store.load(_LOAD_S)
     except StoreError as error:
         logger.error("nothing will outlive this agent: %s", error)
         return LostStore(str(error)), forgetful()
+
+
+def agent_database(folder: Path) -> Path:
+    """Return where what outlives the agent is kept."""
+    return folder / "agent.sqlite"
 
 
 @contextlib.contextmanager

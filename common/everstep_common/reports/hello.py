@@ -93,6 +93,8 @@ class JobOnNode:
     # Its id, and that of the job with which the lineage of its state began; "": not known yet.
     job_id: q.JobId = ""
     lineage_id: q.JobId = ""
+    # How many ranks its newest generation has, on all nodes; 0 when that is not known.
+    world_size: q.Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,3 +124,5 @@ class Hello:
     host: q.Address
     # Findings that are open now, so that one that cleared while nobody listened is cleared too.
     open_findings: Annotated[tuple[Finding, ...], Items(_MANY)] = ()
+    # The cluster that this agent belongs to; "" before its first Welcome.
+    cluster_id: q.Title = ""

@@ -58,8 +58,13 @@ class ExitRows:
 
 def _row(ended: Sequence[Reported[RankExited]]) -> ExitRow:
     origins = [event.origin for event in ended]
-    exits = tuple(group_exits(ended))
-    return ExitRow(RanksExited(origin=origins[-1], job=ended[0].job, exits=exits), origins)
+    row = RanksExited(
+        origin=origins[-1],
+        first_sequence=origins[0].sequence,
+        job=ended[0].job,
+        exits=tuple(group_exits(ended)),
+    )
+    return ExitRow(row, origins)
 
 
 def group_exits(ended: Iterable[Reported[RankExited]]) -> Iterator[EqualExits]:

@@ -7,7 +7,13 @@ from functools import partial
 from typing import Protocol, TypeGuard
 
 from everstep_common.reports import RankExited
-from everstep_controller.core.events import Event, JobProgressed, RecordRejected, Reported
+from everstep_controller.core.events import (
+    Event,
+    JobProgressed,
+    RanksExited,
+    RecordRejected,
+    Reported,
+)
 from everstep_controller.core.jobs.progress_rows import (
     ProgressRow,
     ProgressRows,
@@ -296,9 +302,13 @@ class _InFlight:
 
 
 def origins_of(event: Event) -> tuple[Origin, ...]:
-    """Return the records that an event names; a row of progress names none."""
+    """Return the oldest and the newest record of an event; a row of progress names none."""
     origin: Origin | None = getattr(event, "origin", None)
-    return () if origin is None else (origin,)
+    if origin is None:
+        return ()
+    if isinstance(event, RanksExited):
+        return (replace(origin, sequence=event.first_sequence), origin)
+    return (origin,)
 
 
 def _is_exit(event: Event) -> TypeGuard[Reported[RankExited]]:

@@ -8,25 +8,28 @@ from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedA
 from everstep_controller.core.fleet import rejected_records
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, State
-from everstep_controller.core.nodes import budgets, isolation
+from everstep_controller.core.nodes import agent_identity, budgets, isolation
 from everstep_controller.core.planned import forecast
 from everstep_controller.journal.group_commit import JournalFull
 
 
 @dataclass(frozen=True, slots=True)
 class StateFindings:
-    """Findings that follow from the core's state alone, and the condition that they are of."""
+    """Findings that follow from the core's state alone, and the conditions that they are of."""
 
-    condition: Condition
+    conditions: tuple[Condition, ...]
     findings: Callable[[State], Iterator[OpenFinding]]
 
 
 # All of them; a new one is a condition and a function beside what it is about, and a line here.
 FROM_STATE = (
-    StateFindings(forecast.MAINTENANCE_INTERRUPTS, forecast.interruption_findings),
-    StateFindings(rejected_records.RECORD_REJECTED, rejected_records.findings),
-    StateFindings(isolation.DRIVER_FAILED, isolation.driver_findings),
-    StateFindings(budgets.ISOLATION_HELD_BACK, budgets.findings),
+    StateFindings((forecast.MAINTENANCE_INTERRUPTS,), forecast.interruption_findings),
+    StateFindings((rejected_records.RECORD_REJECTED,), rejected_records.findings),
+    StateFindings((isolation.DRIVER_FAILED,), isolation.driver_findings),
+    StateFindings(
+        (agent_identity.NODE_NAME_TAKEN, agent_identity.AGENT_QUARANTINED), agent_identity.findings
+    ),
+    StateFindings((budgets.ISOLATION_HELD_BACK,), budgets.findings),
 )
 
 # Subject and reason of the line of the event list with which something began, to its time.
@@ -71,7 +74,7 @@ CONDITIONS = (
     _HALTED,
     _PAUSED,
     _JUDGE_FAILED,
-    *(one.condition for one in FROM_STATE),
+    *(condition for one in FROM_STATE for condition in one.conditions),
 )
 
 

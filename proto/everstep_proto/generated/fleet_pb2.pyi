@@ -428,6 +428,7 @@ class Hello(_message.Message):
     JOBS_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
     OPEN_FINDINGS_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """The node's name; must equal the certificate's subject when TLS is on."""
     agent_version: _builtins.str
@@ -446,6 +447,8 @@ class Hello(_message.Message):
     """host:port of the UDP responder that peers probe."""
     host: _builtins.str
     """Host name or address under which trainers of other nodes reach this node."""
+    cluster_id: _builtins.str
+    """The cluster that this agent belongs to; empty before its first Welcome."""
     @_builtins.property
     def stamp(self) -> Global___Stamp:
         """When this message was made."""
@@ -478,10 +481,11 @@ class Hello(_message.Message):
         jobs: _abc.Iterable[Global___JobOnNode] | None = ...,
         host: _builtins.str = ...,
         open_findings: _abc.Iterable[Global___Finding] | None = ...,
+        cluster_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["inventory", b"inventory", "stamp", b"stamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "bulk_address", b"bulk_address", "domain", b"domain", "first_unacknowledged", b"first_unacknowledged", "highest_term", b"highest_term", "host", b"host", "inventory", b"inventory", "jobs", b"jobs", "liveness_address", b"liveness_address", "node", b"node", "open_findings", b"open_findings", "outbox", b"outbox", "stamp", b"stamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "bulk_address", b"bulk_address", "cluster_id", b"cluster_id", "domain", b"domain", "first_unacknowledged", b"first_unacknowledged", "highest_term", b"highest_term", "host", b"host", "inventory", b"inventory", "jobs", b"jobs", "liveness_address", b"liveness_address", "node", b"node", "open_findings", b"open_findings", "outbox", b"outbox", "stamp", b"stamp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -499,6 +503,7 @@ class JobOnNode(_message.Message):
     PLANNED_GENERATION_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     LINEAGE_ID_FIELD_NUMBER: _builtins.int
+    WORLD_SIZE_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -513,6 +518,8 @@ class JobOnNode(_message.Message):
     """Its id; empty while no controller has told it."""
     lineage_id: _builtins.str
     """Id of the job with which the lineage of its state began; empty while that is not known."""
+    world_size: _builtins.int
+    """How many ranks its newest generation has, on all nodes; 0 when that is not known."""
     def __init__(
         self,
         *,
@@ -522,10 +529,11 @@ class JobOnNode(_message.Message):
         planned_generation: _builtins.int = ...,
         job_id: _builtins.str = ...,
         lineage_id: _builtins.str = ...,
+        world_size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "job_id", b"job_id", "launcher", b"launcher", "lineage_id", b"lineage_id", "planned_generation", b"planned_generation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "job_id", b"job_id", "launcher", b"launcher", "lineage_id", b"lineage_id", "planned_generation", b"planned_generation", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2056,22 +2064,26 @@ class Welcome(_message.Message):
     TERM_FIELD_NUMBER: _builtins.int
     CONTROLLER_VERSION_FIELD_NUMBER: _builtins.int
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """The controller's term; the agent refuses orders of a lower one from now on."""
     controller_version: _builtins.str
     """Version of the controller."""
     acknowledged: _builtins.int
     """Records up to this sequence are journaled already."""
+    cluster_id: _builtins.str
+    """The controller's cluster, to which an agent belongs from its first Welcome on; empty while the controller halts."""
     def __init__(
         self,
         *,
         term: _builtins.int = ...,
         controller_version: _builtins.str = ...,
         acknowledged: _builtins.int = ...,
+        cluster_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "controller_version", b"controller_version", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "cluster_id", b"cluster_id", "controller_version", b"controller_version", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

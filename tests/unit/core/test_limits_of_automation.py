@@ -26,17 +26,30 @@ def _hello(node: str, *, term: int = 0, boot: str = "1") -> events.NodeConnected
     )
 
 
-def test_an_agent_that_has_seen_a_newer_term_halts_the_controller() -> None:
+def _halt(story: Story) -> None:
+    """Have agents of two nodes name a newer term."""
+    story.tell(_hello("n1", term=7))
+    story.tell(_hello("n2", term=7))
+    assert story.core.state.halted
+
+
+def test_two_agents_that_have_seen_a_newer_term_halt_the_controller() -> None:
     story = Story()
     story.tell(_hello("n0", term=story.core.state.term + 1))
-    assert "n0 has seen term 2" in story.core.state.halted
+    assert not story.core.state.halted, "one agent may be wrong"
+    story.tell(_hello("n0", term=story.core.state.term + 1))
+    assert not story.core.state.halted, "it is still one"
+    story.tell(_hello("n1", term=story.core.state.term + 2))
+    assert "n1 has seen term 3" in story.core.state.halted
+    assert "and n0 more than it, too" in story.core.state.halted
 
 
 def test_a_term_of_this_number_that_another_controller_began_halts_this_one() -> None:
     story = Story()
     term = story.core.state.term
     story.tell(_hello("n0", term=term))
-    assert not story.core.state.halted, "n0 has it from this controller"
+    assert not story.core.state.refused_agents, "n0 has it from this controller"
+    story.tell(_hello("n8", term=term))
     story.tell(_hello("n9", term=term))
     assert "n9 has seen term 1" in story.core.state.halted
 
@@ -47,7 +60,7 @@ def test_a_halted_controller_isolates_nothing_and_repeats_no_order() -> None:
     story.find("n0")
     story.tell(_hello("n9"))
     assert story.core.due(story.now_ns), "n9 has not answered its check"
-    story.tell(_hello("n2", term=7))
+    _halt(story)
     done = story.tell(events.SettingsApplied(Settings(mode=Mode.ENFORCE)))
     assert kinds(done) <= {actions.Announce, actions.SetTimer}
     assert story.core.due(story.now_ns) == []
@@ -65,7 +78,7 @@ def test_a_halted_controller_stops_no_job_for_a_node_that_is_away() -> None:
         for question in asked:
             if isinstance(question, actions.ConfirmSilence):
                 story.tell(events.PeerJudged(question.node, "n0", question.id, False))
-    halted.tell(_hello("n2", term=7))
+    _halt(halted)
     assert actions.StopGeneration in lose_a_member(acting)
     assert lose_a_member(halted) == set()
 

@@ -132,7 +132,12 @@ def test_a_node_that_connects_is_told_its_own_orders_alone(watched: Watched) -> 
     assert waiting is not None
     asked = waiting.asked[0]
     hello = events.NodeConnected(
-        node=asked, boot_id="1", agent_version="0.1.0", outbox="b", highest_term=0, host=asked
+        node=asked,
+        boot_id="1",
+        agent_version="0.1.0",
+        outbox=f"{asked}-box",
+        highest_term=0,
+        host=asked,
     )
     watched.nodes.seen.clear()
     done = watched.tell(hello)

@@ -241,13 +241,15 @@ class NodeJob:
     def on_node(self) -> JobOnNode:
         """Return what Hello tells: how far the job is here, and whether its launcher is."""
         facts, here = self.facts, self.link.connected
+        generation = max(self.vault.fence, facts.stops.completed)
         return JobOnNode(
             job=facts.job,
-            generation=max(self.vault.fence, facts.stops.completed),
+            generation=generation,
             launcher=here,
             planned_generation=facts.autonomy.planned,
             job_id=facts.job_id,
             lineage_id=facts.lineage_id,
+            world_size=facts.plan.world_size if facts.plan.generation == generation else 0,
         )
 
     def _vault_report(self) -> fleet_pb2.VaultReport:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import grpc
 
@@ -10,6 +10,7 @@ from everstep_common.clock import Stamp
 from everstep_common.orders import TimeRequest
 from everstep_common.reports import (
     GoingAway,
+    Inventory,
     KernelMessages,
     PeerEvidence,
     PeerReport,
@@ -24,16 +25,20 @@ from everstep_controller.core.events import (
     AgentAnswered,
     AgentLeaving,
     Event,
+    NodeConnected,
     NodeDisconnected,
     PeerJudged,
     PeerReported,
 )
 from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.model.node import Origin
+from everstep_controller.core.nodes import agent_identity
+from everstep_controller.core.nodes.agent_identity import HelloVerdict, Standing
 from everstep_controller.core.nodes.watchers import watched_peers
 from everstep_controller.core.vault.messages import NodeHoldings
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.records.intake import Intake
+from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.runtime.vault_service import VaultService
 from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
@@ -44,6 +49,8 @@ from everstep_proto.tls import LOCAL, Identity, Role
 
 # Nodes come in crowds after a restart: one list for all of them, a little later.
 _PEERS_DELAY_S = 0.2
+# How long a Hello waits here for another agent; it waits longer by coming again.
+_NAME_WAIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,8 @@ class AgentStreams:
         self._kernel = parts.kernel
         self._peers_wait = False
         self._stopping = False
+        # Who waits for what the agent says that has the name of its node.
+        self._contending: list[tuple[NodeConnected, asyncio.Future[None]]] = []
         self._takers: dict[str, Callable[[Session, fleet_pb2.AgentMessage], None]] = {
             "record": self._record,
             "samples": self._sample,
@@ -82,10 +91,23 @@ class AgentStreams:
             "kernel": self._kernel_messages,
         }
 
-    async def open(self, hello: fleet_pb2.Hello, identity: Identity) -> Session:
+    async def open(self, hello: fleet_pb2.Hello, identity: Identity, address: str) -> Session:
         """Take a Hello; welcome its agent once it is journaled. Raises StreamEnd, WireError."""
-        event = from_agent.node_connected(hello)
+        event = replace(from_agent.node_connected(hello), address=address)
         _check_identity(event.node, identity)
+        if self._judge(event).standing is Standing.CONTENDS:
+            await self._await_name(event)
+        found = self._judge(event)
+        if found.standing in (Standing.REFUSED, Standing.CONTENDS):
+            raise await self._turn_away(event, found)
+        session = await self._open_session(hello, event)
+        if self._is_turned_away(event):  # another one came first
+            self.close(session)
+            raise StreamEnd(grpc.StatusCode.UNAVAILABLE, f"{event.node} is being asked for: again")
+        self._welcome(session, event)
+        return session
+
+    async def _open_session(self, hello: fleet_pb2.Hello, event: NodeConnected) -> Session:
         session = self._sessions.open(event.node, event.outbox)
         session.opened_ns = self._runtime.now_ns()
         session.clock.enter_hello(from_wire(Stamp, hello.stamp), session.opened_ns)
@@ -100,17 +122,19 @@ class AgentStreams:
         except asyncio.CancelledError:
             self.close(session)
             raise
-        session.welcome(
-            fleet_pb2.ControllerMessage(
-                welcome=fleet_pb2.Welcome(
-                    term=self._runtime.state.term,
-                    controller_version=VERSION,
-                    acknowledged=self._intake.journaled(event.outbox),
-                )
-            )
-        )
-        self.peers_changed()
         return session
+
+    def _welcome(self, session: Session, event: NodeConnected) -> None:
+        state = self._runtime.state
+        welcome = fleet_pb2.Welcome(
+            term=state.term,
+            controller_version=VERSION,
+            acknowledged=self._intake.journaled(event.outbox),
+            # While it halts the journal may be of another cluster than it should be.
+            cluster_id="" if state.halted else state.cluster_id,
+        )
+        session.welcome(fleet_pb2.ControllerMessage(welcome=welcome))
+        self.peers_changed()
 
     def close(self, session: Session) -> None:
         """A stream ended."""
@@ -160,6 +184,12 @@ class AgentStreams:
         """Have every agent connect anew."""
         self._sessions.end_all(grpc.StatusCode.ABORTED, sentence, lambda _: True)
 
+    def note_event(self, _: TakenEvent) -> None:
+        """Go on with the Hello of those who no longer wait for an answer of another agent."""
+        for event, decided in self._contending:
+            if not decided.done() and not agent_identity.contends(self._runtime.state, event):
+                decided.set_result(None)
+
     def peers_changed(self) -> None:
         """Tell every node, a little later, which peers it watches."""
         if not self._peers_wait:
@@ -167,6 +197,49 @@ class AgentStreams:
             asyncio.get_running_loop().call_later(_PEERS_DELAY_S, self._send_peers)
 
     # ---------------------------------------------------------------------------------------------
+
+    def _judge(self, event: NodeConnected) -> HelloVerdict:
+        return agent_identity.judge_hello(self._runtime.state, event, self._runtime.now_ns())
+
+    def _is_turned_away(self, event: NodeConnected) -> bool:
+        state = self._runtime.state
+        refused = agent_identity.refusal(state, event)
+        return bool(refused) or agent_identity.contends(state, event)
+
+    async def _await_name(self, event: NodeConnected) -> None:
+        """Wait for what the agent says that has the name; or less, if it is away."""
+        await self._knock(event)
+        decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._contending.append(waiting := (event, decided))
+        try:
+            async with asyncio.timeout(_NAME_WAIT_S):
+                if agent_identity.contends(self._runtime.state, event):
+                    await decided
+        except TimeoutError:
+            pass  # its agent hears that it has to ask again
+        finally:
+            self._contending.remove(waiting)
+
+    async def _turn_away(self, event: NodeConnected, found: HelloVerdict) -> StreamEnd:
+        """Have it known that an agent is refused; return what it is told."""
+        if found.standing is Standing.CONTENDS:
+            sentence = (
+                f"another agent had the name {event.node} a moment ago: this one gets it if that "
+                "one does not come back"
+            )
+            return StreamEnd(grpc.StatusCode.UNAVAILABLE, sentence)
+        now_ns = self._runtime.now_ns()
+        if not agent_identity.is_repeated(self._runtime.state, event, found, now_ns):
+            await self._knock(event)
+        return StreamEnd(grpc.StatusCode.FAILED_PRECONDITION, found.reason)
+
+    async def _knock(self, event: NodeConnected) -> None:
+        """Have the core hear of a Hello for which no stream is opened."""
+        knock = replace(event, inventory=Inventory(), open_findings=(), knocks=True)
+        try:
+            await self._runtime.submit(knock)
+        except JournalFull as error:
+            raise StreamEnd(grpc.StatusCode.UNAVAILABLE, str(error)) from error
 
     def _send_peers(self) -> None:
         self._peers_wait = False
@@ -283,11 +356,13 @@ class AgentStreams:
         )
 
     def _pong(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
-        self._hint(AgentAnswered(session.node, from_wire(Pong, message.pong).ping_id))
+        pong = from_wire(Pong, message.pong)
+        # A stream that another one has replaced says nothing about its node any more.
+        if self._sessions.of(session.node) is session:
+            self._hint(AgentAnswered(session.node, pong.ping_id))
 
     def _going_away(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         told = from_wire(GoingAway, message.going_away)
-        # A stream that another one has replaced says nothing about its node any more.
         if self._sessions.of(session.node) is session:
             self._runtime.post(AgentLeaving(session.node, told.reason))
 

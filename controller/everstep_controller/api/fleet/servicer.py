@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from typing import Protocol
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -24,8 +25,8 @@ Context = grpc.aio.ServicerContext[bytes, fleet_pb2.ControllerMessage]
 class StreamHandler(Protocol):
     """Handler of the agents' streams: what their messages mean is decided there."""
 
-    async def open(self, hello: fleet_pb2.Hello, identity: Identity) -> Session:
-        """Take a Hello. Raises StreamEnd, WireError."""
+    async def open(self, hello: fleet_pb2.Hello, identity: Identity, address: str) -> Session:
+        """Take a Hello that came from an address. Raises StreamEnd, WireError."""
         ...
 
     def close(self, session: Session) -> None:
@@ -65,7 +66,8 @@ class FleetServicer:
             identity = peer_identity(context.auth_context())
         except IdentityError as error:
             raise StreamEnd(grpc.StatusCode.UNAUTHENTICATED, str(error)) from error
-        session = await self._handler.open(await _hello(requests), identity)
+        address = peer_address(context.peer())
+        session = await self._handler.open(await _hello(requests), identity, address)
         try:
             await _first_of(
                 self._read(requests, session), self._write(session, context), self._ask(session)
@@ -93,6 +95,12 @@ class FleetServicer:
             await asyncio.sleep(_SLOW_S)
             session.asked_ns.clear()
             self._handler.ask_time(session)
+
+
+def peer_address(peer: str) -> str:
+    """Return the host of what gRPC says of the other end, ``ipv4:10.0.0.7:4242``."""
+    kind, _, address = unquote(peer).partition(":")
+    return address.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
 
 
 async def _hello(requests: AsyncIterator[bytes]) -> fleet_pb2.Hello:

@@ -1,7 +1,6 @@
 """Sessions: the open stream of each node, its queue of outgoing messages, and its end."""
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -10,8 +9,6 @@ import grpc
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.telemetry.clock_map import ClockMap
 from everstep_proto.generated import fleet_pb2
-
-logger = logging.getLogger(__name__)
 
 
 class StreamEnd(Exception):  # noqa: N818 - the end of a stream, whoever is to blame
@@ -99,8 +96,6 @@ class Sessions:
     def __init__(self) -> None:
         self._by_node: dict[str, Session] = {}
         self._clocks: dict[str, ClockMap] = {}
-        # By node, the outboxes of two agents that end each other's stream, as both use its name.
-        self._rivals: dict[str, frozenset[str]] = {}
 
     def __iter__(self) -> Iterator[Session]:
         """Yield the open sessions."""
@@ -114,26 +109,14 @@ class Sessions:
         """Register a stream; one that the node had before ends."""
         before = self._by_node.get(node)
         if before is not None:
-            self._warn_of_rivals(node, before.outbox, outbox)
             before.end(
                 grpc.StatusCode.ABORTED,
                 f"{node} opened a newer stream; if no agent was restarted there, two agents have "
-                "this name: give each its own 'node'",
+                "this name: give one of them another 'node' in its agent.toml",
             )
         session = Session(node, outbox, self.clock(node))
         self._by_node[node] = session
         return session
-
-    def _warn_of_rivals(self, node: str, before: str, now: str) -> None:
-        rivals = frozenset((before, now))
-        if len(rivals) == 1 or self._rivals.get(node) == rivals:
-            return
-        self._rivals[node] = rivals
-        logger.warning(
-            "an agent took the stream of another agent named %s, which was open; if both run, give "
-            "each its own 'node' in its configuration",
-            node,
-        )
 
     def close(self, session: Session) -> bool:
         """Forget a stream; return whether it was the newest of its node."""

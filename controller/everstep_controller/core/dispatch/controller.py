@@ -5,9 +5,10 @@ from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedA
 from everstep_controller.core import events
 from everstep_controller.core.events import RecoveryBegun
 from everstep_controller.core.jobs import membership, progress
+from everstep_controller.core.model.agents import SeenGeneration
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET
-from everstep_controller.core.nodes import isolation, liveness
+from everstep_controller.core.nodes import agent_identity, isolation, liveness
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
@@ -53,6 +54,7 @@ _BY_THE_CLOCK = frozenset(
         TimerKind.MAINTENANCE,
         TimerKind.FORGET,
         TimerKind.PROBATION,
+        TimerKind.REFUSED,
         TimerKind.REJECTED,
         TimerKind.CALM,
         TimerKind.BUDGET,
@@ -112,6 +114,7 @@ def recovery_begun(turn: Turn, event: RecoveryBegun) -> None:
     turn.mark_fleet()
     turn.state.halted = f"rebuilding from what the agents know, ordered by {event.operator}"
     turn.state.recovering = True
+    agent_identity.forget_newer(turn)
     turn.set_timer(TimerKind.RECOVERY, turn.state.settings.recover_listen_ns)
     turn.announce(CONTROLLER, "RecoveryBegun", turn.state.halted)
 
@@ -121,12 +124,24 @@ def recovery_over(turn: Turn, _: str) -> None:
     turn.mark_fleet()
     state = turn.state
     state.term = max(state.term, state.highest_term_seen) + 1
+    agent_identity.choose_cluster(turn)
     state.halted, state.recovering = "", False
     for job in state.newest_jobs():
-        membership.adopt_generation(turn, job, state.generations_seen.get(job.name, 0))
+        seen = state.generations_seen.get(job.name, SeenGeneration(0))
+        membership.adopt_generation(turn, job, seen.number)
     isolation.restart_drivers(turn)
     turn.announce(CONTROLLER, "RecoveryOver", f"rebuilt; term {state.term} begins")
     turn.unsent.everybody = True
+
+
+def cluster_named(turn: Turn, event: events.ClusterNamed) -> None:
+    """Belong to a cluster; a file that knows a newer term than the journal shows that it is old."""
+    state = turn.state
+    state.cluster_id = event.cluster_id
+    state.highest_term_seen = max(state.highest_term_seen, event.term)
+    if event.term > state.term and not state.halted:
+        evidence = f"the cluster file has seen term {event.term}, the journal {state.term}"
+        agent_identity.halt_for(turn, evidence)
 
 
 def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
@@ -201,6 +216,7 @@ def settings_applied(turn: Turn, event: events.SettingsApplied) -> None:
 
 HANDLERS: Handlers = {
     events.ControllerStarted: controller_started,
+    events.ClusterNamed: cluster_named,
     events.ControllerStalled: controller_stalled,
     events.SettingsApplied: settings_applied,
     events.EventRejected: event_rejected,

@@ -18,6 +18,7 @@ EVENT_KINDS = frozenset(_HANDLERS) | {events.TimerDue}
 _WHILE_HALTED = frozenset(
     {
         events.ControllerStarted,
+        events.ClusterNamed,
         events.ControllerStalled,
         events.SettingsApplied,
         events.TimerDue,

@@ -25,6 +25,7 @@ from everstep_controller.core.events.agents import (
 )
 from everstep_controller.core.events.controller import (
     CadenceChosen,
+    ClusterNamed,
     ControllerEvent,
     ControllerStalled,
     ControllerStarted,
@@ -68,6 +69,7 @@ __all__ = [
     "AutomationPaused",
     "AutomationResumed",
     "CadenceChosen",
+    "ClusterNamed",
     "ControllerStalled",
     "ControllerStarted",
     "DriverReported",

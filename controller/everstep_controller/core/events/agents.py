@@ -47,6 +47,11 @@ class NodeConnected:
     inventory: Inventory = field(default_factory=Inventory)
     jobs: tuple[JobOnNode, ...] = ()
     open_findings: tuple[Finding, ...] = ()
+    cluster_id: str = ""
+    # Where its stream comes from: a host.
+    address: str = ""
+    # It was turned away at the door and has no stream: it is judged, and nothing of it is taken.
+    knocks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +145,11 @@ class EqualExits:
 class RanksExited:
     """Ranks of one node ended after another one of their generation: one row for all of them.
 
-    ``origin`` is the newest of the records that it was made from.
+    ``origin`` is the newest of the records that it was made from; ``first_sequence`` is the number
+    of the oldest, in the same outbox.
     """
 
     origin: Origin
+    first_sequence: int
     job: str
     exits: tuple[EqualExits, ...]

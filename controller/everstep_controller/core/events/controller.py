@@ -16,6 +16,18 @@ class ControllerStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterNamed:
+    """The cluster of this controller: its id, and the newest term that the cluster file knows.
+
+    The file lies beside the configuration. A term in it that is newer than the journal's says that
+    the journal is old.
+    """
+
+    cluster_id: str
+    term: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerStalled:
     """The controller stood still for so long, or was away; what it did not hear is no evidence.
 
@@ -88,6 +100,7 @@ class VerdictChanged:
 
 ControllerEvent = (
     ControllerStarted
+    | ClusterNamed
     | ControllerStalled
     | SettingsApplied
     | TimerDue

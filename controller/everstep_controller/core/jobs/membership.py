@@ -12,18 +12,19 @@ from everstep_controller.core.events import NodeConnected, Reported
 from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.jobs import identity, incidents
 from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.agents import SeenGeneration
 from everstep_controller.core.model.incident import Death, add_death, is_full
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
 from everstep_controller.core.model.node import OPERATOR, NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import (
-    CONTROLLER,
     State,
     jobs_involving,
     jobs_of_node,
     note_node,
 )
-from everstep_controller.core.nodes import budgets, health, liveness
+from everstep_controller.core.nodes import agent_identity, budgets, health, liveness
+from everstep_controller.core.nodes.agent_identity import Standing
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
@@ -175,8 +176,8 @@ def fence_member(job: JobRecord, node: str) -> None:
 
 def node_back(turn: Turn, node: str, seen: Sequence[JobOnNode], silent_since_ns: int) -> None:
     """An agent connected: what it no longer knows of a job is gone."""
+    agent_identity.note_generations(turn.state, seen)
     for on_node in seen:
-        _note_generation(turn.state, on_node)
         job = _job_seen(turn.state, on_node)
         if job is not None and on_node.generation:
             _note_what_it_holds(turn, job, node, on_node.generation)
@@ -186,11 +187,6 @@ def node_back(turn: Turn, node: str, seen: Sequence[JobOnNode], silent_since_ns:
         job.awaited.silent.pop(node, None)
         if not any(_is_about(on_node, job) for on_node in seen):
             _note_what_is_gone(turn, job, node, silent_since_ns)
-
-
-def _note_generation(state: State, on_node: JobOnNode) -> None:
-    known = state.generations_seen.get(on_node.job, 0)
-    state.generations_seen[on_node.job] = max(known, on_node.generation)
 
 
 def _job_seen(state: State, on_node: JobOnNode) -> JobRecord | None:
@@ -237,18 +233,22 @@ def _forget_launcher(turn: Turn, job: JobRecord, node: str) -> bool:
     return True
 
 
-def adopt_generation(turn: Turn, job: JobRecord, seen: int) -> None:
+def adopt_generation(turn: Turn, job: JobRecord, generation: int) -> None:
     """Continue a job from a generation that agents have seen and the journal has lost.
 
-    Its snapshots are on the branch, whoever the members were; its processes are stopped first.
+    Its snapshots are on the branch, whoever the members were, for as many ranks as agents say that
+    it had; its processes are stopped first.
     """
-    if seen <= job.generation.number or job.state is JobState.ENDED:
+    if generation <= job.generation.number or job.state is JobState.ENDED:
         return
-    job.generation.number, job.generation.unreachable = seen, ""
-    job.lineage.branch.append(BranchPoint(seen, None, job.world_size or _wanted_world(job)))
+    seen = turn.state.generations_seen.get(job.name, SeenGeneration(0))
+    told = seen.world_size if seen.number == generation else 0
+    job.generation.number, job.generation.unreachable = generation, ""
+    world_size = told or job.world_size or _wanted_world(job)
+    job.lineage.branch.append(BranchPoint(generation, None, world_size))
     # The job had a state, so if nobody can give it back, that must not look like a fresh start.
     job.lineage.recoverable_step = job.lineage.recoverable_step or 0
-    message = f"the journal was restored and had lost generation {seen}"
+    message = f"the journal was restored and had lost generation {generation}"
     incidents.record_fault(turn, job, JobFault(turn.now_ns, Cause.OPERATOR, "", message))
 
 
@@ -257,19 +257,20 @@ def _wanted_world(job: JobRecord) -> int:
 
 
 def node_connected(turn: Turn, event: NodeConnected) -> None:
-    """Take an agent's Hello: its node, and what it still knows of jobs; or halt before it."""
+    """Take an agent's Hello: its node, and what it still knows of jobs; unless it is a stranger."""
     state = turn.state
-    state.highest_term_seen = max(state.highest_term_seen, event.highest_term)
-    newer = _what_is_newer(state, event)
-    if newer and not state.halted:
-        state.halted = (
-            f"{event.node} has seen {newer}: this journal is old, or another controller runs; stop "
-            "the other one, or run 'everstep-controller recover'"
-        )
-        turn.announce(CONTROLLER, "ControllerHalted", state.halted)
+    found = agent_identity.judge_hello(state, event, turn.now_ns)
+    if found.standing in (Standing.REFUSED, Standing.CONTENDS):
+        agent_identity.turn_away(turn, event, found)
+        return
+    if found.standing is Standing.HALTS:
+        agent_identity.halt(turn, event, found.reason)
     if state.halted:
-        for seen in event.jobs:
-            _note_generation(state, seen)
+        agent_identity.note_seen(state, event)
+    if event.knocks:
+        return
+    agent_identity.forget_refusal(turn, event)
+    if state.halted:
         return
     if event.node not in state.nodes:
         state.nodes[event.node] = NodeRecord(event.node, since_ns=turn.now_ns)
@@ -282,29 +283,6 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
     state.orphaned += identity.orphaned_launchers(state, node.name, kept)
     turn.unsent.nodes.add(node.name)
     node.welcomed_term = state.term
-
-
-def _what_is_newer(state: State, event: NodeConnected) -> str:
-    """Return what an agent has seen that this journal does not know; empty when it knows all."""
-    node = state.nodes.get(event.node)
-    mine = node is not None and node.welcomed_term == state.term
-    if event.highest_term > state.term or (event.highest_term == state.term and not mine):
-        return f"term {event.highest_term}, which is not of this journal"
-    for seen in event.jobs:
-        job = state.job(seen.job)
-        # What a recovery has learned of a job that the journal lost is known from then on.
-        known = state.generations_seen.get(seen.job, 0)
-        own = job is not None and _is_own(job, event.node, seen)
-        if seen.generation > max(known, job.generation.number if job else 0) and not own:
-            return f"generation {seen.generation} of {seen.job}, which this journal does not know"
-    return ""
-
-
-def _is_own(job: JobRecord, node: str, seen: JobOnNode) -> bool:
-    """Return whether a generation that only an agent knows is one that its plan allowed it."""
-    left = job.generation.number + job.generation.own_restarts
-    mine = 0 < seen.planned_generation <= job.generation.number
-    return job.generation.members == [node] and mine and seen.generation <= left
 
 
 HANDLERS: Handlers = {

@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 
 from everstep_common.judging.findings import Finding
 from everstep_common.reports import CheckFinished, InjectionState, Inventory, Report
+from everstep_controller.core.model.agents import Contender
 from everstep_controller.core.model.incident import Strike
 from everstep_controller.core.model.liveness import Confirmation, Silence
 
@@ -204,6 +205,11 @@ class NodeRecord:
     held_back_ns: int = 0
     boot_id: str = ""
     outbox: str = ""
+    # Where its agent's stream comes from: a host.
+    address: str = ""
+    # Another agent that asks for its name, and the outbox of one that may have it.
+    contender: Contender | None = None
+    successor: str = ""
     # Term in which this controller last answered its Hello.
     welcomed_term: int = 0
     agent_version: str = ""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from everstep_common.reports import LauncherJoined
+from everstep_controller.core.model.agents import RefusedAgent, SeenGeneration
 from everstep_controller.core.model.isolation import DriverRecord
 from everstep_controller.core.model.job import (
     JobIncident,
@@ -89,9 +90,15 @@ class State:
     # Why the controller acts on nothing; empty while it does.
     halted: str = ""
     recovering: bool = False
+    # The cluster of this journal: agents of another one are refused.
+    cluster_id: str = ""
+    # While a journal without agents is rebuilt: clusters, and the nodes whose agents name them.
+    clusters_seen: dict[str, list[str]] = field(default_factory=dict)
     highest_term_seen: int = 0
-    # Highest generation that agents have seen under each name of a job.
-    generations_seen: dict[str, int] = field(default_factory=dict)
+    # Newest generation that agents have seen under each name of a job.
+    generations_seen: dict[str, SeenGeneration] = field(default_factory=dict)
+    # By "node/outbox".
+    refused_agents: dict[str, RefusedAgent] = field(default_factory=dict)
     # Rounds of questions in a row that nobody answered, about whatever node.
     mute_rounds: int = 0
     # When the controller's loop has stood still lately.

@@ -16,6 +16,8 @@ class TimerKind(StrEnum):
     INJECTION = "injection"
     # Of automation's budgets: something in them counts no more.
     BUDGET = "budget"
+    # Of a node's name, for which another agent asks.
+    CONTENDER = "contender"
     # Of an isolation driver: the reading after a call has failed.
     ISOLATION = "isolation"
     # Of jobs: who does not answer, wanted nodes, an unreachable state, missing steps, steps
@@ -35,7 +37,9 @@ class TimerKind(StrEnum):
     STILL = "still"
     GROWTH = "growth"
     MAINTENANCE = "maintenance"
-    # Of the controller: rejected records, stalls of its loop, and the rebuilding of a journal.
+    # Of the controller: refused agents, rejected records, stalls of its loop, and the rebuilding of
+    # a journal.
+    REFUSED = "refused"
     REJECTED = "rejected"
     CALM = "calm"
     RECOVERY = "recovery"

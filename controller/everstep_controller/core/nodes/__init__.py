@@ -1,6 +1,14 @@
 """Nodes: their health, claims, checks and liveness; which events and timers each takes."""
 
-from everstep_controller.core.nodes import budgets, health, injections, isolation, liveness, removal
+from everstep_controller.core.nodes import (
+    agent_identity,
+    budgets,
+    health,
+    injections,
+    isolation,
+    liveness,
+    removal,
+)
 from everstep_controller.core.registry import Handlers, Timers, merge
 
 HANDLERS: Handlers = merge(
@@ -13,5 +21,12 @@ HANDLERS: Handlers = merge(
     ]
 )
 TIMERS: Timers = merge(
-    [budgets.TIMERS, health.TIMERS, injections.TIMERS, isolation.TIMERS, liveness.TIMERS]
+    [
+        agent_identity.TIMERS,
+        budgets.TIMERS,
+        health.TIMERS,
+        injections.TIMERS,
+        isolation.TIMERS,
+        liveness.TIMERS,
+    ]
 )

@@ -29,7 +29,7 @@ from everstep_controller.core.model.state import (
     jobs_of_node,
     note_hearing,
 )
-from everstep_controller.core.nodes import health, lifecycle, rounds, verdict
+from everstep_controller.core.nodes import agent_identity, health, lifecycle, rounds, verdict
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.nodes.verdict import Liveness, Patience, Signs, Verdict
 from everstep_controller.core.nodes.watchers import watchers_of
@@ -96,6 +96,7 @@ AGENT_HUNG = Condition(
 def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     """Take what an agent says of its node when its stream opens."""
     turn.mark_node(node.name)
+    agent_identity.accept(turn, node, event)
     rebooted = has_rebooted(node, event)
     _end_silence(turn, node, "its agent connected")
     forget_hearing(turn.state, node)
@@ -122,9 +123,9 @@ def has_rebooted(node: NodeRecord, event: NodeConnected) -> bool:
 
 
 def node_disconnected(turn: Turn, event: NodeDisconnected) -> None:
-    """A stream ended."""
-    node = turn.state.nodes[event.node]
-    if not node.gone and node.connected:
+    """A stream ended; while the journal was rebuilt it may have been one of a node that it lost."""
+    node = turn.state.nodes.get(event.node)
+    if node is not None and not node.gone and node.connected:
         node.connected = False
         _fall_silent(turn, node, turn.now_ns)
 
@@ -186,6 +187,7 @@ def agent_answered(turn: Turn, event: AgentAnswered) -> None:
     if node is None or node.gone or not node.connected:
         return
     turn.state.mute_rounds = 0
+    agent_identity.note_answer(node)
     if node.silent_to:
         node.blocked_since_ns = node.blocked_since_ns or turn.now_ns
     node.silent_to = []
@@ -235,6 +237,7 @@ def expect_agents(turn: Turn) -> None:
     state = turn.state
     for node in state.nodes.values():
         rounds.end(turn, node)
+        agent_identity.end_contentions(turn, node)
         node.connected, node.silent_to = False, []
         node.silence = Silence()
         if not node.gone:

@@ -8,6 +8,7 @@ from everstep_controller.core.actions import ConfirmSilence, PingAgent
 from everstep_controller.core.model.liveness import Confirmation
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import State
+from everstep_controller.core.nodes import agent_identity
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 # So many peers are asked about a silent node …
@@ -60,6 +61,8 @@ def unanswered_questions(state: State, node: NodeRecord) -> Iterator[ConfirmSile
         yield confirmation_order(state.nodes[silent], node.name)
     if node.confirmation is not None and node.connected:
         yield ping_order(node)
+    if node.contender is not None and node.contender.asked and node.connected:
+        yield agent_identity.ping_order(node, node.contender)
 
 
 def confirmation_order(silent: NodeRecord, node: str) -> ConfirmSilence:

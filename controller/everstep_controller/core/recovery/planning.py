@@ -7,6 +7,7 @@ from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import ending, orders, restore_point
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
+from everstep_controller.core.model.agents import SeenGeneration
 from everstep_controller.core.model.job import (
     Generation,
     JobRecord,
@@ -298,7 +299,7 @@ def _begin_generation(
         PlanKind.WAITED if known is PlanKind.WAITED and kind is not PlanKind.REFORM else kind
     )
     restore_point.note_crash(turn, job)
-    seen = turn.state.generations_seen.get(job.name, 0)
+    seen = turn.state.generations_seen.get(job.name, SeenGeneration(0)).number
     # Generation numbers that a node may have used on its own, cut off, are not used again.
     newest = max(job.generation.number + job.generation.own_restarts, seen)
     job.generation = Generation(newest + 1, Members(members))

@@ -213,16 +213,23 @@ def test_what_the_old_generation_says_after_that_changes_nothing() -> None:
     assert story.job == before
 
 
-def test_a_number_that_no_plan_left_halts_the_controller() -> None:
+def quarantined(core: Core) -> str:
+    """Return why n0 is refused."""
+    refused = core.state.refused_agents.get("n0/n0-box")
+    return refused.reason if refused is not None else ""
+
+
+def test_an_agent_with_a_number_that_no_plan_left_is_quarantined() -> None:
     without = Away(own_restarts=0)
     without.restart_controller(2)
-    assert "generation 2 of j" in without.core.state.halted
+    assert "generation 2 of j" in quarantined(without.core)
     more = Away(own_restarts=1)
     more.restart_controller(3)
-    assert "generation 3 of j" in more.core.state.halted
+    assert "generation 3 of j" in quarantined(more.core)
     unsaid = Away()
     unsaid.restart_controller(2, planned=0)
-    assert "generation 2 of j" in unsaid.core.state.halted
+    assert "generation 2 of j" in quarantined(unsaid.core)
+    assert not unsaid.core.state.halted
 
 
 def test_the_next_plan_takes_no_number_that_a_lost_node_may_have_used() -> None:
@@ -285,8 +292,8 @@ def test_a_journal_that_has_lost_the_plan_adopts_nothing_on_its_own() -> None:
         jobs=(JobOnNode("j", 2, True, 1),),
     )
     done = core.handle(hello, story.now_ns)
-    assert all(isinstance(action, actions.Announce) for action in done)
-    assert "recover" in core.state.halted
+    assert all(isinstance(action, actions.Announce | actions.SetTimer) for action in done)
+    assert "recover" in quarantined(core)
 
 
 def test_a_recovery_takes_on_what_the_agent_began_and_stops_it_first() -> None:

@@ -1,0 +1,55 @@
+"""Agents that are not taken for their node's: those that are refused, and one that asks for a name.
+
+An agent is known by the id of its outbox, which it makes when it first starts on its data folder.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class RefusalKind(Enum):
+    """What is wrong with an agent that is refused."""
+
+    # Another agent answers under its node's name.
+    NAME = "name"
+    # It belongs to another cluster.
+    CLUSTER = "cluster"
+    # It has seen a term or a generation that is not of this journal.
+    NEWER = "newer"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenGeneration:
+    """Newest generation of a job that agents have seen, and its ranks on all nodes, if known."""
+
+    number: int
+    world_size: int = 0
+
+
+@dataclass(slots=True)
+class RefusedAgent:
+    """An agent that is refused whenever it says Hello, and why."""
+
+    node: str
+    outbox: str
+    kind: RefusalKind
+    # One sentence, for its log and for people.
+    reason: str
+    since_ns: int
+    last_ns: int
+    # What it has seen, for the time when it turns out to be right.
+    highest_term: int = 0
+    generations: dict[str, SeenGeneration] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Contender:
+    """An agent that asks for the name of a node whose known agent may still be there."""
+
+    outbox: str
+    address: str
+    # Number of the event with which it came.
+    number: int
+    # The known agent was asked for an answer on its stream, and has answered.
+    asked: bool = False
+    answered: bool = False

@@ -1,0 +1,77 @@
+"""An agent that leaves its cluster is a new one to every controller; its node's past stays."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from everstep_agent.commands.leave_cluster import main
+from everstep_agent.jobs.state.store import RuntimeFolder
+from everstep_agent.persistence.agent_database import (
+    PendingChanges,
+    Remembered,
+    load,
+    open_or_replace,
+    write,
+)
+from everstep_agent.persistence.data_folder import agent_database, only_agent_of
+
+NOTES = {"cluster": "c1", "highest_term": "9", "acknowledged": "4", "findings": "[]"}
+
+
+def _configure(folder: Path) -> Path:
+    file = folder / "agent.toml"
+    file.write_text(
+        f'data_folder = "{folder}/data"\n[jobs]\nruntime_folder = "{folder}/run"\n', "utf-8"
+    )
+    return file
+
+
+def _fill(folder: Path) -> str:
+    """Have an agent have lived here; return its outbox."""
+    with closing(open_or_replace(agent_database(folder / "data"))) as connection:
+        known = load(connection)
+        write(connection, PendingChanges(records={1: b"a record"}, notes=dict(NOTES)))
+    with closing(RuntimeFolder.open(folder / "run")) as runtime:
+        Path(runtime.database()).write_bytes(b"jobs")
+    return known.outbox
+
+
+def _load(folder: Path) -> Remembered:
+    with closing(sqlite3.connect(agent_database(folder / "data"), isolation_level=None)) as known:
+        return load(known)
+
+
+def test_it_forgets_cluster_terms_records_and_jobs_and_keeps_what_it_knows_of_the_node(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outbox = _fill(tmp_path)
+    assert main(["--config", str(_configure(tmp_path))]) == 0
+    assert capsys.readouterr().out.startswith("left cluster c1; start the agent")
+    left = _load(tmp_path)
+    assert left.outbox != outbox
+    assert left.records == ()
+    assert {name: left.notes.get(name) for name in NOTES} == {
+        **dict.fromkeys(NOTES),
+        "findings": "[]",
+    }
+    assert not (tmp_path / "run" / "jobs.sqlite").exists()
+
+
+def test_it_does_nothing_while_the_agent_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _fill(tmp_path)
+    with only_agent_of(tmp_path / "data"):
+        assert main(["--config", str(_configure(tmp_path))]) == 1
+    assert "systemctl stop everstep-agent; nothing was forgotten" in capsys.readouterr().err
+    assert _load(tmp_path).notes["cluster"] == "c1"
+
+
+def test_a_node_that_never_had_an_agent_has_nothing_to_forget(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--config", str(_configure(tmp_path))]) == 0
+    assert "it belonged to no cluster yet" in capsys.readouterr().out
+    assert not (tmp_path / "data").exists()
