@@ -23,6 +23,7 @@ class Seen:
         self.lost_ns: dict[str, int] = {}
         self.doubted: set[str] = set()
         self.findings: dict[str, int] = {}
+        self.blamed: set[str] = set()
         self.generations = 0
 
     def __call__(self, cluster: SimulatedCluster, event: events.Event) -> None:
@@ -34,6 +35,7 @@ class Seen:
                 self.doubted.add(node.name)
             for held in node.findings.values():
                 self.findings.setdefault(held.finding.condition, cluster.time.now_ns)
+                self.blamed.add(node.name)
         if cluster.job is not None:
             self.generations = cluster.job.generation.number
 
@@ -73,6 +75,17 @@ def test_a_node_whose_probes_are_blocked_one_way_is_a_finding_and_not_lost(answe
     seen = _play(lambda f: f.block_udp(_member(f), 50, answers=answers))
     assert (seen.lost_ns, seen.doubted, seen.generations) == ({}, set(), 1)
     assert set(seen.findings) == {"ProbesBlocked"}
+
+
+def test_whoever_hears_nobody_is_told_of_and_not_those_whom_it_does_not_hear() -> None:
+    broken: list[str] = []
+
+    def deafen(faults: Faults) -> None:
+        broken.append(_spare(faults))
+        faults.cut((Channel.UDP,), ANYBODY, broken[0], 40)
+
+    seen = _play(deafen)
+    assert (seen.lost_ns, seen.blamed) == ({}, set(broken))
 
 
 def test_probes_that_are_blocked_between_all_nodes_lose_nobody() -> None:
