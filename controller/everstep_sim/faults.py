@@ -162,6 +162,14 @@ class Faults:
         ends = (name, ANYBODY) if answers else (ANYBODY, name)
         self.cut((Channel.UDP,), *ends, for_s)
 
+    def prohibit(self, name: str, for_s: float, says: float) -> None:
+        """Have a router refuse all that is for a node, and say so of a share of the connects."""
+        network = self._fleet.network
+        network.says_unreachable[name] = says
+        self.later(for_s, partial(network.says_unreachable.pop, name))
+        self.cut_pair((Channel.UDP,), name, ANYBODY, for_s)
+        self.cut_pair((Channel.STREAM,), name, CONTROLLER, for_s)
+
     def cut_controller(self, for_s: float) -> None:
         """Take the controller's network away; nodes reach one another."""
         self.cut((Channel.STREAM,), ANYBODY, CONTROLLER, for_s)

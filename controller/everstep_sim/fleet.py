@@ -98,6 +98,10 @@ class SimulatedFleet:
     def connect_answer(self, asker: str, peer: str) -> TcpAnswer:
         """Return what comes of a connect to a peer's bulk port."""
         node = self.nodes[peer]
+        share = self.network.says_unreachable.get(peer)
+        if share is not None:
+            told = self._time.rng.random() < share
+            return TcpAnswer.UNREACHABLE if told else TcpAnswer.SILENT
         joined = self.network.joins(Channel.TCP, asker, peer) and not self.nodes[asker].cut_off
         if not joined or node.cut_off or not self.runs(node):
             return TcpAnswer.SILENT

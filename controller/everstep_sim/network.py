@@ -26,6 +26,8 @@ class Network:
         self._cuts: Counter[tuple[Channel, str, str]] = Counter()
         # Share of datagrams that are lost, besides what is cut.
         self.udp_loss = 0.0
+        # Nodes that a router says are unreachable, and the share of connects of which it says so.
+        self.says_unreachable: dict[str, float] = {}
 
     def cut(self, channels: Iterable[Channel], source: str, target: str) -> None:
         """Let nothing pass from one end to the other any more."""

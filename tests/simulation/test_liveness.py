@@ -23,6 +23,7 @@ class Seen:
         self.lost_ns: dict[str, int] = {}
         self.doubted: set[str] = set()
         self.findings: dict[str, int] = {}
+        self.blamed: set[str] = set()
         self.generations = 0
 
     def __call__(self, cluster: SimulatedCluster, event: events.Event) -> None:
@@ -34,6 +35,7 @@ class Seen:
                 self.doubted.add(node.name)
             for held in node.findings.values():
                 self.findings.setdefault(held.finding.condition, cluster.time.now_ns)
+                self.blamed.add(node.name)
         if cluster.job is not None:
             self.generations = cluster.job.generation.number
 
@@ -54,6 +56,12 @@ def _member(faults: Faults) -> str:
     return job.generation.members[1]
 
 
+def _spare(faults: Faults) -> str:
+    job = faults.cluster.job
+    assert job is not None
+    return next(name for name in faults.names if name not in job.generation.members)
+
+
 @pytest.mark.parametrize("away_s", [1, 3, 6, 10])
 @pytest.mark.parametrize("announced", [True, False])
 def test_an_agent_that_restarts_costs_no_job_a_step(away_s: float, announced: bool) -> None:
@@ -67,6 +75,17 @@ def test_a_node_whose_probes_are_blocked_one_way_is_a_finding_and_not_lost(answe
     seen = _play(lambda f: f.block_udp(_member(f), 50, answers=answers))
     assert (seen.lost_ns, seen.doubted, seen.generations) == ({}, set(), 1)
     assert set(seen.findings) == {"ProbesBlocked"}
+
+
+def test_whoever_hears_nobody_is_told_of_and_not_those_whom_it_does_not_hear() -> None:
+    broken: list[str] = []
+
+    def deafen(faults: Faults) -> None:
+        broken.append(_spare(faults))
+        faults.cut((Channel.UDP,), ANYBODY, broken[0], 40)
+
+    seen = _play(deafen)
+    assert (seen.lost_ns, seen.blamed) == ({}, set(broken))
 
 
 def test_probes_that_are_blocked_between_all_nodes_lose_nobody() -> None:
@@ -134,6 +153,12 @@ def test_an_agent_that_only_peers_hear_is_a_finding() -> None:
 def test_a_controller_without_a_network_finds_fault_with_nobody_else() -> None:
     seen = _play(lambda f: f.cut_controller(50))
     assert (seen.lost_ns, seen.findings) == ({}, {})
+
+
+def test_a_node_that_a_router_seldom_says_is_unreachable_is_doubtful_and_not_lost() -> None:
+    seen = _play(lambda f: f.prohibit(_spare(f), 60, says=0.2))
+    assert seen.doubted
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
 
 
 def test_one_watcher_and_two_confirmers_that_are_cut_off_lose_nobody() -> None:

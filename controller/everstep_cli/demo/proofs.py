@@ -87,9 +87,9 @@ def node_killed(seen: ActSeen, spare: str) -> Iterator[DemoClaim]:
     dead = seen.after.node(seen.node)
     yield DemoClaim(
         seen.act,
-        f"{seen.node} is lost, and isolated",
-        dead.state == "lost" and any(claim.owner == "automation" for claim in dead.claims),
-        f"{seen.node} is {dead.state}: {dead.reason}",
+        f"the agent of {seen.node} is gone, and its machine is not taken for lost",
+        not dead.connected and dead.state != "lost",
+        f"{seen.node} is {dead.state}, {'connected' if dead.connected else 'not connected'}",
     )
     place = seen.before.members.index(seen.node)
     taken = seen.after.members[place] if place < len(seen.after.members) else "nobody"

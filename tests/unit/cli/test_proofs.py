@@ -26,7 +26,10 @@ def view(members: Iterable[str], generation: int, *incidents: admin_pb2.Incident
     summary = admin_pb2.JobSummary(
         job="demo", state="running", generation=generation, step=30, has_step=True, members=members
     )
-    nodes = [admin_pb2.NodeSummary(node=f"node-{n}", state="healthy") for n in range(1, 6)]
+    nodes = [
+        admin_pb2.NodeSummary(node=f"node-{n}", state="healthy", connected=True)
+        for n in range(1, 6)
+    ]
     return ClusterView(tuple(nodes), admin_pb2.JobDetail(summary=summary, incidents=incidents))
 
 
@@ -117,8 +120,7 @@ def test_without_an_incident_nothing_holds_that_depends_on_it() -> None:
 
 def test_a_killed_node_whose_spare_restored_from_a_survivor_holds() -> None:
     after = view(WITH_SPARE, 2, incident("spare"))
-    after.nodes[2].state = "lost"
-    after.nodes[2].claims.add(owner="automation", reason="silent")
+    after.nodes[2].connected = False
     restores = (
         *(r for r in restored(WITH_SPARE, 2) if r.node != "node-5"),
         DemoRestore("node-5", 2, 2, 20, ("node-4",)),
@@ -130,7 +132,7 @@ def test_bytes_that_claim_to_come_from_the_dead_node_do_not_hold() -> None:
     after = view(WITH_SPARE, 2, incident("spare"))
     restores = restored(WITH_SPARE, 2, source="node-3")
     assert broken(node_killed(seen("node-3", after, restores), "node-5")) == [
-        "node-3 is lost, and isolated",
+        "the agent of node-3 is gone, and its machine is not taken for lost",
         "node-5 restores the shards from a replica on a peer",
     ]
 

@@ -158,6 +158,9 @@ def peer_reported(turn: Turn, event: PeerReported) -> None:
 def peer_judged(turn: Turn, event: PeerJudged) -> None:
     """Take the word of a peer that was asked."""
     node = turn.state.nodes.get(event.peer)
+    if node is not None and event.udp:
+        # Whoever did not hear it may be the one whose probes are blocked, or cannot say more.
+        _end_blocked(turn, node, f"{event.node} hears it")
     waiting = node.confirmation if node else None
     if node is None or waiting is None or waiting.id != event.confirm_id:
         return
@@ -167,18 +170,22 @@ def peer_judged(turn: Turn, event: PeerJudged) -> None:
     node.news.evidence = True
     turn.state.mute_rounds = 0
     rounds.drop_question(turn.state, event.node, node.name)
+    waiting.verdicts[event.node] = event.udp or event.tcp in _KERNEL_SAYS
+    _note_evidence(turn, node.silence, event, waiting.asked_ns)
+
+
+def _note_evidence(turn: Turn, silence: Silence, event: PeerJudged, asked_ns: int) -> None:
     said = _KERNEL_SAYS.get(event.tcp, "")
-    waiting.verdicts[event.node] = event.udp or bool(said)
     if said:
-        node.silence.kernel_ns, node.silence.kernel_said = turn.now_ns, said
+        silence.kernel_ns, silence.kernel_said = turn.now_ns, said
     if event.udp:
-        node.silence.heard_ns = turn.now_ns
+        silence.heard_ns = turn.now_ns
     if event.udp or said:
-        node.silence.denied.clear()
-    elif event.late_ns <= _LATE_NS and event.node not in node.silence.denied:
-        if not node.silence.denied:
-            node.silence.denied_since_ns = waiting.asked_ns
-        node.silence.denied = sorted([*node.silence.denied, event.node])[:_DENIED_MAX]
+        silence.denied.clear()
+    elif event.late_ns <= _LATE_NS and event.node not in silence.denied:
+        if not silence.denied:
+            silence.denied_since_ns = asked_ns
+        silence.denied = sorted([*silence.denied, event.node])[:_DENIED_MAX]
 
 
 def agent_answered(turn: Turn, event: AgentAnswered) -> None:
@@ -360,6 +367,7 @@ def _judge(turn: Turn, node: NodeRecord) -> Verdict:
         heard_ns=silence.heard_ns,
         kernel_ns=silence.kernel_ns,
         kernel_said=silence.kernel_said,
+        network_said=silence.kernel_said == _KERNEL_SAYS[TcpAnswer.UNREACHABLE],
         asked=silence.asked,
         denied=tuple(silence.denied),
         witnesses=rounds.witnesses(turn.state, node),

@@ -39,6 +39,8 @@ class Signs:
     heard_ns: int = 0
     kernel_ns: int = 0
     kernel_said: str = ""
+    # It was not the kernel that answered last, but the network for it.
+    network_said: bool = False
     # The first round of questions is over; who was asked and got nothing, of how many it takes.
     asked: bool = False
     denied: tuple[str, ...] = ()
@@ -93,7 +95,8 @@ def _answered_ns(signs: Signs) -> int:
 
 
 def _borne_ns(signs: Signs, patience: Patience) -> int:
-    enough = len(signs.denied) >= signs.witnesses
+    # Routers seldom say that something is unreachable: that they fall silent is no news yet.
+    enough = len(signs.denied) >= signs.witnesses and not signs.network_said
     return patience.silence_ns if enough else patience.few_witnesses_ns
 
 
