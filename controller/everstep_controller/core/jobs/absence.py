@@ -4,6 +4,7 @@ A member without its agent may train on: while steps are made nothing is touched
 failed or steps are missing, nobody waits for the verdict on the node.
 """
 
+from everstep_common.failures.classification import Side, side
 from everstep_common.reports import Phase
 from everstep_controller.core.jobs import incidents, membership, progress
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
@@ -20,18 +21,39 @@ _AGENT_WAIT_NS = 10 * _S
 _LONGEST_TIMES = 4
 _MISSING_MIN_NS = 2 * _S
 _LOOK_AGAIN_NS = 5 * _S
+# Ranks that die of these may have lost one that nobody tells of.
+_FOLLOWS = frozenset({Side.CONSEQUENCE, Side.TRANSIENT})
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     """Count on no answer of a member without its agent; stop a job that stands still by that."""
     if job.state is JobState.STOPPING:
-        for name in [*job.generation.doubtful]:
-            membership.fence_member(job, name)
+        away = _doubtful(turn.state, job)
+        _blame_absence(turn, job, away)
+        for node in away:
+            membership.fence_member(job, node.name)
     timer = f"{TimerKind.UNTOLD}/{job.id}"
     if job.state not in ACTIVE or not job.generation.doubtful:
         turn.drop_timer(timer)
     elif timer not in turn.state.timers:
         _judge_absence(turn, job, _doubtful(turn.state, job))
+
+
+def _blame_absence(turn: Reconciliation, job: JobRecord, away: list[NodeRecord]) -> None:
+    """Have the node of an absent agent be the cause, where all that ranks died of follows from that.
+
+    A node that dies whole tells nothing; the ranks of the others lose their connections to it.
+    """
+    number = job.generation.number
+    deaths = [death for death in job.recovery.deaths if death.exit.generation == number]
+    if not deaths or any(side(death.exit.kind) not in _FOLLOWS for death in deaths):
+        return
+    told = {death.node for death in deaths}
+    for node in away:
+        if node.name not in told and not node.silence.leaving:
+            message = f"{node.name} went away: {node.silence.doubt}"
+            fault = JobFault(node.silent_since_ns, Cause.NODE, node.name, message)
+            incidents.judge_fault(turn, job, fault)
 
 
 def _doubtful(state: State, job: JobRecord) -> list[NodeRecord]:
