@@ -33,9 +33,9 @@ def main(words: Sequence[str] | None = None) -> None:
         return
     real = [name for name in options.rows if name in liveness_processes.CASES]
     virtual = [name for name in options.rows if name in liveness_virtual.CASES]
-    with liveness_processes.begun(real) as begun:
+    with liveness_processes.begun(real) as real_rows:
         rows = [liveness_virtual.measured(liveness_virtual.CASES[name]) for name in virtual]
-        show([*begun.rows(), *rows], as_json=options.json)
+        show([*real_rows(), *rows], as_json=options.json)
 
 
 def show(rows: Sequence[Row], *, as_json: bool) -> None:

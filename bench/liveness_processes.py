@@ -416,42 +416,30 @@ CASES: Mapping[str, Case] = MappingProxyType(
 # --- running it ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """Cases that are being measured, beside whatever else is."""
-
-    processes: "Sequence[subprocess.Popen[str]]"
-
-    def rows(self) -> list[Row]:
-        """Wait for their rows, and return them."""
-        told: list[str] = []
-        for process in self.processes:
-            told += process.communicate()[0].splitlines()
-            if process.returncode:
-                raise SystemExit(f"the processes ended with {process.returncode}: see above")
-        order = [case.what for case in CASES.values()]
-        return sorted(map(_row, map(json.loads, told)), key=lambda row: order.index(row.what))
-
-
 @contextmanager
-def begun(names: Sequence[str]) -> Iterator[Begun]:
-    """Yield the measurement of these cases: in two fleets, each with its own network."""
-    if names and (os.geteuid() != 0 or shutil.which("ip") is None):
+def begun(names: Sequence[str]) -> Iterator[Callable[[], list[Row]]]:
+    """Yield what returns the rows of these cases; they run in a network namespace of their own."""
+    if not names:
+        yield lambda: []
+        return
+    if os.geteuid() != 0 or shutil.which("ip") is None:
         raise SystemExit("rows of processes need root and ip (apt: iproute2); choose --rows")
+    command = ["unshare", "--net", sys.executable, __file__, *names]
     paths = [str(_ROOT / part) for part in ("agent", "common", "controller", "proto", "trainer")]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    command = ["unshare", "--net", sys.executable, __file__]
-    processes = [
-        subprocess.Popen([*command, *some], stdout=subprocess.PIPE, text=True, env=environ)
-        for some in (names[::2], names[1::2])
-        if some
-    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ)
+
+    def rows() -> list[Row]:
+        told, _ = process.communicate()
+        if process.returncode:
+            raise SystemExit(f"the processes ended with {process.returncode}: see above")
+        return [_row(json.loads(line)) for line in told.splitlines()]
+
     try:
-        yield Begun(processes)
+        yield rows
     finally:
-        for process in processes:
-            process.terminate()
-            process.wait()
+        process.terminate()
+        process.wait()
 
 
 def _row(told: dict[str, object]) -> Row:

@@ -6,8 +6,15 @@ Each is a transition with an end of its own, and any of them may overlap.
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
+from everstep_common import reports
+from everstep_common.clock import Stamp
+from everstep_common.judging.book import FindingBook
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, Mode, Severity
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 from everstep_common.orders import StartGeneration, StopGeneration
 from everstep_controller.core import events
+from everstep_controller.core.model.node import Origin
 from everstep_sim.cluster import SimulatedCluster
 from everstep_sim.network import ANYBODY, CONTROLLER, Channel
 from everstep_sim.timeline import SECOND
@@ -15,6 +22,20 @@ from everstep_sim.timeline import SECOND
 # How long it takes both ends to give up a stream on which nothing comes through.
 _KEEPALIVE_S = (5.0, 20.0)
 ALL_CHANNELS = tuple(Channel)
+_FLAPS = Condition(
+    name="Flaps",
+    component="gpu/0",
+    meaning="whatever comes and goes",
+    source="a detector without any debouncing",
+    clears_when="it is looked at again",
+    mode=Mode.ENFORCE,
+)
+
+
+def _reported(
+    at_ns: int, report: reports.FindingRaised | reports.FindingCleared, origin: Origin
+) -> events.Event:
+    return events.Reported(origin, at_ns, report)
 
 
 class Faults:
@@ -189,6 +210,19 @@ class Faults:
             self.later(at_s, partial(self.cluster.fatal_finding, name))
             self.later(at_s + every_s / 2, partial(self.cluster.finding_over, name))
 
+    def flap_detector(self, name: str, for_s: float, every_s: float = 0.05) -> None:
+        """Have a detector change its mind at every poll, and the agent's book take that."""
+        book = FindingBook({_FLAPS.name: _FLAPS})
+        finding = Finding(
+            component=_FLAPS.component,
+            condition=_FLAPS.name,
+            severity=Severity.FATAL,
+            message="it comes and goes",
+        )
+        for number in range(int(for_s / every_s)):
+            judgement = Healthy(finding.key, "well") if number % 2 else Faulty(finding)
+            self.later(number * every_s, partial(self._judge, name, book, judgement))
+
     def stall_controller(self, for_s: float) -> None:
         """Have the controller's loop stand still: it finds out itself how late it is."""
         controller = self.cluster.controller
@@ -197,6 +231,21 @@ class Faults:
             self._time.after(for_s, partial(self._go_on, for_s, len(controller.journal)))
 
     # ---------------------------------------------------------------------------------------------
+
+    def _judge(self, name: str, book: FindingBook, judgement: Judgement) -> None:
+        node, now_ns = self._fleet.nodes[name], self._time.now_ns
+        if not self._fleet.agent_runs(node):
+            return
+        changes = book.enter_judgements([judgement], Stamp("boot", now_ns, now_ns))
+        told = [reports.FindingRaised(known.finding) for known in changes.raised]
+        over = [
+            reports.FindingCleared(one.key.component, one.key.condition, one.evidence)
+            for one in changes.cleared
+        ]
+        for raised in told:
+            self._fleet.record(node, partial(_reported, now_ns, raised))
+        for cleared in over:
+            self._fleet.record(node, partial(_reported, now_ns, cleared))
 
     def _ends_ns(self, for_s: float) -> int:
         return self._time.now_ns + int(for_s * SECOND)

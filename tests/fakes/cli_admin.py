@@ -128,7 +128,7 @@ class FakeAdmin:
         self._fail()
         return admin_pb2.ControllerDetail(
             version="0.1.0", term=3, mode="enforce", journal_events=812,
-            started_ns=NOW_NS - 300_000_000_000,
+            started_ns=NOW_NS - 300_000_000_000, budgets="1 of 2 working nodes isolated",
         )  # fmt: skip
 
     def snapshots(self, job: str) -> admin_pb2.Snapshots:

@@ -25,6 +25,8 @@ from fakes.ports import reserved_port
 JOB = "train"
 TRAINING = Path(__file__).parents[2] / "examples" / "train_numpy.py"
 _RECORD_EVERY_S = 0.5
+# Daemons that start together import for a while on a busy machine.
+_START_PATIENCE_S = 180.0
 # Each generation writes a file of its own, so that it can be told which computed what.
 _PER_GENERATION = 'exec "$@" --losses "$LOSSES/$EVERSTEP_GENERATION.tsv"'
 
@@ -284,7 +286,7 @@ def running_fleet(
             fleet.start_controller()
             for name in nodes:
                 fleet.start_agent(name)
-            fleet.until("healthy nodes", 60, fleet.healthy)
+            fleet.until("healthy nodes", _START_PATIENCE_S, fleet.healthy)
             yield fleet
     finally:
         owned.close()

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from everstep_common import reports
 from everstep_controller.core import events
 from everstep_controller.core.model.job import Cause, JobState
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState
@@ -116,6 +117,31 @@ def test_nodes_that_come_back_from_a_power_cut_with_false_findings_are_not_all_k
     assert watch.level_max == budgets.level_limit(state)
     assert budgets.level(state) == budgets.level_limit(state)
     assert budgets.held_back_count(state) > 10
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("damped", [True, False])
+def test_a_finding_that_comes_and_goes_ten_times_a_second_costs_a_few_changes(
+    seed: int, damped: bool
+) -> None:
+    def flap(faults: Faults) -> None:
+        assert faults.cluster.job is not None
+        member = faults.cluster.job.generation.members[1]
+        break_it = faults.flap_detector if damped else faults.flap_finding
+        break_it(member, 60)
+
+    cluster, watch = _play(seed, 82, flap, SMALL)
+    found = [
+        event
+        for event, _ in cluster.controller.journal
+        if events.kind_of(event) in (reports.FindingRaised, reports.FindingCleared)
+    ]
+    # Each node has joined, was checked and is healthy; then one is isolated at most three times.
+    assert watch.changes <= 3 * SMALL.nodes + 12
+    assert len(watch.isolations) <= 3
+    assert cluster.job is not None
+    assert len(cluster.job.recovery.incidents) <= 3
+    assert len(found) <= 6 if damped else len(found) > 1000
 
 
 Fault = Callable[[Faults, str, random.Random], None]

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.flapping import Flapping
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 from everstep_common.judging.moment import Moment
 
@@ -57,6 +58,7 @@ class FindingBook:
         self._open = {known.finding.key: known for known in open_findings}
         self._modes = modes or {}
         self._streaks: dict[FindingKey, tuple[bool, int]] = {}
+        self._flapping: dict[FindingKey, Flapping] = {}
 
     @property
     def open_findings(self) -> tuple[BookEntry, ...]:
@@ -90,17 +92,26 @@ class FindingBook:
                 raised += self._faulty(judgement.finding, condition, now)
             # Checked first: a healthy node gives hundreds of these a second, with nothing open.
             elif isinstance(judgement, Healthy) and (self._open or self._streaks):
-                cleared += self._healthy(judgement)
+                cleared += self._healthy(judgement, now)
         return BookChanges(tuple(raised), tuple(cleared), again)
 
     def judge_quiet_events(self, now: Moment) -> list[Judgement]:
         """Return which events were not seen again for as long as their condition asks."""
-        return [
+        quiet = [
             Healthy(key, f"not seen again for {quiet_ns / 60e9:g} min")
             for key, known in self._open.items()
             if (quiet_ns := self._conditions[key.condition].quiet_ns)
             and _since(known.last or known.since, now) >= quiet_ns
         ]
+        well = "it came and went, and has been well for a minute"
+        kept = [key for key in self._open if self._is_over(key, now)]
+        told = {one.key for one in quiet}
+        return [*quiet, *(Healthy(key, well) for key in kept if key not in told)]
+
+    def _is_over(self, key: FindingKey, now: Moment) -> bool:
+        """Return whether a finding that was kept open because it flaps is over."""
+        known = self._flapping.get(key)
+        return known is not None and known.well_since_ns > 0 and known.over_at_ns <= now.boot_ns
 
     def _faulty(self, finding: Finding, condition: Condition, now: Moment) -> list[BookEntry]:
         mode = self._modes.get(condition.name, condition.mode)
@@ -108,23 +119,37 @@ class FindingBook:
             finding = replace(finding, mode=mode)
         known = self._open.get(finding.key)
         streak = self._streak(finding.key, faulty=True)
+        if known is not None:
+            self._note_bad_again(finding.key, now)
         if known is None:
             if streak < condition.raise_after or now.boot_ns < condition.boot_grace_ns:
                 return []
         elif not _worth_telling(known.finding, finding):
             self._open[finding.key] = BookEntry(known.finding, known.since, now)
             return []
+        if known is None:
+            self._flapping.setdefault(finding.key, Flapping()).note_raised(now.boot_ns)
         entry = BookEntry(finding, known.since if known else now, now)
         self._open[finding.key] = entry
         return [entry]
 
-    def _healthy(self, judgement: Healthy) -> list[Cleared]:
+    def _note_bad_again(self, key: FindingKey, now: Moment) -> None:
+        flapping = self._flapping.get(key)
+        if flapping is not None and flapping.well_since_ns:
+            flapping.note_raised(now.boot_ns)
+
+    def _healthy(self, judgement: Healthy, now: Moment) -> list[Cleared]:
         key = judgement.key
         if key not in self._open:
             self._streaks.pop(key, None)
             return []
         if self._streak(key, faulty=False) < self._conditions[key.condition].clear_after:
             return []
+        flapping = self._flapping.get(key)
+        if flapping is not None and flapping.keeps_open(now.boot_ns):
+            return []
+        if flapping is not None and not flapping.is_recent(now.boot_ns):
+            del self._flapping[key]
         del self._open[key], self._streaks[key]
         return [Cleared(key, judgement.evidence)]
 

@@ -48,6 +48,7 @@ def _sheet(detail: admin_pb2.ControllerDetail, now_ns: int) -> Table:
             ("term", str(detail.term)),
             ("up for", words.duration(now_ns - detail.started_ns)),
             ("journal", f"{detail.journal_events} events"),
+            ("budgets", detail.budgets),
             ("paused", " ".join(detail.paused)),
             ("halted", Text(detail.halted, style="bold red")),
         ]

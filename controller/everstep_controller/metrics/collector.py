@@ -19,6 +19,7 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState
+from everstep_controller.core.nodes import budgets
 from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
@@ -113,7 +114,14 @@ def _controller(state: State, counts: Counts) -> Iterator[Metric]:
         "Nodes and jobs for which automation is paused, and the fleet.",
         len(state.paused),
     )
-    findings = len(state.findings) + len(state.rejected_records)
+    held_back = budgets.held_back_count(state)
+    yield _gauge(
+        "isolations_held_back", "Nodes that are not isolated because of a budget.", held_back
+    )
+    yield _gauge(
+        "isolations_per_hour", "Working nodes isolated in the last hour.", len(state.isolations_ns)
+    )
+    findings = len(state.findings) + len(state.rejected_records) + bool(held_back)
     yield _gauge("findings", "Open findings of the controller about itself.", findings)
     yield CounterMetricFamily(
         "everstep_controller_events", "Events taken since this start.", value=counts.events

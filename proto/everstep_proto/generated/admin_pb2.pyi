@@ -2373,6 +2373,7 @@ class ControllerDetail(_message.Message):
     PAUSED_FIELD_NUMBER: _builtins.int
     JOURNAL_EVENTS_FIELD_NUMBER: _builtins.int
     STARTED_NS_FIELD_NUMBER: _builtins.int
+    BUDGETS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version."""
     term: _builtins.int
@@ -2385,6 +2386,8 @@ class ControllerDetail(_message.Message):
     """Journaled events."""
     started_ns: _builtins.int
     """Started at."""
+    budgets: _builtins.str
+    """How far the budgets of automation are spent, and what they hold back."""
     @_builtins.property
     def paused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Paused nodes and jobs."""
@@ -2399,10 +2402,11 @@ class ControllerDetail(_message.Message):
         paused: _abc.Iterable[_builtins.str] | None = ...,
         journal_events: _builtins.int = ...,
         started_ns: _builtins.int = ...,
+        budgets: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["halted", b"halted", "journal_events", b"journal_events", "mode", b"mode", "paused", b"paused", "started_ns", b"started_ns", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets", "halted", b"halted", "journal_events", b"journal_events", "mode", b"mode", "paused", b"paused", "started_ns", b"started_ns", "term", b"term", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

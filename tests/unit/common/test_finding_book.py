@@ -125,3 +125,41 @@ def test_the_operators_mode_goes_before_that_of_the_condition() -> None:
     book = FindingBook(_CONDITIONS, modes={"LinkSlow": Mode.OBSERVE})
     (changes,) = _feed(book, *[_SLOW] * _RULE.raise_after)
     assert changes.raised[0].finding.mode is Mode.OBSERVE
+
+
+def _at(second: float) -> Stamp:
+    return Stamp("boot-1", int((1000 + second) * 10**9), 8)
+
+
+def _flap(book: FindingBook, until_s: int) -> int:
+    """Have a detector change its mind ten times a second; return how often that was told."""
+    told = 0
+    for tenth in range(until_s * 10):
+        judgement = Healthy(_ODD.key, "well") if tenth % 2 else Faulty(_ODD)
+        changes = book.enter_judgements([judgement], _at(tenth / 10))
+        told += len(changes.raised) + len(changes.cleared)
+    return told
+
+
+_ODD = dataclasses.replace(_FINDING, condition="Odd")
+
+
+def test_what_comes_and_goes_ten_times_a_second_is_told_a_few_times() -> None:
+    assert _flap(FindingBook(_CONDITIONS), 600) == 5
+
+
+def test_what_came_and_went_is_over_when_it_was_well_for_a_minute() -> None:
+    book = FindingBook(_CONDITIONS)
+    _flap(book, 10)
+    assert book.open_keys == (_ODD.key,)
+    well = Healthy(_ODD.key, "well")
+    assert not book.enter_judgements([well], _at(60))
+    assert book.enter_judgements([well], _at(70)).cleared
+    assert not book.open_keys
+
+
+def test_a_detector_that_calls_it_well_only_once_is_asked_no_more_after_that_minute() -> None:
+    book = FindingBook({"Odd": dataclasses.replace(_EVENT, quiet_ns=0)})
+    _flap(book, 10)
+    assert book.judge_quiet_events(_at(60)) == []
+    assert book.enter_judgements(book.judge_quiet_events(_at(70)), _at(70)).cleared

@@ -128,7 +128,7 @@ class World:
         self.settle()
         return job
 
-    def choose(self, *others: str) -> None:
+    def choose(self, *others: str, overdue: tuple[str, ...] = ()) -> None:
         lineage = self.state.newest("train").lineage
         lineage.holders = {"a": 1, "b": 1} | dict.fromkeys(others, 0)
         self.service.choose(
@@ -142,6 +142,7 @@ class World:
                 expected=True,
                 reason="r",
                 others=others,
+                overdue=overdue,
             )
         )
         self.settle()
@@ -316,6 +317,34 @@ def test_a_member_that_has_booted_since_it_was_asked_has_nothing_to_settle() -> 
     world.service.connected("b", ["train"])
     world.report("b")
     assert [type(event) for event in world.events] == [RecoveryStepChosen]
+
+
+def test_who_is_overdue_is_not_waited_for_and_what_it_has_not_settled_does_not_count() -> None:
+    world = World()
+    world.report("a", (0, 4), (1, 4), (0, 5), settled=1)
+    world.report("b", (1, 4), (0, 4), (1, 5))
+    world.events.clear()
+    world.choose()
+    assert world.events == []
+    world.choose(overdue=("b",))
+    (chosen,) = world.events
+    assert isinstance(chosen, RecoveryStepChosen)
+    # Step 5 would need what b has; its agent has not said that nothing of it changes any more.
+    assert chosen.step == 4
+    assert {source.node for source in chosen.sources} == {"a"}
+    assert chosen.reason.endswith("; b did not tell in time what they hold")
+
+
+def test_what_one_that_was_overdue_has_settled_counts_like_any_other() -> None:
+    world = World()
+    world.report("a", (0, 5), settled=1)
+    world.report("b", (1, 5), settled=1)
+    world.events.clear()
+    world.choose(overdue=("a", "b"))
+    (chosen,) = world.events
+    assert isinstance(chosen, RecoveryStepChosen)
+    assert chosen.step == 5
+    assert "in time" not in chosen.reason
 
 
 def test_an_ended_job_is_forgotten() -> None:

@@ -13,6 +13,7 @@ from everstep_controller.core.fleet.incidents import fleet_incidents, open_incid
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import Claim, NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET, State
+from everstep_controller.core.nodes import budgets
 from everstep_controller.core.nodes.claims import failed_check
 from everstep_controller.core.nodes.isolation import isolation_sentences
 from everstep_controller.core.planned.forecast import describe, window_sentences
@@ -145,6 +146,7 @@ class Queries:
             paused=sorted(state.paused),
             journal_events=self._runtime.seq,
             started_ns=self._started_ns,
+            budgets=budgets.summary(state),
         )
 
     def _node(self, name: str) -> NodeRecord:

@@ -58,6 +58,7 @@ _BY_THE_CLOCK = frozenset(
         TimerKind.REJECTED,
         TimerKind.CALM,
         TimerKind.BUDGET,
+        TimerKind.FLAPPING,
     }
 )
 

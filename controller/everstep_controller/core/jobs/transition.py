@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from everstep_controller.core.accounting.categories import Category, category_of
 from everstep_controller.core.fleet.incidents import open_incident
-from everstep_controller.core.jobs import identity, orders, restore_point
+from everstep_controller.core.jobs import devices, identity, orders, restore_point
 from everstep_controller.core.jobs.lifecycle import WAITS, JobEffect, JobEvent, step
 from everstep_controller.core.model.job import AwaitedAnswers, JobRecord, JobState
 from everstep_controller.core.model.state import State
@@ -22,6 +22,8 @@ def move_job(turn: Reconciliation, job: JobRecord, event: JobEvent, reason: str)
     if job.state is not before:
         turn.mark_job(job.id, moved=True)
         budgets.mark_deferred_members(turn, job)
+        if (before in devices.OCCUPYING) != (job.state in devices.OCCUPYING):
+            devices.mark_sharing_jobs(turn, job, job.generation.members)
         job.since_ns = turn.now_ns
         turn.announce(
             job.name,

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from everstep_common.judging.findings import Finding
+from everstep_common.judging.flapping import Flapping
 from everstep_common.reports import CheckFinished, InjectionState, Inventory, Report
 from everstep_controller.core.model.agents import Contender
 from everstep_controller.core.model.incident import Strike
@@ -176,6 +177,8 @@ class NodeRecord:
     claims: list[Claim] = field(default_factory=list)
     # By owner, component and condition.
     findings: dict[str, OpenFinding] = field(default_factory=dict)
+    # Which of them were raised within the last minute, or are kept open because they come and go.
+    flapping: dict[str, Flapping] = field(default_factory=dict)
     connected: bool = False
     # When its stream ended or its peers lost it, whichever was first; 0 while it is heard.
     silent_since_ns: int = 0

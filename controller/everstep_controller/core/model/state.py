@@ -105,6 +105,8 @@ class State:
     stalls_ns: list[int] = field(default_factory=list)
     # When nodes were lost lately, of those that did not fall silent with their whole domain.
     losses_ns: list[int] = field(default_factory=list)
+    # Those domains, and when the newest of their nodes was lost.
+    domains_lost_ns: dict[str, int] = field(default_factory=dict)
     # Nodes whose streams are open and that all peers hear, by domain, their number, and these
     # domains in order; those from which something is expected, by domain, and their number; and
     # those of them that are silent.

@@ -13,6 +13,7 @@ class TimerKind(StrEnum):
     CHECK = "check"
     SPARE = "spare"
     PROBATION = "probation"
+    FLAPPING = "flapping"
     INJECTION = "injection"
     # Of automation's budgets: something in them counts no more.
     BUDGET = "budget"

@@ -14,6 +14,7 @@ from everstep_common.judging.findings import (
     Severity,
     SuggestedAction,
 )
+from everstep_common.judging.flapping import Flapping
 from everstep_common.reports import CheckFinished, FindingCleared, FindingRaised
 from everstep_controller.core import events
 from everstep_controller.core.events import (
@@ -201,9 +202,13 @@ def _finding_name(owner: FindingOwner, key: FindingKey) -> str:
 
 def _raise_finding(turn: Turn, node: NodeRecord, found: OpenFinding) -> None:
     finding, name = found.finding, _finding_name(found.owner, found.finding.key)
+    if _is_kept_open(turn, node, name):
+        return
     known = node.findings.get(name)
     if known is not None:
         found.since_ns = known.since_ns
+    else:
+        node.flapping.setdefault(name, Flapping()).note_raised(turn.now_ns)
     node.findings[name] = found
     turn.announce(
         node.name,
@@ -216,8 +221,9 @@ def _raise_finding(turn: Turn, node: NodeRecord, found: OpenFinding) -> None:
 def _clear_finding(
     turn: Turn, node: NodeRecord, name: str, cleared: FindingCleared | VerdictChanged | Cleared
 ) -> None:
-    if node.findings.pop(name, None) is None:
+    if name not in node.findings or _keep_open(turn, node, name, cleared.key):
         return
+    del node.findings[name]
     condition = cleared.key.condition
     turn.announce(
         node.name,
@@ -226,6 +232,50 @@ def _clear_finding(
     )
     node.news.cleared = f"{condition} of {cleared.key.component} is over: "
     turn.mark_node(node.name)
+
+
+def _is_kept_open(turn: Turn, node: NodeRecord, name: str) -> bool:
+    """Return whether a finding that is raised is open still: it comes and goes, and is no news."""
+    flapping = node.flapping.get(name)
+    if name not in node.findings or flapping is None or not flapping.well_since_ns:
+        return False
+    flapping.note_raised(turn.now_ns)
+    return True
+
+
+def _keep_open(turn: Turn, node: NodeRecord, name: str, key: FindingKey) -> bool:
+    """Return whether a finding stays open that is over for the moment; say so once a minute."""
+    flapping = node.flapping.get(name)
+    if flapping is None:
+        return False
+    if not flapping.keeps_open(turn.now_ns):
+        if not flapping.is_recent(turn.now_ns):
+            del node.flapping[name]
+        return False
+    if not turn.has_timer(TimerKind.FLAPPING, node.name):
+        turn.set_timer(f"{TimerKind.FLAPPING}/{node.name}", flapping.over_at_ns - turn.now_ns)
+        message = f"{key.condition} of {key.component} on {node.name} comes and goes"
+        until = "it stays open until it has been well for a minute"
+        turn.announce(node.name, "FindingFlaps", f"{message}: {until}")
+    return True
+
+
+def flapping_due(turn: Turn, node_name: str) -> None:
+    """Findings that were kept open may have been well for long enough."""
+    node = turn.state.nodes.get(node_name)
+    if node is None:
+        return
+    for name, flapping in list(node.flapping.items()):
+        if name not in node.findings:
+            del node.flapping[name]
+        elif flapping.well_since_ns and flapping.over_at_ns <= turn.now_ns:
+            key = node.findings[name].finding.key
+            well = "it came and went, and has been well for a minute"
+            _clear_finding(turn, node, name, Cleared(key, well))
+    pending = [one.over_at_ns for one in node.flapping.values() if one.well_since_ns]
+    if pending:
+        after_ns = max(min(pending) - turn.now_ns, 1)
+        turn.set_timer(f"{TimerKind.FLAPPING}/{node.name}", after_ns)
 
 
 # --- reconciliation: what that means for its health ----------------------------------------------
@@ -405,5 +455,6 @@ HANDLERS: Handlers = {
 }
 TIMERS: Timers = {
     TimerKind.CHECK: check_due,
+    TimerKind.FLAPPING: flapping_due,
     TimerKind.PROBATION: probation_over,
 }

@@ -475,13 +475,12 @@ def _held_back(turn: Turn, node: NodeRecord) -> bool:
     """Return whether so many were lost lately that this one stays doubtful for a while.
 
     A whole domain that falls silent while three nodes outside it answer is one fault, whatever its
-    size.
+    size. What is alone in its domain is a node like any other.
     """
     state, settings = turn.state, turn.state.settings
-    apart = bool(node.domain) and node.domain not in state.heard
-    if apart and len(node.silence.denied) >= rounds.CONFIRMERS:
-        return False
     since_ns = turn.now_ns - settings.loss_hold_ns
+    if len(node.silence.denied) >= rounds.CONFIRMERS and _is_lost_whole(turn, node, since_ns):
+        return False
     state.losses_ns = [at_ns for at_ns in state.losses_ns if at_ns > since_ns]
     share = int(len(state.nodes) * settings.loss_burst_ratio)
     burst = len(state.losses_ns) >= max(settings.loss_burst_nodes, share)
@@ -489,6 +488,18 @@ def _held_back(turn: Turn, node: NodeRecord) -> bool:
         return True
     state.losses_ns.append(turn.now_ns)
     return False
+
+
+def _is_lost_whole(turn: Turn, node: NodeRecord, since_ns: int) -> bool:
+    """Return whether a node's domain of several is silent as a whole, and take note of that."""
+    state, domain = turn.state, node.domain
+    if not domain or domain in state.heard:
+        return False
+    lost = {name: at_ns for name, at_ns in state.domains_lost_ns.items() if at_ns > since_ns}
+    # As its nodes are lost one after the other, the last of them is alone there.
+    whole = domain in lost or len(state.expected.get(domain, ())) > 1
+    state.domains_lost_ns = {**lost, domain: turn.now_ns} if whole else lost
+    return whole
 
 
 def _lose_node(turn: Reconciliation, node: NodeRecord, reason: str) -> None:

@@ -21,7 +21,9 @@ _TIMERS = (
     TimerKind.CHECK,
     TimerKind.SPARE,
     TimerKind.PROBATION,
+    TimerKind.FLAPPING,
     TimerKind.INJECTION,
+    TimerKind.CONTENDER,
 )
 
 
@@ -80,6 +82,8 @@ def _forget_in_jobs(turn: Turn, node: NodeRecord) -> None:
     for job in jobs_involving(turn.state, node):
         job.launchers.pop(node.name, None)
         job.lineage.holders.pop(node.name, None)
+        job.overdue.pop(node.name, None)
+        job.awaited.silent.pop(node.name, None)
         turn.mark_job(job.id, moved=True)
 
 
@@ -92,6 +96,9 @@ def _forget_among_peers(turn: Turn, node: NodeRecord) -> None:
             waiting.asked.remove(node.name)
             turn.mark_node(silent)
     for other in turn.state.nodes.values():
+        if node.name in other.silence.watchers:
+            other.silence.watchers.remove(node.name)
+        other.silence.unheard.pop(node.name, None)
         if node.name in other.silent_to:
             other.silent_to.remove(node.name)
             note_hearing(turn.state, other)
@@ -101,7 +108,7 @@ def _forget_among_peers(turn: Turn, node: NodeRecord) -> None:
 def _forget_record(turn: Turn, node: NodeRecord) -> None:
     state = turn.state
     forget_hearing(state, node)
-    for names in (state.draining, state.deferred, state.isolated):
+    for names in (state.draining, state.deferred, state.isolated, state.returned):
         keep_listed(names, node.name, listed=False)
     for kind in _TIMERS:
         turn.drop_timer(f"{kind}/{node.name}")
@@ -110,6 +117,8 @@ def _forget_record(turn: Turn, node: NodeRecord) -> None:
     for key in [key for key in state.rejected_records if key.startswith(f"{node.name}/")]:
         turn.drop_timer(f"{TimerKind.REJECTED}/{key}")
         del state.rejected_records[key]
+    for key in [key for key in state.refused_agents if key.startswith(f"{node.name}/")]:
+        del state.refused_agents[key]
     state.paused.pop(node.name, None)
     state.outboxes.pop(node.outbox, None)
     del state.nodes[node.name]

@@ -216,10 +216,10 @@ def _leave_warmup(turn: Reconciliation, job: JobRecord, wish: Planned) -> None:
     if job.state is not JobState.WARMING or wish.kind is not PlannedKind.RESTART or wish.named:
         return
     at_ns, timer = job.awaited.since_ns + _STILL_NS, f"{TimerKind.STILL}/{job.id}"
-    if turn.now_ns >= at_ns:
+    if TimerKind.STILL in job.news.due and turn.now_ns >= at_ns:
         _stop(turn, job, "it has made no step since all ranks have their state")
     elif timer not in turn.state.timers:
-        turn.set_timer(timer, at_ns - turn.now_ns)
+        turn.set_timer(timer, max(0, at_ns - turn.now_ns))
 
 
 def _await_boundary(turn: Turn, job: JobRecord, near: bool) -> None:

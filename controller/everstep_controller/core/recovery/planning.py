@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.fleet.incidents import open_incident
-from everstep_controller.core.jobs import ending, orders, restore_point
+from everstep_controller.core.jobs import devices, ending, orders, restore_point
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.agents import SeenGeneration
@@ -129,9 +129,9 @@ def _say_who_joined(turn: Reconciliation, job: JobRecord, ready: int) -> None:
             if timer not in turn.state.timers:
                 turn.set_timer(timer, _TELL_LATE_NS)
         return
-    kept = claims.ineligible_launchers(turn.state, job)
+    kept = _why_ineligible(turn.state, job)
     job.launchers_told = joined
-    reason = f"{_who_joined(job, ready)}{kept}"
+    reason = f"{_who_joined(job, ready)}{kept}{_unstopped(job)}"
     if reason != job.reason or joined > _TOLD_EACH:
         job.reason = reason
         orders.hold_all(turn, job)
@@ -172,7 +172,13 @@ def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
         for name, launcher in job.launchers.items()
         if not launcher.stale_generation
     )
-    able = [n for n in offered if n.usable and (not n.spare_check.failed or n.name in seats)]
+    able = [
+        node
+        for node in offered
+        if node.usable
+        and (not node.spare_check.failed or node.name in seats)
+        and devices.has_room(state, node, job)
+    ]
     return sorted(able, key=lambda node: (distrust(node), node.name))
 
 
@@ -182,6 +188,12 @@ def distrust(node: NodeRecord) -> int:
         return placement.SUSPECT
     # Of two spares, one whose check is not outstanding comes first.
     return max(_DISTRUST[node.state], int(node.spare_check.asked))
+
+
+def _last_choice(state: State, job: JobRecord, node: NodeRecord) -> int:
+    """Return the distrust of a node; one that it would share with another job comes last."""
+    shared = bool(node.name not in job.generation.members and devices.occupants(state, node, job))
+    return max(distrust(node), int(shared))
 
 
 def choose_members(state: State, job: JobRecord) -> tuple[list[str], PlanKind]:
@@ -229,7 +241,10 @@ def place_members(
     state: State, job: JobRecord, nodes: Sequence[NodeRecord]
 ) -> tuple[list[str], PlanKind]:
     """Return what choose_members does, of these nodes only."""
-    able = [placement.Candidate(node.name, node.domain, distrust(node)) for node in nodes]
+    able = [
+        placement.Candidate(node.name, node.domain, _last_choice(state, job, node))
+        for node in nodes
+    ]
     domains = {name: state.nodes[name].domain for name in job.generation.members}
     placed = placement.place_nodes(
         job.generation.members, domains, able, job.spec.nodes_max, job.spec.replica_nodes
@@ -245,6 +260,10 @@ def place_members(
     if len(places) < enough:
         return [], PlanKind.WAITED
     return places, PlanKind.REFORM if job.generation.members else PlanKind.FIRST
+
+
+def _why_ineligible(state: State, job: JobRecord) -> str:
+    return claims.ineligible_launchers(state, job) + devices.occupied_launchers(state, job)
 
 
 def plan(turn: Reconciliation, job: JobRecord) -> None:
@@ -272,7 +291,7 @@ def plan(turn: Reconciliation, job: JobRecord) -> None:
             else max(len(job.generation.members), job.spec.nodes_min)
         )
         nodes = "1 node" if able == 1 else f"{able} nodes"
-        kept = claims.ineligible_launchers(turn.state, job)
+        kept = _why_ineligible(turn.state, job)
         kept += _unstopped(job)
         wait_for_capacity(turn, job, f"{nodes} can take ranks, it needs {need}{kept}")
         return
@@ -302,6 +321,7 @@ def _begin_generation(
     seen = turn.state.generations_seen.get(job.name, SeenGeneration(0)).number
     # Generation numbers that a node may have used on its own, cut off, are not used again.
     newest = max(job.generation.number + job.generation.own_restarts, seen)
+    devices.mark_sharing_jobs(turn, job, {*job.generation.members}.symmetric_difference(members))
     job.generation = Generation(newest + 1, Members(members))
     move_job(
         turn, job, JobEvent.PLANNED, f"generation {job.generation.number} on {', '.join(members)}"

@@ -8,7 +8,14 @@ from everstep_controller.core import events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import RecoveryStepChosen, Reported
 from everstep_controller.core.fleet.incidents import open_incident
-from everstep_controller.core.jobs import identity, incidents, orders, restore_point, transition
+from everstep_controller.core.jobs import (
+    devices,
+    identity,
+    incidents,
+    orders,
+    restore_point,
+    transition,
+)
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.job import (
@@ -99,8 +106,10 @@ def _asked(turn: Turn, job: JobRecord) -> bool:
     if job.state is JobState.REPLANNING:
         return True
     # A member may have gone since: then the catalogue is asked again, or the job waits for nodes.
+    nodes = [turn.state.nodes[name] for name in job.generation.members]
     there = all(
-        turn.state.nodes[name].fit and name in job.launchers for name in job.generation.members
+        node.fit and node.name in job.launchers and devices.has_room(turn.state, node, job)
+        for node in nodes
     )
     return job.state is JobState.WAITING_STATE and there and not turn.paused(job.name)
 

@@ -11,6 +11,7 @@ from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.jobs.lifecycle import WAITS
 from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.timers import TimerKind
 from everstep_controller.core.recovery.planning import candidates
@@ -407,3 +408,14 @@ def test_a_timer_that_is_over_is_no_timer_of_the_next_state() -> None:
             assert timed is (wait.timer is TimerKind.ANSWER)
     story.progress(1)
     assert f"{TimerKind.ANSWER}/{story.job.id}" not in story.core.state.timers
+
+
+def test_of_a_node_that_is_removed_no_job_remembers_that_it_did_not_answer() -> None:
+    story = held_up(CASES[0], spare=True)
+    story.wait_s(ANSWER_S + 1)
+    assert story.job.overdue
+    story.core.state.nodes["n1"].state = NodeState.LOST
+    story.core.state.nodes["n1"].connected = False
+    story.tell(events.NodeRemoved("n1", "ops", "gone"))
+    assert "n1" not in story.core.state.nodes
+    assert story.job.overdue == {}
