@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from everstep_controller.core.accounting.categories import Category
-from everstep_controller.core.events import ControllerStalled, ControllerStarted, Event
+from everstep_controller.core.events import ControllerStalled, ControllerStarted, JournaledEvent
 from everstep_controller.journal.codec import decode_event
 from everstep_controller.journal.store import JournalStore
 from everstep_proto.generated import fleet_pb2
@@ -21,7 +21,7 @@ _DAY_NS = 86_400_000_000_000
 _S = 1_000_000_000
 
 
-def _events(folder: Path) -> list[Event]:
+def _events(folder: Path) -> list[JournaledEvent]:
     store = JournalStore(folder / "journal.sqlite", read_only=True)
     found = [decode_event(stored.kind, stored.body) for stored in store.events(0)]
     store.close()

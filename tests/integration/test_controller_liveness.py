@@ -13,6 +13,7 @@ from everstep_controller.core.events import (
     AgentAnswered,
     AgentLeaving,
     Event,
+    JournaledEvent,
     NodeDisconnected,
     PeerJudged,
     Reported,
@@ -40,7 +41,7 @@ def asking_core(taken: list[Event]) -> Callable[[State | None], Core]:
     """Return a core that asks when a finding comes, and whose events are kept."""
 
     class AskingCore(Core):
-        def handle(self, event: Event, now_ns: int) -> list[Action]:
+        def handle(self, event: JournaledEvent, now_ns: int) -> list[Action]:
             actions = super().handle(event, now_ns)
             if isinstance(event, _LIVENESS):
                 taken.append(event)

@@ -7,7 +7,7 @@ import pytest
 from everstep_common.reports import FindingRaised
 from everstep_controller.core.actions import Action
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.core.events import Event, Reported
+from everstep_controller.core.events import JournaledEvent, Reported
 from everstep_controller.service import Controller
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream, stamp
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(60)
 class FragileCore(Core):
     """Falls over one condition, after it has already changed something."""
 
-    def handle(self, event: Event, now_ns: int) -> list[Action]:
+    def handle(self, event: JournaledEvent, now_ns: int) -> list[Action]:
         actions = super().handle(event, now_ns)
         report = event.report if isinstance(event, Reported) else None
         if isinstance(report, FindingRaised) and report.finding.condition == "Poison":

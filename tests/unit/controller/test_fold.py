@@ -2,7 +2,13 @@ from pathlib import Path
 
 from everstep_controller.core.actions import Action
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.core.events import ControllerStarted, Event, SettingsApplied, TimerDue
+from everstep_controller.core.events import (
+    ControllerStarted,
+    Event,
+    JournaledEvent,
+    SettingsApplied,
+    TimerDue,
+)
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
@@ -19,7 +25,7 @@ class FragileCore(Core):
     def __init__(self, state: State | None = None) -> None:
         super().__init__(state)
 
-    def handle(self, event: Event, now_ns: int) -> list[Action]:
+    def handle(self, event: JournaledEvent, now_ns: int) -> list[Action]:
         if event == TimerDue(POISON):
             self.state.term = -1
             raise ZeroDivisionError("on purpose")

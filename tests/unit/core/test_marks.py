@@ -27,7 +27,7 @@ JOBS = ("a", "b", "c")
 class Looking(Core):
     """A core that marks everything after each event, and at which nothing may change by that."""
 
-    def handle(self, event: events.Event, now_ns: int) -> list[actions.Action]:
+    def handle(self, event: events.JournaledEvent, now_ns: int) -> list[actions.Action]:
         done = super().handle(event, now_ns)
         before = encode(self.state)
         turn = Reconciliation(self.state, now_ns)

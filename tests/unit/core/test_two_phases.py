@@ -68,7 +68,7 @@ def _decided(state: State) -> dict[str, object]:
 class Handled(Core):
     """A core that shows each event to its handler alone before it takes it."""
 
-    def handle(self, event: events.Event, now_ns: int) -> list[actions.Action]:
+    def handle(self, event: events.JournaledEvent, now_ns: int) -> list[actions.Action]:
         turn = Turn(decode_state(encode(self.state)), now_ns)
         before = _decided(turn.state)
         if isinstance(event, events.TimerDue):

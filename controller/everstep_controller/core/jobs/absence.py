@@ -40,7 +40,7 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
 
 
 def _blame_absence(turn: Reconciliation, job: JobRecord, away: list[NodeRecord]) -> None:
-    """Have the node of an absent agent be the cause, where all that ranks died of follows from that.
+    """Have the node of an absent agent be the cause, where ranks died of nothing of their own.
 
     A node that dies whole tells nothing; the ranks of the others lose their connections to it.
     """

@@ -42,7 +42,8 @@ def _rows(told: Sequence[Exited]) -> list[events.Event]:
         if not rows.hold(event):
             at_once.append(event)
     held = [row.event for node in rows.nodes() for row in rows.take_node(node)]
-    return [decode_event(kind_of(event), encode(event)) for event in (*at_once, *held)]
+    journaled = [decode_event(kind_of(event), encode(event)) for event in (*at_once, *held)]
+    return [event for row in journaled for event in events.each_event(row)]
 
 
 def _outcome(story: Story) -> object:
