@@ -11,7 +11,7 @@ from everstep_controller.core import events
 from everstep_controller.core.model.node import NodeState
 from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.faults import ALL_CHANNELS, Faults
-from everstep_sim.network import ANYBODY, CONTROLLER, Channel
+from everstep_sim.network import ANYBODY, CONTROLLER, Transport
 from everstep_sim.timeline import SECOND
 
 _SMALL = Shape(nodes=6, nodes_min=3, nodes_max=3, steps=100_000, domains=3)
@@ -135,15 +135,15 @@ def _freeze(for_s: float) -> Break:
 
 def _cut_but_stepping(faults: Faults) -> Collection[str]:
     name = _member(faults)
-    faults.cut_pair((Channel.UDP, Channel.TCP), name, ANYBODY, 50)
-    faults.cut_pair((Channel.STREAM,), name, CONTROLLER, 50)
+    faults.cut_pair((Transport.UDP, Transport.TCP), name, ANYBODY, 50)
+    faults.cut_pair((Transport.STREAM,), name, CONTROLLER, 50)
     return []
 
 
 def _cut_watchers(faults: Faults) -> Collection[str]:
     name = _member(faults)
     for other in [one for one in faults.names if one != name][:3]:
-        faults.cut_pair((Channel.UDP, Channel.TCP), name, other, 50)
+        faults.cut_pair((Transport.UDP, Transport.TCP), name, other, 50)
     return []
 
 
@@ -152,7 +152,7 @@ def _cut_one(faults: Faults) -> Collection[str]:
     assert job is not None, "the job has begun"
     name = next(name for name in faults.names if name not in job.generation.members)
     faults.cut_pair(ALL_CHANNELS, name, ANYBODY, 50)
-    faults.cut_pair((Channel.STREAM,), name, CONTROLLER, 50)
+    faults.cut_pair((Transport.STREAM,), name, CONTROLLER, 50)
     return [name]
 
 

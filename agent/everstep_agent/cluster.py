@@ -5,9 +5,6 @@ from collections.abc import Callable
 
 logger = logging.getLogger(__name__)
 
-# Its key in the agent's database.
-CLUSTER_NOTE = "cluster"
-
 
 class OtherClusterError(Exception):
     """The controller that answers is of another cluster; one sentence says what to do."""

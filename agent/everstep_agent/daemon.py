@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Iterable
 
 from everstep_agent.backoff import Backoff
-from everstep_agent.cluster import CLUSTER_NOTE, ClusterMembership
+from everstep_agent.cluster import ClusterMembership
 from everstep_agent.concurrency.common_tick import tick
 from everstep_agent.concurrency.cycle_collector import collect_all_periodically
 from everstep_agent.config.agent_config import AgentConfig
@@ -25,6 +25,7 @@ from everstep_agent.monitoring.findings import Findings, load_findings
 from everstep_agent.monitoring.memory import Memory
 from everstep_agent.monitoring.node_watch import NodeWatch
 from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate, run_check
+from everstep_agent.persistence.agent_database import CLUSTER_NOTE
 from everstep_agent.persistence.data_folder import only_agent_of, open_store
 from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.sampling import ROWS_PER_BATCH, SAMPLE_INTERVAL_S, SampleSender

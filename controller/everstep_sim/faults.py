@@ -16,12 +16,12 @@ from everstep_common.orders import StartGeneration, StopGeneration
 from everstep_controller.core import events
 from everstep_controller.core.model.node import Origin
 from everstep_sim.cluster import SimulatedCluster
-from everstep_sim.network import ANYBODY, CONTROLLER, Channel
+from everstep_sim.network import ANYBODY, CONTROLLER, Transport
 from everstep_sim.timeline import SECOND
 
 # How long it takes both ends to give up a stream on which nothing comes through.
 _KEEPALIVE_S = (5.0, 20.0)
-ALL_CHANNELS = tuple(Channel)
+ALL_CHANNELS = tuple(Transport)
 _FLAPS = Condition(
     name="Flaps",
     component="gpu/0",
@@ -141,17 +141,17 @@ class Faults:
             self._fleet.stream_ends(node, 0.01, 0.1)
         self._time.after(away_s, partial(self._start_agent, name))
 
-    def cut(self, channels: Iterable[Channel], source: str, target: str, for_s: float) -> None:
+    def cut(self, channels: Iterable[Transport], source: str, target: str, for_s: float) -> None:
         """Let nothing pass from one end to the other for a while."""
         cut = tuple(channels)
         self._fleet.network.cut(cut, source, target)
         self._time.after(for_s, partial(self._heal, cut, source, target))
-        if Channel.STREAM in cut and CONTROLLER in (source, target):
+        if Transport.STREAM in cut and CONTROLLER in (source, target):
             other = target if source == CONTROLLER else source
             names = self._fleet.nodes if other == ANYBODY else [other]
             self._stalled(names, 0)
 
-    def cut_pair(self, channels: Iterable[Channel], one: str, other: str, for_s: float) -> None:
+    def cut_pair(self, channels: Iterable[Transport], one: str, other: str, for_s: float) -> None:
         """Let nothing pass between two ends for a while, in both directions."""
         cut = tuple(channels)
         self.cut(cut, one, other, for_s)
@@ -160,19 +160,19 @@ class Faults:
     def block_udp(self, name: str, for_s: float, *, answers: bool = False) -> None:
         """Let no probe reach a node, or none of its answers leave it, and nothing else."""
         ends = (name, ANYBODY) if answers else (ANYBODY, name)
-        self.cut((Channel.UDP,), *ends, for_s)
+        self.cut((Transport.UDP,), *ends, for_s)
 
     def prohibit(self, name: str, for_s: float, says: float) -> None:
         """Have a router refuse all that is for a node, and say so of a share of the connects."""
         network = self._fleet.network
         network.says_unreachable[name] = says
         self.later(for_s, partial(network.says_unreachable.pop, name))
-        self.cut_pair((Channel.UDP,), name, ANYBODY, for_s)
-        self.cut_pair((Channel.STREAM,), name, CONTROLLER, for_s)
+        self.cut_pair((Transport.UDP,), name, ANYBODY, for_s)
+        self.cut_pair((Transport.STREAM,), name, CONTROLLER, for_s)
 
     def cut_controller(self, for_s: float) -> None:
         """Take the controller's network away; nodes reach one another."""
-        self.cut((Channel.STREAM,), ANYBODY, CONTROLLER, for_s)
+        self.cut((Transport.STREAM,), ANYBODY, CONTROLLER, for_s)
 
     def cut_domain(self, domain: str, for_s: float) -> None:
         """Take the way out of a whole domain away: its nodes reach one another alone."""
@@ -266,9 +266,9 @@ class Faults:
             if for_s:
                 self._time.after(for_s + 0.001, partial(self._fleet.resume, node))
 
-    def _heal(self, channels: tuple[Channel, ...], source: str, target: str) -> None:
+    def _heal(self, channels: tuple[Transport, ...], source: str, target: str) -> None:
         self._fleet.network.heal(channels, source, target)
-        if Channel.STREAM in channels:
+        if Transport.STREAM in channels:
             self._time.after(0.001, self._fleet.resume_all)
 
     def _start_agent(self, name: str) -> None:

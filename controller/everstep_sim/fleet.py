@@ -11,7 +11,7 @@ from everstep_controller.core.model.node import Origin
 from everstep_controller.core.nodes import agent_identity
 from everstep_controller.core.nodes.agent_identity import Standing
 from everstep_sim.controller import SimulatedController
-from everstep_sim.network import CONTROLLER, Channel, Network
+from everstep_sim.network import CONTROLLER, Network, Transport
 from everstep_sim.node import SimulatedNode
 from everstep_sim.timeline import SECOND, VirtualTime
 
@@ -93,7 +93,7 @@ class SimulatedFleet:
         if self.silent(watcher) or self.silent(peer):
             return False
         lost = network.udp_loss and self._time.rng.random() > (1 - network.udp_loss) ** 2
-        return not lost and network.joins(Channel.UDP, watcher, peer)
+        return not lost and network.joins(Transport.UDP, watcher, peer)
 
     def connect_answer(self, asker: str, peer: str) -> TcpAnswer:
         """Return what comes of a connect to a peer's bulk port."""
@@ -102,13 +102,13 @@ class SimulatedFleet:
         if share is not None:
             told = self._time.rng.random() < share
             return TcpAnswer.UNREACHABLE if told else TcpAnswer.SILENT
-        joined = self.network.joins(Channel.TCP, asker, peer) and not self.nodes[asker].cut_off
+        joined = self.network.joins(Transport.TCP, asker, peer) and not self.nodes[asker].cut_off
         if not joined or node.cut_off or not self.runs(node):
             return TcpAnswer.SILENT
         return TcpAnswer.ACCEPTED if node.agent else TcpAnswer.REFUSED
 
     def _linked(self, name: str) -> bool:
-        return self.network.joins(Channel.STREAM, name, CONTROLLER)
+        return self.network.joins(Transport.STREAM, name, CONTROLLER)
 
     # --- streams ---------------------------------------------------------------------------------
 

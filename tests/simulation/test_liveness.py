@@ -9,7 +9,7 @@ from everstep_controller.core import events
 from everstep_controller.core.model.node import NodeState
 from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.faults import Faults
-from everstep_sim.network import ANYBODY, CONTROLLER, Channel
+from everstep_sim.network import ANYBODY, CONTROLLER, Transport
 from everstep_sim.timeline import SECOND
 
 SMALL = Shape(nodes=6, nodes_min=3, nodes_max=4, steps=10_000, domains=3)
@@ -82,14 +82,14 @@ def test_whoever_hears_nobody_is_told_of_and_not_those_whom_it_does_not_hear() -
 
     def deafen(faults: Faults) -> None:
         broken.append(_spare(faults))
-        faults.cut((Channel.UDP,), ANYBODY, broken[0], 40)
+        faults.cut((Transport.UDP,), ANYBODY, broken[0], 40)
 
     seen = _play(deafen)
     assert (seen.lost_ns, seen.blamed) == ({}, set(broken))
 
 
 def test_probes_that_are_blocked_between_all_nodes_lose_nobody() -> None:
-    seen = _play(lambda f: f.cut((Channel.UDP,), ANYBODY, ANYBODY, 50))
+    seen = _play(lambda f: f.cut((Transport.UDP,), ANYBODY, ANYBODY, 50))
     assert (seen.lost_ns, seen.generations) == ({}, 1)
     assert set(seen.findings) == {"ProbesBlocked"}
 
@@ -142,8 +142,8 @@ def test_an_agent_that_does_not_come_back_is_a_finding_and_its_ranks_go_on() -> 
 def test_an_agent_that_only_peers_hear_is_a_finding() -> None:
     def cut(faults: Faults) -> None:
         name = _member(faults)
-        faults.cut_pair((Channel.STREAM,), name, CONTROLLER, 50)
-        faults.cut_pair((Channel.TCP,), name, ANYBODY, 50)
+        faults.cut_pair((Transport.STREAM,), name, CONTROLLER, 50)
+        faults.cut_pair((Transport.TCP,), name, ANYBODY, 50)
 
     seen = _play(cut)
     assert (seen.lost_ns, seen.generations) == ({}, 1)
@@ -165,7 +165,7 @@ def test_one_watcher_and_two_confirmers_that_are_cut_off_lose_nobody() -> None:
     def cut(faults: Faults) -> None:
         name = _member(faults)
         for other in [one for one in faults.names if one != name][:3]:
-            faults.cut_pair((Channel.UDP, Channel.TCP), name, other, 50)
+            faults.cut_pair((Transport.UDP, Transport.TCP), name, other, 50)
 
     seen = _play(cut)
     assert (seen.lost_ns, seen.generations) == ({}, 1)
@@ -185,8 +185,8 @@ def test_a_machine_without_power_is_lost_within_six_seconds() -> None:
 def test_members_that_step_on_are_not_lost_though_nothing_of_them_answers() -> None:
     def cut(faults: Faults) -> None:
         name = _member(faults)
-        faults.cut_pair((Channel.UDP, Channel.TCP), name, ANYBODY, 50)
-        faults.cut_pair((Channel.STREAM,), name, CONTROLLER, 50)
+        faults.cut_pair((Transport.UDP, Transport.TCP), name, ANYBODY, 50)
+        faults.cut_pair((Transport.STREAM,), name, CONTROLLER, 50)
 
     seen = _play(cut)
     assert seen.doubted

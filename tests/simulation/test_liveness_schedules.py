@@ -17,7 +17,7 @@ from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
 from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.faults import Faults
-from everstep_sim.network import CONTROLLER, Channel
+from everstep_sim.network import CONTROLLER, Transport
 from everstep_sim.timeline import SECOND
 from simulation import injections
 from simulation.invariants import Invariants
@@ -61,12 +61,12 @@ Fault = Callable[[Faults, str, random.Random], None]
 
 def _cut_stream(faults: Faults, name: str, rng: random.Random) -> None:
     ends = rng.choice([(name, CONTROLLER), (CONTROLLER, name)])
-    faults.cut((Channel.STREAM,), *ends, rng.uniform(1, 60))
+    faults.cut((Transport.STREAM,), *ends, rng.uniform(1, 60))
 
 
 def _cut_pairs(faults: Faults, name: str, rng: random.Random) -> None:
     """Cut one channel between a node and some others, in one direction or both."""
-    channels = rng.choice([(Channel.UDP,), (Channel.TCP,), (Channel.UDP, Channel.TCP)])
+    channels = rng.choice([(Transport.UDP,), (Transport.TCP,), (Transport.UDP, Transport.TCP)])
     others = [other for other in faults.names if other != name]
     for other in rng.sample(others, rng.randrange(1, len(others))):
         cut = rng.choice([faults.cut, faults.cut_pair])

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep_agent.cluster import CLUSTER_NOTE
-
 _SCHEMA_VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS record (sequence INTEGER PRIMARY KEY, payload BLOB NOT NULL) STRICT;
@@ -17,6 +15,8 @@ CREATE TABLE IF NOT EXISTS note (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRI
 # Sequences are reserved on disk before they are used, this many at a time. A restarted agent begins
 # above its reservation, so that a number that was sent but never written is not used twice.
 RESERVATION = 100_000
+# Note of the cluster that the agent belongs to.
+CLUSTER_NOTE = "cluster"
 # Notes by which the controllers of one cluster know an agent, or it them.
 _OF_CLUSTER = (CLUSTER_NOTE, "outbox", "reserved", "acknowledged", "highest_term")
 

@@ -31,7 +31,7 @@ from everstep_controller.core.model.state import (
 )
 from everstep_controller.core.nodes import agent_identity, health, lifecycle, rounds, verdict
 from everstep_controller.core.nodes.lifecycle import NodeEvent
-from everstep_controller.core.nodes.verdict import Liveness, Patience, Signs, Verdict
+from everstep_controller.core.nodes.verdict import Liveness, LivenessVerdict, Patience, Signs
 from everstep_controller.core.nodes.watchers import watchers_of
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
@@ -358,7 +358,7 @@ def _judge_silence(turn: Reconciliation, node: NodeRecord, *, ask: bool) -> None
         turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", after_ns)
 
 
-def _judge(turn: Turn, node: NodeRecord) -> Verdict:
+def _judge(turn: Turn, node: NodeRecord) -> LivenessVerdict:
     silence, settings = node.silence, turn.state.settings
     signs = Signs(
         connected=node.connected,

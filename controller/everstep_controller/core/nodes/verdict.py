@@ -62,7 +62,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class LivenessVerdict:
     """Verdict on a node, in a word and a sentence, and when it is to be judged again."""
 
     liveness: Liveness
@@ -70,21 +70,23 @@ class Verdict:
     again_ns: int
 
 
-def judge(signs: Signs, patience: Patience, now_ns: int) -> Verdict:
+def judge(signs: Signs, patience: Patience, now_ns: int) -> LivenessVerdict:
     """Return what a node is taken for."""
     if not signs.since_ns:
-        return Verdict(Liveness.ALIVE, "it is heard", now_ns + _RETRY_MAX_NS)
+        return LivenessVerdict(Liveness.ALIVE, "it is heard", now_ns + _RETRY_MAX_NS)
     lost_ns = _answered_ns(signs) + _borne_ns(signs, patience)
     again_ns = _again_ns(signs, lost_ns, now_ns)
     if signs.denied and now_ns >= lost_ns:
         if now_ns < signs.stepping_until_ns:
             why = "nothing of it answers, but the steps of its job are made with it"
-            return Verdict(Liveness.DOUBTFUL, why, again_ns)
+            return LivenessVerdict(Liveness.DOUBTFUL, why, again_ns)
         who = " and ".join(signs.denied)
-        return Verdict(Liveness.LOST, f"silent, and {who} could not reach it either", again_ns)
+        return LivenessVerdict(
+            Liveness.LOST, f"silent, and {who} could not reach it either", again_ns
+        )
     if doubt := _doubt(signs, now_ns):
-        return Verdict(Liveness.DOUBTFUL, doubt, again_ns)
-    return Verdict(Liveness.ALIVE, "it is being asked", again_ns)
+        return LivenessVerdict(Liveness.DOUBTFUL, doubt, again_ns)
+    return LivenessVerdict(Liveness.ALIVE, "it is being asked", again_ns)
 
 
 # -------------------------------------------------------------------------------------------------
