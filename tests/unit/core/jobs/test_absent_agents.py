@@ -1,0 +1,59 @@
+"""Incidents of jobs whose member's agent went away: who is named as the cause."""
+
+from everstep_common import reports
+from everstep_controller.core import events
+from everstep_controller.core.model.job import Cause, JobState
+from everstep_controller.core.model.node import NodeState
+from unit.core.recovery.test_blame import Incidents
+from unit.core.test_decisions import S
+
+
+def started() -> Incidents:
+    """Return a job of two nodes that runs."""
+    story = Incidents()
+    story.run()
+    return story
+
+
+def test_a_node_that_dies_whole_is_the_cause_of_what_the_others_die_of() -> None:
+    story = started()
+    story.tell(events.NodeDisconnected("n1"))
+    story.die("n0", "collective")
+    (incident,) = story.incidents
+    assert (incident.cause, incident.node) == (Cause.NODE, "n1")
+    assert "n1 went away: its stream has ended" in incident.message
+    assert story.job.state is JobState.STOPPING
+    stopped = reports.GenerationStopped(1, 1234)
+    story.tell(events.Reported(story.origin("n0"), story.now_ns, stopped, "j"))
+    assert story.job.state is JobState.WAITING_CAPACITY, "nobody waits for the word of n1"
+    assert story.state("n1") is NodeState.HEALTHY
+
+
+def test_it_is_the_cause_also_where_the_others_told_first() -> None:
+    story = started()
+    story.die("n0", "collective")
+    story.tell(events.NodeDisconnected("n1"))
+    assert (story.incidents[-1].cause, story.incidents[-1].node) == (Cause.NODE, "n1")
+
+
+def test_a_rank_that_died_of_its_own_is_the_cause_whoever_is_away() -> None:
+    story = started()
+    story.tell(events.NodeDisconnected("n1"))
+    story.die("n0", "exception", exception="ValueError: bad")
+    assert (story.incidents[-1].cause, story.incidents[-1].node) == (Cause.PROCESS, "n0")
+
+
+def test_a_node_whose_ranks_told_how_they_died_before_its_agent_went_is_not_blamed_for_that() -> (
+    None
+):
+    story = started()
+    story.die("n1", "collective", ago_ns=S)
+    story.tell(events.NodeDisconnected("n1"))
+    assert story.incidents[-1].cause is Cause.COLLECTIVE
+
+
+def test_an_agent_that_said_that_it_ends_is_no_cause() -> None:
+    story = started()
+    story.tell(events.AgentLeaving("n1", "systemd asks it to end"))
+    story.die("n0", "collective")
+    assert story.incidents[-1].cause is Cause.COLLECTIVE
