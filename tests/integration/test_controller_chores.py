@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.core.events import ControllerStarted, NodeConnected
+from everstep_controller.core.events import ControllerStarted, NodeConnected, NodeDisconnected
 from everstep_controller.journal.group_commit import GroupCommit
 from everstep_controller.journal.store import JournalStore, Mark
 from everstep_controller.runtime.clock import ControllerClock
@@ -44,6 +44,7 @@ def test_retention_forgets_the_marks_of_replaced_outboxes(tmp_path: Path) -> Non
         kept = Kept(tmp_path / "j", 1)
         await kept.runtime.submit(ControllerStarted("1"))
         await kept.runtime.submit(hello("old"), (Mark("n", "old", 7), Mark("away", "other", 3)))
+        await kept.runtime.submit(NodeDisconnected("n"))
         await kept.runtime.submit(hello("new"), (Mark("n", "new", 1),))
         await kept.upkeep.retention()
         store = await kept.stop()
