@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 
 from everstep_agent.concurrency.common_tick import tick
 from everstep_agent.peer_confirmation import Confirmation
@@ -10,7 +11,7 @@ from everstep_agent.peer_socket import Address, PeerSocket, numeric, resolve
 from everstep_agent.suspicion import Suspicion
 from everstep_common.clock import boot_ns
 from everstep_common.orders import ConfirmPeer, PeerList
-from everstep_common.reports import PeerReport
+from everstep_common.reports import PeerEvidence, PeerReport, TcpAnswer
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
 
@@ -20,6 +21,9 @@ INTERVAL_S = 1.0
 # An answer is missed that has not come by then. Late ones count as well; but a third miss is told
 # half a second earlier, so that a node is judged within five seconds.
 _ANSWER_S = 0.5
+# So long the network's word that a peer cannot be reached holds, unless the peer is heard: a router
+# may say nothing more to one who asks every second.
+_NETWORKS_WORD_NS = 60_000_000_000
 
 Say = Callable[[fleet_pb2.AgentMessage], None]
 
@@ -27,16 +31,21 @@ Say = Callable[[fleet_pb2.AgentMessage], None]
 class _Probe:
     """Asker of one probe of a watched peer."""
 
-    def __init__(self, peer: str, heard: Callable[[str], None]) -> None:
+    def __init__(
+        self, peer: str, heard: Callable[[str], None], network_said: Callable[[str], None]
+    ) -> None:
         self._peer = peer
         self._heard = heard
+        self._network_said = network_said
 
     def answered(self) -> None:
         """See Asker."""
         self._heard(self._peer)
 
     def unreachable(self, *, by_network: bool) -> None:
-        """Take no notice: the agent there is as silent, and silence is counted."""
+        """Keep the network's word for who asks; the agent there is as silent, which is counted."""
+        if by_network:
+            self._network_said(self._peer)
 
 
 class Liveness:
@@ -51,6 +60,8 @@ class Liveness:
         # Those of them that are numbers, which need no resolver and no task.
         self._targets: dict[str, Address] = {}
         self._round: list[bytes] = []
+        # When the network said last that a probe could not reach a watched peer.
+        self._unreachable_ns: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         # Called once a second while no peer is heard.
         self.on_nobody_heard: Callable[[], None] = lambda: None
@@ -92,6 +103,9 @@ class Liveness:
         numbers = ((peer, numeric(address)) for peer, address in self._addresses.items())
         self._targets = {peer: target for peer, target in numbers if target is not None}
         self._suspicion.watch(self._addresses, boot_ns())
+        self._unreachable_ns = {
+            peer: at_ns for peer, at_ns in self._unreachable_ns.items() if peer in self._addresses
+        }
 
     def confirm(self, question: ConfirmPeer) -> None:
         """See Peers."""
@@ -116,7 +130,9 @@ class Liveness:
                 self._spawn(self._ask_by_name(peers, peer, address))
 
     def _ask(self, peers: PeerSocket, peer: str, target: Address) -> None:
-        self._round.append(peers.ask(peer, target, _Probe(peer, self._heard)).nonce)
+        self._round.append(
+            peers.ask(peer, target, _Probe(peer, self._heard, self._note_unreachable)).nonce
+        )
 
     async def _ask_by_name(self, peers: PeerSocket, peer: str, address: str) -> None:
         target = await resolve(address)
@@ -128,6 +144,7 @@ class Liveness:
         if evidence is None:
             logger.warning("peer %s: could not be asked from here", question.peer.node)
             return
+        evidence = self._with_the_networks_word(evidence)
         logger.info(
             "peer %s: asked thrice, udp=%s tcp=%s",
             evidence.peer,
@@ -136,7 +153,22 @@ class Liveness:
         )
         self._say(fleet_pb2.AgentMessage(evidence=to_wire(evidence, fleet_pb2.PeerEvidence)))
 
+    def _with_the_networks_word(self, evidence: PeerEvidence) -> PeerEvidence:
+        """Return what a peer answers, with what the network said of this node's own probes.
+
+        Routers say so seldom, and the probes of one who watches the peer have used that up.
+        """
+        said_ns = self._unreachable_ns.get(evidence.peer)
+        recent = said_ns is not None and boot_ns() - said_ns < _NETWORKS_WORD_NS
+        if recent and evidence.tcp is TcpAnswer.SILENT:
+            return replace(evidence, tcp=TcpAnswer.UNREACHABLE)
+        return evidence
+
+    def _note_unreachable(self, peer: str) -> None:
+        self._unreachable_ns[peer] = boot_ns()
+
     def _heard(self, peer: str) -> None:
+        self._unreachable_ns.pop(peer, None)
         self._report(self._suspicion.heard(peer, boot_ns()))
 
     def _report(self, changes: list[PeerReport]) -> None:

@@ -14,6 +14,9 @@ _NODE = Path(__file__).with_name("peer_node.py")
 _ROUNDS_OF_ARP = 5
 # A kernel says a few times that something is unreachable, and again after a while (error_burst).
 _ICMP_REST_S = 6.0
+# The words that it has saved up are spent by then, with a probe a second.
+_ICMP_SPENT_S = 9.0
+_ROUNDS_OF_WATCHERS = 3
 
 
 class Node:
@@ -31,10 +34,17 @@ class Node:
 
     def evidence(self, peer: str, host: str) -> tuple[bool, str]:
         """Return what of a peer answers: its agent by UDP, and its port."""
-        self._in.write(f"{peer} {host}\n")
-        self._in.flush()
+        self._write(f"ask {peer} {host}\n")
         udp, tcp = json.loads(self._out.readline())
         return udp, tcp
+
+    def watch(self, peer: str, host: str) -> None:
+        """Have a peer probed once a second from now on."""
+        self._write(f"watch {peer} {host}\n")
+
+    def _write(self, line: str) -> None:
+        self._in.write(line)
+        self._in.flush()
 
     def close(self) -> None:
         """End it."""
@@ -64,6 +74,15 @@ def play() -> None:
         assert told("prohibit") == (False, "unreachable")
         time.sleep(_ICMP_REST_S)
         assert told("ipproto", "tcp", "prohibit") == (True, "unreachable")
+        time.sleep(_ICMP_REST_S)
+        # The probes of a watcher use up what the network says in a while: it is kept from them.
+        asker.watch("b", cuts.hosts["b"])
+        cuts.rule("b", "prohibit")
+        time.sleep(_ICMP_SPENT_S)
+        rounds = [asker.evidence("b", cuts.hosts["b"]) for _ in range(_ROUNDS_OF_WATCHERS)]
+        assert (False, "silent") not in rounds, rounds
+        cuts.heal()
+        time.sleep(_ICMP_REST_S)
         cuts.unplug("b")
         # That its own kernel finds nobody there is silence, and no word of the network.
         rounds = [asker.evidence("b", cuts.hosts["b"]) for _ in range(_ROUNDS_OF_ARP)]

@@ -1,7 +1,7 @@
 """The liveness part of an agent, for a network namespace: its UDP socket, and a bulk port.
 
-Arguments: name and host. Every line of the standard input names a peer and its host; a line of JSON
-says what of that peer answered.
+Arguments: name and host. Every line of the standard input is a word, a peer and its host: "watch"
+begins to probe it, and after "ask" a line of JSON says what of it answered.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ import socket
 import sys
 
 from everstep_agent.liveness import Liveness
-from everstep_common.orders import ConfirmPeer, WatchedPeer
+from everstep_common.orders import ConfirmPeer, PeerList, WatchedPeer
 from everstep_common.reports import PeerEvidence
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
@@ -34,8 +34,11 @@ async def serve(name: str, host: str) -> None:
         running = asyncio.create_task(liveness.run())
         print("ready", flush=True)
         while line := await asyncio.to_thread(sys.stdin.readline):
-            peer, peer_host = line.split()
+            word, peer, peer_host = line.split()
             watched = WatchedPeer(peer, f"{peer_host}:{UDP_PORT}")
+            if word == "watch":
+                liveness.watch(PeerList((watched,)))
+                continue
             liveness.confirm(ConfirmPeer("c", watched, f"{peer_host}:{BULK_PORT}"))
         running.cancel()
 
