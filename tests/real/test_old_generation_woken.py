@@ -45,6 +45,8 @@ def test_what_wakes_up_changes_nothing_of_the_next_generation(first: str, tmp_pa
             world.gate(_STEPS)
             # The next generation stands still too, so that every step that is told is an old one.
             world.hold("warm-up")
+            # That an agent does not answer is no word about ranks that nobody else steps with.
+            world.fleet.admin.isolate(old, "it stands still")
             world.until("the next generation", lambda: world.held() and _warming(world))
             restored = _known(world)
             computed = _computed(world)
@@ -54,6 +56,7 @@ def test_what_wakes_up_changes_nothing_of_the_next_generation(first: str, tmp_pa
         finally:
             _signal(parts["all at once"], signal.SIGCONT)
         world.until("the end of the old rank", lambda: not _alive(parts["the rank"]))
+        world.fleet.admin.release(old, "it goes on")
         # The launcher waits as a spare, of the newest generation.
         world.until("a spare", lambda: list(world.fleet.job().spares) == [old])
         assert _known(world) == restored

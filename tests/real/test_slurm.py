@@ -111,7 +111,7 @@ def test_a_requeued_job_goes_on_on_other_nodes_without_a_name(tmp_path: Path) ->
         # Cancelled by Slurm's SIGTERM; on a slow machine its SIGKILL may come first: the same job.
         said = log.read_text()
         assert "continues after step" in said, said
-        assert "from memory of node2" in said, said
+        assert "memory of" in said, said
         starts = context.fleet.first_steps()
         assert starts[max(starts)] > safe
         assert context.fleet.losses() == _uninterrupted(tmp_path)
