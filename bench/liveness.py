@@ -22,7 +22,7 @@ from table import lines
 
 def main(words: Sequence[str] | None = None) -> None:
     """Measure the rows and print them."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print rows as JSON")
     known = [*liveness_processes.CASES, *liveness_virtual.CASES]
     parser.add_argument("--rows", nargs="*", choices=known, default=known, metavar="ROW")

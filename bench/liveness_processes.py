@@ -463,7 +463,7 @@ def main(names: Sequence[str], folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="+", choices=list(CASES))
     with tempfile.TemporaryDirectory(prefix="esl") as made:
         main(parser.parse_args().names, Path(made))

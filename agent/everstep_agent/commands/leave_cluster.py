@@ -29,9 +29,10 @@ def main(words: Sequence[str]) -> int:
     given = _parser().parse_args(words)
     try:
         config = load(AgentConfig, given.config or _default_config())
-        cluster = _leave(config)
     except ConfigError as error:
         return _refuse("; ".join(error.problems), EX_CONFIG)
+    try:
+        cluster = _leave(config)
     except FolderInUseError as error:
         return _refuse(f"{error}: systemctl stop everstep-agent", 1)
     except (OSError, sqlite3.Error) as error:

@@ -22,7 +22,6 @@ def test_a_node_that_dies_whole_is_the_cause_of_what_the_others_die_of() -> None
     (incident,) = story.incidents
     assert (incident.cause, incident.node) == (Cause.NODE, "n1")
     assert "n1 went away: its stream has ended" in incident.message
-    assert story.job.state is JobState.STOPPING
     stopped = reports.GenerationStopped(1, 1234)
     story.tell(events.Reported(story.origin("n0"), story.now_ns, stopped, "j"))
     assert story.job.state is JobState.WAITING_CAPACITY, "nobody waits for the word of n1"
