@@ -40,7 +40,8 @@ _CHANNEL_OPTIONS = (
     # streams that it ends with all agents at once cost more than waiting for it.
     *keepalive(idle_s=20.0, timeout_s=15.0),
 )
-# After a stream that lasted this long the retry back-off starts from scratch.
+# A stream that lasted this long after its Welcome was good: retries start from scratch. A Welcome
+# alone is not enough: two agents of one name would end each other's streams without any back-off.
 _STEADY_S = 5.0
 # How many messages that are true only for the moment (peer reports) wait; the oldest are dropped.
 _URGENT_MAX = 1000
@@ -117,7 +118,7 @@ class Uplink:
         self.trouble = ""
         self.streams = 0
         self._away_since_s: float | None = None
-        self._heard_s = 0.0
+        self._heard_s = self._welcomed_s = 0.0
         self.on_away: Callable[[], None] = lambda: None
         outbox.on_record(self._wake.set)
 
@@ -174,7 +175,7 @@ class Uplink:
         said, loop = "", asyncio.get_running_loop()
         self._away_since_s = loop.time()
         while not self._leaving:
-            began_s, refused = loop.time(), False
+            refused = False
             try:
                 await self._stream(hello(), listener)
             except StreamError as error:
@@ -183,12 +184,11 @@ class Uplink:
                     said = str(error)
                     logger.warning("controller %s: %s", self._settings.controller, said)
             finally:
+                good = self.connected and loop.time() - self._welcomed_s > _STEADY_S
                 if self.connected:
                     self._away_since_s, self.connected = loop.time(), False
                     self.on_away()
-            # Not reset when the controller says Welcome: two agents of one name would then end each
-            # other's streams without any back-off.
-            if loop.time() - began_s > _STEADY_S:
+            if good:
                 said = ""
                 self._backoff.reset()
             if not self._renewal.is_set() and not self._leaving:
@@ -234,7 +234,7 @@ class Uplink:
         self._vault.begin()
         self._kernel_is_new = True
         self.connected = True
-        self._heard_s = asyncio.get_running_loop().time()
+        self._heard_s = self._welcomed_s = asyncio.get_running_loop().time()
         self.streams += 1
         self._wake.set()
         return forgotten

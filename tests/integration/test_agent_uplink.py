@@ -74,7 +74,7 @@ class Recorder:
 class Rig:
     """An uplink with its outbox, and what the controller made it do."""
 
-    def __init__(self, port: int, silence_s: float = 30.0) -> None:
+    def __init__(self, port: int, silence_s: float = 30.0, backoff: Backoff | None = None) -> None:
         self.outbox = Outbox(LostStore("test"), Remembered("outbox-1"), _STAMP, 10_000)
         settings = UplinkSettings(
             controller=f"127.0.0.1:{port}",
@@ -82,7 +82,7 @@ class Rig:
             connect_timeout_s=2.0,
             silence_s=silence_s,
         )
-        backoff = Backoff(random.Random(1), first_s=0.02, cap_s=0.1)
+        backoff = backoff or Backoff(random.Random(1), first_s=0.02, cap_s=0.1)
         self.uplink = Uplink(settings, self.outbox, _STAMP, backoff)
         self.done = Recorder()
         self.checks = 0
@@ -113,6 +113,23 @@ async def _running(rig: Rig) -> AsyncIterator[None]:
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+def test_a_controller_that_is_back_at_once_is_found_at_once_after_a_good_stream() -> None:
+    async def scenario() -> None:
+        fleet = TinyFleet()
+        # Without a stream that was good the first wait would be of more than ten minutes.
+        backoff = Backoff(random.Random(1), first_s=6000.0, cap_s=6000.0)
+        with reserved_port() as port:
+            rig = Rig(port, backoff=backoff)
+            async with _running(rig):
+                async with serving(fleet, port):
+                    await fleet.until(lambda: fleet.hellos)
+                    await asyncio.sleep(5.5)
+                async with serving(fleet, port):
+                    await fleet.until(lambda: rig.uplink.streams == 2)
+
+    run(scenario())
 
 
 def _order(order_id: str, term: int) -> fleet_pb2.ControllerMessage:

@@ -135,7 +135,8 @@ class AgentConfig:
         5.0,
         unit="s",
         help="Longest wait between attempts to reach the controller. With jitter, 2,000 agents are "
-        "back within 2 s of its return.",
+        "back within 2 s of its return. In the first 10 s after a stream that was good, no wait is "
+        "longer than 0.5 s.",
     )
     outbox_records_max: int = setting(
         50_000,

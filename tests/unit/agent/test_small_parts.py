@@ -29,6 +29,19 @@ def test_delays_are_jittered_grow_to_the_cap_and_begin_again() -> None:
     assert backoff.next_s() <= 0.1
 
 
+def test_who_was_there_a_moment_ago_is_asked_often_for_ten_seconds() -> None:
+    backoff = Backoff(random.Random(1), first_s=0.1, cap_s=5.0)
+    for _ in range(20):
+        backoff.next_s()
+    backoff.reset()
+    asked_s, gaps = 0.0, []
+    while asked_s < 60:
+        gaps.append((asked_s, backoff.next_s()))
+        asked_s += gaps[-1][1]
+    assert max(gap for at, gap in gaps if at < 10) <= 0.5
+    assert max(gap for at, gap in gaps if at > 20) > 2.0
+
+
 def test_a_lower_term_is_refused_and_a_higher_one_is_kept() -> None:
     kept: list[int] = []
     gate = TermGate(5, kept.append)
