@@ -7,6 +7,7 @@ Descriptors travel as SCM_RIGHTS beside the first byte of their frame.
 import contextlib
 import json
 import os
+import select
 import socket
 import struct
 from array import array
@@ -80,9 +81,15 @@ def decode(payload: bytes, known: Mapping[str, type]) -> object:
 
 
 class Channel:
-    """A blocking connection that sends and receives messages; for trainers and launchers."""
+    """Connection that sends and receives messages and waits for both; for trainers and launchers.
+
+    One thread may receive while another one sends.
+    """
 
     def __init__(self, connection: socket.socket, known: Iterable[type]) -> None:
+        # How long `send` waits for room; the kernel's own timeouts would be of both ways at once.
+        self._timeout_s = connection.gettimeout()
+        connection.setblocking(False)
         self._socket = connection
         self._known = {kind.__name__: kind for kind in known}
         # What has come of the next frame: a receive that timed out in its middle can be repeated.
@@ -117,14 +124,33 @@ class Channel:
 
     def send(self, message: object) -> None:
         """Send a message. Raises OSError (TimeoutError among them)."""
-        self._socket.sendall(encode(message))
+        self.send_to_reader(message, self._timeout_s)
+
+    def send_to_reader(self, message: object, silence_s: float | None) -> int:
+        """Send to somebody who takes some of it every ``silence_s`` seconds; return its bytes.
+
+        Raises TimeoutError when nothing was sent, and another OSError for a message cut short.
+        """
+        frame = memoryview(encode(message))
+        sent = 0
+        while sent < len(frame):
+            try:
+                sent += self._socket.send(frame[sent:])
+            except BlockingIOError:
+                try:
+                    self._wait(select.POLLOUT, silence_s)
+                except TimeoutError as error:
+                    if sent:
+                        raise ConnectionError("the other side stopped reading") from error
+                    raise
+        return sent
 
     def receive(self, timeout_s: float | None) -> tuple[object, list[int]]:
         """Return the next message and its descriptors, which the caller owns.
 
         Raises TimeoutError, FrameError, and ConnectionError when the other side is gone.
         """
-        self._socket.settimeout(timeout_s)
+        self._timeout_s = timeout_s
         self._fill(HEADER_BYTES)
         self._fill(HEADER_BYTES + body_length(bytes(self._received[:HEADER_BYTES])))
         payload = bytes(self._received[HEADER_BYTES:])
@@ -141,8 +167,17 @@ class Channel:
         while self._fds:
             os.close(self._fds.pop())
 
+    def _wait(self, event: int, timeout_s: float | None) -> None:
+        if self._socket.fileno() < 0:
+            raise ConnectionError("the connection is closed")
+        ready = select.poll()
+        ready.register(self._socket, event)
+        if not ready.poll(None if timeout_s is None else timeout_s * 1000):
+            raise TimeoutError("the other side is silent")
+
     def _fill(self, count: int) -> None:
         while (missing := count - len(self._received)) > 0:
+            self._wait(select.POLLIN, self._timeout_s)
             # Not socket.recv_fds: in Python 3.11 it ignores its flags, and the descriptors would
             # leak into every program that the training process starts.
             data, ancillary, _, _ = self._socket.recvmsg(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import everstep
-from everstep_common.trainer_messages import Begin
+from everstep_common.trainer_messages import Begin, Reserve
 from integration.trainer_node import Node, until
 
 # Large enough for several pieces.
@@ -132,6 +132,17 @@ def run_script(node: Node, way: str) -> "subprocess.Popen[bytes]":
 @pytest.mark.parametrize(("way", "code"), [("end", 0), ("raise", 1)])
 def test_a_process_that_ends_still_saves_its_last_step(node: Node, way: str, code: int) -> None:
     assert run_script(node, way).wait(timeout=60) == code
+    assert (restored(node, 0, np.zeros(SIZE, dtype=np.uint8)) == 9).all()
+
+
+def test_a_process_that_ends_waits_for_an_agent_that_stands_still(node: Node) -> None:
+    node.agent.slots_made.clear()
+    process = run_script(node, "end")
+    until(lambda: bool(node.heard(Reserve)))
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(timeout=3)
+    node.agent.slots_made.set()
+    assert process.wait(timeout=60) == 0
     assert (restored(node, 0, np.zeros(SIZE, dtype=np.uint8)) == 9).all()
 
 

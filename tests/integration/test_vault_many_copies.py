@@ -3,12 +3,13 @@
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
 from everstep.copy_engine.memory import Copier
-from everstep.rank.agent_link import AgentLink
+from everstep.rank.agent_link import SILENCE_S, AgentLink
 from everstep.rank.environment import Membership
 from everstep.saving.restoring import Restorer
 from everstep.state.memory.arrays import array_view
@@ -78,9 +79,15 @@ class _Cut(AgentLink):
         self.begins: list[int | None] = []
 
     def ask(
-        self, message: object, expected: tuple[type, ...], timeout_s: float
+        self,
+        message: object,
+        expected: tuple[type, ...],
+        timeout_s: float,
+        *,
+        silence_s: float = SILENCE_S,
+        on_late: Callable[[object], None] = lambda _: None,
     ) -> tuple[object | None, list[int]]:
-        answer = super().ask(message, expected, timeout_s)
+        answer = super().ask(message, expected, timeout_s, silence_s=silence_s, on_late=on_late)
         if isinstance(message, Restore):
             self.begins.append(message.begin)
             if len(self.begins) == 1:

@@ -53,6 +53,13 @@ class _Deaf:
     def hang_up(self) -> None:
         """See LauncherPeer."""
 
+    def is_hung_up(self) -> bool:
+        """See LauncherPeer."""
+        return False
+
+    async def close(self) -> None:
+        """See LauncherPeer."""
+
 
 def _children() -> set[str]:
     """Return every process of this one that runs, or is not reaped."""

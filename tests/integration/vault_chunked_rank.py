@@ -21,7 +21,7 @@ from everstep_common.trainer_messages import (
     Reserved,
     Slot,
 )
-from integration.vault_clients import TIMEOUT_S, attach_message
+from integration.vault_clients import TIMEOUT_S, attach_message, receive_answer
 from integration.vault_states import CHUNKS, STATE_BYTES, chunk_of
 
 
@@ -30,7 +30,7 @@ def main(path: str, generation: int, step: int, killed_at: int, agent: int) -> N
 
     def ask(message: object) -> tuple[object, list[int]]:
         channel.send(message)
-        return channel.receive(TIMEOUT_S)
+        return receive_answer(channel)
 
     assert isinstance(ask(attach_message(generation=generation))[0], Attached)
     reserved, fds = ask(Reserve(STATE_BYTES))

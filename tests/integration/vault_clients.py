@@ -10,12 +10,14 @@ from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_common.frames import Channel
 from everstep_common.trainer_messages import (
     Attach,
+    Await,
     Begin,
     Commit,
     Committed,
     Entry,
     Identified,
     Join,
+    Pending,
     Reserve,
     Reserved,
     Restore,
@@ -33,6 +35,13 @@ class Reachable(Protocol):
     """Whatever listens at the socket of these settings."""
 
     settings: JobsSettings
+
+
+def receive_answer(channel: Channel) -> tuple[object, list[int]]:
+    """Return the agent's next message, however long it works on it."""
+    while isinstance((received := channel.receive(TIMEOUT_S))[0], Pending):
+        channel.send(Await())
+    return received
 
 
 class Client:
@@ -63,7 +72,7 @@ class Client:
 
     async def hear_any(self) -> object:
         """Return the next message."""
-        answer, fds = await asyncio.to_thread(self._channel.receive, TIMEOUT_S)
+        answer, fds = await asyncio.to_thread(receive_answer, self._channel)
         self.fds += fds
         return answer
 

@@ -21,6 +21,7 @@ from everstep_common.trainer_messages import (
     Slot,
 )
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
+from integration.vault_clients import receive_answer
 
 _TIMEOUT_S = 20.0
 
@@ -30,7 +31,7 @@ def main(path: str, generation: int, rank: int, step: int, size: int = 4096) -> 
 
     def ask(message: object) -> tuple[object, list[int]]:
         channel.send(message)
-        return channel.receive(_TIMEOUT_S)
+        return receive_answer(channel)
 
     attach = Attach(
         protocol=TRAINER_PROTOCOL,

@@ -20,6 +20,7 @@ from everstep_common.trainer_messages import (
     Attached,
     Joined,
     Refused,
+    RefusedForNow,
     Start,
 )
 from everstep_proto.generated import fleet_pb2
@@ -223,7 +224,7 @@ async def _let_in(node: Node, known: tuple[type, ...], first: object) -> tuple[C
             except BaseException:
                 client.close()
                 raise
-            if not isinstance(answer, Refused) or not _still_there(answer.reason):
+            if not (isinstance(answer, Refused | RefusedForNow) and _still_there(answer.reason)):
                 return client, answer
             client.close()
             await asyncio.sleep(0.02)

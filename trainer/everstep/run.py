@@ -17,7 +17,7 @@ from everstep.loss import (
     batch_index,
     range_to_skip,
 )
-from everstep.rank.agent_link import AgentLink
+from everstep.rank.agent_link import SILENCE_S, AgentLink
 from everstep.rank.environment import (
     Membership,
     local_world_size,
@@ -45,7 +45,8 @@ from everstep_common.trainer_messages import AskSkipped, DataRange, Progress, Ro
 
 logger = logging.getLogger("everstep")
 
-# An agent that is being restarted is back within a second or two.
+# A rank that has a state to restore needs its agent, and one that is being restarted is back within
+# a second or two.
 ATTACH_TIMEOUT_S = 10.0
 
 
@@ -93,18 +94,18 @@ class Run:
         with contextlib.suppress(StepError):
             self._completed = step_number(step)
         link = self._link
-        if link is None or not link.attach_quickly():
+        if link is None or not link.usable:
             return
-        link.ready()
+        if link.attach_quickly():
+            link.ready()
         stall_ns = self._snapshots.take_stall_ns() if self._snapshots else 0
         try:
             number = step_number(step)
         except StepError as error:
             self._lines.warn("progress is not told: %s", error)
             return
-        told = Progress(number, boot_ns(), stall_ns)
         self._imports.write()  # standbys are made as soon as all ranks have told a step
-        link.send_message(told)
+        link.tell_progress(Progress(number, boot_ns(), stall_ns, self.unsaved_steps))
 
     @property
     def skipped(self) -> tuple[DataRange, ...]:
@@ -117,9 +118,9 @@ class Run:
         return self._skipped
 
     def _ask_skipped(self, link: AgentLink) -> tuple[DataRange, ...]:
-        answer = None
-        if link.attached or link.attach(ATTACH_TIMEOUT_S):
-            answer, _ = link.ask(AskSkipped(), (Skipped,), ATTACH_TIMEOUT_S)
+        answer, patience_s = None, Deadlines().restore_s
+        if link.attached or link.attach(patience_s):
+            answer, _ = link.ask(AskSkipped(), (Skipped,), patience_s, silence_s=patience_s)
         if isinstance(answer, Skipped):
             return answer.ranges
         raise ConnectionError("the agent did not say which data is left out")
@@ -250,6 +251,6 @@ def init(
     if member is None:
         return Run(None, None, environ, losses)
     link = AgentLink(member)
-    if not link.attach(ATTACH_TIMEOUT_S):
+    if not link.attach(SILENCE_S if member.starts_fresh else ATTACH_TIMEOUT_S):
         logger.warning("no agent at %s; steps are not saved until it is back", member.socket)
     return Run(member, link, environ, losses)

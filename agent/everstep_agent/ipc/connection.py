@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import select
 import socket
 import struct
 import termios
@@ -59,6 +60,12 @@ class Connection:
         """Return the room of the message that came last; the caller ends it with the message."""
         lease, self._lease = self._lease, no_lease()
         return lease
+
+    def is_hung_up(self) -> bool:
+        """Return whether the other side has closed the connection; what it sent may be unread."""
+        state = select.poll()
+        state.register(self._socket, 0)
+        return any(event & select.POLLHUP for _, event in state.poll(0))
 
     def hang_up(self) -> None:
         """Let whoever receives see the end of the connection."""

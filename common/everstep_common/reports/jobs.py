@@ -247,7 +247,7 @@ class StepsCompleted:
     # for its snapshot (largest of the local ranks). A second of very short steps, at most.
     end_boot_ns: Annotated[tuple[int, ...], Items(100_000)]
     stall_ns: Annotated[tuple[int, ...], Items(100_000)]
-    # Snapshots skipped since the generation began because no slot was free.
+    # Steps that were not saved since the generation began, for whatever reason.
     snapshots_skipped: Annotated[int, Integer(0, q.NUMBER_MAX)] = 0
     # Read from the output of one rank, and true for the whole job: no other node reports it.
     of_job: bool = False

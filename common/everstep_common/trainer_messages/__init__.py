@@ -1,12 +1,13 @@
 """Trainer messages: between a job's launcher and training processes and the agent of their node.
 
-Launcher:  Join → Joined | Refused, then Start / Stop / End / Notice at any time; Preload both ways.
+Launcher:  Join → Joined | Refused | RefusedForNow, then Start / Stop / End / Notice at any time; Preload both ways.
 Trainer:   Attach → Attached | Refused,
            Describe → DescribedPart | NothingToRestore | RestoreFailed,
            Restore → RestoredCopies | NothingToRestore | RestoreFailed,
            Reserve → Reserved | Refused,
            Begin → Slot | Skip | Unplanned, Commit → Committed | Refused, AskSkipped → Skipped;
            Progress and the reports of a rank (RankReport) are not answered.
+           Before any answer to a question of an attached process: Pending → Await, again and again.
 One file for each of them, and one for what a process asks of the vault; all are imported from here.
 Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
 """
@@ -36,7 +37,7 @@ from everstep_common.trainer_messages.launcher import (
     StepSeen,
     Stop,
 )
-from everstep_common.trainer_messages.refusal import Refused
+from everstep_common.trainer_messages.refusal import Refused, RefusedForNow
 from everstep_common.trainer_messages.trainer import (
     AskSkipped,
     Attach,
@@ -46,6 +47,7 @@ from everstep_common.trainer_messages.trainer import (
     Skipped,
 )
 from everstep_common.trainer_messages.vault import (
+    Await,
     Begin,
     Commit,
     Committed,
@@ -53,6 +55,7 @@ from everstep_common.trainer_messages.vault import (
     DescribedPart,
     Entry,
     NothingToRestore,
+    Pending,
     Reserve,
     Reserved,
     Restore,
@@ -72,6 +75,7 @@ __all__ = [
     "AskSkipped",
     "Attach",
     "Attached",
+    "Await",
     "Begin",
     "Commit",
     "Committed",
@@ -88,12 +92,14 @@ __all__ = [
     "LauncherLeft",
     "NothingToRestore",
     "Notice",
+    "Pending",
     "Preload",
     "Progress",
     "RankExited",
     "RankProcess",
     "Ready",
     "Refused",
+    "RefusedForNow",
     "Reserve",
     "Reserved",
     "Restore",
@@ -126,7 +132,18 @@ FROM_LAUNCHER = (
     GenerationFinished,
     LauncherLeft,
 )
-TO_LAUNCHER = (Joined, Refused, Identified, Start, Stop, End, Settled, Preload, Notice)
+TO_LAUNCHER = (
+    Joined,
+    Refused,
+    RefusedForNow,
+    Identified,
+    Start,
+    Stop,
+    End,
+    Settled,
+    Preload,
+    Notice,
+)
 FROM_TRAINER = (
     Attach,
     Describe,
@@ -137,6 +154,7 @@ FROM_TRAINER = (
     Commit,
     Progress,
     AskSkipped,
+    Await,
     *RANK_REPORTS,
 )
 TO_TRAINER = (
@@ -152,4 +170,5 @@ TO_TRAINER = (
     Unplanned,
     Committed,
     Skipped,
+    Pending,
 )

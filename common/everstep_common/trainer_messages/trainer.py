@@ -34,6 +34,8 @@ class Progress:
     step: q.Step
     at_boot_ns: q.BootNs
     stall_ns: q.DurationNs
+    # How many steps of this process were not saved, for whatever reason.
+    unsaved: q.Count = 0
 
 
 @dataclass(frozen=True, slots=True)

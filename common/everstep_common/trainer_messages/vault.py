@@ -72,7 +72,20 @@ class Commit:
     as_before: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Wait on, after Pending."""
+
+
 # --- agent to trainer ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """The answer takes longer; it follows an Await, or the next Pending does.
+
+    By it a rank tells an agent that works, or waits for a free slot, from one that stands still.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -1430,7 +1430,7 @@ class StepsCompleted(_message.Message):
     first_step: _builtins.int
     """Number of the first step in end_boot_ns."""
     snapshots_skipped: _builtins.int
-    """Snapshots that were skipped because no slot was free, since the generation began."""
+    """Steps that were not saved, for whatever reason, since the generation began."""
     of_job: _builtins.bool
     """The output of one rank says so, and means the whole job: no other node has to tell."""
     @_builtins.property

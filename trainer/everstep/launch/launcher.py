@@ -30,6 +30,7 @@ from everstep_common.trainer_messages import (
     Notice,
     Preload,
     Refused,
+    RefusedForNow,
     Settled,
     Start,
     Stop,
@@ -37,6 +38,8 @@ from everstep_common.trainer_messages import (
 
 # While ranks are being stopped their descendants are looked for this often, besides on SIGCHLD.
 _STOPPING_POLL_S = 0.1
+# EX_TEMPFAIL of sysexits.h: service managers start a launcher again that ends with it.
+_EXIT_TEMPORARY = 75
 # An agent that is restarted may hang up once or twice; one of another version does it every time.
 _UNANSWERED_MAX = 5
 
@@ -157,13 +160,15 @@ class Launcher:
         if isinstance(message, Joined):
             self._on_joined(message.node)
             return
-        self._words.heard(refused=isinstance(message, Refused))
+        self._words.heard(refused=isinstance(message, Refused | RefusedForNow))
         self._received(message)
 
     def _received(self, message: object) -> None:
         match message:
             case Refused(reason):
                 self._end(1, [f"refused: {reason}"])
+            case RefusedForNow(reason):
+                self._end(_EXIT_TEMPORARY, [f"refused: {reason}"])
             case Start():
                 self._on_start(message)
             case Stop():

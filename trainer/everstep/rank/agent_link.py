@@ -1,51 +1,91 @@
-"""Agent connection of a training process: every wait has a deadline, a loss never raises.
+"""Agent connection of a training process: no step waits for an agent that stands still.
 
-A lost agent is ``None`` from `ask` to the training loop; the link attaches again by itself.
+All waits for an answer are in `AgentLink`, and all their bounds are here and in the deadlines of
+who asks. A lost agent is ``None`` from `ask` to the training loop; the link attaches again.
 """
 
 import logging
 import os
-import select
 import threading
 import time
 import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from everstep.rank.clock import Clock
 from everstep.rank.environment import Membership
 from everstep.rank.log_rate_limit import RateLimitedLogger
 from everstep_common.clock import boot_ns
 from everstep_common.frames import Channel
-from everstep_common.trainer_messages import TO_TRAINER, Attach, Attached, Entry, Ready, Refused
+from everstep_common.trainer_messages import (
+    TO_TRAINER,
+    Attach,
+    Attached,
+    Await,
+    Entry,
+    Pending,
+    Progress,
+    Ready,
+    Refused,
+)
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 
 logger = logging.getLogger("everstep")
 
-# An agent answers an Attach within a millisecond; a training loop waits no longer than this.
-QUICK_ATTACH_S = 0.25
+# The longest that a step waits for a sign of life: an agent that works on a question sends one
+# three times a second (decision 039). After it, nothing waits before the agent has answered.
+SILENCE_S = 1.0
+# An agent reads and checks the manifest of a commit at 10 MB/s and more.
+_READ_BYTES_PER_S = 4e6
+# An agent answers an Attach within a millisecond; after a loss no step waits longer than this.
+_QUICK_ATTACH_S = 0.25
 # After an attempt that took t seconds, none follows for 40 t: at most 2.5 % of the time is lost.
-PAUSE_PER_ATTEMPT = 40.0
-PAUSE_MIN_S = 0.05
+_PAUSE_PER_ATTEMPT = 40.0
+_PAUSE_MIN_S = 0.05
+# The steps that an agent which does not read is told when it does: as many as it combines at once.
+_UNSENT_MAX = 10_000
 _LOST = "the agent is lost (%s); training goes on without snapshots"
+_SILENT = (
+    "the agent does not answer (see 'systemctl status everstep-agent' on this node); training goes"
+    " on, and steps are saved again when it does"
+)
 
 
 class RefusedError(RuntimeError):
     """The agent does not take this process: a wrong token, another user, an older generation."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Question that is not answered yet; ``on_late`` hears an answer that nobody waits for."""
+
+    expected: tuple[type, ...]
+    on_late: Callable[[object], None]
+
+
 class AgentLink:
     """Connection of one rank to its node's agent. Not for use by forked children.
 
     One thread at a time has its turn: it asks, attaches and closes. During the turn of a snapshot
-    or a reservation in the background the training thread can still `tell`, and nothing else.
+    or a reservation in the background the training thread can still say what is not answered.
+
+    At most one question is open. One that is not answered in time stays so, and no other is asked
+    before its answer has come: so none is ever taken for the answer to another question.
     """
 
     def __init__(self, member: Membership, clock: Clock = time) -> None:
         self._member = member
         self._clock = clock
         self._channel: Channel | None = None
+        self._welcome = False
+        self._question: _Question | None = None
+        self._silent = False
+        self._patient_until_s = 0.0
         self._pid = os.getpid()
         self._not_before_s = 0.0
         self._ready = False
+        self._unsent: deque[Progress] = deque(maxlen=_UNSENT_MAX)
         self._log = RateLimitedLogger(logger)
         self._new_locks()
         self.reservations = 0  # how often slots were given; only the newest are the agent's
@@ -69,15 +109,20 @@ class AgentLink:
     @property
     def attached(self) -> bool:
         """Whether the connection stands, as far as is known."""
-        return self._channel is not None and not self._hung_up
+        return self._channel is not None and self._welcome and not self._hung_up
+
+    @property
+    def trouble(self) -> str:
+        """Why there was no answer."""
+        return _SILENT if self._silent else "the agent is away"
 
     def attach(self, deadline_s: float) -> bool:
         """Attach, with retries until the deadline (seconds from now). Raises RefusedError."""
-        end = self._clock.monotonic() + deadline_s
-        while not self._attach_once(min(5.0, deadline_s)):
-            if self._clock.monotonic() >= end:
+        end_s = self._clock.monotonic() + deadline_s
+        while not self._attach_once(max(0.0, end_s - self._clock.monotonic())):
+            if self._clock.monotonic() >= end_s:
                 return False
-            self._clock.sleep(PAUSE_MIN_S)
+            self._clock.sleep(_PAUSE_MIN_S)
         return True
 
     def attach_quickly(self) -> bool:
@@ -92,67 +137,77 @@ class AgentLink:
             self._turn.release()
 
     def _attach_if_due(self) -> bool:
-        started = self._clock.monotonic()
-        if started < self._not_before_s:
+        started_s, patience_s = self._clock.monotonic(), self._patience_s(0.0)
+        under_way = self._channel is not None and not self._hung_up
+        if not under_way and not patience_s and started_s < self._not_before_s:
             return False
         try:
-            attached = self._attach_once(QUICK_ATTACH_S)
+            if patience_s and self.attach(patience_s):
+                return True
+            if not patience_s and self._attach_once(0.0 if self._silent else _QUICK_ATTACH_S):
+                return True
         except RefusedError as error:
             self._log.warn("the agent refused to attach again: %s", error)
-            attached = False
-        now = self._clock.monotonic()
-        self._not_before_s = now + max(PAUSE_MIN_S, PAUSE_PER_ATTEMPT * (now - started))
-        return attached
+        now_s = self._clock.monotonic()
+        pause_s = max(_PAUSE_MIN_S, _PAUSE_PER_ATTEMPT * (now_s - started_s))
+        self._not_before_s = now_s + pause_s
+        return False
 
     def ask(
-        self, message: object, expected: tuple[type, ...], timeout_s: float
+        self,
+        message: object,
+        expected: tuple[type, ...],
+        timeout_s: float,
+        *,
+        silence_s: float = SILENCE_S,
+        on_late: Callable[[object], None] = lambda _: None,
     ) -> tuple[object | None, list[int]]:
-        """Send, and return the answer and its descriptors (the caller's); None: the agent is lost.
+        """Send, and return the answer and its descriptors (the caller's); None: there is none.
 
-        The answer is one of the ``expected`` types or Refused.
+        The answer is one of the ``expected`` types or Refused. An agent that gives no sign of life
+        for ``silence_s`` seconds is not waited for; what it says later is ``on_late``'s.
         """
         if not self.usable:
             return None, []
         with self._turn:
-            if self._channel is None:
+            if not self.attached or not self._close_question(silence_s):
                 return None, []
-            try:
-                with self._sending:
-                    self._channel.send(message)
-                answer, fds = self._channel.receive(timeout_s)
-            except OSError as error:
-                self._lose(error)
-                return None, []
-            except BaseException:  # Ctrl-C: its answer must not be taken for the next one's
-                self.drop()
-                raise
-            if isinstance(answer, (*expected, Refused)):
-                return answer, fds
-            for fd in fds:
-                os.close(fd)
-            self._lose(ConnectionError(f"an unexpected {type(answer).__name__}"))
-            return None, []
+            return self._put(message, _Question(expected, on_late), timeout_s, silence_s)
+
+    def be_patient(self, for_s: float) -> None:
+        """Wait for an agent that stands still after all, for so long: training is at its end."""
+        self._patient_until_s = self._clock.monotonic() + for_s
 
     def send_message(self, message: object) -> bool:
-        """Send what is not answered; return whether it could be sent. Any thread, at any time."""
+        """Send what is not answered; return whether it was sent. Any thread; never waits long."""
         channel = self._channel
         if not self.usable or channel is None or self._hung_up:
             return False
-        if not self._sending.acquire(timeout=QUICK_ATTACH_S):
+        if not self._sending.acquire(timeout=_QUICK_ATTACH_S):
             return False
         try:
-            # A hung agent's socket fills up; training does not wait for room in it.
-            room = select.poll()
-            room.register(channel, select.POLLOUT)
-            if not room.poll(QUICK_ATTACH_S * 1000):
-                raise TimeoutError("the agent does not read")
-            channel.send(message)
-        except (OSError, ValueError) as error:  # ValueError: closed in somebody's turn just now
+            channel.send_to_reader(message, 0.0)
+        except TimeoutError:
+            return False
+        except OSError as error:
             self._hang_up(channel, error)
             return False
         finally:
             self._sending.release()
         return True
+
+    def tell_progress(self, progress: Progress) -> None:
+        """Tell of a step; an agent that does not read is told when it does. Never waits."""
+        self._unsent.append(progress)
+        channel = self._channel
+        if channel is None or not self.attached or not self._sending.acquire(blocking=False):
+            return
+        try:
+            self._send_progress(channel)
+        except OSError as error:
+            self._hang_up(channel, error)
+        finally:
+            self._sending.release()
 
     def ready(self) -> None:
         """Tell the agent, once per attachment, that this process begins to train."""
@@ -163,8 +218,10 @@ class AgentLink:
     def drop(self) -> None:
         """Close the connection, without a word; only in one's turn."""
         channel, self._channel = self._channel, None
+        self._question, self._welcome, self._silent = None, False, False
         if channel is not None:
-            channel.close()
+            with self._sending:  # another thread may be sending on it
+                channel.close()
 
     def forget(self) -> None:
         """Close a forked child's copy; a thread that only its parent has may hold the locks."""
@@ -176,8 +233,35 @@ class AgentLink:
         self.drop()
 
     def _attach_once(self, timeout_s: float) -> bool:
+        """Attach, or go on to wait for the answer to the last attempt. Raises RefusedError."""
+        with self._turn:
+            if self._hung_up or self.attached:
+                self.drop()
+            if self._channel is not None:
+                answer, _ = self._listen(timeout_s, timeout_s)
+            elif self._connect(timeout_s):
+                question = _Question((Attached,), lambda _: None)
+                answer, _ = self._put(self._attach_message(), question, timeout_s, timeout_s)
+            else:
+                return False
+            if isinstance(answer, Refused):
+                self.drop()
+                raise RefusedError(answer.reason)
+            if isinstance(answer, Attached):
+                self._attached(answer)
+            return self.attached
+
+    def _connect(self, timeout_s: float) -> bool:
+        try:
+            self._channel = Channel.connect(self._member.socket, TO_TRAINER, timeout_s)
+        except OSError:
+            return False
+        self._hung_up = False
+        return True
+
+    def _attach_message(self) -> Attach:
         member = self._member
-        hello = Attach(
+        return Attach(
             protocol=TRAINER_PROTOCOL,
             version=VERSION,
             job=member.job,
@@ -185,26 +269,9 @@ class AgentLink:
             generation=member.generation,
             rank=member.rank,
         )
-        with self._turn:
-            self.drop()
-            try:
-                self._channel = Channel.connect(member.socket, TO_TRAINER, timeout_s)
-            except OSError:
-                return False
-            self._hung_up = False
-            return self._introduce(hello, timeout_s)
-
-    def _introduce(self, hello: Attach, timeout_s: float) -> bool:
-        answer, _ = self.ask(hello, (Attached,), timeout_s)
-        if not isinstance(answer, Attached):
-            self.drop()
-            if isinstance(answer, Refused):
-                raise RefusedError(answer.reason)
-            return False
-        self._attached(answer)
-        return True
 
     def _attached(self, answer: Attached) -> None:
+        self._welcome = True
         self.session += 1
         self.committed = ()
         self.node = answer.node
@@ -213,6 +280,112 @@ class AgentLink:
             self._log.warn("attached to the agent again")
         if self._ready:  # an agent that restarted may not know
             self.send_message(Ready(boot_ns()))
+
+    def _put(
+        self, message: object, question: _Question, timeout_s: float, silence_s: float
+    ) -> tuple[object | None, list[int]]:
+        channel = self._channel
+        assert channel is not None
+        room_s = self._patience_s(silence_s) if self._silent else silence_s
+        try:
+            with self._sending:
+                if self._welcome:
+                    self._send_progress(channel)
+                sent_bytes = channel.send_to_reader(message, room_s)
+            self._question = question
+        except TimeoutError:  # it does not read
+            self._silent = True
+            return None, []
+        except OSError as error:
+            self._lose(error)
+            return None, []
+        except BaseException:
+            self.drop()
+            raise
+        return self._listen(timeout_s, silence_s + sent_bytes / _READ_BYTES_PER_S)
+
+    def _close_question(self, silence_s: float) -> bool:
+        """Return whether no question is open, after a wait for its answer.
+
+        Where the agent is known to stand still, only a patient one waits.
+        """
+        if self._question is None:
+            return True
+        late = self._question.on_late
+        wait_s = self._patience_s(silence_s)
+        answer, fds = self._listen(wait_s, wait_s)
+        for fd in fds:
+            os.close(fd)
+        if answer is not None:
+            late(answer)
+        return answer is not None and self.attached
+
+    def _listen(self, timeout_s: float, silence_s: float) -> tuple[object | None, list[int]]:
+        """Return the answer to the open question; None: it did not come, and the question stays."""
+        try:
+            answer, fds = self._receive(timeout_s, silence_s)
+        except TimeoutError:
+            self._silent = True
+            return None, []
+        except OSError as error:
+            self._lose(error)
+            return None, []
+        except BaseException:  # Ctrl-C: its answer must not be taken for the next one's
+            self.drop()
+            raise
+        question, self._question, self._silent = self._question, None, False
+        if question is not None and isinstance(answer, (*question.expected, Refused)):
+            return answer, fds
+        for fd in fds:
+            os.close(fd)
+        self._lose(ConnectionError(f"an unexpected {type(answer).__name__}"))
+        return None, []
+
+    def _receive(self, timeout_s: float, silence_s: float) -> tuple[object, list[int]]:
+        channel = self._channel
+        assert channel is not None
+        end_s = self._clock.monotonic() + timeout_s
+        while True:
+            left_s = end_s - self._clock.monotonic()
+            try:
+                answer, fds = channel.receive(max(0.0, min(left_s, silence_s)))
+            except TimeoutError:
+                if not self._waits_on(end_s):
+                    raise
+                continue
+            if not isinstance(answer, Pending):
+                return answer, fds
+            self._await(channel)
+
+    def _await(self, channel: Channel) -> None:
+        """Have the answer sent, of which the agent has said that it takes longer."""
+        try:
+            with self._sending:
+                channel.send_to_reader(Await(), SILENCE_S)
+        except TimeoutError as error:  # without it the question would stay open for ever
+            raise ConnectionError("the agent stopped reading") from error
+
+    def _patience_s(self, silence_s: float) -> float:
+        """Return for how long an agent that is known to stand still is waited for."""
+        left_s = self._patient_until_s - self._clock.monotonic()
+        return max(0.0, left_s, silence_s if silence_s > SILENCE_S else 0.0)
+
+    def _waits_on(self, end_s: float) -> bool:
+        """Return whether to wait on after a silence, for the last step; say so once."""
+        left_s = min(end_s, self._patient_until_s) - self._clock.monotonic()
+        if left_s > 0 and not self._silent:
+            self._silent = True
+            self._log.warn("the agent does not answer; up to %.0f s are left for it", left_s)
+        return left_s > 0
+
+    def _send_progress(self, channel: Channel) -> None:
+        """Send what the agent has room for; a message is lost only with the connection."""
+        while self._unsent:
+            try:
+                channel.send_to_reader(self._unsent[0], 0.0)
+            except TimeoutError:
+                return
+            self._unsent.popleft()
 
     def _lose(self, error: OSError) -> None:
         if self.attached:

@@ -5,6 +5,7 @@ import os
 import threading
 import weakref
 
+from everstep.rank.agent_link import AgentLink
 from everstep.saving.exchange import Outcome
 from everstep.saving.step_saving import Saving
 
@@ -12,7 +13,8 @@ from everstep.saving.step_saving import Saving
 class Background:
     """Saving of one step in a thread, while the next one computes."""
 
-    def __init__(self, exit_s: float) -> None:
+    def __init__(self, link: AgentLink | None, exit_s: float) -> None:
+        self._link = link
         self._exit_s = exit_s
         self._pid = os.getpid()
         self.saving: Saving | None = None
@@ -45,6 +47,8 @@ class Background:
         saving = self.saving
         if saving is None or os.getpid() != self._pid:
             return
+        if self._link is not None:
+            self._link.be_patient(self._exit_s)
         if not saving.wait(self._exit_s):
             saving.give_up()
 

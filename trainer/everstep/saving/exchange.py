@@ -1,5 +1,6 @@
 """Save exchange with the agent: Begin asks for a slot, Commit says what was copied into it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -66,6 +67,8 @@ class SaveExchange:
     reservation: Reservation
     policy: Policy
     deadlines: Deadlines
+    # Hears that the agent has a step after all whose commit it did not answer in time.
+    on_late_commit: Callable[[], None]
 
     def reserve(self, size_bytes: int, pinner: Pinner | None) -> str:
         """Have slots of this size; return a complaint, or ""."""
@@ -81,7 +84,7 @@ class SaveExchange:
         """Have a slot for the step, or know why not."""
         link = self.link
         if not link.attach_quickly():
-            return failed("the agent is away")
+            return failed(link.trouble)
         link.ready()
         if complaint := self.reserve(size_bytes, pinner):
             return failed(complaint)
@@ -101,22 +104,31 @@ class SaveExchange:
             case Unplanned(next_step=next_step):
                 return Outcome(Ending.UNPLANNED, next_step=next_step, session=session)
             case _:
-                return failed(_reason(answer))
+                return failed(self._reason(answer))
 
     def commit(self, grant: Grant, entries: tuple[Entry, ...]) -> Outcome:
         """Give the copy to the agent."""
         if self.link.session != grant.session:  # the slot is one of an agent that is gone
             return failed("the agent was restarted during the copy")
-        same = bool(entries) and entries == self.link.committed
-        told = () if same else entries
-        commit = Commit(grant.step, grant.slot.slot, grant.slot.epoch, told, same)
-        answer, _ = self.link.ask(commit, (Committed,), self.deadlines.commit_s)
+        link = self.link
+        same = bool(entries) and entries == link.committed
+        # Which entries the agent knows is not known again before it has answered.
+        link.committed = ()
+        commit = Commit(
+            grant.step, grant.slot.slot, grant.slot.epoch, () if same else entries, same
+        )
+
+        def committed(answer: object) -> None:
+            if isinstance(answer, Committed):
+                link.committed = entries
+                self.on_late_commit()
+
+        answer, _ = link.ask(commit, (Committed,), self.deadlines.commit_s, on_late=committed)
         if not isinstance(answer, Committed):
-            return failed(_reason(answer))
-        if self.link.session == grant.session:
-            self.link.committed = entries
+            return failed(self._reason(answer))
+        if link.session == grant.session:
+            link.committed = entries
         return Outcome(Ending.SAVED)
 
-
-def _reason(answer: object | None) -> str:
-    return answer.reason if isinstance(answer, Refused) else "the agent is lost"
+    def _reason(self, answer: object | None) -> str:
+        return answer.reason if isinstance(answer, Refused) else self.link.trouble

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from everstep.rank.agent_link import SILENCE_S
+
 OnFull = Literal["block", "skip"]
 Hasher = Literal["agent", "trainer"]
 
@@ -42,7 +44,10 @@ def _is_duration(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """Longest times that training waits for the agent, in seconds."""
+    """Longest times that training waits for an agent at work, in seconds.
+
+    One that stands still is waited for at most `SILENCE_S`, but for a state to restore.
+    """
 
     # The agent answers a Begin after 5 s at the latest, with Skip; the rest is for a busy node.
     begin_s: float = 10.0
@@ -53,8 +58,8 @@ class Deadlines:
     # Shards may come from peers: 100 GB at 1 GB/s, and room for sources that turn out bad.
     restore_s: float = 600.0
     # With nothing to restore, training can as well begin without the agent.
-    fresh_s: float = 10.0
-    # A process that ends waits for its last snapshot: as long as Begin and Commit may take.
+    fresh_s: float = SILENCE_S
+    # The last snapshot is waited for: as long as Begin and Commit may take.
     exit_s: float = 20.0
 
     def to_begin_s(self, policy: Policy) -> float:

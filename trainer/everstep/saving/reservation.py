@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -84,7 +84,7 @@ class Reservation:
         if not self._holds(link, size_bytes):
             self.close()
             wanted = size_bytes + max(size_bytes // _SLACK_SHARE, _SLACK_BYTES_MIN)
-            answer, fds = link.ask(Reserve(wanted), (Reserved,), timeout_s)
+            answer, fds = link.ask(Reserve(wanted), (Reserved,), timeout_s, on_late=_count_on(link))
             try:
                 complaint = self._take(link, answer, fds, size_bytes)
             finally:
@@ -126,7 +126,7 @@ class Reservation:
         self, link: AgentLink, answer: object | None, fds: Sequence[int], size_bytes: int
     ) -> str:
         if not isinstance(answer, Reserved):
-            return answer.reason if isinstance(answer, Refused) else "the agent is lost"
+            return answer.reason if isinstance(answer, Refused) else link.trouble
         if answer.slot_bytes < size_bytes or len(fds) != answer.slots or not fds:
             link.drop()
             return "the agent gave other slots than were asked for"
@@ -143,3 +143,12 @@ class Reservation:
         self._pinned_by = pinner
         for slot in self._slots:
             pinner.pin(slot.address, slot.size_bytes)
+
+
+def _count_on(link: AgentLink) -> Callable[[object], None]:
+    """Return what makes older slots void, too, when the agent gives new ones too late."""
+
+    def count(answer: object) -> None:
+        link.reservations += isinstance(answer, Reserved)
+
+    return count

@@ -133,7 +133,9 @@ class Restorer:
         while (left_s := end_s - self.clock.monotonic()) > 0:
             if not link.attached and not link.attach(left_s):
                 break
-            answer, fds = link.ask(question, (*expected, NothingToRestore, RestoreFailed), left_s)
+            kinds = (*expected, NothingToRestore, RestoreFailed)
+            # Without the state there is nothing to train: this is waited for.
+            answer, fds = link.ask(question, kinds, left_s, silence_s=left_s)
             if answer is not None:
                 return answer, fds
             self.clock.sleep(pause_s)

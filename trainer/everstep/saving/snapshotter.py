@@ -56,7 +56,7 @@ class Snapshots:
         self._tools = tools
         self._policy = policy or Policy()
         self._deadlines = deadlines or Deadlines()
-        self._background = Background(self._deadlines.exit_s)
+        self._background = Background(link, self._deadlines.exit_s)
         self._reservation = Reservation()
         self._device = tools.device
         # A second step in the same slots, and between the words of the first, would be of neither.
@@ -67,7 +67,14 @@ class Snapshots:
         self._replaced = False
         self._saved_last = False
         self._stall_ns = 0
-        self.unsaved_steps = 0
+        self._failed_steps = 0
+        # Steps of these whose commit an agent that had stood still answered later.
+        self._late_commits = 0
+
+    @property
+    def unsaved_steps(self) -> int:
+        """How many steps could not be saved."""
+        return self._failed_steps - self._late_commits
 
     def restore(self, clock: Clock = time) -> int | None:
         """Fill the state from the recovery plan's step and return it; None: start at the beginning.
@@ -88,11 +95,12 @@ class Snapshots:
         self._reserve_ahead(link, restored=step is not None)
         return step
 
-    def snapshot(self, step: int) -> bool:
+    def snapshot(self, step: int, *, last: bool = False) -> bool:
         """Save the state after ``step``; return whether it was saved, or is being saved.
 
         With ``overlap`` the state must stay as it is until `settle` or `join`; optimizers that are
-        part of it see to that themselves. Raises nothing without ``raises``.
+        part of it see to that themselves. ``last``: no step follows, so an agent that stands still
+        is waited for. Raises nothing without ``raises``.
         """
         link = self._link
         if link is None or not link.usable:
@@ -102,6 +110,8 @@ class Snapshots:
         started_ns = boot_ns()
         try:
             self._take_outcome()
+            if last:
+                link.be_patient(self._deadlines.exit_s)
             return self._snapshot(link, step)
         finally:
             self._stall_ns += boot_ns() - started_ns
@@ -155,7 +165,12 @@ class Snapshots:
         self._exchange(link).reserve_ahead(size_bytes, self._device_for(shards))
 
     def _exchange(self, link: AgentLink) -> SaveExchange:
-        return SaveExchange(link, self._reservation, self._policy, self._deadlines)
+        return SaveExchange(
+            link, self._reservation, self._policy, self._deadlines, self._count_late_commit
+        )
+
+    def _count_late_commit(self) -> None:
+        self._late_commits += 1
 
     def _snapshot(self, link: AgentLink, step: int) -> bool:
         if self._replaced:
@@ -201,7 +216,7 @@ class Snapshots:
             self._unplanned = outcome
             return False
         if outcome.ending is not Ending.SAVED:
-            self.unsaved_steps += 1
+            self._failed_steps += 1
         self._tell_once(outcome.reason)
         allowed = outcome.ending is Ending.SKIPPED and self._policy.on_full == "skip"
         if outcome.ending is not Ending.SAVED and self._policy.raises and not allowed:

@@ -19,6 +19,14 @@ class LauncherPeer(Protocol):
         """End the connection."""
         ...
 
+    def is_hung_up(self) -> bool:
+        """Return whether the launcher has ended it; that may not be read yet."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection, and return when all that it said has been heard."""
+        ...
+
 
 @dataclass(slots=True)
 class LauncherLink:

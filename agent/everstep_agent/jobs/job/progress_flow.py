@@ -31,15 +31,11 @@ class ProgressFlow:
     def _expect(self, plan: Plan) -> None:
         self._plan = plan
         self._combiner = ProgressCombiner(plan.processes)
-        self._skipped: dict[int, int] = {}
+        self._unsaved: dict[int, int] = {}
         # Whether progress was read from the output of one rank, and holds for the whole job.
         self._of_job = False
         self._first_step_told = False
         self._next_s = 0.0
-
-    def count_skip(self, rank: int) -> None:
-        """A rank got no slot for a step."""
-        self._skipped[rank] = self._skipped.get(rank, 0) + 1
 
     def last_step(self, generation: int, rank: int) -> int | None:
         """Return the newest step of a rank, if this is the flow of its generation."""
@@ -48,6 +44,7 @@ class ProgressFlow:
     def add_step(self, rank: int, progress: Progress) -> None:
         """A rank completed a step."""
         self._of_job = False
+        self._unsaved[rank] = progress.unsaved
         self._combiner.add(rank, progress)
         self._send_soon()
 
@@ -82,8 +79,8 @@ class ProgressFlow:
                 first_step=run.first_step,
                 end_boot_ns=run.end_boot_ns,
                 stall_ns=run.stall_ns,
-                # A step is missing in the vault when any rank skipped it.
-                snapshots_skipped=max(self._skipped.values(), default=0),
+                # A step is missing in the vault when any rank did not save it.
+                snapshots_skipped=max(self._unsaved.values(), default=0),
                 of_job=self._of_job,
             )
             self._outlet.record(record_of(report, self._plan.job_id or self._plan.job))

@@ -40,6 +40,7 @@ class LauncherSession:
         # Whether the launcher was told to exit, so that another one may take its place.
         self.dismissed = False
         self.leaving = False
+        self.ended = asyncio.Event()
 
     @property
     def job(self) -> NodeJob:
@@ -54,6 +55,15 @@ class LauncherSession:
     def hang_up(self) -> None:
         """See LauncherPeer."""
         self._connection.hang_up()
+
+    def is_hung_up(self) -> bool:
+        """See LauncherPeer."""
+        return self._connection.is_hung_up()
+
+    async def close(self) -> None:
+        """See LauncherPeer."""
+        self.hang_up()
+        await self.ended.wait()
 
     async def run(self) -> None:
         """Serve until the connection ends. Raises OSError then."""

@@ -93,7 +93,10 @@ class JobServer:
                 await connection.send(messages.Refused(_UNSEEN))
                 return
             first = await _first_message(connection)
-            if isinstance(first, messages.Join):
+            if isinstance(first, messages.Join) and connection.is_hung_up():
+                # It was killed while this agent stood still: its successor has joined meanwhile.
+                logger.info("job %s: launcher %d did not wait", first.job, connection.peer.pid)
+            elif isinstance(first, messages.Join):
                 await self._launcher(connection, first)
             elif isinstance(first, messages.Attach):
                 await self._trainer(connection, first)
@@ -126,27 +129,28 @@ class JobServer:
             job.ranks.detach(attach.generation, attach.rank)
 
     async def _launcher(self, connection: Connection, join: messages.Join) -> None:
-        peer, before = connection.peer, self._jobs.joined(join, connection.peer)
-        known = before or self._jobs.newest(join.job)
-        reason = join_refusal(known.facts if known else None, join, peer.uid)
-        if known is not None and not reason and _place_is_taken(known, peer):
-            # Elsewhere the controller answers it, who knows how its job ended.
-            reason = late_refusal(known.facts, join)
-        for job in self._jobs.named(join.job):
-            reason = reason or await _other_launcher(job, peer.pid)
-        begins = not has_memory(known, join, peer.uid)
-        if begins:
-            reason = reason or await memory_refusal(self._context, known, join, peer.uid)
-        if reason:
-            await connection.send(messages.Refused(reason))
+        peer = connection.peer
+        refused = self._refusal(join, peer) or await self._other_launcher(join, peer)
+        known = self._known(join, peer)
+        begins = refused is None and not has_memory(known, join, peer.uid)
+        if begins and (reason := await memory_refusal(self._context, known, join, peer.uid)):
+            refused = messages.Refused(reason)
+        refused = refused or self._taken_meanwhile(join)
+        if refused is not None:
+            await connection.send(refused)
             return
         job = self._jobs.joined(join, peer) or self._jobs.of_new_launcher(join)
         if begins:
             # No await since the memory was found to suffice, so nobody else can have taken it.
             job.record.promise_memory(forecast_of(self._context, join))
-        self._jobs.leave_others(job, peer)
+        await self._serve_launcher(connection, job, join)
+
+    async def _serve_launcher(
+        self, connection: Connection, job: NodeJob, join: messages.Join
+    ) -> None:
+        self._jobs.leave_others(job, connection.peer)
         session = LauncherSession(connection, job, self._jobs.of_launcher)
-        admit_launcher(job, join, peer, session)
+        admit_launcher(job, join, connection.peer, session)
         if away := self._watch.controller_away():
             session.send(messages.Notice(away))
         try:
@@ -154,6 +158,34 @@ class JobServer:
         except OSError:  # not when the agent itself ends: its successor will see who is there
             self._after(session.job, session)
             raise
+        finally:
+            session.ended.set()
+
+    def _known(self, join: messages.Join, peer: Peer) -> NodeJob | None:
+        return self._jobs.joined(join, peer) or self._jobs.newest(join.job)
+
+    def _refusal(self, join: messages.Join, peer: Peer) -> messages.Refused | None:
+        known = self._known(join, peer)
+        reason = join_refusal(known.facts if known else None, join, peer.uid)
+        if known is not None and not reason and _place_is_taken(known, peer):
+            # Elsewhere the controller answers it, who knows how its job ended.
+            reason = late_refusal(known.facts, join)
+        return messages.Refused(reason) if reason else None
+
+    async def _other_launcher(
+        self, join: messages.Join, peer: Peer
+    ) -> messages.RefusedForNow | None:
+        for job in self._jobs.named(join.job):
+            if reason := await _other_launcher(job, peer.pid):
+                return messages.RefusedForNow(reason)
+        return None
+
+    def _taken_meanwhile(self, join: messages.Join) -> messages.RefusedForNow | None:
+        """Return the refusal of a launcher that waited while another one was let in."""
+        for job in self._jobs.named(join.job):
+            if job.link.connected and (process := job.facts.place.process) is not None:
+                return messages.RefusedForNow(_taken(job, process.pid))
+        return None
 
     def _after(self, job: NodeJob, session: LauncherSession) -> None:
         if session.dismissed:
@@ -190,14 +222,21 @@ def _place_is_taken(job: NodeJob, peer: Peer) -> bool:
     return job.link.connected or (there is not None and there.pid != peer.pid)
 
 
+def _taken(job: NodeJob, pid: int) -> str:
+    return (
+        f"job {job.facts.job} has a launcher on this node already, process {pid}; "
+        f"stop it first ('kill {pid}'), or choose another name with --job"
+    )
+
+
 async def _other_launcher(job: NodeJob, pid: int) -> str | None:
     """Return why another launcher stands in the way, after waiting for one that just died."""
-    before = job.facts.place.process
-    if job.link.connected and before is not None:
-        return (
-            f"job {job.facts.job} has a launcher on this node already, process {before.pid}; "
-            "stop it first, or choose another name with --job"
-        )
+    before, launcher = job.facts.place.process, job.link.peer
+    if launcher is not None and before is not None:
+        if alive(before) and not launcher.is_hung_up():
+            return _taken(job, before.pid)
+        # The end of its connection is not read yet: this agent stood still.
+        await launcher.close()
     absence, job.link.absence = job.link.absence, None
     if absence is None or absence.done():
         return None

@@ -5,8 +5,8 @@ import math
 from contextlib import suppress
 from dataclasses import replace
 
-from everstep_agent.ipc.connection import Connection
 from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.jobs.sessions.answers import AnswerQueue
 from everstep_agent.vault.job_vault import SlotWait
 from everstep_agent.vault.memory.allocator import MemoryShortError
 from everstep_agent.vault.slot_allocation import SlotOwner
@@ -20,8 +20,8 @@ from everstep_common import trainer_messages as messages
 class SlotSession:
     """The slots of one attached rank, until its connection ends."""
 
-    def __init__(self, connection: Connection, job: NodeJob, owner: SlotOwner) -> None:
-        self._connection = connection
+    def __init__(self, answers: AnswerQueue, job: NodeJob, owner: SlotOwner) -> None:
+        self._answers = answers
         self._job = job
         self._owner = owner
         self._memory: RankMemory | None = None
@@ -52,45 +52,44 @@ class SlotSession:
         if not problem and message.size_bytes <= 0:
             problem = f"a slot of {message.size_bytes} bytes; reserve at least one"
         if problem:
-            await self._connection.send(messages.Refused(problem))
+            await self._answers.send(messages.Refused(problem))
             return
         try:
             memory = await self._job.vault.reserve_slots(self._owner, message.size_bytes)
         except MemoryShortError as error:
             if self._memory is not None and self._memory.retired:
                 self._memory = None
-            await self._connection.send(messages.Refused(str(error)))
+            await self._answers.send(messages.Refused(str(error)))
             return
         self._memory = memory
         fds = [memory.regions[index].lend_writable() for index in sorted(memory.regions)]
         answer = messages.Reserved(len(fds), memory.table.slot_bytes)
-        await self._connection.send(answer, fds)
+        await self._answers.send(answer, fds)
 
     async def begin(self, message: messages.Begin) -> None:
         """Answer with a slot, with the next step that is wanted, or with why there is none."""
         memory, problem = self._memory, self.refusal()
         if memory is None or problem:
-            await self._connection.send(messages.Skip(problem or "reserve slots first"))
+            await self._answers.send(messages.Skip(problem or "reserve slots first"))
             return
         if await self._held(memory, message):
             gone = f"generation {self._owner.generation} was stopped, as planned"
-            await self._connection.send(messages.Skip(gone))
+            await self._answers.send(messages.Skip(gone))
             return
         vault, generation = self._job.vault, self._owner.generation
         wanted = next_snapshot_step(vault.cadence, vault.step_hold, generation, message.step)
         if wanted != message.step:
             self._pace = self._pace.after_question(message.step, asyncio.get_running_loop().time())
             again = min(wanted, message.step + self._pace.ahead)
-            await self._connection.send(messages.Unplanned(again))
+            await self._answers.send(messages.Unplanned(again))
             return
         answer = await self._slot(memory, message)
         if isinstance(answer, Grant):
-            await self._connection.send(messages.Slot(answer.slot, answer.epoch))
+            await self._answers.send(messages.Slot(answer.slot, answer.epoch))
             return
         job = self._job
-        job.progress.count_skip(self._owner.rank)
         job.context.skips.skipped(job.facts.job, job.context.boot_ns())
-        await self._connection.send(messages.Skip(answer))
+        await self._answers.send(messages.Skip(answer))
 
     async def _held(self, memory: RankMemory, message: messages.Begin) -> bool:
         """Wait while a restart is planned before this step; return whether it has come."""
@@ -123,10 +122,10 @@ class SlotSession:
         if not problem:
             problem = await self._take_over(message)
         if problem:
-            await self._connection.send(messages.Refused(problem))
+            await self._answers.send(messages.Refused(problem))
             return
         self._job.context.skips.saved(self._job.facts.job)
-        await self._connection.send(messages.Committed(message.step))
+        await self._answers.send(messages.Committed(message.step))
 
     async def _take_over(self, message: messages.Commit) -> str | None:
         if self._memory is None:

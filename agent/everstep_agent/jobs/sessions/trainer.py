@@ -1,16 +1,15 @@
 """Trainer session: one training process, fenced by its generation: restore, slots, progress."""
 
-import asyncio
 import logging
 import os
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from everstep_agent.concurrency.thread_pool import wait_ended
 from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.processes import identify
 from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.jobs.sessions.answers import AnswerQueue
 from everstep_agent.jobs.sessions.slots import SlotSession
 from everstep_agent.jobs.state.plan import Plan, restore_plan_of
 from everstep_agent.jobs.state.records import skipped_message
@@ -37,11 +36,11 @@ class TrainerSession:
         self._connection = connection
         self._job = job
         self._owner = SlotOwner(attach.generation, attach.rank, connection.peer.pid)
-        self._slots = SlotSession(connection, job, self._owner)
         self._answers = AnswerQueue(connection)
+        self._slots = SlotSession(self._answers, job, self._owner)
         # The shards that a rank is told of, for one that asks for them part by part.
         self._described: tuple[messages.Entry, ...] = ()
-        self._transfer = RestoreTransfer(connection)
+        self._transfer = RestoreTransfer(self._answers)
 
     async def run(self) -> None:
         """Serve until the connection ends. Raises OSError then."""
@@ -78,6 +77,8 @@ class TrainerSession:
         match message:
             case messages.Progress():
                 self._progress(message)
+            case messages.Await():
+                self._answers.resume()
             case messages.Ready():
                 self._ready(message)
             case RankReport():
@@ -97,21 +98,21 @@ class TrainerSession:
             case messages.Commit():
                 await self._slots.commit(message)
             case messages.AskSkipped():
-                await self._connection.send(skipped_message(self._job.facts.plan))
+                await self._answers.send(skipped_message(self._job.facts.plan))
             case _:
                 await self._refuse("this process is attached already; attach once")
 
     async def _refuse(self, reason: str) -> None:
-        await self._connection.send(messages.Refused(reason))
+        await self._answers.send(messages.Refused(reason))
 
     async def _recover(self, message: messages.Describe | messages.Restore) -> None:
         plan = self._job.facts.plan
         if over := self._slots.refusal():
             self._transfer.end()
-            await self._connection.send(messages.RestoreFailed(over))
+            await self._answers.send(messages.RestoreFailed(over))
             return
         if plan.restore_step is None:
-            await self._connection.send(messages.NothingToRestore())
+            await self._answers.send(messages.NothingToRestore())
             return
         try:
             if isinstance(message, messages.Restore):
@@ -119,7 +120,7 @@ class TrainerSession:
             else:
                 await self._describe(plan, plan.restore_step, message)
         except RestoreError as error:
-            await self._connection.send(messages.RestoreFailed(str(error)))
+            await self._answers.send(messages.RestoreFailed(str(error)))
 
     async def _describe(self, plan: Plan, step: int, message: messages.Describe) -> None:
         rank = None if message.everyone else self._owner.rank
@@ -136,7 +137,7 @@ class TrainerSession:
 
     async def _send(self, described: messages.DescribedPart) -> None:
         try:
-            await self._connection.send(described)
+            await self._answers.send(described)
         except FrameError as error:
             reason = f"the list of {len(described.entries)} shards does not fit one message"
             raise RestoreError(f"{reason}: upgrade everstep in the training image") from error
@@ -181,53 +182,8 @@ class TrainerSession:
         if self._slots.refusal():
             return
         at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
-        progress = messages.Progress(message.step, at_boot_ns, message.stall_ns)
-        job.progress.add_step(self._owner.rank, progress)
-        job.freshness.record_step(progress.step)
-
-
-class AnswerQueue:
-    """The question that is being answered. A process that asks two at once waits for the first."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._current: asyncio.Task[None] | None = None
-
-    async def begin(self, answer: Coroutine[None, None, None]) -> None:
-        """Begin to answer, when the question before has been. Raises OSError if that went wrong."""
-        turn = self._connection.take_lease()
-        try:
-            await self.finish()
-        except BaseException:
-            answer.close()
-            turn.release()
-            raise
-        self._current = asyncio.create_task(self._answer(answer), name="answer to a rank")
-        # A callback, because it also runs for a task that is cancelled before it has begun.
-        self._current.add_done_callback(lambda _: turn.release())
-
-    async def finish(self) -> None:
-        """Return when the last question is answered. Raises OSError when it could not be."""
-        if self._current is not None:
-            await asyncio.shield(self._current)
-            self._current = None
-
-    async def cancel(self) -> None:
-        """Answer nothing any more."""
-        current, self._current = self._current, None
-        if current is not None:
-            current.cancel()
-            await wait_ended([current])
-            if not current.cancelled():
-                current.exception()  # the connection has ended for a reason that is known
-
-    async def _answer(self, answer: Coroutine[None, None, None]) -> None:
-        try:
-            await answer
-        except BaseException:
-            # Ends the receiving side, too: whoever waits there for a message raises this error.
-            self._connection.hang_up()
-            raise
+        job.progress.add_step(self._owner.rank, replace(message, at_boot_ns=at_boot_ns))
+        job.freshness.record_step(message.step)
 
 
 class RestoreTransfer:
@@ -236,8 +192,8 @@ class RestoreTransfer:
     The rank asks for each message: descriptors go only to one that reads its answers.
     """
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, answers: AnswerQueue) -> None:
+        self._answers = answers
         self._asked = Restore(())
         self._step = 0
         self._parts: Sequence[RestoredPart] = ()
@@ -267,7 +223,7 @@ class RestoreTransfer:
         try:
             for part in parts:
                 fds.append(part.region.open_read_only())
-            await self._connection.send(message, fds)
+            await self._answers.send(message, fds)
         finally:
             for fd in fds:
                 os.close(fd)

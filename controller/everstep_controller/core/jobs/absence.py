@@ -15,7 +15,8 @@ from everstep_controller.core.registry import Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind
 
 _S = 1_000_000_000
-# Ranks wait so long for an agent that does not answer, once; then they step on, unsaved.
+# Ranks wait so long for an agent at work whose stream is away, and a second for one that stands
+# still; then they step on, unsaved.
 _AGENT_WAIT_NS = 10 * _S
 # Steps are missing when none was made for that time and so many times the longest of late, or …
 _LONGEST_TIMES = 4

@@ -23,6 +23,7 @@ from everstep_common.trainer_messages import (
     LauncherLeft,
     Notice,
     Refused,
+    RefusedForNow,
     Start,
     Stop,
 )
@@ -180,7 +181,7 @@ class AgentListener:
 
     def _received(self, message: object) -> None:
         if not isinstance(message, Joined):
-            self._words.heard(refused=isinstance(message, Refused))
+            self._words.heard(refused=isinstance(message, Refused | RefusedForNow))
         match message:
             case Joined(node):
                 self._link.settled()
@@ -191,7 +192,7 @@ class AgentListener:
                     self._words.waits(text)
                 else:
                     say(text)
-            case Refused(reason):
+            case Refused(reason) | RefusedForNow(reason):
                 self._end(JobOverError(f"refused: {reason}", succeeded=False))
             case End(succeeded, reason):
                 how = "succeeded" if succeeded else "failed"

@@ -28,7 +28,8 @@ three levels of use, each includes the one before:
      snapshots.snapshot(n) after each step: a failure costs only the step in flight
 
 exit code: 0 the job succeeded, 1 it failed or was refused, 2 invalid command line,
-128 + N ended by signal N. The first error of the rank that failed first is the last thing shown."""
+75 another launcher of the job lives here: try again, 128 + N ended by signal N.
+The first error of the rank that failed first is the last thing shown."""
 
 
 def launch_parser() -> OptionParser:
