@@ -23,7 +23,7 @@ from everstep_controller.core.model.state import (
     jobs_of_node,
     note_node,
 )
-from everstep_controller.core.nodes import agent_identity, budgets, health, liveness
+from everstep_controller.core.nodes import agent_identity, budgets, evidence, health
 from everstep_controller.core.nodes.agent_identity import Standing
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
@@ -276,9 +276,9 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
         state.nodes[event.node] = NodeRecord(event.node, since_ns=turn.now_ns)
         budgets.mark_deferred(turn)  # of more nodes, more may be isolated
     node = state.nodes[event.node]
-    kept = () if liveness.has_rebooted(node, event) else event.jobs
+    kept = () if evidence.has_rebooted(node, event) else event.jobs
     silent_since_ns = node.silent_since_ns or turn.now_ns
-    liveness.record_hello(turn, node, event)
+    evidence.record_hello(turn, node, event)
     node_back(turn, node.name, kept, silent_since_ns)
     state.orphaned += identity.orphaned_launchers(state, node.name, kept)
     turn.unsent.nodes.add(node.name)
