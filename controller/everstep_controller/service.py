@@ -171,6 +171,7 @@ class Controller:
             await self._server.stop(None)
             self._timers.stop()
             raise
+        self.runtime.report_rejections(self._unrecorded)
         self._keep_cluster()
         self.runtime.act_on_what_is_due()
         self._start_metrics()

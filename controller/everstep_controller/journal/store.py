@@ -122,9 +122,13 @@ class JournalStore:
             [(a.id, a.seq, a.at_ns, a.subject, a.reason, a.message) for a in announcements],
         )
 
-    def reject(self, seq: int, error: str) -> None:
-        """Mark an event that the core cannot take: folding leaves it out."""
-        self._db.execute("INSERT OR REPLACE INTO rejection VALUES (?, ?)", (seq, error))
+    def reject(self, seq: int, error: str, left_out: Iterable[int] | None = None) -> None:
+        """Mark an event that the core cannot take: folding leaves it out.
+
+        Of a batch, folding takes each event alone, without those at the places ``left_out``.
+        """
+        places = None if left_out is None else " ".join(map(str, left_out))
+        self._db.execute("INSERT OR REPLACE INTO rejection VALUES (?, ?, ?)", (seq, error, places))
 
     def save_snapshot(self, snapshot: StoredSnapshot) -> None:
         """Keep the state, so that folding starts from it."""
@@ -187,9 +191,15 @@ class JournalStore:
         rows = self._db.execute("SELECT seq, actions FROM decision WHERE seq > ?", (after,))
         return {seq: bytes(actions) for seq, actions in rows}
 
-    def rejections(self) -> set[int]:
-        """Return the events that are left out."""
-        return {seq for (seq,) in self._db.execute("SELECT seq FROM rejection")}
+    def rejections(self) -> dict[int, tuple[int, ...] | None]:
+        """Return the events that are left out as a whole, as None.
+
+        Of a batch whose events are taken alone: the places of those that are left out.
+        """
+        rows = self._db.execute("SELECT seq, alone FROM rejection")
+        return {
+            seq: None if places is None else tuple(map(int, places.split())) for seq, places in rows
+        }
 
     def marks(self) -> dict[str, int]:
         """Return how far each outbox is journaled."""
