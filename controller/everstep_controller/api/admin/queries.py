@@ -60,7 +60,12 @@ class Queries:
             messages.node_summary(node, jobs, told.get(name, ""))
             for name, node in sorted(state.nodes.items())
         ]
-        return admin_pb2.ListNodesReply(nodes=lines, halted=state.halted)
+        refused = sorted(state.refused_agents.values(), key=lambda one: (one.node, one.since_ns))
+        return admin_pb2.ListNodesReply(
+            nodes=lines,
+            halted=state.halted,
+            refused_agents=map(messages.refused_agent, refused),
+        )
 
     def node(self, name: str) -> admin_pb2.NodeDetail:
         """Return one node."""
@@ -147,6 +152,7 @@ class Queries:
             journal_events=self._runtime.seq,
             started_ns=self._started_ns,
             budgets=budgets.summary(state),
+            cluster_id=state.cluster_id,
         )
 
     def _node(self, name: str) -> NodeRecord:
@@ -180,6 +186,8 @@ def explain(subject: NodeRecord | JobRecord, paused: str, more: Iterable[str] = 
             parts.append(f"should be isolated: {subject.deferred}")
         if failed := failed_check(subject):
             parts.append(failed)
+        if subject.doubtful:
+            parts.append(f"doubtful: {subject.silence.doubt}")
     if isinstance(subject, JobRecord) and subject.planned is not None:
         parts.append(describe(subject, subject.planned))
     parts.extend(more)
