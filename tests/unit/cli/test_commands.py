@@ -80,7 +80,7 @@ def test_the_list_of_nodes_tells_since_when_and_by_what_a_node_is_doubtful() -> 
     _, drawn = call("nodes")
     assert "healthy, doubtful" in drawn
     because = "its agent does not answer, and its kernel accepts connects"
-    assert f"node-4, doubtful for 12.0 s: {because}" in " ".join(drawn.split())
+    assert f"node-4, doubtful for 12 s: {because}" in " ".join(drawn.split())
     assert because in " ".join(call("node", "node-4")[1].split())
 
 
