@@ -26,9 +26,10 @@ PROBES_BLOCKED = Condition(
 AGENT_HUNG = Condition(
     name="AgentHung",
     component="agent",
-    meaning="the node's agent has its stream open and does not answer, and the node is not lost; "
-    "ranks that step go on, the node takes no new ones, and no job counts on its vault",
-    source="pings on its stream, and peers that probe it; for 15 s (agent_return_s)",
+    meaning="the node's agent is there (its stream is open, or its port accepts connects) and does "
+    "not answer, and the node is not lost; ranks that step go on, the node takes no new ones, and "
+    "no job counts on its vault",
+    source="pings on its stream, and peers that ask it by UDP and TCP; for 15 s (agent_return_s)",
     clears_when="its agent answers, or connects anew",
     mode=Mode.ADVISE,
 )

@@ -159,9 +159,24 @@ def _note_doubt(turn: Reconciliation, node: NodeRecord, doubt: str) -> None:
     away_ns = turn.now_ns - node.silent_since_ns
     due = doubt and away_ns >= turn.state.settings.agent_return_ns
     if due and (_is_witnessed(silence) or not rounds.witnesses(turn.state, node)):
-        condition = AGENT_HUNG if node.connected else AGENT_GONE
-        if not health.has_finding(node, silent_agent(condition, "").key):
-            health.raise_finding(turn, node, silent_agent(condition, doubt))
+        hangs = _hangs(node)
+        found, other = (AGENT_HUNG, AGENT_GONE) if hangs else (AGENT_GONE, AGENT_HUNG)
+        health.clear_finding(turn, node, silent_agent(other, "").key, doubt)
+        if not health.has_finding(node, silent_agent(found, "").key):
+            health.raise_finding(turn, node, silent_agent(found, doubt))
+
+
+def _hangs(node: NodeRecord) -> bool:
+    """Return whether an agent is there and does not answer, by what does.
+
+    The transport ends the stream of a stopped process. Its port accepts connects even then, as the
+    port of one that has ended does not; but so does that of an agent which only its stream and its
+    probes do not reach.
+    """
+    silence = node.silence
+    accepts = silence.kernel_said == KERNEL_SAYS[TcpAnswer.ACCEPTED]
+    unheard = not silence.heard_ns and not node.blocked_since_ns
+    return node.connected or (accepts and unheard and not silence.leaving)
 
 
 def _is_witnessed(silence: Silence) -> bool:
