@@ -218,6 +218,11 @@ class Faults:
             self.later(at_s, partial(self.cluster.fatal_finding, name))
             self.later(at_s + every_s / 2, partial(self.cluster.finding_over, name))
 
+    def flap_stream(self, name: str, for_s: float, every_s: float = 20.0) -> None:
+        """Have the stream of an agent end again and again; it is opened anew a second later."""
+        for number in range(int(for_s / every_s)):
+            self.later(number * every_s, partial(self._break_stream, name))
+
     def flap_detector(self, name: str, for_s: float, every_s: float = 0.05) -> None:
         """Have a detector change its mind at every poll, and the agent's book take that."""
         book = FindingBook({_FLAPS.name: _FLAPS})
@@ -239,6 +244,14 @@ class Faults:
             self._time.after(for_s, partial(self._go_on, for_s, len(controller.journal)))
 
     # ---------------------------------------------------------------------------------------------
+
+    def _break_stream(self, name: str) -> None:
+        node = self._fleet.nodes[name]
+        if node.connected and self._fleet.flows(node):
+            node.connected = False
+            node.inbox.clear()
+            self._fleet.stream_ends(node, 0.01, 0.1)
+            self.later(1.0, partial(self._fleet.connect, node))
 
     def _judge(self, name: str, book: FindingBook, judgement: Judgement) -> None:
         node, now_ns = self._fleet.nodes[name], self._time.now_ns

@@ -167,6 +167,31 @@ def test_an_agent_that_only_peers_hear_is_a_finding() -> None:
     assert set(seen.findings) == {"AgentGone"}
 
 
+@pytest.mark.parametrize("which", [_member, _spare])
+def test_a_stream_that_ends_every_20_s_is_a_finding_of_its_node_alone(
+    which: Callable[[Faults], str],
+) -> None:
+    broken: list[str] = []
+
+    def flap(faults: Faults) -> None:
+        broken.append(which(faults))
+        faults.flap_stream(broken[0], 160)
+
+    seen = _play(flap, 170)
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
+    assert (set(seen.findings), seen.blamed) == ({"StreamFlapping"}, set(broken))
+
+
+def test_streams_that_all_end_every_20_s_are_found_of_few() -> None:
+    def flap(faults: Faults) -> None:
+        for name in faults.names:
+            faults.flap_stream(name, 160)
+
+    seen = _play(flap, 170)
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
+    assert len(seen.blamed) == 1
+
+
 def test_a_controller_without_a_network_finds_fault_with_nobody_else() -> None:
     seen = _play(lambda f: f.cut_controller(50))
     assert (seen.lost_ns, seen.findings) == ({}, {})

@@ -53,7 +53,7 @@ def node_summary(
         reason=node.reason,
         since_ns=node.since_ns,
         maintenance=maintenance,
-        no_spare=claims.failed_check(node),
+        no_spare=claims.no_spare(node),
         doubt=node.silence.doubt,
         doubted_ns=node.silence.doubted_ns if node.doubtful else 0,
     )

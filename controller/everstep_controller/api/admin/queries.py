@@ -14,7 +14,7 @@ from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import Claim, NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET, State
 from everstep_controller.core.nodes import budgets
-from everstep_controller.core.nodes.claims import failed_check
+from everstep_controller.core.nodes.claims import no_spare
 from everstep_controller.core.nodes.isolation import isolation_sentences
 from everstep_controller.core.planned.forecast import describe, window_sentences
 from everstep_controller.journal.store import JournalStore
@@ -184,7 +184,7 @@ def explain(subject: NodeRecord | JobRecord, paused: str, more: Iterable[str] = 
         parts += [_claimed(claim, subject.reason) for claim in subject.claims]
         if subject.deferred:
             parts.append(f"should be isolated: {subject.deferred}")
-        if failed := failed_check(subject):
+        if failed := no_spare(subject):
             parts.append(failed)
         if subject.doubtful:
             parts.append(f"doubtful: {subject.silence.doubt}")

@@ -182,9 +182,11 @@ def node_back(turn: Turn, node: str, seen: Sequence[JobOnNode], silent_since_ns:
         if job is not None and on_node.generation:
             _note_what_it_holds(turn, job, node, on_node.generation)
     for job in jobs_involving(turn.state, turn.state.nodes[node]):
-        # A new agent may do what the one before it did not, and has its own time for that.
-        job.overdue.pop(node, None)
-        job.awaited.silent.pop(node, None)
+        # A new agent may do what the one before it did not, and has its own time for that; not one
+        # that comes anew again and again.
+        if not turn.state.nodes[node].flaps_since_ns:
+            job.overdue.pop(node, None)
+            job.awaited.silent.pop(node, None)
         if not any(_is_about(on_node, job) for on_node in seen):
             _note_what_is_gone(turn, job, node, silent_since_ns)
 

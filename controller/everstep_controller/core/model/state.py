@@ -119,6 +119,8 @@ class State:
     present: dict[str, list[str]] = field(default_factory=dict)
     present_domains: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
+    # Nodes whose streams end again and again, in order.
+    flapping: list[str] = field(default_factory=list)
     # Nodes that are drained; that automation was not allowed to isolate; that are alive and claimed
     # by it; and those of the latter that got this claim when they were dead. In order.
     draining: list[str] = field(default_factory=list)

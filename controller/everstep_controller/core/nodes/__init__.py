@@ -8,6 +8,7 @@ from everstep_controller.core.nodes import (
     injections,
     isolation,
     removal,
+    stream_flaps,
 )
 from everstep_controller.core.registry import Handlers, Timers, merge
 
@@ -28,5 +29,6 @@ TIMERS: Timers = merge(
         health.TIMERS,
         injections.TIMERS,
         isolation.TIMERS,
+        stream_flaps.TIMERS,
     ]
 )

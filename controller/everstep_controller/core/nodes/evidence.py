@@ -19,7 +19,13 @@ from everstep_controller.core.events import (
 from everstep_controller.core.model.liveness import Silence
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import forget_hearing, note_hearing
-from everstep_controller.core.nodes import agent_findings, agent_identity, health, rounds
+from everstep_controller.core.nodes import (
+    agent_findings,
+    agent_identity,
+    health,
+    rounds,
+    stream_flaps,
+)
 from everstep_controller.core.nodes.watchers import watchers_of
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
@@ -48,6 +54,8 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     turn.mark_node(node.name)
     agent_identity.accept(turn, node, event)
     rebooted = has_rebooted(node, event)
+    if node.connected:
+        stream_flaps.record_end(turn, node)
     end_silence(turn, node, "its agent connected")
     forget_hearing(turn.state, node)
     _end_blocked(turn, node, "its agent connected")
@@ -77,6 +85,7 @@ def node_disconnected(turn: Turn, event: NodeDisconnected) -> None:
     node = turn.state.nodes.get(event.node)
     if node is not None and not node.gone and node.connected:
         node.connected = False
+        stream_flaps.record_end(turn, node)
         _fall_silent(turn, node, turn.now_ns)
 
 

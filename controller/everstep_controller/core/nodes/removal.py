@@ -18,6 +18,7 @@ from everstep_controller.core.turn import TimerKind, Turn
 _TIMERS = (
     TimerKind.SILENCE,
     TimerKind.CONFIRM,
+    TimerKind.STREAM,
     TimerKind.CHECK,
     TimerKind.SPARE,
     TimerKind.PROBATION,
@@ -108,7 +109,13 @@ def _forget_among_peers(turn: Turn, node: NodeRecord) -> None:
 def _forget_record(turn: Turn, node: NodeRecord) -> None:
     state = turn.state
     forget_hearing(state, node)
-    for names in (state.draining, state.deferred, state.isolated, state.returned):
+    for names in (
+        state.draining,
+        state.deferred,
+        state.isolated,
+        state.returned,
+        state.flapping,
+    ):
         keep_listed(names, node.name, listed=False)
     for kind in _TIMERS:
         turn.drop_timer(f"{kind}/{node.name}")

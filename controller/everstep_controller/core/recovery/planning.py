@@ -164,7 +164,8 @@ def _stopping(turn: Reconciliation, job: JobRecord) -> None:
 def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
     """Return the nodes that could take ranks of a job, most trusted first.
 
-    A check of a spare says nothing against a node of which the job has ranks already.
+    Neither a failed check of a spare nor an agent whose stream flaps speaks against a node of which
+    the job has ranks already.
     """
     seats = frozenset(job.generation.members)
     offered = (
@@ -176,7 +177,7 @@ def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
         node
         for node in offered
         if node.usable
-        and (not node.spare_check.failed or node.name in seats)
+        and (node.name in seats or not claims.no_spare(node))
         and devices.has_room(state, node, job)
     ]
     return sorted(able, key=lambda node: (distrust(node), node.name))
@@ -231,7 +232,8 @@ def _doubt(job: JobRecord, node: NodeRecord) -> int:
     """Return how little a job should go back to a node; 0: nothing speaks against it."""
     if node.deferred:
         return 2
-    return int(node.name in job.overdue or held_by_kernel(job, node.name))
+    flaps = bool(node.flaps_since_ns)
+    return int(flaps or node.name in job.overdue or held_by_kernel(job, node.name))
 
 
 def _leaving(state: State, job: JobRecord) -> list[NodeRecord]:
