@@ -6,9 +6,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol, TypeGuard
 
-from everstep_common.reports import RankExited
+from everstep_common.reports import FindingCleared, FindingRaised, RankExited
 from everstep_controller.core.events import (
     Event,
+    FindingSettled,
     JobProgressed,
     RanksExited,
     RecordRejected,
@@ -22,6 +23,7 @@ from everstep_controller.core.jobs.progress_rows import (
 from everstep_controller.core.model.node import Origin
 from everstep_controller.journal.store import Mark
 from everstep_controller.records.exit_rows import ExitRows
+from everstep_controller.records.finding_rows import FindingEvent, FindingRows
 from everstep_controller.records.rejections import Rejection, Rejections
 from everstep_controller.runtime.fold import TakenEvent
 
@@ -90,6 +92,8 @@ class OutboxAcks:
 # progress no more often: every node tells of every step, and of a step that is told again the job's
 # generation and number say so.
 _MARK_NS = 60_000_000_000
+# How often that is written down for findings that flap: each time is a write to the disk.
+_FLAPPING_MARK_NS = 5_000_000_000
 # What an agent may have in memory here; it sends faster than the journal writes after an outage.
 _IN_FLIGHT_MAX = 2000
 
@@ -123,7 +127,7 @@ class Acknowledging(Protocol):
 
 
 class Intake:
-    """Intake of all nodes' records; progress and ends of ranks are merged, the rest is not."""
+    """Intake of all nodes' records; progress, ends of ranks and findings that flap are merged."""
 
     def __init__(
         self,
@@ -137,12 +141,15 @@ class Intake:
         self._agents = agents
         self._acks = {outbox: OutboxAcks(sequence) for outbox, sequence in journaled.items()}
         self._exits = ExitRows()
+        self._findings = FindingRows()
         self._rejections = Rejections()
         # Records of which no row of their own says that they were taken: rejected ones, and
         # progress that says nothing new. They are acknowledged when the journal has what came
-        # before the next tick.
+        # before the next tick; findings that flap, which are many, every few seconds.
         self._rejected: list[Origin] = []
         self._rowless: list[Origin] = []
+        self._flapping: list[Origin] = []
+        self._flapping_marked_ns = 0
         self._now_ns = 0
 
     def journaled(self, outbox: str) -> int:
@@ -160,6 +167,9 @@ class Intake:
     def take_event(self, origin: Origin, event: Event) -> None:
         """Journal a record's event, after what waits of the node that came before it."""
         if _is_exit(event) and self._exits.hold(event):
+            return
+        if _is_finding(event) and self._findings.hold(event, self._now_ns):
+            self._flapping.append(origin)
             return
         self.flush_node(origin.node)
         self._submit(event, [origin])
@@ -184,6 +194,8 @@ class Intake:
         self._now_ns = now_ns
         self._write(self._progress.tick(now_ns))
         self._flush_exits()
+        for settled in self._findings.take_due(now_ns):
+            self._submit(settled, ())
         for event in self._rejections.tick(now_ns):
             self._submit(event, ())
         self._journal_marks()
@@ -194,10 +206,18 @@ class Intake:
         for row in self._exits.take_node(node):
             self._submit(row.event, row.origins)
 
+    def begin_stream(self, node: str) -> None:
+        """Journal what waits of a node; its agent says anew what is open there."""
+        self.flush_node(node)
+        self._flush_findings(node)
+
     def flush_all(self) -> None:
         """Journal everything that waits."""
+        self._flapping_marked_ns = 0
         self._write(self._progress.flush_all())
         self._flush_exits()
+        for node in self._findings.nodes():
+            self._flush_findings(node)
         for event in self._rejections.flush():
             self._submit(event, ())
         self._journal_marks()
@@ -222,8 +242,16 @@ class Intake:
         for node in self._exits.nodes():
             self.flush_node(node)
 
+    def _flush_findings(self, node: str) -> None:
+        for event in self._findings.take_node(node, self._now_ns):
+            self._submit(event, ())
+
     def _journal_marks(self) -> None:
         """Journal that records were taken of which no row of their own says so."""
+        if self._now_ns - self._flapping_marked_ns >= _FLAPPING_MARK_NS:
+            self._flapping_marked_ns = self._now_ns
+            self._rejected += self._flapping
+            self._flapping = []
         rejected, self._rejected = self._rejected, []
         rowless, self._rowless = self._rowless, []
         lasting, passing = self._marks(rejected), self._marks(rowless)
@@ -269,6 +297,10 @@ class Intake:
             self._progress.not_written(event)
         elif not_taken and isinstance(event, RecordRejected):
             self._rejections.not_written(event)
+        elif not_taken and isinstance(event, FindingSettled):
+            self._findings.not_written(event)
+        elif not_taken and _is_finding(event):
+            self._findings.not_taken(event)
         self._settle(taking, future)
 
     def _settle(
@@ -313,6 +345,10 @@ def origins_of(event: Event) -> tuple[Origin, ...]:
 
 def _is_exit(event: Event) -> TypeGuard[Reported[RankExited]]:
     return isinstance(event, Reported) and isinstance(event.report, RankExited)
+
+
+def _is_finding(event: Event) -> TypeGuard[FindingEvent]:
+    return isinstance(event, Reported) and isinstance(event.report, FindingRaised | FindingCleared)
 
 
 def _by_outbox(origins: Iterable[Origin]) -> dict[tuple[str, str], list[int]]:

@@ -1,9 +1,11 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from everstep_common.reports import CheckFinished, RankExited
+from everstep_common.judging.findings import Finding, Severity
+from everstep_common.reports import CheckFinished, FindingCleared, FindingRaised, RankExited
 from everstep_controller.core.events import (
     Event,
+    FindingSettled,
     JobProgressed,
     RanksExited,
     RecordRejected,
@@ -310,5 +312,65 @@ def test_what_was_no_record_is_told_and_acknowledges_nothing() -> None:
         assert [row.kind for row in rows(desk)] == ["samples"]
         assert desk.marked == []
         assert desk.acknowledgements == []
+
+    asyncio.run(scenario())
+
+
+_ODD = Finding(component="gpu/0", condition="Odd", severity=Severity.FATAL, message="odd")
+
+
+def _flap(taking: Intake, first: int, count: int) -> None:
+    """Take records of a finding that is raised and cleared again and again."""
+    for sequence in range(first, first + count):
+        report = FindingCleared("gpu/0", "Odd", "well") if sequence % 2 else FindingRaised(_ODD)
+        assert taking.is_new(origin(sequence))
+        taking.take_event(origin(sequence), Reported(origin(sequence), 0, report))
+
+
+def test_records_of_a_finding_that_flaps_are_acknowledged_with_few_rows() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        _flap(taking, 4, 400)
+        assert taking.is_new(origin(404))
+        taking.take_event(origin(404), check(404))
+        taking.tick(6 * _S)
+        await desk.journal()
+        assert desk.acknowledgements[-1] == 404
+        # An agent would take it for an old journal that knows less after a start than it said.
+        assert desk.marked[-1][0][-1] == Mark("a", "box", 404)
+        assert len(desk.submitted) <= 6
+        taking.tick(59 * _S)
+        assert not [one for one, _ in desk.submitted if isinstance(one, FindingSettled)]
+        taking.tick(62 * _S)
+        assert desk.submitted[-1] == (FindingSettled("a", _ODD.key, 0, None, "well"), ())
+
+    asyncio.run(scenario())
+
+
+def test_what_settled_is_journaled_later_when_the_journal_was_full() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        _flap(taking, 4, 20)
+        await desk.journal()
+        taking.tick(62 * _S)
+        settled = desk.submitted[-1]
+        await desk.journal(JournalFull("full"))
+        taking.tick(63 * _S)
+        assert desk.submitted[-2:] == [settled, settled]
+
+    asyncio.run(scenario())
+
+
+def test_a_new_stream_begins_with_what_is_held_of_its_node() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        _flap(taking, 4, 20)
+        await desk.journal()
+        rows = len(desk.submitted)
+        taking.begin_stream("a")
+        assert [type(one) for one, _ in desk.submitted[rows:]] == [FindingSettled]
 
     asyncio.run(scenario())

@@ -113,7 +113,7 @@ class AgentStreams:
         session = self._sessions.open(event.node, event.outbox)
         session.opened_ns = self._runtime.now_ns()
         session.clock.enter_hello(stamp, session.opened_ns)
-        self._intake.flush_node(event.node)
+        self._intake.begin_stream(event.node)
         # Jobs that the agent does not know must not be waited for by what the event leads to.
         self._vault.connected(event.node, from_agent.lineages_seen(event))
         try:
