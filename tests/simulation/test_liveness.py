@@ -112,6 +112,20 @@ def test_a_controller_that_was_away_loses_nobody(away_s: float) -> None:
     assert (seen.lost_ns, seen.doubted, seen.generations) == ({}, set(), 1)
 
 
+def test_a_node_that_died_while_the_controller_was_away_is_lost_when_peers_say_so() -> None:
+    lost: list[str] = []
+
+    def break_it(faults: Faults) -> None:
+        lost.append(_spare(faults))
+        faults.cluster.restart_controller(20)
+        faults.later(5, partial(faults.lose_power, lost))
+
+    seen = _play(break_it, 60)
+    assert set(seen.lost_ns) == set(lost)
+    # The controller is back after 20 s, its agents within 5 s, and a silence lasts for 5 s.
+    assert seen.lost_ns[lost[0]] <= (FAULT_S + 20 + 15) * SECOND
+
+
 @pytest.mark.parametrize("for_s", [2, 8, 30])
 def test_a_controller_that_stood_still_loses_nobody(for_s: float) -> None:
     seen = _play(lambda f: f.stall_controller(for_s))
