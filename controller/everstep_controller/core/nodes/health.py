@@ -264,13 +264,15 @@ def _is_change_told(turn: Turn, node: NodeRecord, known: OpenFinding, found: Ope
     """Return whether an open finding that is raised again has changed, and people are told now."""
     name = _finding_name(found.owner, found.finding.key)
     flapping = node.flapping.setdefault(name, Flapping())
-    if flapping.well_since_ns:
+    came_back = bool(flapping.well_since_ns)
+    if came_back:
         flapping.note_raised(turn.now_ns)
     if not is_news(known.finding, found.finding):
         flapping.drop_held()
         known.finding = found.finding
         turn.mark_node(node.name)
-        return False
+        # What an operator has accepted, and is found again, is not accepted any more.
+        return bool(known.accepted_by) and not came_back
     if not flapping.holds_back(known.finding, found.finding, turn.now_ns):
         return True
     if not turn.has_timer(TimerKind.FLAPPING, node.name):
