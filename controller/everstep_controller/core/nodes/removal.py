@@ -10,7 +10,7 @@ from everstep_controller.core.model.state import (
     keep_listed,
     note_hearing,
 )
-from everstep_controller.core.nodes import rounds
+from everstep_controller.core.nodes import agent_identity, rounds
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import TimerKind, Turn
 
@@ -121,6 +121,7 @@ def _forget_record(turn: Turn, node: NodeRecord) -> None:
         del state.refused_agents[key]
     state.paused.pop(node.name, None)
     state.outboxes.pop(node.outbox, None)
+    agent_identity.note_former(state, node)
     del state.nodes[node.name]
 
 

@@ -34,13 +34,18 @@ def test_of_a_lost_node_that_is_removed_nothing_is_left() -> None:
     assert state.expected_total == 7
 
 
-def test_a_removed_node_that_connects_again_is_a_new_one() -> None:
+@pytest.mark.parametrize("boot", ["1", "2"])
+def test_removed_nodes_that_connect_again_are_new_ones(boot: str) -> None:
     story = Story(nodes=8)
-    story.lose("n7")
-    _remove(story, "n7")
-    story.connect("n7", boot="2")
-    assert story.state("n7") is NodeState.HEALTHY
+    for name in ("n6", "n7"):
+        story.lose(name)
+        _remove(story, name)
+    for name in ("n6", "n7"):
+        story.connect(name, boot=boot)
+        assert story.state(name) is NodeState.HEALTHY
     assert story.core.state.expected_total == 8
+    assert not story.core.state.refused_agents
+    assert not story.core.state.halted
 
 
 @pytest.mark.parametrize("disconnected", [False, True])
