@@ -133,8 +133,15 @@ async def _run(config: ControllerConfig, options: Options) -> None:
     )
     notify("READY=1")
     watchdog = asyncio.create_task(_watchdog(), name="watchdog")
-    await stop.wait()
+    failure = asyncio.create_task(controller.failure(), name="failure")
+    stopping = asyncio.create_task(stop.wait(), name="signals")
+    await asyncio.wait({failure, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if failure.done():
+        logger.critical("%s; this process ends, and the next one goes on", failure.result())
+        # At once, as by a kill: nothing of what a stop waits for is certain to come.
+        os._exit(1)
     notify("STOPPING=1")
+    failure.cancel()
     watchdog.cancel()
     await controller.stop()
 

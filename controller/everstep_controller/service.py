@@ -183,6 +183,14 @@ class Controller:
             asyncio.create_task(self._keep_alive(), name="time alive"),
         ]
 
+    async def failure(self) -> str:
+        """Wait until a part ends that never should; return which, and why."""
+        parts = {*self._tickers, self._journal.failure}
+        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        part = done.pop()
+        name = part.get_name() if isinstance(part, asyncio.Task) else "journal's thread"
+        return f"the {name} ended: {part.exception()!r}"
+
     async def stop(self) -> None:
         """End the streams, write everything down, and leave a snapshot for the next start."""
         for ticker in self._tickers:
