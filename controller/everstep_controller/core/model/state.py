@@ -102,8 +102,8 @@ class State:
     generations_seen: dict[str, SeenGeneration] = field(default_factory=dict)
     # By "node/outbox".
     refused_agents: dict[str, RefusedAgent] = field(default_factory=dict)
-    # Outboxes of agents that were welcomed in this term and have no node now: it was removed, or has
-    # another agent.
+    # Outboxes of agents that were welcomed in this term and have no node now: it was removed, or it
+    # has another agent.
     former_agents: list[str] = field(default_factory=list)
     # Rounds of questions in a row that nobody answered, about whatever node.
     mute_rounds: int = 0
