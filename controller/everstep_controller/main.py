@@ -107,8 +107,16 @@ def _serve(config: ControllerConfig, options: Options) -> int:
             asyncio.run(_run(config, options))
     except (JournalLockedError, SchemaError, ListenError, JournalFull, ConfigError) as error:
         logger.error("%s", error)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, sqlite3.OperationalError) as error:
         logger.error("cannot start with the journal %s: %s", config.journal, error)
+    except (UnreadableError, sqlite3.Error) as error:
+        logger.error(
+            "the journal %s cannot be read: %s; start the version that wrote it, or put back a "
+            "copy and run 'everstep-controller recover', which rebuilds from the agents what the "
+            "copy does not have",
+            config.journal,
+            error,
+        )
     else:
         return 0
     return 1
