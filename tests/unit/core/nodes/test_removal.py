@@ -2,7 +2,8 @@
 
 import pytest
 
-from everstep_controller.core import events
+from everstep_common.reports import TcpAnswer
+from everstep_controller.core import actions, events
 from everstep_controller.core.actions import Announce
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
@@ -56,6 +57,21 @@ def test_a_node_that_is_not_lost_stays(disconnected: bool) -> None:
     assert "stop its agent first" in _problem(story, "n7")
     assert _remove(story, "n7") == []
     assert "n7" in story.core.state.nodes
+
+
+def test_a_node_whose_agent_is_gone_while_its_address_answers_is_removed() -> None:
+    story = Story(nodes=8)
+    for question in story.tell(events.NodeDisconnected("n7")):
+        if isinstance(question, actions.ConfirmSilence):
+            story.tell(
+                events.PeerJudged(
+                    question.node, "n7", question.id, udp=False, tcp=TcpAnswer.ACCEPTED
+                )
+            )
+    assert "try again 15 s later" in _problem(story, "n7")
+    story.tell(events.TimerDue("silence/n7"), after_s=20)
+    assert story.core.state.nodes["n7"].doubtful
+    assert _remove(story, "n7") == ["NodeRemoved"]
 
 
 def test_a_lost_member_whose_job_has_no_plan_without_it_stays() -> None:
