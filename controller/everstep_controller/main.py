@@ -30,7 +30,6 @@ from everstep_controller.service import Controller, Options
 logger = logging.getLogger("everstep_controller")
 
 _DEFAULT_CONFIG = Path("/etc/everstep/controller.toml")
-_COMMANDS = ("replay", "recover")
 # Objects made and not dropped between two passes over the young ones: more than a plan makes.
 _YOUNG_OBJECTS_MAX = 100_000
 
@@ -41,7 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[:1] == ["replay"]:
         return _replay(given[1:])
     recovering = given[:1] == ["recover"]
-    options = _parser().parse_args(given[1:] if recovering else given)
+    parser = _parser()
+    options, unknown = parser.parse_known_args(given[1:] if recovering else given)
+    if unknown:
+        parser.error(f"{' '.join(unknown)}: unknown here; a command comes first, as shown above")
     path = _config_path(options.config)
     try:
         config = load(ControllerConfig, path)
@@ -58,6 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="everstep-controller",
+        usage="everstep-controller [recover] [--config FILE]\n"
+        "       everstep-controller replay JOURNAL",
         description="Judges, isolates, recovers and accounts for a fleet of nodes.",
         epilog="everstep-controller replay JOURNAL: replay its decisions, and show differences. "
         "everstep-controller recover [--config FILE]: start from an old copy of the journal, "
