@@ -161,10 +161,7 @@ class NodeJobs:
         return jobs_metrics(list(self.table), self._context, counts)
 
     def judgements(self, open_keys: Collection[FindingKey]) -> list[Judgement]:
-        """Judge what goes wrong around the snapshots; what is open of jobs that are gone ends.
-
-    So does that snapshots are skipped of a job that has ended: its memory is only kept.
-    """
+        """Judge what goes wrong around the snapshots; what is open of jobs that are gone ends."""
         return judge_jobs(self.table, self._context, open_keys) if self._context else []
 
     def known(self, job: str) -> NodeJob | None:

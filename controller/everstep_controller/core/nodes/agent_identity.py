@@ -208,9 +208,7 @@ def _was_forgotten(state: State, seen: JobOnNode) -> bool:
     """Return whether a job ended so long ago that this journal does not know it any more."""
     number = number_of_job(seen.job_id, seen.job)
     return (
-        number is not None
-        and number <= state.forgotten_through
-        and seen.job_id not in state.jobs
+        number is not None and number <= state.forgotten_through and seen.job_id not in state.jobs
     )
 
 
