@@ -207,6 +207,11 @@ class SimulatedCluster:
             word = events.OperatorIsolated if isolate else events.OperatorReleased
             self.fleet.submit(word(name, "ops", "drill"))
 
+    def remove_node(self, name: str) -> None:
+        """Let an operator remove a node, if it is gone; its agent may come back all the same."""
+        if name in self.controller.core.state.nodes:
+            self.fleet.submit(events.NodeRemoved(name, "ops", "drill"))
+
     # --- the controller's shell ------------------------------------------------------------------
 
     def _start_controller(self) -> None:

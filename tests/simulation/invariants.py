@@ -41,6 +41,8 @@ class Invariants:
             assert all(amount > 0 for amount in totals.values()), totals
 
     def _claims_are_removed_by_their_owner(self, core: Core, event: events.Event) -> None:
+        for name in self._claims.keys() - core.state.nodes.keys():
+            del self._claims[name]  # those of a node that an operator has removed
         for node in core.state.nodes.values():
             now = {claim.owner for claim in node.claims}
             removed = self._claims.get(node.name, set()) - now

@@ -71,6 +71,14 @@ def _liar(faults: Faults, _: str, rng: random.Random) -> None:
     strangers.liar(cluster.fleet, cluster.time, STRAY, for_s, by_generation=by_generation)
 
 
+def _removed(faults: Faults, name: str, rng: random.Random) -> None:
+    """Cut a node off for so long that it is lost, remove it, and have it come back."""
+    for_s = rng.uniform(10, 30)
+    faults.cluster.cut_off(name)
+    faults.later(for_s, partial(faults.cluster.remove_node, name))
+    faults.later(for_s + rng.uniform(0.1, 5), partial(faults.cluster.return_node, name))
+
+
 STRANGERS: dict[str, Fault] = {"twin": _twin, "foreigner": _foreigner, "liar": _liar}
 FAULTS: dict[str, Fault] = {
     **STRANGERS,
@@ -80,6 +88,7 @@ FAULTS: dict[str, Fault] = {
     "agent pauses": lambda f, name, rng: f.pause_agent(name, rng.choice([0.5, 4, 14, 30])),
     "controller restarts": lambda f, _, rng: f.cluster.restart_controller(rng.uniform(0.2, 20)),
     "rank": lambda f, name, _: f.cluster.kill_rank(name),
+    "removed": _removed,
 }
 
 

@@ -197,6 +197,37 @@ def test_a_thousand_entries_are_journaled_in_order(tmp_path: Path) -> None:
     assert asyncio.run(scenario()) == list(range(1, 1001))
 
 
+def test_a_thread_that_dies_of_an_entry_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        journal = GroupCommit(lambda: JournalStore(tmp_path / "j"), User())
+        journal.start(0)
+        poisoned = entry()
+        poisoned.marks = (Mark("node-1", "outbox", 2**63),)
+        journal.append(poisoned)
+        await asyncio.wait_for(journal.failure, 20)
+
+    with pytest.raises(OverflowError):
+        asyncio.run(scenario())
+
+
+def test_entries_that_could_not_be_carried_out_are_no_secret(tmp_path: Path) -> None:
+    class Clumsy(User):
+        def journaled(self, entries: Sequence[JournalEntry]) -> None:
+            raise ZeroDivisionError("on purpose")
+
+    async def scenario() -> None:
+        journal = GroupCommit(lambda: JournalStore(tmp_path / "j"), Clumsy())
+        journal.start(0)
+        journal.append(entry())
+        try:
+            await asyncio.wait_for(journal.failure, 20)
+        finally:
+            await journal.stop()
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(scenario())
+
+
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
     if os.geteuid() != 0 or shutil.which("mount") is None:

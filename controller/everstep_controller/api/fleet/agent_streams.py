@@ -18,6 +18,7 @@ from everstep_common.reports import (
     SampleBatch,
     TimeReply,
 )
+from everstep_common.reports.quantities import NUMBER_MAX
 from everstep_common.version import VERSION
 from everstep_controller.api.fleet import from_agent, to_agent, vault_reports
 from everstep_controller.api.fleet.sessions import Session, Sessions, StreamEnd
@@ -256,8 +257,8 @@ class AgentStreams:
 
     def _record(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         record = message.record
-        if not record.sequence:
-            raise WireError("a record without a sequence")
+        if not 0 < record.sequence <= NUMBER_MAX:
+            raise WireError(f"a record whose sequence is {record.sequence}")
         if self._runtime.state.halted:
             # Nothing is taken, so nothing is acknowledged: the agent sends it again afterwards.
             return

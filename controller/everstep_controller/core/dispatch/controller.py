@@ -125,6 +125,7 @@ def recovery_over(turn: Turn, _: str) -> None:
     turn.mark_fleet()
     state = turn.state
     state.term = max(state.term, state.highest_term_seen) + 1
+    state.former_agents.clear()
     agent_identity.choose_cluster(turn)
     state.halted, state.recovering = "", False
     for job in state.newest_jobs():
@@ -150,6 +151,7 @@ def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     turn.mark_fleet()
     state = turn.state
     state.term += 1
+    state.former_agents.clear()
     state.findings.pop("event rejected", None)
     progress.postpone_stalls(turn)
     isolation.restart_drivers(turn)

@@ -52,14 +52,16 @@ def job_told(state: State, name: str, job_id: str) -> JobRecord | None:
 def is_over(state: State, name: str, job_id: str) -> bool:
     """Return whether the job of this id is over, by the word of a launcher that says it is of it.
 
-    One that is not known here is over if it is older than the newest of its name; one that is newer
-    is not, for this journal is older than it.
+    One that is not known here is over if it was forgotten, or is older than the newest of its name;
+    one that is newer is not, for this journal is older than it.
     """
     job = job_told(state, name, job_id)
     if job is not None:
         return job.state is JobState.ENDED
     number = number_of_job(job_id, name)
-    return number is not None and number < _newest_number(state, name)
+    return number is not None and (
+        number <= state.forgotten_through or number < _newest_number(state, name)
+    )
 
 
 def _newest_number(state: State, name: str) -> int:

@@ -280,6 +280,8 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
     node = state.nodes[event.node]
     kept = () if evidence.has_rebooted(node, event) else event.jobs
     silent_since_ns = node.silent_since_ns or turn.now_ns
+    if node.outbox != event.outbox:
+        agent_identity.note_former(state, node)
     evidence.record_hello(turn, node, event)
     node_back(turn, node.name, kept, silent_since_ns)
     state.orphaned += identity.orphaned_launchers(state, node.name, kept)

@@ -4,6 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from everstep_common.job_ids import number_of_job
 from everstep_common.reports import LauncherJoined
 from everstep_controller.core.model.agents import RefusedAgent, SeenGeneration
 from everstep_controller.core.model.isolation import DriverRecord
@@ -75,6 +76,8 @@ class State:
     names: dict[str, str] = field(default_factory=dict)
     # Ids of all jobs that are kept of each name, in the order in which they came.
     ids_of_name: dict[str, list[str]] = field(default_factory=dict)
+    # The highest number in the ids of jobs that are kept no more.
+    forgotten_through: int = 0
     # Launchers that ask to take part in a job, and those that are told that theirs is over; none
     # between two events.
     joining: list[Reported[LauncherJoined]] = field(default_factory=list)
@@ -99,6 +102,9 @@ class State:
     generations_seen: dict[str, SeenGeneration] = field(default_factory=dict)
     # By "node/outbox".
     refused_agents: dict[str, RefusedAgent] = field(default_factory=dict)
+    # Outboxes of agents that were welcomed in this term and have no node now: it was removed, or it
+    # has another agent.
+    former_agents: list[str] = field(default_factory=list)
     # Rounds of questions in a row that nobody answered, about whatever node.
     mute_rounds: int = 0
     # When the controller's loop has stood still lately.
@@ -235,6 +241,9 @@ def add_job(state: State, job: JobRecord) -> None:
 
 def remove_job(state: State, job: JobRecord) -> None:
     """Keep a job no more."""
+    number = number_of_job(job.id, job.name) or 0
+    if number <= state.event_count:  # not one that another journal has given
+        state.forgotten_through = max(state.forgotten_through, number)
     del state.jobs[job.id]
     ids = state.ids_of_name[job.name]
     ids.remove(job.id)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from everstep_common.job_ids import number_of_job
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_common.reports import JobOnNode
@@ -177,11 +178,12 @@ def _is_alone(state: State, node: str) -> bool:
 
 def _what_is_newer(state: State, event: NodeConnected) -> str:
     """Return what an agent has seen that this journal does not know; empty when it knows all."""
-    node = state.nodes.get(event.node)
-    mine = node is not None and node.welcomed_term == state.term
-    if event.highest_term > state.term or (event.highest_term == state.term and not mine):
-        return f"term {event.highest_term}, which is not of this journal"
+    term = event.highest_term
+    if term > state.term or (term == state.term and not _was_welcomed(state, event)):
+        return f"term {term}, which is not of this journal"
     for seen in event.jobs:
+        if _was_forgotten(state, seen):
+            continue
         job = state.job(seen.job)
         # What a recovery has learned of a job that the journal lost is known from then on.
         known = state.generations_seen.get(seen.job, SeenGeneration(0)).number
@@ -189,6 +191,25 @@ def _what_is_newer(state: State, event: NodeConnected) -> str:
         if seen.generation > max(known, job.generation.number if job else 0) and not own:
             return f"generation {seen.generation} of {seen.job}, which this journal does not know"
     return ""
+
+
+def _was_welcomed(state: State, event: NodeConnected) -> bool:
+    """Return whether it has this term from this controller: as this node, or under another name."""
+    node = state.nodes.get(event.node)
+    if node is not None and node.welcomed_term == state.term:
+        return True
+    named = (one for one in state.nodes.values() if one.outbox == event.outbox)
+    return event.outbox in state.former_agents or any(
+        one.welcomed_term == state.term for one in named
+    )
+
+
+def _was_forgotten(state: State, seen: JobOnNode) -> bool:
+    """Return whether a job ended so long ago that this journal does not know it any more."""
+    number = number_of_job(seen.job_id, seen.job)
+    return (
+        number is not None and number <= state.forgotten_through and seen.job_id not in state.jobs
+    )
 
 
 def _is_own(job: JobRecord, node: str, seen: JobOnNode) -> bool:
@@ -318,6 +339,13 @@ def note_seen(state: State, event: NodeConnected) -> None:
         nodes = state.clusters_seen.setdefault(event.cluster_id, [])
         if event.node not in nodes:
             nodes.append(event.node)
+
+
+def note_former(state: State, node: NodeRecord) -> None:
+    """Remember an agent that its node has no more: the term that it knows is this controller's."""
+    if node.welcomed_term == state.term:
+        state.former_agents.append(node.outbox)
+        del state.former_agents[:-_KEPT_MAX]
 
 
 def note_generations(state: State, seen: Iterable[JobOnNode]) -> None:

@@ -10,7 +10,7 @@ from everstep_controller.core.model.state import (
     keep_listed,
     note_hearing,
 )
-from everstep_controller.core.nodes import rounds
+from everstep_controller.core.nodes import agent_identity, liveness, rounds
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import TimerKind, Turn
 
@@ -37,13 +37,20 @@ def removal_problem(state: State, node: NodeRecord) -> str:
             f"{node.name} is in maintenance; to end that: everstep maintenance list, and "
             "everstep maintenance cancel WINDOW"
         )
-    if node.connected or not node.gone:
+    if node.connected or not (node.gone or _is_agent_gone(node)):
+        wait_s = state.settings.agent_return_ns / 1e9
         return (
             f"{node.name} is {node.state.value} and not lost: only what is gone is removed; stop "
-            "its agent first (systemctl stop everstep-agent), and switch the machine off"
+            f"its agent first (systemctl stop everstep-agent), and try again {wait_s:g} s later"
         )
     sentences = (_needed_by(job, node.name) for job in jobs_involving(state, node))
     return next(filter(None, sentences), "")
+
+
+def _is_agent_gone(node: NodeRecord) -> bool:
+    """Return whether people were told that its agent is away; another one may have its address."""
+    told = (one.finding.condition for one in node.findings.values())
+    return node.doubtful and liveness.AGENT_GONE.name in told
 
 
 def _needed_by(job: JobRecord, name: str) -> str:
@@ -128,6 +135,7 @@ def _forget_record(turn: Turn, node: NodeRecord) -> None:
         del state.refused_agents[key]
     state.paused.pop(node.name, None)
     state.outboxes.pop(node.outbox, None)
+    agent_identity.note_former(state, node)
     del state.nodes[node.name]
 
 
