@@ -314,6 +314,18 @@ def test_a_recovery_takes_on_what_the_agent_began_and_stops_it_first() -> None:
     assert (story.job.generation.number, story.job.state) == (3, JobState.REPLANNING)
 
 
+def test_a_recovery_listens_anew_when_the_controller_is_started_again() -> None:
+    story = Away()
+    story.tell(events.RecoveryBegun("me"))
+    story.tell(events.ControllerStarted("0.1.0"), after_s=60)
+    story.tell(events.TimerDue("recovery"))
+    assert story.core.state.halted
+    story.connect("n0", jobs=(JobOnNode("j", 2, True, 1),))
+    story.tell(events.TimerDue("recovery"), after_s=31)
+    assert not story.core.state.halted
+    assert story.job.generation.number == 2
+
+
 @pytest.mark.parametrize("torn", [False, True])
 def test_every_prefix_of_the_journal_goes_on_to_the_same_end(torn: bool) -> None:
     story, died_ns = _back()
