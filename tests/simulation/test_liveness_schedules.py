@@ -27,6 +27,8 @@ STEPS = 60
 FAULTS_S = 90
 END_S = 600
 _DAY_S = 86_400
+# So many first steps may be lost with whoever made them before anybody else had a copy.
+_UNSAVED_STEPS = 2
 # One job with spares; two with a spare that they share; two that share all nodes, each of which has
 # room for both, or for one, or does not tell.
 SHAPES = (
@@ -37,6 +39,8 @@ SHAPES = (
     Shape(nodes=8, nodes_min=3, nodes_max=4, steps=STEPS, domains=4, jobs=2, shared=8, devices=1),
     Shape(nodes=7, nodes_min=3, nodes_max=3, steps=STEPS, domains=4, jobs=2, shared=1),
 )
+
+_LIES = "newer than the journal"
 
 Fault = Callable[[Faults, str, random.Random], None]
 
@@ -111,9 +115,7 @@ FAULTS: dict[str, Fault] = {
     "vault is mute": lambda f, name, rng: f.mute_vault(name, rng.uniform(5, 90)),
     "name twin": lambda f, name, rng: f.twin(name, rng.choice([5, 20, 60])),
     "stranger": lambda f, name, rng: f.foreigner(rng.choice([STRAY, name]), rng.uniform(1, 60)),
-    "newer than the journal": lambda f, _, rng: f.liar(
-        STRAY, rng.uniform(1, 60), by_generation=rng.random() < 0.5
-    ),
+    _LIES: lambda f, _, rng: f.liar(STRAY, rng.uniform(1, 60), by_generation=rng.random() < 0.5),
     "clock step": _step_clock,
     "old journal": lambda f, _, rng: f.restore_journal(rng.uniform(2, 60), rng.uniform(5, 30)),
 }
@@ -141,13 +143,24 @@ def run(seed: int, check: WhateverHappens, injected: Counter[str]) -> SimulatedC
     return cluster
 
 
+def _made_in_vain(cluster: SimulatedCluster, name: str) -> list[int]:
+    """Return the steps that a job had made when it was begun from scratch again."""
+    completed = cluster.ranks_of[name].completed
+    again = completed.get(0, [])[1:2]
+    return [step for step, made in completed.items() if again and made[0] < again[0]]
+
+
 def play(seed: int, injected: Counter[str]) -> None:
     """Play one schedule; each job ends, or waits for what was lost with all who had it."""
-    check = WhateverHappens()
-    cluster = run(seed, check, injected)
+    check, kinds = WhateverHappens(), Counter[str]()
+    cluster = run(seed, check, kinds)
+    injected.update(kinds)
+    # What one agent says that is wrong is believed while the journal is rebuilt from what all say.
+    misled = check.restored and _LIES in kinds
     for name in cluster.shape.names:
         job = cluster.controller.core.state.job(name)
         made = set(cluster.ranks_of[name].completed) == set(range(STEPS))
+        assert misled or len(_made_in_vain(cluster, name)) <= _UNSAVED_STEPS
         if check.restored and len(cluster.launchers_of(name)) < cluster.shape.nodes_min:
             assert made  # it had ended, and the journal does not know
             continue

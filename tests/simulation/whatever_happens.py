@@ -40,7 +40,7 @@ class WhateverHappens(Invariants):
         self._budgets(cluster, event)
         self._waits(cluster)
         if not self.old:
-            self._agents(cluster)
+            self._agents(cluster, rebuilt=self.restored)
 
     def _notice_old_journal(self, cluster: SimulatedCluster, event: events.Event) -> None:
         rows = len(cluster.controller.journal)
