@@ -12,6 +12,7 @@ from everstep_common.reports import Storage
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_sim.cluster import Shape, SimulatedCluster
+from everstep_sim.fleet import JOB
 from simulation.invariants import Invariants
 
 STEPS = 30
@@ -43,7 +44,7 @@ def _process(cluster: SimulatedCluster, name: str, _: str) -> None:
 
 
 def _launcher(cluster: SimulatedCluster, name: str, _: str) -> None:
-    if cluster.fleet.nodes[name].launcher:
+    if cluster.fleet.nodes[name].of(JOB).launcher:
         cluster.end_launcher(name, by_user=False)
         _back(cluster, name)
 

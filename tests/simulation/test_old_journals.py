@@ -26,7 +26,7 @@ class HaltsFirst(Invariants):
 
     def __call__(self, cluster: SimulatedCluster, event: events.Event) -> None:
         if isinstance(event, events.ClusterNamed | events.ControllerStarted):
-            self._claims.clear()  # those of a journal that is gone
+            self.journal_restored()
         super().__call__(cluster, event)
         self.halted = self.halted or cluster.controller.core.state.halted
 

@@ -117,7 +117,7 @@ def test_a_controller_with_a_restored_old_journal_acts_on_nothing(seed: int) -> 
     now_ns = cluster.time.now_ns
     old.handle(events.ControllerStarted("0.1.0"), now_ns)
     for node in list(cluster.fleet.nodes.values())[:2]:
-        hello = replace(node.hello("train"), highest_term=old.state.term + 1)
+        hello = replace(node.hello(), highest_term=old.state.term + 1)
         done = old.handle(hello, now_ns)
         assert all(isinstance(action, actions.Announce | actions.SetTimer) for action in done)
     assert "recover" in old.state.halted

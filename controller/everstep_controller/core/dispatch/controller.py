@@ -157,6 +157,8 @@ def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     isolation.restart_drivers(turn)
     evidence.expect_agents(turn)
     _expect_answers(turn)
+    if state.recovering:
+        turn.set_timer(TimerKind.RECOVERY, state.settings.recover_listen_ns)
     turn.announce(
         CONTROLLER, "ControllerStarted", f"version {event.version} begins term {state.term}"
     )

@@ -33,8 +33,9 @@ _S = 1_000_000_000
 
 
 def new_id(state: State, event: Reported[LauncherJoined]) -> str:
-    """Return the id of a new job; one that runs already, and is not known here, has its own."""
-    name, told = event.job, event.report.job_id
+    """Return the id of a new job; one that is not new, and not known here, has its own."""
+    name, lost = event.job, state.lost_jobs.get(event.job)
+    told = event.report.job_id or (lost.id if lost is not None else "")
     if number_of_job(told, name) is not None and told not in state.jobs:
         return told
     number = max(state.event_count, _newest_number(state, name) + 1)

@@ -235,7 +235,7 @@ def _forget_launcher(turn: Turn, job: JobRecord, node: str) -> bool:
     return True
 
 
-def adopt_generation(turn: Turn, job: JobRecord, generation: int) -> None:
+def adopt_generation(turn: Turn, job: JobRecord, generation: int, world_size: int = 0) -> None:
     """Continue a job from a generation that agents have seen and the journal has lost.
 
     Its snapshots are on the branch, whoever the members were, for as many ranks as agents say that
@@ -244,7 +244,7 @@ def adopt_generation(turn: Turn, job: JobRecord, generation: int) -> None:
     if generation <= job.generation.number or job.state is JobState.ENDED:
         return
     seen = turn.state.generations_seen.get(job.name, SeenGeneration(0))
-    told = seen.world_size if seen.number == generation else 0
+    told = world_size or (seen.world_size if seen.number == generation else 0)
     job.generation.number, job.generation.unreachable = generation, ""
     world_size = told or job.world_size or _wanted_world(job)
     job.lineage.branch.append(BranchPoint(generation, None, world_size))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from everstep_common.job_ids import number_of_job
 from everstep_common.reports import LauncherJoined
-from everstep_controller.core.model.agents import RefusedAgent, SeenGeneration
+from everstep_controller.core.model.agents import LostJob, RefusedAgent, SeenGeneration
 from everstep_controller.core.model.isolation import DriverRecord
 from everstep_controller.core.model.job import (
     JobIncident,
@@ -100,6 +100,8 @@ class State:
     highest_term_seen: int = 0
     # Newest generation that agents have seen under each name of a job.
     generations_seen: dict[str, SeenGeneration] = field(default_factory=dict)
+    # Jobs that agents have told of while the journal was rebuilt that had lost them, by their names.
+    lost_jobs: dict[str, LostJob] = field(default_factory=dict)
     # By "node/outbox".
     refused_agents: dict[str, RefusedAgent] = field(default_factory=dict)
     # Outboxes of agents that were welcomed in this term and have no node now: it was removed, or it

@@ -19,6 +19,7 @@ from everstep_controller.core.actions import PingAgent
 from everstep_controller.core.events import NodeConnected
 from everstep_controller.core.model.agents import (
     Contender,
+    LostJob,
     RefusalKind,
     RefusedAgent,
     SeenGeneration,
@@ -260,9 +261,7 @@ def turn_away(turn: Turn, event: NodeConnected, found: HelloVerdict) -> None:
     if found.standing is Standing.REFUSED:
         refused = _refuse(turn, event.node, event.outbox, found)
         refused.highest_term = event.highest_term
-        refused.generations = {
-            seen.job: SeenGeneration(seen.generation, seen.world_size) for seen in event.jobs
-        }
+        refused.generations = {one.job: _seen(one) for one in event.jobs}
         return
     node = turn.state.nodes[event.node]
     if node.contender is None:
@@ -333,8 +332,8 @@ def forget_newer(turn: Turn) -> None:
 def note_seen(state: State, event: NodeConnected) -> None:
     """Keep what an agent has seen, for the time when the journal is rebuilt."""
     state.highest_term_seen = max(state.highest_term_seen, event.highest_term)
-    for seen in event.jobs:
-        _note_generation(state, seen.job, SeenGeneration(seen.generation, seen.world_size))
+    note_generations(state, event.jobs)
+    _note_lost_jobs(state, event.jobs)
     if asks_for_cluster(state) and event.cluster_id:
         nodes = state.clusters_seen.setdefault(event.cluster_id, [])
         if event.node not in nodes:
@@ -351,7 +350,20 @@ def note_former(state: State, node: NodeRecord) -> None:
 def note_generations(state: State, seen: Iterable[JobOnNode]) -> None:
     """Keep which generations an agent has seen."""
     for one in seen:
-        _note_generation(state, one.job, SeenGeneration(one.generation, one.world_size))
+        _note_generation(state, one.job, _seen(one))
+
+
+def _seen(one: JobOnNode) -> SeenGeneration:
+    return SeenGeneration(one.generation, one.world_size)
+
+
+def _note_lost_jobs(state: State, seen: Iterable[JobOnNode]) -> None:
+    """Keep which jobs have launchers that this journal has lost."""
+    for one in seen:
+        if one.launcher and one.job_id and one.job_id not in state.jobs:
+            known, lost = state.lost_jobs.get(one.job), LostJob(one.job_id, _seen(one))
+            if known is None or known.generation.number <= one.generation:
+                state.lost_jobs[one.job] = lost
 
 
 def choose_cluster(turn: Turn) -> None:
