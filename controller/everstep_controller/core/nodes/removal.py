@@ -10,7 +10,8 @@ from everstep_controller.core.model.state import (
     keep_listed,
     note_hearing,
 )
-from everstep_controller.core.nodes import agent_identity, liveness, rounds
+from everstep_controller.core.nodes import agent_identity, rounds
+from everstep_controller.core.nodes.agent_findings import AGENT_GONE, AGENT_HUNG
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import TimerKind, Turn
 
@@ -37,7 +38,7 @@ def removal_problem(state: State, node: NodeRecord) -> str:
             f"{node.name} is in maintenance; to end that: everstep maintenance list, and "
             "everstep maintenance cancel WINDOW"
         )
-    if node.connected or not (node.gone or _is_agent_gone(node)):
+    if node.connected or not (node.gone or _is_agent_away(node)):
         wait_s = state.settings.agent_return_ns / 1e9
         return (
             f"{node.name} is {node.state.value} and not lost: only what is gone is removed; stop "
@@ -47,10 +48,10 @@ def removal_problem(state: State, node: NodeRecord) -> str:
     return next(filter(None, sentences), "")
 
 
-def _is_agent_gone(node: NodeRecord) -> bool:
+def _is_agent_away(node: NodeRecord) -> bool:
     """Return whether people were told that its agent is away; another one may have its address."""
-    told = (one.finding.condition for one in node.findings.values())
-    return node.doubtful and liveness.AGENT_GONE.name in told
+    told = {one.finding.condition for one in node.findings.values()}
+    return node.doubtful and not told.isdisjoint({AGENT_GONE.name, AGENT_HUNG.name})
 
 
 def _needed_by(job: JobRecord, name: str) -> str:
