@@ -3,7 +3,7 @@
 Everything random comes from one seed, so the seed is the bug report.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -415,11 +415,11 @@ class SimulatedCluster:
         known = [seen.job for seen in node.hello().jobs]
         self.vaults.service.connected(node.name, known)
 
-    def _followed(self) -> None:
+    def _followed(self, event: events.Event, done: Sequence[actions.Action]) -> None:
         halted, self._halted = self._halted, bool(self.controller.core.state.halted)
         if halted and not self._halted:
             self._resume()
-        self.vaults.changed()
+        self.vaults.follow(event, done)
         for job, ranks in self.ranks_of.items():
             ranks.recoverable_step = self.vaults.service.recoverable_step(job)
 

@@ -1,7 +1,7 @@
 """Simulated controller: a journal that survives its crashes, and a core rebuilt from it."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from everstep_controller.core import actions, events
@@ -47,7 +47,7 @@ class SimulatedController:
     crashed: Callable[[], None] = lambda: None
     # What else starts from scratch with the process, and what looks at the state after each event.
     started: Callable[[], None] = lambda: None
-    followed: Callable[[], None] = lambda: None
+    followed: Callable[[events.Event, Sequence[actions.Action]], None] = lambda event, done: None
     sent: dict[str, actions.Action] = field(default_factory=dict)
 
     @property
@@ -91,7 +91,7 @@ class SimulatedController:
         self.check(self.core, event, now_ns)
         self._send(called_for)
         if self.up:
-            self.followed()
+            self.followed(event, called_for)
         return self.up
 
     def kill(self) -> None:

@@ -90,8 +90,9 @@ class SimulatedFleet:
 
     def flows(self, node: SimulatedNode) -> bool:
         """Return whether what a node says on its stream reaches the controller, and back."""
-        there = self._controller.listens and not self.silent(node.name)
-        return node.connected and there and self._linked(node.name)
+        if not node.connected or not self._controller.listens:
+            return False
+        return self.agent_runs(node) and not node.cut_off and self._linked(node.name)
 
     def hears(self, watcher: str, peer: str) -> bool:
         """Return whether a peer answers a probe of a node."""

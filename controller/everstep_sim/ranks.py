@@ -84,12 +84,13 @@ class Ranks:
 
     def whole(self, generation: int) -> bool:
         """Return whether a generation could take a step now."""
-        ours = self.generations[generation]
-        sizes = {order.node_count for order in ours.orders.values()}
-        joined = len(ours.members) == 1
-        return sizes == {len(ours.members)} and all(
-            self._on(name).running == generation and (joined or not self._fleet.nodes[name].cut_off)
-            for name in ours.members
+        orders, nodes = self.generations[generation].orders, self._fleet.nodes
+        alone = len(orders) == 1
+        return all(
+            order.node_count == len(orders)
+            and nodes[name].of(self.job).running == generation
+            and (alone or not nodes[name].cut_off)
+            for name, order in orders.items()
         )
 
     def _frozen_s(self, generation: int) -> float:

@@ -1,14 +1,15 @@
 """Simulated vaults under the real vault service: directives and reports arrive late."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
 from everstep_common.orders import Publish, ShardSource
 from everstep_common.preload import Preload
 from everstep_common.reports import StoredStep
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.snapshots import StepKey
+from everstep_controller.core.nodes.liveness import NODE_DOUBTFUL
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.runtime.vault_service import VaultService
@@ -16,6 +17,8 @@ from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.node import SimulatedNode
 from everstep_sim.timeline import VirtualTime
+
+_HEARD = events.NodeConnected | events.NodeDisconnected | events.AgentAnswered
 
 
 @dataclass(slots=True)
@@ -91,7 +94,6 @@ class Vaults:
         # By name of the job and generation, the newest step that nodes were told to be recoverable.
         self.told: dict[tuple[str, int], int] = {}
         self.service = self._new_service()
-        self._gone: set[str] = set()
 
     @property
     def folder(self) -> SharedFolder:
@@ -104,7 +106,7 @@ class Vaults:
 
     def restart(self) -> None:
         """Forget everything, as a controller that starts does."""
-        self.service, self._gone = self._new_service(), set()
+        self.service = self._new_service()
 
     def _new_service(self) -> VaultService:
         return VaultService(lambda: self._controller.core.state, _Port(self))
@@ -114,19 +116,25 @@ class Vaults:
         if not self._fleet.flows(node) or node.mute_until_ns > self._time.now_ns:
             return
         for job, local in node.jobs.items():
-            held = {repr(copy).encode(): copy for copy in [*local.copies, *local.files]}
+            held = {name_of(copy): copy for copy in [*local.copies, *local.files]}
             failures = tuple((key, "disk full") for key in local.write_faults)
             stored = self.folder_of(job).whole()
             self.service.report(job, node.name, NodeHoldings(held, local.settled, stored, failures))
 
-    def changed(self) -> None:
-        """Let the service see what an event led to."""
-        gone = {name for name, node in self._controller.core.state.nodes.items() if node.gone}
-        for name in gone - self._gone:
-            self.service.forget_node(name)
-        self._gone = gone
-        for job in self._controller.core.state.names:
-            self.service.job_changed(job)
+    def follow(self, event: events.Event, done: Sequence[actions.Action]) -> None:
+        """Let the service see what an event led to, as the shell does."""
+        state = self._controller.core.state
+        for name in _nodes_judged(event, done):
+            self.service.refresh_jobs_of(name)
+        for subject in {_subject(action): None for action in done}:
+            node, job = state.nodes.get(subject), state.job(subject)
+            if node is not None and node.gone:
+                self.service.forget_node(subject)
+            elif node is not None and node.doubtful:
+                for job_id in node.jobs:
+                    self.service.job_changed(job_id)
+            if job is not None:
+                self.service.job_changed(job.id)
 
     def choose(self, action: actions.ChooseRecoveryStep) -> None:
         """Ask for the step of a recovery."""
@@ -225,6 +233,31 @@ class Vaults:
     def now_ns(self) -> int:
         """Return the time on the controller's timeline."""
         return self._controller.now_ns
+
+
+@lru_cache(1 << 12)
+def name_of(copy: Copy) -> bytes:
+    """Return a name that no other copy has."""
+    return repr(copy).encode()
+
+
+def _nodes_judged(event: events.Event, done: Sequence[actions.Action]) -> Iterator[str]:
+    """Yield the nodes whose silence began, ended, or became a doubt."""
+    if isinstance(event, _HEARD):
+        yield event.node
+    elif isinstance(event, events.PeerReported | events.PeerJudged):
+        yield event.peer
+    for action in done:
+        if isinstance(action, actions.Announce) and action.reason == NODE_DOUBTFUL:
+            yield action.subject
+
+
+def _subject(action: actions.Action) -> str:
+    """Return the node or job that an action shows to have changed."""
+    if isinstance(action, actions.Announce):
+        return action.subject
+    about: str = getattr(action, "job_id", "") or getattr(action, "job", "")
+    return about or getattr(action, "node", "")
 
 
 class _Port:

@@ -1,6 +1,7 @@
 """What automation takes out of a simulated cluster: how many nodes, and how many an hour."""
 
 from collections import deque
+from collections.abc import Iterable
 
 import pytest
 
@@ -33,15 +34,7 @@ class Budgets:
     def __call__(self, cluster: SimulatedCluster, event: events.Event) -> None:
         state, now_ns = cluster.controller.core.state, cluster.controller.now_ns
         self.rows += 1
-        held: set[str] = set()
-        for node in state.nodes.values():
-            self._follow(node)
-            if node.claim_of(AUTOMATION) and node.state not in _AWAY:
-                held.add(node.name)
-        held -= self._returned
-        self.isolations.extend(now_ns for _ in held - self._isolated)
-        claimed = {n.name for n in state.nodes.values() if n.claim_of(AUTOMATION)}
-        self._isolated = (self._isolated | held) & claimed
+        held = self._held(state.nodes.values(), now_ns)
         for job in cluster.jobs:
             self._note_stop(job, now_ns)
         for told in (self.isolations, *self.stops.values()):
@@ -60,6 +53,22 @@ class Budgets:
             if count > limit:
                 message = f"{told_of}: {count} of {limit} after {now_ns / SECOND:.1f} s, by {event}"
                 pytest.fail(message, pytrace=False)
+
+    def _held(self, nodes: Iterable[NodeRecord], now_ns: int) -> set[str]:
+        """Return which nodes automation keeps out that it found alive, and count new ones."""
+        claimed: set[str] = set()
+        held: set[str] = set()
+        for node in nodes:
+            if self._states.get(node.name) is not node.state or node.name in self._returned:
+                self._follow(node)
+            if node.claims and node.claim_of(AUTOMATION):
+                claimed.add(node.name)
+                if node.state not in _AWAY:
+                    held.add(node.name)
+        held -= self._returned
+        self.isolations.extend(now_ns for _ in held - self._isolated)
+        self._isolated = (self._isolated | held) & claimed
+        return held
 
     def _follow(self, node: NodeRecord) -> None:
         """Take a node for one that has returned, until its first check since then has ended."""

@@ -14,9 +14,14 @@ from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.recovery_step import Question, find_newest
 from everstep_sim.cluster import SimulatedCluster
+from everstep_sim.node import LocalJob
+from everstep_sim.vault import name_of
 
 # A ledger that seems unchanged is checked at every so manieth event all the same.
 _LEDGER_EVERY = 32
+
+_NOTHING = LocalJob()
+_NONE: tuple[tuple[Copy, ...], int] = ((), -1)
 
 
 @dataclass(slots=True)
@@ -30,18 +35,19 @@ class _Truth:
     # All that the newest check depended on.
     checked: object = None
 
-    def learn(self, job: str, cluster: SimulatedCluster) -> bool:
-        """Take what has changed since; return whether anything has."""
-        news = False
+    def learn(self, job: str, cluster: SimulatedCluster) -> tuple[bool, bool]:
+        """Take what has changed since; return whether anything came, and whether anything went."""
+        came = went = False
         for node in cluster.fleet.nodes.values():
-            local = node.of(job)
-            held = (tuple(local.copies), local.settled)
-            if self.held.get(node.name) != held:
-                news = True
-                self.catalogue.forget(node.name)
-                self.catalogue.replace(node.name, *held)
+            local = node.jobs.get(job, _NOTHING)
+            held, known = (tuple(local.copies), local.settled), self.held.get(node.name, _NONE)
+            if known != held:
+                lasts = known[0] == held[0][: len(known[0])] or set(known[0]) <= set(held[0])
+                came, went = True, went or not lasts
+                named = {name_of(copy): copy for copy in local.copies}
+                self.catalogue.record_copies(node.name, named, local.settled)
                 self.held[node.name] = held
-        return news
+        return came, went
 
 
 class Invariants:
@@ -138,17 +144,19 @@ class Invariants:
         if not any(point.generation == number for point in job.lineage.branch):
             return  # A restored old journal, before anybody has told it what it lost.
         truth = self._truths.setdefault(job.name, _Truth())
-        news = truth.learn(job.name, cluster)
+        came, went = truth.learn(job.name, cluster)
         lost = sum(cluster.fleet.nodes[name].agents_lost for name in members)
         alive = {name: "-" for name, node in cluster.fleet.nodes.items() if node.alive}
         depends_on = (job.id, number, tuple(members), lost, alive, tuple(job.lineage.branch))
-        if not news and truth.checked == depends_on:
+        if truth.checked == depends_on and not came and not went:
             return
-        truth.checked = depends_on
-        if truth.catalogue.recoverable(number, members, job.world_size).step is not None:
-            truth.had_common_step[number] = lost
         if truth.had_common_step.get(number) != lost:
-            return  # None yet, or none since ranks went on without the memory of a lost agent.
+            if truth.catalogue.recoverable(number, members, job.world_size).step is None:
+                return  # None yet, or none since ranks went on without the memory of a lost agent.
+            truth.had_common_step[number] = lost
+        elif truth.checked == depends_on and not went:
+            return  # What came besides takes no step away.
+        truth.checked = depends_on
         for dead in members:
             left = {name: address for name, address in alive.items() if name != dead}
             found, _ = find_newest(truth.catalogue, Question(job.lineage.branch, left, True))

@@ -12,8 +12,9 @@ from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.faults import Faults
 from simulation.invariants import Invariants
 from simulation.own_agents import STRAY, OwnAgents
+from simulation.seeds import seeds
 
-SEEDS = range(60)
+SEEDS = seeds(8, 60)
 STEPS = 60
 FAULTS_S = 90
 END_S = 700
@@ -86,7 +87,7 @@ def test_no_stranger_is_taken_and_no_job_is_hurt_for_good(seed: int) -> None:
     assert job.ending.succeeded, (job.state, job.reason)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(5, 10))
 def test_strangers_alone_cost_a_job_no_step_and_no_second(seed: int) -> None:
     check = OnlyItsOwnAgents()
     cluster = run(seed, check, STRANGERS)

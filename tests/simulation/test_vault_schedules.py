@@ -17,6 +17,7 @@ from everstep_controller.core.vault.copies import Copy
 from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.fleet import JOB
 from everstep_sim.node import SimulatedNode
+from simulation.seeds import seeds
 
 STEPS = 120
 FAULTS_S = 160
@@ -179,7 +180,7 @@ def _verbs(
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(5, 12))
 def test_whatever_breaks_what_is_restored_is_whole_verified_and_of_the_branch(
     seed: int, shape: str
 ) -> None:

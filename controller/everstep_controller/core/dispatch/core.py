@@ -7,6 +7,7 @@ from everstep_controller.core.dispatch.reconcile import reconcile
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.state import State
+from everstep_controller.core.model.timers import comes_due_while_halted
 from everstep_controller.core.registry import merge_handlers, merge_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
@@ -21,7 +22,6 @@ _WHILE_HALTED = frozenset(
         events.ClusterNamed,
         events.ControllerStalled,
         events.SettingsApplied,
-        events.TimerDue,
         events.NodeConnected,
         events.RecoveryBegun,
         events.EventRejected,
@@ -56,6 +56,8 @@ class Core:
     def takes(self, event: events.JournaledEvent) -> bool:
         """Return whether an event is taken now: while it is halted, only some are."""
         first = events.each_event(event)[0]  # the others of a batch are of its kind
+        if self.state.halted and isinstance(first, events.TimerDue):
+            return comes_due_while_halted(first.timer)
         return not self.state.halted or type(first) in _WHILE_HALTED
 
     def due(self, now_ns: int) -> list[Action]:

@@ -100,7 +100,7 @@ class State:
     highest_term_seen: int = 0
     # Newest generation that agents have seen under each name of a job.
     generations_seen: dict[str, SeenGeneration] = field(default_factory=dict)
-    # Jobs that the journal had lost, as agents told of them while it was rebuilt, by their names.
+    # By its name, a job that the journal had lost and agents told of while it was rebuilt.
     lost_jobs: dict[str, LostJob] = field(default_factory=dict)
     # By "node/outbox".
     refused_agents: dict[str, RefusedAgent] = field(default_factory=dict)

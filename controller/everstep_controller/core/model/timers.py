@@ -48,6 +48,14 @@ class TimerKind(StrEnum):
     RECOVERY = "recovery"
 
 
+_WHILE_HALTED = frozenset({TimerKind.RECOVERY, TimerKind.CONTENDER, TimerKind.REFUSED})
+
+
+def comes_due_while_halted(timer: str) -> bool:
+    """Return whether a timer is of use to a halted controller; others wait until it acts again."""
+    return timer.partition("/")[0] in _WHILE_HALTED
+
+
 class Overdue(Enum):
     """What is done about a wait that its deadline ends; a table names them in their order."""
 

@@ -341,12 +341,12 @@ class Rebuilt(Story):
             self.connect(node, jobs=(JobOnNode("j", 3, True, job_id="j-4", world_size=4),))
         self.connect("n2")
 
-    def begin(self, node: str, job_id: str = "") -> None:
+    def begin(self, node: str, job_id: str = "", nodes_min: int = 2) -> None:
         """Have a launcher join that says which job it is of, if it knows."""
         joined = reports.LauncherJoined(
             uid=1,
             token_sha256="t",
-            nodes_min=2,
+            nodes_min=nodes_min,
             nodes_max=2,
             processes_per_node=2,
             reform=False,
@@ -368,6 +368,21 @@ def test_a_job_that_a_journal_has_lost_goes_on_from_what_agents_keep_whoever_com
     assert job.lineage.branch == [BranchPoint(3, None, 4)]
     story.begin("n1", "j-4")
     assert set(job.launchers) == {first, "n1"}
+    assert job.state is JobState.REPLANNING
+
+
+def test_no_plan_is_made_while_the_controller_acts_on_nothing() -> None:
+    story = Rebuilt()
+    story.begin("n0", "j-4", nodes_min=1)
+    job = story.core.state.newest("j")
+    timer = events.TimerDue(f"forming/{job.id}")
+    assert timer.timer in story.core.state.timers
+    story.tell(events.RecoveryBegun("me"))
+    story.tell(timer, after_s=15)
+    assert job.state is JobState.FORMING
+    story.tell(events.TimerDue("recovery"), after_s=31)
+    story.hear()
+    story.tell(timer)
     assert job.state is JobState.REPLANNING
 
 
