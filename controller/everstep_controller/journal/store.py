@@ -219,9 +219,9 @@ class JournalStore:
 def _create(path: Path) -> None:
     """Make the file where there is none, because SQLite would make it readable for everybody.
 
-    One that is there is not opened: to close any descriptor of it drops the locks that SQLite has on
-    it for all connections of this process. Then whoever reads the journal next, as a backup does,
-    takes itself for the last one, and removes the log that this process goes on writing.
+    One that is there is not opened: to close any descriptor of it drops the locks that SQLite has
+    on it for all connections of this process. Then whoever reads the journal next, as a backup
+    does, takes itself for the last one, and removes the log that this process goes on writing.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
