@@ -118,6 +118,26 @@ def test_an_open_address_without_certificates_is_a_configuration_error(tmp_path:
     assert "samples_window" in refused.stderr
 
 
+BACKUP = """
+import sqlite3, sys
+source, target = (sqlite3.connect(path) for path in sys.argv[1:])
+source.backup(target)
+target.close()
+source.close()
+"""
+
+
+def test_a_backup_of_a_running_journal_takes_nothing_from_it(tmp_path: Path) -> None:
+    running = start_controller(tmp_path)
+    asyncio.run(stream_until(running.port, 1, 10))
+    journal, copy = tmp_path / "journal.sqlite", tmp_path / "copy.sqlite"
+    # In a process of its own, as an operator's: SQLite tells those apart by their locks.
+    subprocess.run([sys.executable, "-c", BACKUP, str(journal), str(copy)], check=True)
+    _, reached = asyncio.run(stream_until(running.port, 11, 100))
+    running.kill()
+    assert set(range(1, reached + 1)) <= set(journaled(tmp_path))
+
+
 def refused_start(folder: Path, metrics: str = "127.0.0.1:0") -> str:
     """Return what a controller says that does not start."""
     file = folder / "controller.toml"

@@ -65,8 +65,7 @@ class JournalStore:
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         """Open (and create) the file. Raises sqlite3.Error, OSError or SchemaError."""
         if not read_only:
-            # Created here because SQLite would create it readable for everybody.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            _create(path)
         mode = "ro" if read_only else "rw"
         self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=5.0)
         self._db.isolation_level = None
@@ -225,6 +224,20 @@ class JournalStore:
     def execute(self, statement: str, values: Sequence[object] = ()) -> int:
         """Run one writing statement and return how many rows it changed (for upkeep.py)."""
         return self._db.execute(statement, tuple(values)).rowcount
+
+
+def _create(path: Path) -> None:
+    """Make the file where there is none, because SQLite would make it readable for everybody.
+
+    One that is there is not opened: to close any descriptor of it drops the locks that SQLite has
+    on it for all connections of this process. Then whoever reads the journal next, as a backup
+    does, takes itself for the last one, and removes the log that this process goes on writing.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return
+    os.close(fd)
 
 
 def _unpacked(state: bytes) -> bytes:

@@ -273,8 +273,15 @@ def turn_away(turn: Turn, event: NodeConnected, found: HelloVerdict) -> None:
 
 
 def forget_refusal(turn: Turn, event: NodeConnected) -> None:
-    """Take an agent's Hello that may have been refused before."""
-    _forget(turn, _key(event.node, event.outbox))
+    """Take an agent's Hello that may have been refused before, perhaps as another one.
+
+    An agent that was told to leave its cluster comes back as a new one. Should a stranger still
+    come under this name, it is refused anew.
+    """
+    for key, one in list(turn.state.refused_agents.items()):
+        stranger = one.kind is not RefusalKind.NAME and one.node == event.node
+        if stranger or key == _key(event.node, event.outbox):
+            _forget(turn, key)
 
 
 def accept(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:

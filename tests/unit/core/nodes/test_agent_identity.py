@@ -7,7 +7,7 @@ from everstep_common.reports import JobOnNode
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
-from everstep_controller.core.nodes.agent_identity import Standing, judge_hello
+from everstep_controller.core.nodes.agent_identity import Standing, findings, judge_hello
 from unit.core.test_decisions import Story
 
 _OVER_A_WEEK_S = 8 * 86_400
@@ -25,6 +25,10 @@ def _hello(node: str, *jobs: JobOnNode, term: int = 0) -> events.NodeConnected:
     )
 
 
+def _conditions(story: Story) -> list[str]:
+    return [one.finding.condition for one in findings(story.core.state)]
+
+
 def test_agents_that_were_given_other_names_are_taken_under_these() -> None:
     story = Story(nodes=6)
     for old, new in (("n4", "gpu-4"), ("n5", "gpu-5")):
@@ -33,6 +37,18 @@ def test_agents_that_were_given_other_names_are_taken_under_these() -> None:
         story.connect(new, outbox=f"{old}-box")
         assert story.state(new) is NodeState.HEALTHY
     assert not story.core.state.refused_agents
+
+
+def test_an_agent_that_has_left_its_cluster_is_no_stranger_any_more() -> None:
+    story = Story(nodes=6)
+    story.tell(events.ClusterNamed("mine", 0))
+    foreign = replace(_hello("n6"), cluster_id="another", outbox="before")
+    story.tell(replace(foreign, knocks=True))
+    assert _conditions(story) == ["AgentQuarantined"]
+    story.connect("n6")
+    assert not _conditions(story)
+    story.tell(replace(foreign, knocks=True))
+    assert _conditions(story), "one that comes still is told of again"
 
 
 def test_an_agent_that_has_this_term_from_another_controller_is_a_stranger() -> None:
