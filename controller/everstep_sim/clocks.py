@@ -99,7 +99,7 @@ class ControllerTimeline:
         """Take what a node's clocks say in its Hello; return by how much it has gone forward."""
         return 0 if self._clock is None else self._clock.hear(node, stamp)
 
-    def told(self, event: events.Event) -> events.Event:
+    def map_times(self, event: events.Event) -> events.Event:
         """Return an event with its times, which are true, on the timeline."""
         ahead_ns = self.ahead_ns
         if ahead_ns and isinstance(event, events.Reported):

@@ -85,7 +85,7 @@ class SimulatedController:
             self.backlog.append(event)
         if not self.listens:
             return False
-        event, now_ns = self.timeline.told(event), self.now_ns
+        event, now_ns = self.timeline.map_times(event), self.now_ns
         self.journal.append((event, now_ns))
         called_for = self.core.handle(event, now_ns)
         self.check(self.core, event, now_ns)

@@ -383,7 +383,7 @@ def test_no_plan_is_made_while_the_controller_acts_on_nothing() -> None:
     story.tell(events.TimerDue("recovery"), after_s=31)
     story.hear()
     story.tell(timer)
-    assert job.state is JobState.REPLANNING
+    assert story.core.state.newest("j").state is JobState.REPLANNING
 
 
 def test_what_one_agent_says_of_a_job_without_its_id_is_no_job_that_was_lost() -> None:
