@@ -59,7 +59,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
 
 def told(entry: Row) -> dict[str, object]:
     """Return a row as JSON has it."""
-    return asdict(entry) | {"met": entry.met}
+    return {**asdict(entry), "met": entry.met}
 
 
 def show(rows: Sequence[Row], as_json: bool) -> None:

@@ -2,24 +2,23 @@
 
 The same generator sends the same messages, over real connections on loopback, first to the bare
 server, which parses them and answers each at once with as many messages as the controller does,
-and then to the controller, a process of its own with its journal in SQLite. Both in each round.
+then to the controller, a process of its own with its journal in SQLite; in turn, in each round.
 Processor time is that of the server's process. Each agent has a connection of its own, as agents
 have; rows of relays have one for 32 agents, and what a relay gathers for 0.1 s in one message.
 """
 
 import sys
 import tempfile
-import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from daemons import controller_command
 from processes import free_port, memory_bytes, process_cpu_s, running, wait_for_port
 from table import Row, arguments, row, show
-from vault_nodes import Talk
+from vault_nodes import Talk, until_quiet
 
 HERE = Path(__file__).parent
 BARE, CONTROLLER = "bare gRPC", "controller"
@@ -30,6 +29,8 @@ STEADY_TARGET = 1.5
 # So long nothing but questions for the time comes after everything else is done.
 _QUIET_S = 1.5
 _IDLE_S = 4.0
+# A controller that was ended in the middle of its work reads its journal before it listens.
+_START_S = 120.0
 _BURSTS = {
     "progress": "progress of one step of a job on all nodes",
     "vault": "vault reports and directives of a step",
@@ -64,93 +65,100 @@ class _Spent:
     seconds: float
 
 
-class _Server:
-    """A server under measurement, which can be started again with what it has written down."""
+class _Side:
+    """A server under measurement with a fleet of its own, and what was found."""
 
-    def __init__(self, name: str, folder: Path, per_relay: int) -> None:
-        self.port = free_port()
-        self.pid = 0
+    def __init__(self, name: str, folder: Path, nodes: int, per_relay: int) -> None:
+        self.load = Load()
+        self._nodes = nodes
+        self._port = free_port()
+        self._pid = 0
+        words = [str(word) for word in (self._port, nodes, per_relay)]
+        self._fleet: list[str | Path] = [sys.executable, HERE / "transport_fleet.py", *words]
+        self._command: list[str | Path]
         if name == BARE:
-            self._command: list[str | Path]
-            self._command = [sys.executable, HERE / "transport_bare.py", str(self.port)]
+            self._command = [sys.executable, HERE / "transport_bare.py", str(self._port)]
         elif per_relay == 1:
-            self._command = controller_command(folder, self.port)
+            self._command = controller_command(folder, self._port)
         else:
             config = controller_command(folder, free_port())[-1]
             program = HERE / "transport_relay_controller.py"
-            self._command = [sys.executable, program, config, str(self.port)]
+            self._command = [sys.executable, program, config, str(self._port)]
 
     @contextmanager
-    def started(self) -> Iterator[None]:
-        """Run it, and end it afterwards."""
+    def training(self) -> Iterator["_Side"]:
+        """Have the fleet connected, and its job running; at the end, have it connect anew."""
+        with running(self._fleet) as process:
+            self._talk = Talk(process)
+            with self._started():
+                before = memory_bytes(self._pid)
+                self._spend("connect")
+                self._spend("quiet", _QUIET_S)
+                taken = memory_bytes(self._pid) - before
+                self.load.values["memory"].append(taken / self._nodes / 1024)
+                self._spend("join")
+                self._spend("quiet", _QUIET_S)
+                yield self
+                self._spend("let_go")
+            with self._started():
+                spent = [self._spend("connect"), self._spend("quiet", _QUIET_S)]
+                self.load.values["reconnect"].append(sum(one.cpu_s for one in spent))
+                self._spend("let_go")
+
+    def steady(self, seconds: float) -> None:
+        """Measure the steady state."""
+        steady, values = self._spend("steady", seconds, STEP_S), self.load.values
+        values["steady"].append(steady.cpu_s / seconds / self._nodes * FLEET)
+        self.load.sent.update(steady.told["sent"])
+        self.load.received.update(steady.told["received"])
+
+    def burst(self, name: str) -> None:
+        """Measure one, without what the server does beside it."""
+        self._spend("quiet", _QUIET_S)
+        idle, spent = self._spend("idle", _IDLE_S), self._spend(name)
+        beside_s = idle.cpu_s / idle.seconds * spent.seconds
+        self.load.values[name].append(spent.cpu_s - beside_s)
+
+    @contextmanager
+    def _started(self) -> Iterator[None]:
         with running(self._command) as process:
-            wait_for_port(self.port, process)
-            self.pid = process.pid
-            time.sleep(1.0)
+            wait_for_port(self._port, process, _START_S)
+            self._pid = process.pid
+            until_quiet(self._pid, _START_S)
             yield
 
-    def spends(self, talk: Talk, *words: object) -> _Spent:
-        """Return what it spends on a command to the fleet."""
-        before = process_cpu_s(self.pid)
-        told = talk.ask(*words)
+    def _spend(self, *words: object) -> _Spent:
+        """Return what the server spends on a command to the fleet."""
+        before = process_cpu_s(self._pid)
+        told = self._talk.ask(*words)
         assert isinstance(told, dict)
-        return _Spent(process_cpu_s(self.pid) - before, told, told["seconds"])
+        return _Spent(process_cpu_s(self._pid) - before, told, told["seconds"])
 
 
-def measure(name: str, nodes: int, plan: Plan, load: Load, per_relay: int = 1) -> None:
-    """Start a server and a fleet, and measure each row once."""
-    with tempfile.TemporaryDirectory(prefix="everstep-bench-") as folder:
-        server = _Server(name, Path(folder), per_relay)
-        words = map(str, (server.port, nodes, per_relay))
-        with running([sys.executable, HERE / "transport_fleet.py", *words]) as process:
-            talk = Talk(process)
-            with server.started():
-                _run(server, talk, nodes, plan, load)
-                talk.ask("let_go")
-            if per_relay == 1:
-                _reconnect(server, talk, load)
-
-
-def _run(server: _Server, talk: Talk, nodes: int, plan: Plan, load: Load) -> None:
-    before = memory_bytes(server.pid)
-    talk.ask("connect")
-    talk.ask("quiet", _QUIET_S)
-    load.values["memory"].append((memory_bytes(server.pid) - before) / nodes / 1024)
-    talk.ask("join")
-    talk.ask("quiet", _QUIET_S)
-    steady = server.spends(talk, "steady", plan.seconds, STEP_S)
-    load.values["steady"].append(steady.cpu_s / plan.seconds / nodes * FLEET)
-    load.values["messages"].append(sum(steady.told["sent"].values()) / plan.seconds / nodes)
-    load.sent.update(steady.told["sent"])
-    load.received.update(steady.told["received"])
-    for burst in _BURSTS:
-        talk.ask("quiet", _QUIET_S)
-        idle = server.spends(talk, "idle", _IDLE_S)
-        spent = server.spends(talk, burst)
-        load.values[burst].append(spent.cpu_s - idle.cpu_s / idle.seconds * spent.seconds)
-
-
-def _reconnect(server: _Server, talk: Talk, load: Load) -> None:
-    with server.started():
-        spent = server.spends(talk, "connect").cpu_s + server.spends(talk, "quiet", _QUIET_S).cpu_s
-        load.values["reconnect"].append(spent)
-        talk.ask("let_go")
+def measure(nodes: int, plan: Plan, per_relay: int = 1) -> tuple[Load, Load]:
+    """Measure both servers in turn, in each round, while both have their fleets; bare first."""
+    with tempfile.TemporaryDirectory(prefix="everstep-bench-") as folder, ExitStack() as sides:
+        bare, controller = both = [
+            sides.enter_context(_Side(name, Path(folder), nodes, per_relay).training())
+            for name in (BARE, CONTROLLER)
+        ]
+        for _ in range(plan.rounds):
+            for side in both:
+                side.steady(plan.seconds)
+        for burst in _BURSTS:
+            for _ in range(plan.rounds):
+                for side in both:
+                    side.burst(burst)
+    return bare.load, controller.load
 
 
 def rows(plan: Plan) -> Iterator[Row]:
     """Measure and yield all rows."""
-    for nodes in plan.sizes:
-        bare, controller = Load(), Load()
-        for _ in range(plan.rounds):
-            measure(BARE, nodes, plan, bare)
-            measure(CONTROLLER, nodes, plan, controller)
+    found = {nodes: measure(nodes, plan) for nodes in plan.sizes}
+    for nodes, (bare, controller) in found.items():
         yield from _compared(bare, controller, nodes)
     nodes = plan.sizes[-1]
-    relayed_bare, relayed = Load(), Load()
-    for _ in range(plan.rounds):
-        measure(BARE, nodes, plan, relayed_bare, PER_RELAY)
-        measure(CONTROLLER, nodes, plan, relayed, PER_RELAY)
-    yield from _relays(relayed_bare, relayed, controller, nodes)
+    yield from _relays(*measure(nodes, plan, PER_RELAY), found[nodes][1], nodes)
 
 
 def _compared(bare: Load, controller: Load, nodes: int) -> Iterator[Row]:

@@ -85,6 +85,7 @@ class Http2Stream:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._input = bytearray()
         self._messages = bytearray()
+        self._output = bytearray()
         self._window = {0: _DEFAULT_WINDOW, _STREAM: _DEFAULT_WINDOW}
         self._initial_window = _DEFAULT_WINDOW
         settings = struct.pack(">HI", _INITIAL_WINDOW_SIZE, _WINDOW)
@@ -105,15 +106,20 @@ class Http2Stream:
         self._socket.close()
 
     def send(self, message: bytes) -> None:
-        """Send a message. Raises StreamEndedError, and OSError."""
-        payload = b"\0" + len(message).to_bytes(4, "big") + message
-        for window in self._window:
-            self._window[window] -= len(payload)
-        if min(self._window.values()) < 0:
-            raise StreamEndedError("the server reads too slowly for a client without flow control")
-        parts = range(0, len(payload), _FRAME_MAX)
-        frames = [_frame(DATA, 0, _STREAM, payload[at : at + _FRAME_MAX]) for at in parts]
-        self._socket.sendall(b"".join(frames))
+        """Send a message. Raises OSError."""
+        self._output += b"\0" + len(message).to_bytes(4, "big") + message
+        self._pump()
+
+    def _pump(self) -> None:
+        """Send as much as the server has room for; the rest when it says that it has more."""
+        frames = []
+        while room := min(len(self._output), _FRAME_MAX, max(0, min(self._window.values()))):
+            frames.append(_frame(DATA, 0, _STREAM, bytes(self._output[:room])))
+            del self._output[:room]
+            for window in self._window:
+                self._window[window] -= room
+        if frames:
+            self._socket.sendall(b"".join(frames))
 
     def receive(self) -> list[bytes]:
         """Return the messages that have come, after the selector said that something has.
@@ -129,6 +135,7 @@ class Http2Stream:
                 self._window[stream] += int.from_bytes(payload, "big")
             else:
                 self._take(kind, flags, payload)
+        self._pump()
         return list(messages_of(self._messages))
 
     def _take(self, kind: int, flags: int, payload: bytes) -> None:
