@@ -774,6 +774,9 @@ class ListJobsReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOBS_FIELD_NUMBER: _builtins.int
+    HALTED_FIELD_NUMBER: _builtins.int
+    halted: _builtins.str
+    """Why the controller acts on nothing, and knows nothing new of jobs; empty while it does."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobSummary]:
         """The jobs."""
@@ -782,10 +785,11 @@ class ListJobsReply(_message.Message):
         self,
         *,
         jobs: _abc.Iterable[Global___JobSummary] | None = ...,
+        halted: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["halted", b"halted", "jobs", b"jobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -111,10 +111,13 @@ class Queries:
             raise UnknownNameError(f"no node or job named {name!r}")
         kind = "node" if isinstance(subject, NodeRecord) else "job"
         paused = state.paused.get(subject.name) or state.paused.get(FLEET, "")
+        answer = explain(subject, paused, _more(state, subject))
+        if state.halted:
+            answer += f"; this is what was known before the controller halted: {state.halted}"
         return admin_pb2.WhyReply(
             kind=kind,
             state=subject.state.value,
-            answer=explain(subject, paused, _more(state, subject)),
+            answer=answer,
             decisions=[messages.event(line) for line in self._log.lines(subject.name, _DECISIONS)],
             incident=messages.newest_incident(state, subject, self._runtime.now_ns()),
         )
@@ -125,7 +128,7 @@ class Queries:
         jobs = [job for job in state.jobs.values() if job.after or state.is_current(job)]
         jobs.sort(key=lambda job: (job.state.value == "ended", job.name, job.created_ns))
         lines = [messages.job_summary(state, job, now_ns) for job in jobs]
-        return admin_pb2.ListJobsReply(jobs=lines)
+        return admin_pb2.ListJobsReply(jobs=lines, halted=state.halted)
 
     def job(self, name: str) -> admin_pb2.JobDetail:
         """Return one job."""
