@@ -18,7 +18,8 @@ def test_frames_and_messages_come_whole_however_they_are_cut() -> None:
     sent = _message(b"one") + _message(b"") + _message(b"three" * 100)
     wire = _data(sent[:7]) + _data(sent[7:])
     for size in (1, 3, 8, len(wire)):
-        received, data, messages = bytearray(), bytearray(), []
+        received, data = bytearray(), bytearray()
+        messages: list[bytes] = []
         for at in range(0, len(wire), size):
             received += wire[at : at + size]
             for kind, _, stream, payload in frames_of(received):
