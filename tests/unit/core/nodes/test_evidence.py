@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep_common.reports import TcpAnswer
+from everstep_common.reports import JobOnNode, TcpAnswer
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.controller import _BY_THE_CLOCK, _FOR_AGENTS
 from everstep_controller.core.model.node import NodeState
@@ -17,8 +17,10 @@ class _Racks(Story):
         self._racks = racks
         super().__init__(nodes=9)
 
-    def connect(self, node: str, boot: str = "1", jobs: tuple[object, ...] = ()) -> None:
-        del boot, jobs
+    def connect(
+        self, node: str, boot: str = "1", jobs: tuple[JobOnNode, ...] = (), outbox: str = ""
+    ) -> None:
+        del boot, jobs, outbox
         rack = int(node[1:]) % self._racks
         hello = events.NodeConnected(
             node=node,
