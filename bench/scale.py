@@ -49,22 +49,25 @@ def result(name: str, limit_s: float) -> dict[str, object]:
     one = scale_rows.ROWS[name]
     values = {size: measured(name, size, limit_s) for size in one.sizes}
     known = {size: value for size, value in values.items() if value is not None}
-    largest = values[one.sizes[-1]]
+    targets = {**one.also, one.sizes[-1]: one.target}
     return {
         "name": name,
         "what": one.what,
         "unit": one.unit,
         "values": values,
         "exponent": exponent(known),
-        "target": one.target,
-        "met": largest is not None and largest <= one.target,
+        "targets": targets,
+        "met": all(known.get(size, math.inf) <= most for size, most in targets.items()),
     }
 
 
 def cells(found: Mapping[str, object]) -> Sequence[str]:
     """Return a row of the table."""
-    values, power = found["values"], found["exponent"]
+    values, power, targets = found["values"], found["exponent"], found["targets"]
     assert isinstance(values, dict)
+    assert isinstance(targets, dict)
+    smaller = [f"≤ {most:g} at {size}" for size, most in [*targets.items()][:-1]]
+    largest = f"≤ {[*targets.values()][-1]:g}"
     shown = [
         f"{size}: {f'{value:.3g}' if value is not None else 'too long'}"
         for size, value in values.items()
@@ -75,7 +78,7 @@ def cells(found: Mapping[str, object]) -> Sequence[str]:
         *[""] * (3 - len(shown)),
         str(found["unit"]),
         f"{power:.2f}" if isinstance(power, float) else "",
-        f"≤ {found['target']:g}",
+        "; ".join([*smaller, largest]),
         "yes" if found["met"] else "no",
     )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from everstep_controller.journal.schema import migrate
 
@@ -25,9 +26,8 @@ class StoredEvent:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """All records of an outbox up to this sequence are journaled."""
+class Mark(NamedTuple):
+    """All records of an outbox up to this sequence are journaled; a step has one of each node."""
 
     node: str
     outbox: str
@@ -165,6 +165,10 @@ class JournalStore:
             return None
         seq, now_ns, version, packed = row
         return StoredSnapshot(seq, now_ns, version, _unpacked(packed))
+
+    def snapshots_taken(self) -> list[tuple[int, int]]:
+        """Return after which event and when each snapshot was taken that is kept, oldest first."""
+        return list(self._db.execute("SELECT seq, now_ns FROM snapshot ORDER BY seq"))
 
     def oldest_snapshot(self) -> StoredSnapshot | None:
         """Return the oldest snapshot that is kept."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol, TypeGuard
+from typing import NamedTuple, Protocol, TypeGuard
 
 from everstep_common.reports import FindingCleared, FindingRaised, RankExited
 from everstep_controller.core.events import (
@@ -67,13 +67,13 @@ class OutboxAcks:
         """Hand records to the journal; return how far the outbox is journaled once these are."""
         self._held.difference_update(sequences)
         self._in_flight += 1
-        return self._mark()
+        return min(self._held) - 1 if self._held else self._accepted
 
     def done(self, mark: int, failures: int) -> int:
         """Records up to ``mark`` are journaled; return what may be acknowledged now."""
         self._in_flight -= 1
-        if failures == self._failures:
-            self.journaled = max(self.journaled, mark)
+        if failures == self._failures and mark > self.journaled:
+            self.journaled = mark
         return self.journaled
 
     def failed(self, failures: int) -> None:
@@ -83,9 +83,6 @@ class OutboxAcks:
             self._failures += 1
             self._held.clear()
             self._accepted = self.journaled
-
-    def _mark(self) -> int:
-        return min(self._held) - 1 if self._held else self._accepted
 
 
 # How far an outbox was taken is written down with each of its records but for progress, and with
@@ -162,7 +159,8 @@ class Intake:
 
     def is_new(self, origin: Origin) -> bool:
         """Return whether a record is new; if so it has to be taken."""
-        return self._outbox(origin.outbox).accept(origin.sequence)
+        acks = self._acks.get(origin.outbox)
+        return (acks or self._outbox(origin.outbox)).accept(origin.sequence)
 
     def take_event(self, origin: Origin, event: Event) -> None:
         """Journal a record's event, after what waits of the node that came before it."""
@@ -254,42 +252,42 @@ class Intake:
             self._flapping = []
         rejected, self._rejected = self._rejected, []
         rowless, self._rowless = self._rowless, []
-        lasting, passing = self._marks(rejected), self._marks(rowless)
+        lasting, passing = self._hand_over(rejected), self._hand_over(rowless)
         if lasting or passing:
-            taking = self._in_flight((*lasting, *passing))
-            future = self._runtime.submit_marks((*lasting, *self._due_marks(passing)))
-            future.add_done_callback(partial(self._settle, taking))
+            future = self._runtime.submit_marks((*_marks(lasting), *self._due_marks(passing)))
+            future.add_done_callback(partial(self._settle, lasting + passing))
 
     def _submit(self, event: Event, origins: Iterable[Origin]) -> None:
-        marks = self._marks(origins)
-        taking = self._in_flight(marks)
-        written = self._due_marks(marks) if isinstance(event, JobProgressed) else marks
-        future = self._runtime.submit(event, written)
+        taking = self._hand_over(origins)
+        progress = isinstance(event, JobProgressed)
+        future = self._runtime.submit(event, (self._due_marks if progress else _marks)(taking))
         future.add_done_callback(partial(self._done, event, taking))
 
-    def _due_marks(self, marks: Iterable[Mark]) -> tuple[Mark, ...]:
+    def _due_marks(self, taking: "Iterable[_InFlight]") -> tuple[Mark, ...]:
         """Return the marks of progress that are written down: of each outbox one a minute."""
-        due = []
-        for mark in marks:
-            acks = self._outbox(mark.outbox)
-            if acks.marked_ns is None or self._now_ns - acks.marked_ns >= _MARK_NS:
+        due, last_ns = [], self._now_ns - _MARK_NS
+        for mark, acks, _ in taking:
+            if acks.marked_ns is None or acks.marked_ns <= last_ns:
                 acks.marked_ns = self._now_ns
                 due.append(mark)
         return tuple(due)
 
-    def _marks(self, origins: Iterable[Origin]) -> tuple[Mark, ...]:
-        return tuple(
-            Mark(node, outbox, self._outbox(outbox).submit(sequences))
-            for (node, outbox), sequences in _by_outbox(origins).items()
-        )
-
-    def _in_flight(self, marks: Iterable[Mark]) -> tuple["_InFlight", ...]:
-        return tuple(_InFlight(mark, self._outbox(mark.outbox).failures) for mark in marks)
+    def _hand_over(self, origins: Iterable[Origin]) -> "list[_InFlight]":
+        """Return, by outbox, what the journal is handed now; of each step there are thousands."""
+        grouped: dict[tuple[str, str], list[int]] = {}
+        for origin in origins:
+            grouped.setdefault((origin.node, origin.outbox), []).append(origin.sequence)
+        taking: list[_InFlight] = []
+        for (node, outbox), sequences in grouped.items():
+            acks = self._outbox(outbox)
+            mark = Mark(node, outbox, acks.submit(sequences))
+            taking.append(_InFlight(mark, acks, acks.failures))
+        return taking
 
     def _done(
         self,
         event: Event,
-        taking: "tuple[_InFlight, ...]",
+        taking: "list[_InFlight]",
         future: "asyncio.Future[TakenEvent]",
     ) -> None:
         not_taken = future.exception() is not None or future.result().ignored
@@ -305,32 +303,35 @@ class Intake:
 
     def _settle(
         self,
-        taking: "tuple[_InFlight, ...]",
+        taking: "list[_InFlight]",
         future: "asyncio.Future[TakenEvent] | asyncio.Future[None]",
     ) -> None:
         error = future.exception()
         taken = None if error is not None else future.result()
-        for one in taking:
-            mark, acks = one.mark, self._outbox(one.mark.outbox)
+        for mark, acks, failures in taking:
             if error is not None:
-                acks.failed(one.failures)
+                acks.failed(failures)
                 self._agents.refused(mark.node, mark.outbox, str(error))
             elif taken is not None and taken.ignored:
                 # It is in the journal, and came to nothing there: its agent keeps it until the
                 # controller acts again, and has all streams opened anew.
-                acks.failed(one.failures)
-                self._runtime.unmark(replace(mark, sequence=acks.journaled))
+                acks.failed(failures)
+                self._runtime.unmark(mark._replace(sequence=acks.journaled))
             else:
-                journaled = acks.done(mark.sequence, one.failures)
+                journaled = acks.done(mark.sequence, failures)
                 self._agents.acknowledged(mark.node, mark.outbox, journaled)
 
 
-@dataclass(frozen=True, slots=True)
-class _InFlight:
+class _InFlight(NamedTuple):
     """Records of an outbox that the journal has been handed, and after how many failures."""
 
     mark: Mark
+    acks: OutboxAcks
     failures: int
+
+
+def _marks(taking: Iterable[_InFlight]) -> tuple[Mark, ...]:
+    return tuple(one.mark for one in taking)
 
 
 def origins_of(event: Event) -> tuple[Origin, ...]:
@@ -349,10 +350,3 @@ def _is_exit(event: Event) -> TypeGuard[Reported[RankExited]]:
 
 def _is_finding(event: Event) -> TypeGuard[FindingEvent]:
     return isinstance(event, Reported) and isinstance(event.report, FindingRaised | FindingCleared)
-
-
-def _by_outbox(origins: Iterable[Origin]) -> dict[tuple[str, str], list[int]]:
-    grouped: dict[tuple[str, str], list[int]] = {}
-    for origin in origins:
-        grouped.setdefault((origin.node, origin.outbox), []).append(origin.sequence)
-    return grouped

@@ -1,5 +1,7 @@
 """Core: takes one event at a time, changes the state, and returns the actions that follow."""
 
+from collections.abc import Iterable
+
 from everstep_controller.core import events, fleet, jobs, nodes, planned, recovery
 from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.dispatch import controller
@@ -51,7 +53,7 @@ class Core:
             reconcile(Reconciliation.follow(turn))
         if self.state.halted:
             return [action for action in turn.actions if isinstance(action, Announce | SetTimer)]
-        return list(dict.fromkeys(turn.actions))
+        return _each_once(turn.actions)
 
     def takes(self, event: events.JournaledEvent) -> bool:
         """Return whether an event is taken now: while it is halted, only some are."""
@@ -75,6 +77,18 @@ class Core:
             return False
         self.state.outboxes[origin.outbox] = origin.sequence
         return True
+
+
+def _each_once(actions: Iterable[Action]) -> list[Action]:
+    """Return actions without repetitions; by their ids, for the hash of one takes all fields."""
+    found: list[Action] = []
+    known: dict[str, list[Action]] = {}
+    for action in actions:
+        same = known.setdefault(action.id, [])
+        if action not in same:
+            same.append(action)
+            found.append(action)
+    return found
 
 
 def _take_event(turn: Turn, event: events.Event) -> None:

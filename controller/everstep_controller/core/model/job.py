@@ -30,6 +30,9 @@ from everstep_controller.core.model.timers import TimerKind
 class JobState(Enum):
     """State of a job in its lifecycle."""
 
+    # By identity: tables and sets are searched by it at each event; Enum hashes in Python.
+    __hash__ = object.__hash__
+
     FORMING = "forming"
     REPLANNING = "replanning"
     WAITING_CAPACITY = "waiting_capacity"

@@ -50,6 +50,9 @@ SCHEDULER = "scheduler"
 class NodeState(Enum):
     """Health of a node; isolation is not a state but its claims."""
 
+    # By identity: tables and sets are searched by it at each event; Enum hashes in Python.
+    __hash__ = object.__hash__
+
     JOINING = "joining"
     VALIDATING = "validating"
     HEALTHY = "healthy"

@@ -196,8 +196,10 @@ def note_hearing(state: State, node: NodeRecord) -> None:
     keep_listed(state.silent, node.name, listed=expected and bool(node.silent_since_ns))
     _keep_by_domain(state.present, node, listed=not node.gone and bool(node.liveness_address))
     keep_listed(state.present_domains, node.domain, listed=node.domain in state.present)
-    for job in jobs_involving(state, node):
-        note_doubtful_member(job, node)
+    for job_id in node.jobs:
+        job = state.jobs.get(job_id)
+        if job is not None:
+            note_doubtful_member(job, node)
 
 
 def forget_hearing(state: State, node: NodeRecord) -> None:
@@ -262,14 +264,15 @@ def note_node(state: State, node: str, job: JobRecord) -> None:
 
 def jobs_involving(state: State, node: NodeRecord) -> list[JobRecord]:
     """Return the jobs that a node takes part in, waits for, or may hold some state of."""
-    known = [state.jobs[job_id] for job_id in node.jobs if job_id in state.jobs]
-    return [job for job in known if _takes_part(job, node.name) or node.name in job.lineage.holders]
+    name, known = node.name, [state.jobs[job_id] for job_id in node.jobs if job_id in state.jobs]
+    return [
+        job
+        for job in known
+        if name in job.launchers or name in job.generation.members or name in job.lineage.holders
+    ]
 
 
 def jobs_of_node(state: State, node: NodeRecord) -> list[JobRecord]:
     """Return the jobs that a node is a member of, or waits to be."""
-    return [job for job in jobs_involving(state, node) if _takes_part(job, node.name)]
-
-
-def _takes_part(job: JobRecord, node: str) -> bool:
-    return node in job.launchers or node in job.generation.members
+    name, known = node.name, [state.jobs[job_id] for job_id in node.jobs if job_id in state.jobs]
+    return [job for job in known if name in job.launchers or name in job.generation.members]

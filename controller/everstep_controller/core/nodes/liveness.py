@@ -9,7 +9,7 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.liveness import Silence
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.model.state import CONTROLLER, State, jobs_of_node, note_hearing
+from everstep_controller.core.model.state import CONTROLLER, State, note_hearing
 from everstep_controller.core.nodes import health, lifecycle, rounds, verdict
 from everstep_controller.core.nodes.agent_findings import AGENT_GONE, AGENT_HUNG, silent_agent
 from everstep_controller.core.nodes.evidence import KERNEL_SAYS, end_silence
@@ -89,10 +89,10 @@ def _unheard_since_ns(turn: Turn, node: NodeRecord) -> int:
     got no answer.
     """
     silence = node.silence
-    told = all(name in silence.unheard or _cannot_tell(turn, name) for name in silence.watchers)
-    if told and silence.unheard:
-        return max(silence.unheard.values())
-    return silence.denied_since_ns
+    for name in silence.watchers:
+        if name not in silence.unheard and not _cannot_tell(turn, name):
+            return silence.denied_since_ns
+    return max(silence.unheard.values(), default=silence.denied_since_ns)
 
 
 def _cannot_tell(turn: Turn, name: str) -> bool:
@@ -115,9 +115,12 @@ def _stepping_until_ns(state: State, node: NodeRecord) -> int:
     The first one after the silence may have been in flight; no second one is made without it.
     """
     found = 0
-    for job in jobs_of_node(state, node):
+    for job_id in node.jobs:
+        job = state.jobs.get(job_id)
+        if job is None or job.state not in _STEPPING:
+            continue
         members, steps = job.generation.members, job.ledger.steps
-        if job.state not in _STEPPING or node.name not in members or len(members) == 1:
+        if node.name not in members or len(members) == 1:
             continue
         if len(steps) > 1 and steps[-2].end_ns > node.silent_since_ns:
             lasts_ns = _STEPS_PROVE_TIMES * (steps[-1].end_ns - steps[-1].start_ns)
@@ -208,10 +211,15 @@ def _is_lost_whole(turn: Turn, node: NodeRecord, since_ns: int) -> bool:
     state, domain = turn.state, node.domain
     if not domain or domain in state.heard:
         return False
-    lost = {name: at_ns for name, at_ns in state.domains_lost_ns.items() if at_ns > since_ns}
+    lost_ns = state.domains_lost_ns
     # As its nodes are lost one after the other, the last of them is alone there.
-    whole = domain in lost or len(state.expected.get(domain, ())) > 1
-    state.domains_lost_ns = {**lost, domain: turn.now_ns} if whole else lost
+    whole = lost_ns.get(domain, since_ns) > since_ns or len(state.expected.get(domain, ())) > 1
+    # The newest are at the end, so that a quarter of the fleet does not look through all of them.
+    while lost_ns and next(iter(lost_ns.values())) <= since_ns:
+        del lost_ns[next(iter(lost_ns))]
+    if whole:
+        lost_ns.pop(domain, None)
+        lost_ns[domain] = turn.now_ns
     return whole
 
 
