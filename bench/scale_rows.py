@@ -269,7 +269,7 @@ def exits(nodes: int) -> float:
 
     def tell(event: events.Reported[reports.Report]) -> None:
         if intake.is_new(event.origin):
-            intake.take_event(event.origin, event)
+            intake.take_event(event.origin, event, bench.now_ns)
 
     died, stopped = _exits_of(bench), _stops_of(bench)
 

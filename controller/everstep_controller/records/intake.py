@@ -162,8 +162,9 @@ class Intake:
         acks = self._acks.get(origin.outbox)
         return (acks or self._outbox(origin.outbox)).accept(origin.sequence)
 
-    def take_event(self, origin: Origin, event: Event) -> None:
+    def take_event(self, origin: Origin, event: Event, now_ns: int) -> None:
         """Journal a record's event, after what waits of the node that came before it."""
+        self._now_ns = now_ns
         if _is_exit(event) and self._exits.hold(event):
             return
         if _is_finding(event) and self._findings.hold(event, self._now_ns):
@@ -204,8 +205,9 @@ class Intake:
         for row in self._exits.take_node(node):
             self._submit(row.event, row.origins)
 
-    def begin_stream(self, node: str) -> None:
+    def begin_stream(self, node: str, now_ns: int) -> None:
         """Journal what waits of a node; its agent says anew what is open there."""
+        self._now_ns = now_ns
         self.flush_node(node)
         self._flush_findings(node)
 

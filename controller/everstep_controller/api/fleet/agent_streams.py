@@ -114,7 +114,7 @@ class AgentStreams:
         session = self._sessions.open(event.node, event.outbox)
         session.opened_ns = self._runtime.now_ns()
         session.clock.enter_hello(stamp, session.opened_ns)
-        self._intake.begin_stream(event.node)
+        self._intake.begin_stream(event.node, session.opened_ns)
         # Jobs that the agent does not know must not be waited for by what the event leads to.
         self._vault.connected(event.node, from_agent.lineages_seen(event))
         try:
@@ -280,7 +280,7 @@ class AgentStreams:
         if isinstance(reported, ReportedSteps):
             self._intake.take_steps(reported, now_ns)
         else:
-            self._intake.take_event(origin, reported)
+            self._intake.take_event(origin, reported, now_ns)
 
     def _reject(
         self,
