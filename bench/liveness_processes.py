@@ -335,7 +335,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "gone": Case(
             what="(a) an agent is gone, its kernel refuses: people are told",
             break_it=_gone,
-            verdicts=_CONDITIONS[:2],
+            verdicts=("AgentGone",),
             target_s=15.0,
             lasts_s=18.0,
             rounds=1,
@@ -343,7 +343,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
         "hung": Case(
             what="(a) an agent hangs, its kernel accepts: people are told",
             break_it=_hung,
-            verdicts=_CONDITIONS[:2],
+            verdicts=("AgentHung",),
             target_s=15.0,
             lasts_s=18.0,
         ),

@@ -68,6 +68,12 @@ def cpu_s(pid: int) -> float:
     return sum(_cpu_ns(member) for member in tree(pid)) / 1e9
 
 
+def process_cpu_s(pid: int) -> float:
+    """Return the CPU time of one process in seconds, that of threads that have ended included."""
+    # Its clock's number, as clock_getcpuclockid(3) makes it on Linux.
+    return time.clock_gettime(~pid << 3 | 2)
+
+
 def children_cpu_s(pid: int) -> float:
     """Return the same without the process itself."""
     return sum(_cpu_ns(member) for member in tree(pid)[1:]) / 1e9

@@ -28,7 +28,13 @@ class Row:
         return None if self.target is None else self.value <= self.target
 
 
-def row(name: str, samples: Sequence[float], unit: str, against: Row | None = None) -> Row:
+def row(
+    name: str,
+    samples: Sequence[float],
+    unit: str,
+    against: Row | None = None,
+    target: float | None = None,
+) -> Row:
     """Return the median of the repeats; the spread is largest minus smallest, in the same unit."""
     value = statistics.median(samples)
     return Row(
@@ -38,6 +44,7 @@ def row(name: str, samples: Sequence[float], unit: str, against: Row | None = No
         against=against.name if against else "",
         ratio=value / against.value if against and against.value else None,
         spread=max(samples) - min(samples),
+        target=target,
     )
 
 
@@ -50,10 +57,15 @@ def arguments(description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def told(entry: Row) -> dict[str, object]:
+    """Return a row as JSON has it."""
+    return {**asdict(entry), "met": entry.met}
+
+
 def show(rows: Sequence[Row], as_json: bool) -> None:
     """Print the rows."""
     if as_json:
-        print(json.dumps([asdict(entry) | {"met": entry.met} for entry in rows], indent=1))
+        print(json.dumps([told(entry) for entry in rows], indent=1))
         return
     head, cells = list(_HEAD), [_cells(entry) for entry in rows]
     if any(entry.target is not None for entry in rows):

@@ -33,7 +33,10 @@ def _main(words: list[str]) -> int:
     command = _command(words[0]) if words else None
     if command is not None:
         return command(words[1:])
-    options = _parser().parse_args(words)
+    parser = _parser()
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        parser.error(f"{' '.join(unknown)}: unknown here; a command comes first, as shown above")
     # Imported only here: the command `hold` needs none of this, and its process stays small.
     from everstep_agent.config.agent_config import AgentConfig
     from everstep_agent.daemon import DaemonError
@@ -100,6 +103,8 @@ def _wrong(error: ConfigError) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="everstep-agent",
+        usage="everstep-agent [--config FILE]\n"
+        "       everstep-agent {check,read-log,inventory,leave-cluster,hold} …",
         description="Watches this node and its training jobs, and reports to the controller.",
         epilog="everstep-agent check: is this node fit for work? For people and schedulers. "
         "everstep-agent inventory: write down the hardware of this node, as what is expected from "

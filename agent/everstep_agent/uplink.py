@@ -114,8 +114,9 @@ class Uplink:
         self._leaving = ""
         self._left = asyncio.Event()
         self.connected = False
-        # Why the last stream ended, or could not be opened.
-        self.trouble = ""
+        # Why the last stream ended, or could not be opened; and whether that was because the
+        # controller does not take this agent.
+        self.trouble, self.refused = "", False
         self.streams = 0
         self._away_since_s: float | None = None
         self._heard_s = self._welcomed_s = 0.0
@@ -175,11 +176,10 @@ class Uplink:
         said, loop = "", asyncio.get_running_loop()
         self._away_since_s = loop.time()
         while not self._leaving:
-            refused = False
             try:
                 await self._stream(hello(), listener)
             except StreamError as error:
-                self.trouble, refused = str(error), error.refused
+                self.trouble, self.refused = str(error), error.refused
                 if str(error) != said and not (self._renewal.is_set() or self._leaving):
                     said = str(error)
                     logger.warning("controller %s: %s", self._settings.controller, said)
@@ -192,7 +192,7 @@ class Uplink:
                 said = ""
                 self._backoff.reset()
             if not self._renewal.is_set() and not self._leaving:
-                wait_s = self._backoff.refused_s() if refused else self._backoff.next_s()
+                wait_s = self._backoff.refused_s() if self.refused else self._backoff.next_s()
                 await asyncio.sleep(wait_s)
             self._renewal.clear()
         self._left.set()
@@ -233,7 +233,7 @@ class Uplink:
         self._urgent.clear()
         self._vault.begin()
         self._kernel_is_new = True
-        self.connected = True
+        self.connected, self.refused = True, False
         self._heard_s = self._welcomed_s = asyncio.get_running_loop().time()
         self.streams += 1
         self._wake.set()
@@ -321,6 +321,8 @@ async def _is_refusal(call: "_Call") -> bool:
 
 async def _reason(call: "_Call", error: BaseException) -> str:
     if isinstance(error, grpc.aio.AioRpcError):
+        if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+            return error.details() or "it does not take this agent"
         return in_words(error.code().name, error.details() or "")
     if isinstance(error, asyncio.InvalidStateError) and call.done():
         # A message was just being sent to a controller that has said why it ends the stream.

@@ -23,6 +23,7 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.state import State
+from everstep_controller.core.model.timers import comes_due_while_halted
 from everstep_controller.core.nodes.liveness import NODE_DOUBTFUL
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.recovery_step import RestoreSources, group_sources
@@ -193,7 +194,9 @@ class EventFollower:
         state = self._state()
         if state.halted:
             # A halted core acts on nothing; what it waits for all the same is in its timers.
-            self._targets.timers.keep_only(state.timers)
+            timers = state.timers.items()
+            awaited = {name: at_ns for name, at_ns in timers if comes_due_while_halted(name)}
+            self._targets.timers.keep_only(awaited)
         elif self._halted:
             self._resume()
         self._halted = bool(state.halted)

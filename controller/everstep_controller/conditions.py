@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from everstep_common.judging.condition import Condition
 from everstep_controller.core.dispatch import controller
-from everstep_controller.core.nodes import health, liveness
+from everstep_controller.core.nodes import agent_findings, health, stream_flaps
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.runtime import controller_findings
 
@@ -19,9 +19,10 @@ GROUPS: Mapping[str, tuple[Condition, ...]] = MappingProxyType(
             health.CHECK_FAILED,
             health.RANKS_DIE,
             health.ORDERS_UNANSWERED,
-            liveness.AGENT_GONE,
-            liveness.AGENT_HUNG,
-            liveness.PROBES_BLOCKED,
+            agent_findings.AGENT_GONE,
+            agent_findings.AGENT_HUNG,
+            agent_findings.PROBES_BLOCKED,
+            stream_flaps.STREAM_FLAPPING,
         ),
         "The controller itself": (
             *controller_findings.CONDITIONS,

@@ -7,12 +7,11 @@ from pathlib import Path
 from everstep_controller.journal.codec import (
     UnreadableError,
     decode_actions,
-    decode_event,
     decode_state,
     encode,
 )
 from everstep_controller.journal.store import JournalStore
-from everstep_controller.runtime.fold import CoreFactory
+from everstep_controller.runtime.fold import CoreFactory, events_taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +41,12 @@ def compare(store: JournalStore, core_factory: CoreFactory) -> Comparison:
     rejected, recorded = store.rejections(), store.decisions(after)
     events, found = 0, []
     for stored in store.events(after):
-        if stored.seq in rejected:
+        taken = list(events_taken(stored, rejected))
+        if not taken:
             continue
         events += 1
-        event = decode_event(stored.kind, stored.body)
-        decided = tuple(encode(action).decode() for action in core.handle(event, stored.now_ns))
+        called_for = [one for event in taken for one in core.handle(event, stored.now_ns)]
+        decided = tuple(encode(action).decode() for action in called_for)
         body = recorded.get(stored.seq)
         before = tuple(encode(a).decode() for a in decode_actions(body)) if body else ()
         if decided != before:

@@ -23,7 +23,7 @@ from everstep_controller.api.admin.servicer import AdminServicer
 from everstep_controller.api.fleet.agent_streams import AgentStreams, StreamCollaborators
 from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_controller.api.fleet.sessions import Sessions
-from everstep_controller.api.server import make_server
+from everstep_controller.api.server import ListenError, make_server
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.events import (
     ClusterNamed,
@@ -154,7 +154,8 @@ class Controller:
         self._tickers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Take up work. Raises JournalFull, and OSError for the address of the metrics."""
+        """Take up work. Raises JournalFull, and ListenError for the address of the metrics."""
+        self._start_metrics()
         self._journal.start(self._history.last()[0])
         journaling = Journaling(self._journal.append, self._journal.write)
         last_line = self._history.last_announcement()
@@ -170,10 +171,12 @@ class Controller:
         except JournalFull:
             await self._server.stop(None)
             self._timers.stop()
+            await self._stop_metrics()
+            await self._journal.stop()
             raise
+        self.runtime.report_rejections(self._unrecorded)
         self._keep_cluster()
         self.runtime.act_on_what_is_due()
-        self._start_metrics()
         self._scheduler.start()
         self._drivers.start()
         judging = self._judging.run(self._config.judge_interval_s)
@@ -183,6 +186,14 @@ class Controller:
             asyncio.create_task(self._keep_alive(), name="time alive"),
         ]
 
+    async def failure(self) -> str:
+        """Wait until a part ends that never should; return which, and why."""
+        parts = {*self._tickers, self._journal.failure}
+        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        part = done.pop()
+        name = part.get_name() if isinstance(part, asyncio.Task) else "journal's thread"
+        return f"the {name} ended: {part.exception()!r}"
+
     async def stop(self) -> None:
         """End the streams, write everything down, and leave a snapshot for the next start."""
         for ticker in self._tickers:
@@ -190,8 +201,7 @@ class Controller:
         if self._tickers:
             self._scheduler.shutdown(wait=False)
         await self._drivers.stop()
-        if self._metrics is not None:
-            await asyncio.to_thread(self._metrics.stop)
+        await self._stop_metrics()
         self._keep_clock()
         self._streams.stop()
         await self._server.stop(_STOP_S)
@@ -285,8 +295,19 @@ class Controller:
         collector = ControllerCollector(
             self._state, self._counts, self._vault, asyncio.get_running_loop()
         )
-        self._metrics = MetricsServer(self._config.metrics, self._config.tls, collector)
+        address = self._config.metrics
+        try:
+            self._metrics = MetricsServer(address, self._config.tls, collector)
+        except OSError as error:
+            raise ListenError(
+                f"metrics: {address} cannot be listened on: {error.strerror or error}; "
+                "'ss -ltnp' shows who uses the port"
+            ) from error
         self.metrics_port = self._metrics.port
+
+    async def _stop_metrics(self) -> None:
+        if self._metrics is not None:
+            await asyncio.to_thread(self._metrics.stop)
 
     def _counts(self) -> Counts:
         runtime = self.runtime

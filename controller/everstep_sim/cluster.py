@@ -3,7 +3,7 @@
 Everything random comes from one seed, so the seed is the bug report.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,6 +15,8 @@ from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.settings import Settings
+from everstep_controller.runtime.stalls import LATE_NS
+from everstep_sim.clocks import ControllerTimeline
 from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.node import SimulatedNode
@@ -23,6 +25,15 @@ from everstep_sim.scheduler import DRIVER, SimulatedScheduler
 from everstep_sim.timeline import SECOND, VirtualTime
 from everstep_sim.vault import Vaults
 from everstep_sim.watching import Watching
+
+# After so long a launcher has heard what its agent was told about it.
+_TOLD_S = 0.01
+# How often the controller writes down how far it has come, and how soon after a stall it tells it.
+_ALIVE_S, _PASS_S = 5.0, 0.05
+
+# What an agent does, and what it tells a launcher.
+_Order = actions.RunCheck | actions.StartGeneration | actions.StopGeneration
+_Word = actions.HoldLauncher | actions.EndJob | actions.RefuseLauncher
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +55,22 @@ class Shape:
     scheduler: bool = False
     # Failure domains over which the nodes are spread; 0: none is known.
     domains: int = 0
+    # How many jobs there are, each of this size; so many nodes, the last ones, have launchers of
+    # all of them, and the others are given out in turn.
+    jobs: int = 1
+    shared: int = 0
+    # How many accelerators agents tell of; 0: of none.
+    devices: int = 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the jobs."""
+        return (JOB, *(f"{JOB}-{letter}" for letter in "bcdefgh"[: self.jobs - 1]))
+
+    def names_on(self, index: int) -> tuple[str, ...]:
+        """Return the names of the jobs that have launchers on a node, by its number."""
+        alone = index < self.nodes - self.shared
+        return (self.names[index % self.jobs],) if alone else self.names
 
 
 class SimulatedCluster:
@@ -68,6 +95,7 @@ class SimulatedCluster:
 
         self.controller = SimulatedController(
             settings,
+            ControllerTimeline(self.time),
             self.time.rng,
             self._dispatch,
             checked,
@@ -76,61 +104,108 @@ class SimulatedCluster:
         )
         names = [f"n{i}" for i in range(shape.nodes)]
         self.fleet = SimulatedFleet(names, self.time, self.controller, shape.domains)
+        # By node, the names of the jobs that have launchers there.
+        self._started = {name: shape.names_on(index) for index, name in enumerate(names)}
+        for node in self.fleet.nodes.values():
+            node.devices = shape.devices
         self.watching = Watching(self.fleet, self.time, self.controller)
         self.vaults = Vaults(self.fleet, self.time, self.controller)
         self.controller.started, self.controller.followed = self.vaults.restart, self._followed
         self.fleet.on_vault(self._opened, self.vaults.report)
-        self.fleet.on_amnesia(lambda node: self.fleet.record(node, self._joined))
+        self.fleet.on_amnesia(self._join_again)
+        self.fleet.on_shift(self._timeline_shifted)
         self.scheduler = SimulatedScheduler(seed, self.time, self.controller)
-        self.ranks = Ranks(self.fleet, self.time, shape.steps, shape.model_parts)
+        # Names of jobs that launchers were told to have ended well.
+        self.over: set[str] = set()
+        self._halted = False
+        # By the name of the job.
+        self.ranks_of = {
+            job: Ranks(self.fleet, self.time, job, shape.steps, shape.model_parts)
+            for job in shape.names
+        }
 
     def run(self, until_s: float) -> None:
-        """Let time pass until the job has ended or the limit is reached."""
+        """Let time pass until all jobs have ended or the limit is reached."""
         self.time.after(0, self._start_controller)
         for node in self.fleet.nodes.values():
             self.time.soon(0.1, 1, partial(self._join, node))
         self.time.after(1, self.watching.tick)
         if self.shape.scheduler:
             self.time.after(1, self.scheduler.read_again)
-        self.time.run(until_s, lambda: self.job is not None and self.job.state is JobState.ENDED)
+        self.time.run(until_s, self._all_ended)
+
+    def _all_ended(self) -> bool:
+        state = self.controller.core.state
+        return all(
+            (job is not None and job.state is JobState.ENDED)
+            or (name in self.over and not self.launchers_of(name))
+            for name, job in ((name, state.job(name)) for name in self.shape.names)
+        )
+
+    def launchers_of(self, job: str) -> list[str]:
+        """Return the nodes that have a launcher of a job, whatever the controller knows."""
+        nodes = self.fleet.nodes.values()
+        return [node.name for node in nodes if job in node.jobs and node.jobs[job].launcher]
 
     @property
     def job(self) -> JobRecord | None:
-        """Return what the controller knows of the job."""
+        """Return what the controller knows of the first job."""
         return self.controller.core.state.job(JOB)
 
-    def whole_generations(self) -> list[int]:
-        """Return the generations that could take a step now: never more than one."""
-        running = {node.running for node in self.fleet.nodes.values()}
-        return [g for g in self.ranks.generations if g in running and self.ranks.whole(g)]
+    @property
+    def jobs(self) -> list[JobRecord]:
+        """Return what the controller knows of all jobs."""
+        known = map(self.controller.core.state.job, self.shape.names)
+        return [job for job in known if job is not None]
 
-    def whole_members(self) -> list[str]:
-        """Return the nodes of the generation that could take a step now."""
-        return [
-            name for g in self.whole_generations() for name in self.ranks.generations[g].members
-        ]
+    @property
+    def ranks(self) -> Ranks:
+        """Return the ranks of the first job."""
+        return self.ranks_of[JOB]
+
+    def whole_generations(self, job: str = JOB) -> list[int]:
+        """Return the generations of a job that could take a step now: never more than one."""
+        running = {node.jobs[job].running for node in self.fleet.nodes.values() if job in node.jobs}
+        ranks = self.ranks_of[job]
+        return [g for g in ranks.generations if g in running and ranks.whole(g)]
+
+    def whole_members(self, job: str = JOB) -> list[str]:
+        """Return the nodes of the generation of a job that could take a step now."""
+        generations = self.ranks_of[job].generations
+        return [name for g in self.whole_generations(job) for name in generations[g].members]
 
     # --- faults ----------------------------------------------------------------------------------
 
     def kill_rank(self, name: str) -> None:
-        """Kill a training process."""
+        """Kill a training process, of the first job that has any there."""
         node = self.fleet.nodes[name]
-        if node.alive and node.running:
-            self.ranks.kill(node)
+        running = (job for job, local in node.jobs.items() if local.running)
+        if node.alive and (job := next(running, "")):
+            self.ranks_of[job].kill(node)
 
     def kill_node(self, name: str) -> None:
         """Cut a node's power."""
         node = self.fleet.nodes[name]
-        generation, was_connected = node.running, node.connected
+        running, was_connected = self.running_on(node), node.connected
         node.die()
         if was_connected:
             self.fleet.stream_ends(node, 0.01, 0.1)
-        self.ranks.break_collectives(generation, but=name)
+        self.break_collectives(running, but=name)
+
+    def running_on(self, node: SimulatedNode) -> dict[str, int]:
+        """Return which generations have ranks on a node, by the names of their jobs."""
+        return {job: local.running for job, local in node.jobs.items()}
+
+    def break_collectives(self, running: Mapping[str, int], but: str) -> None:
+        """Let the other ranks of these generations fail, some at once and some by deadline."""
+        for job, generation in running.items():
+            self.ranks_of[job].break_collectives(generation, but=but)
 
     def end_launcher(self, name: str, *, by_user: bool) -> None:
-        """End a node's launcher, which takes its processes with it."""
+        """End a node's launcher of the first job, which takes its processes with it."""
         node = self.fleet.nodes[name]
-        generation, node.launcher, node.running = node.running, False, 0
+        local = node.of(JOB)
+        generation, local.launcher, local.running = local.running, False, 0
         at_ns = self.time.now_ns
         self.fleet.record(
             node,
@@ -138,15 +213,15 @@ class SimulatedCluster:
                 origin, at_ns, reports.LauncherLeft("it ended", by_user), JOB
             ),
         )
-        node.settled = max(node.settled, generation)
+        local.settled = max(local.settled, generation)
         self.vaults.report(node)
         self.ranks.break_collectives(generation, but=name)
 
     def flip(self, name: str) -> None:
         """Let a node find one of its copies bad."""
-        node = self.fleet.nodes[name]
-        if node.alive and node.copies:
-            node.copies.remove(self.time.rng.choice(node.copies))
+        node, copies = self.fleet.nodes[name], self.fleet.nodes[name].of(JOB).copies
+        if node.alive and copies:
+            copies.remove(self.time.rng.choice(copies))
             self.flipped = True
             self.vaults.report(node)
 
@@ -156,14 +231,14 @@ class SimulatedCluster:
         if node.alive and not node.cut_off:
             node.cut_off, node.connected = True, False
             self.fleet.stream_ends(node, 1, 20)
-            self.ranks.break_collectives(node.running, but=name)
+            self.break_collectives(self.running_on(node), but=name)
 
     def return_node(self, name: str) -> None:
         """Boot a dead node, or end the silence of a living one."""
         node = self.fleet.nodes[name]
         node.cut_off, node.agent = False, True
         if not node.alive:
-            node.boot_again()
+            node.boot_again(self.time.now_ns)
         self.time.soon(0.1, 1, partial(self._join, node))
 
     def restart_controller(self, away_s: float) -> None:
@@ -190,6 +265,7 @@ class SimulatedCluster:
         )
         node, at_ns = self.fleet.nodes[name], self.time.now_ns
         if node.alive:
+            node.findings[finding.key] = finding
             self.fleet.record(
                 node, lambda origin: events.Reported(origin, at_ns, reports.FindingRaised(finding))
             )
@@ -199,6 +275,7 @@ class SimulatedCluster:
         node, at_ns = self.fleet.nodes[name], self.time.now_ns
         over = reports.FindingCleared("gpu/0", "XidFatal", "the driver asks for nothing")
         if node.alive:
+            node.findings.pop(over.key, None)
             self.fleet.record(node, lambda origin: events.Reported(origin, at_ns, over))
 
     def operator(self, name: str, *, isolate: bool) -> None:
@@ -207,31 +284,69 @@ class SimulatedCluster:
             word = events.OperatorIsolated if isolate else events.OperatorReleased
             self.fleet.submit(word(name, "ops", "drill"))
 
+    def remove_node(self, name: str) -> None:
+        """Let an operator remove a node, if it is gone; its agent may come back all the same."""
+        if name in self.controller.core.state.nodes:
+            self.fleet.submit(events.NodeRemoved(name, "ops", "drill"))
+
     # --- the controller's shell ------------------------------------------------------------------
 
     def _start_controller(self) -> None:
+        if self.controller.up:
+            return  # it was killed twice, and somebody was quicker
+        self._halted = False
         for node in self.fleet.nodes.values():
             node.connected = False
-        self.controller.start(self.time.now_ns)
+        self.controller.start()
+        self._keep_clock(self.controller.core)
         for node in self.fleet.nodes.values():
             self.time.soon(0.05, 2, partial(self.fleet.connect, node))
 
     def _dispatch(self, action: actions.Action) -> None:
         match action:
             case actions.SetTimer():
-                self.time.at(action.at_ns, partial(self._timer, action))
+                true_ns = action.at_ns - self.controller.timeline.ahead_ns
+                self.time.at(true_ns, partial(self._timer, action))
             case actions.ChooseRecoveryStep():
                 self.vaults.choose(action)
             case actions.ApplyIsolation() | actions.ReadIsolation():
                 self.scheduler.call(action)
-            case actions.ConfirmSilence():
-                self.time.soon(0.01, 0.1, partial(self.fleet.confirm, action))
-            case actions.PingAgent():
-                self.time.soon(0.001, 0.02, partial(self.fleet.ping, action))
+            case actions.ConfirmSilence() | actions.PingAgent():
+                self._ask(action)
             case actions.RunCheck() | actions.StartGeneration() | actions.StopGeneration():
                 self.time.soon(0.001, 0.02, partial(self._deliver, action))
+            case actions.HoldLauncher() | actions.EndJob() | actions.RefuseLauncher():
+                self.time.after(_TOLD_S, partial(self._deliver_word, action))
             case _:
                 pass
+
+    def _ask(self, action: actions.ConfirmSilence | actions.PingAgent) -> None:
+        if isinstance(action, actions.PingAgent):
+            self.time.soon(0.001, 0.02, partial(self.fleet.ping, action))
+        else:
+            self.time.soon(0.01, 0.1, partial(self.fleet.confirm, action))
+
+    def _keep_clock(self, core: Core) -> None:
+        """Write down the timeline now and then, as long as this controller lives."""
+        controller, now_ns = self.controller, self.time.now_ns
+        if not controller.up or controller.core is not core:
+            return
+        if not controller.stalled:
+            there = [node for node in self.fleet.nodes.values() if node.connected]
+            stamps = {node.name: node.clock.stamp(now_ns) for node in there}
+            controller.timeline.keep(len(controller.journal), stamps)
+        self.time.after(_ALIVE_S, partial(self._keep_clock, core))
+
+    def _timeline_shifted(self, forward_ns: int) -> None:
+        """Take a timeline that has gone forward for a stall, as the controller's loop does."""
+        for timer, at_ns in self.controller.core.state.timers.items():
+            self._dispatch(actions.SetTimer(id="", timer=timer, at_ns=at_ns))
+        if forward_ns > LATE_NS:
+            self.time.after(_PASS_S, partial(self._tell_stall, self.controller.core, forward_ns))
+
+    def _tell_stall(self, core: Core, duration_ns: int) -> None:
+        if self.controller.up and self.controller.core is core:
+            self.fleet.submit(events.ControllerStalled(duration_ns))
 
     def _timer(self, action: actions.SetTimer) -> None:
         if self.controller.stalled:
@@ -239,10 +354,10 @@ class SimulatedCluster:
         elif self.controller.core.state.timers.get(action.timer) == action.at_ns:
             self.fleet.submit(events.TimerDue(action.timer))
 
-    def _deliver(
-        self, order: actions.RunCheck | actions.StartGeneration | actions.StopGeneration
-    ) -> None:
-        node = self.fleet.nodes[order.node]
+    def _deliver(self, order: _Order) -> None:
+        node = self.fleet.nodes.get(order.node)
+        if node is None:
+            return  # a stranger that has become a node
         delay_s = node.delays_s.get(type(order), 0.0)
         if not delay_s:
             self.fleet.deliver(node, partial(self._obey, node, order))
@@ -254,7 +369,7 @@ class SimulatedCluster:
         self,
         node: SimulatedNode,
         agents_lost: int,
-        order: actions.RunCheck | actions.StartGeneration | actions.StopGeneration,
+        order: _Order,
     ) -> None:
         if node.alive and node.agent and node.agents_lost == agents_lost:
             self._obey(node, order)
@@ -262,7 +377,7 @@ class SimulatedCluster:
     def _obey(
         self,
         node: SimulatedNode,
-        order: actions.RunCheck | actions.StartGeneration | actions.StopGeneration,
+        order: _Order,
     ) -> None:
         if node.ignored(type(order), self.time.now_ns):
             return
@@ -270,27 +385,68 @@ class SimulatedCluster:
             case actions.RunCheck():
                 self.fleet.record(node, lambda origin: node.checked(origin, order.id))
             case actions.StartGeneration():
-                self.ranks.start(node, order)
+                _learn_id(node, order)
+                self.ranks_of[order.job].start(node, order)
             case actions.StopGeneration():
-                self.ranks.stop(node, order)
+                self.ranks_of[order.job].stop(node, order)
+
+    def _deliver_word(self, told: _Word) -> None:
+        if node := self.fleet.nodes.get(told.node):
+            self.fleet.deliver(node, partial(self._hear, node, told))
+
+    def _hear(
+        self,
+        node: SimulatedNode,
+        told: _Word,
+    ) -> None:
+        """Do what is said about a launcher: it waits, or ends."""
+        local = node.of(told.job)
+        if isinstance(told, actions.HoldLauncher):
+            _learn_id(node, told)
+        elif isinstance(told, actions.RefuseLauncher):
+            local.launcher, local.running = False, 0
+        elif local.id in ("", told.job_id):
+            local.launcher, local.running = False, 0
+            if told.succeeded and not told.unsaved:
+                self.over.add(told.job)
+                del node.jobs[told.job]
 
     def _opened(self, node: SimulatedNode) -> None:
-        known = [seen.job for seen in node.hello(JOB).jobs]
+        known = [seen.job for seen in node.hello().jobs]
         self.vaults.service.connected(node.name, known)
 
-    def _followed(self) -> None:
-        self.vaults.changed()
-        self.ranks.recoverable_step = self.vaults.service.recoverable_step(JOB)
+    def _followed(self, event: events.Event, done: Sequence[actions.Action]) -> None:
+        halted, self._halted = self._halted, bool(self.controller.core.state.halted)
+        if halted and not self._halted:
+            self._resume()
+        self.vaults.follow(event, done)
+        for job, ranks in self.ranks_of.items():
+            ranks.recoverable_step = self.vaults.service.recoverable_step(job)
+
+    def _resume(self) -> None:
+        """Have every agent heard anew, by a controller that acts again."""
+        self.controller.resume()
+        for node in self.fleet.nodes.values():
+            node.connected = False
+            self.time.soon(0.05, 2, partial(self.fleet.connect, node))
 
     def _join(self, node: SimulatedNode) -> None:
-        # One that joins when all is done would begin another job.
-        done = self.job is not None and self.job.ending.done
-        if node.alive and not node.launcher and not done:
-            node.launcher = True
-            self.fleet.record(node, self._joined)
+        for job in self._started[node.name] if node.alive else ():
+            # One that joins when all is done would begin another job.
+            known = self.controller.core.state.job(job)
+            done = job in self.over or (known is not None and known.ending.done)
+            if not node.of(job).launcher and not done:
+                node.of(job).launcher = True
+                self.fleet.record(node, partial(self._joined, job))
         self.fleet.connect(node)
 
-    def _joined(self, origin: Origin) -> events.Reported[reports.LauncherJoined]:
+    def _join_again(self, node: SimulatedNode) -> None:
+        for job, local in node.jobs.items():
+            if local.launcher:
+                self.fleet.record(node, partial(self._joined, job))
+
+    def _joined(self, job: str, origin: Origin) -> events.Reported[reports.LauncherJoined]:
+        local = self.fleet.nodes[origin.node].of(job)
         return events.Reported(
             origin,
             self.time.now_ns,
@@ -303,9 +459,16 @@ class SimulatedCluster:
                 reform=True,
                 restarts_max=100,
                 free_port=self.fleet.nodes[origin.node].free_port(),
-                running_generation=self.fleet.nodes[origin.node].running,
+                running_generation=local.running,
                 storage=self.shape.storage,
-                latest=self.vaults.folder.latest if self.shape.storage else None,
+                latest=self.vaults.folder_of(job).latest if self.shape.storage else None,
+                job_id=local.id,
+                lineage_id=local.lineage_id,
             ),
-            JOB,
+            job,
         )
+
+
+def _learn_id(node: SimulatedNode, order: actions.StartGeneration | actions.HoldLauncher) -> None:
+    local = node.of(order.job)
+    local.id, local.lineage_id = order.job_id, order.lineage_id

@@ -1,12 +1,14 @@
 """Simulated controller: a journal that survives its crashes, and a core rebuilt from it."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
+from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.settings import Settings
+from everstep_sim.clocks import ControllerTimeline
 
 Journal = list[tuple[events.Event, int]]
 # Id of the simulated cluster.
@@ -27,6 +29,7 @@ class SimulatedController:
     """Journals, handles, acts, in that order; it may be killed between any two of them."""
 
     settings: Settings
+    timeline: ControllerTimeline
     rng: random.Random
     dispatch: Callable[[actions.Action], None]
     check: Check
@@ -44,7 +47,7 @@ class SimulatedController:
     crashed: Callable[[], None] = lambda: None
     # What else starts from scratch with the process, and what looks at the state after each event.
     started: Callable[[], None] = lambda: None
-    followed: Callable[[], None] = lambda: None
+    followed: Callable[[events.Event, Sequence[actions.Action]], None] = lambda event, done: None
     sent: dict[str, actions.Action] = field(default_factory=dict)
 
     @property
@@ -52,31 +55,43 @@ class SimulatedController:
         """Whether what is said to it is taken at once."""
         return self.up and not self.stalled
 
-    def start(self, now_ns: int) -> None:
+    @property
+    def now_ns(self) -> int:
+        """Return the time on its timeline."""
+        return self.timeline.now_ns
+
+    def start(self) -> None:
         """Replay the journal, begin a term, and send whatever is due."""
         self.core, self.up = fold(self.journal), True
+        state, last_ns = self.core.state, self.journal[-1][1] if self.journal else -1
+        job_runs = any(job.state is not JobState.ENDED for job in state.jobs.values())
+        self.timeline.start(len(self.journal), last_ns, job_runs=job_runs)
         self.started()
-        if not self.core.state.cluster_id or self.cluster_term > self.core.state.term:
-            self.submit(events.ClusterNamed(CLUSTER, self.cluster_term), now_ns)
-        self.submit(events.ControllerStarted("0.1.0"), now_ns)
-        self.cluster_term = max(self.cluster_term, self.core.state.term)
-        if self.up and self.core.state.settings != self.settings:
-            self.submit(events.SettingsApplied(self.settings), now_ns)
+        if not state.cluster_id or self.cluster_term > state.term:
+            self.submit(events.ClusterNamed(CLUSTER, self.cluster_term))
+        self.submit(events.ControllerStarted("0.1.0"))
+        if self.up and state.halted:
+            timers = state.timers.items()
+            self._send([actions.SetTimer(id="", timer=name, at_ns=at_ns) for name, at_ns in timers])
+        self.cluster_term = max(self.cluster_term, state.term)
+        if self.up and state.settings != self.settings:
+            self.submit(events.SettingsApplied(self.settings))
         if self.up:
-            self._send(self.core.due(now_ns))
+            self._send(self.core.due(self.now_ns))
 
-    def submit(self, event: events.Event, now_ns: int) -> bool:
+    def submit(self, event: events.Event) -> bool:
         """Journal an event and act on it; return whether it was acknowledged."""
         if self.up and self.stalled:
             self.backlog.append(event)
         if not self.listens:
             return False
+        event, now_ns = self.timeline.map_times(event), self.now_ns
         self.journal.append((event, now_ns))
         called_for = self.core.handle(event, now_ns)
         self.check(self.core, event, now_ns)
         self._send(called_for)
         if self.up:
-            self.followed()
+            self.followed(event, called_for)
         return self.up
 
     def kill(self) -> None:
@@ -85,12 +100,16 @@ class SimulatedController:
         self.backlog.clear()
         self.overdue.clear()
 
-    def go_on(self, now_ns: int) -> None:
+    def resume(self) -> None:
+        """Send whatever is due, as the controller acts again."""
+        self._send(self.core.due(self.now_ns))
+
+    def go_on(self) -> None:
         """Take what has waited in the sockets."""
         self.stalled = False
         waiting, self.backlog = self.backlog, []
         for event in waiting:
-            self.submit(event, now_ns)
+            self.submit(event)
 
     def _send(self, called_for: list[actions.Action]) -> None:
         for action in called_for:

@@ -3,6 +3,7 @@
 Each is a transition with an end of its own, and any of them may overlap.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
@@ -15,13 +16,17 @@ from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 from everstep_common.orders import StartGeneration, StopGeneration
 from everstep_controller.core import events
 from everstep_controller.core.model.node import Origin
+from everstep_sim import strangers
 from everstep_sim.cluster import SimulatedCluster
+from everstep_sim.fleet import JOB
 from everstep_sim.network import ANYBODY, CONTROLLER, Transport
 from everstep_sim.timeline import SECOND
 
 # How long it takes both ends to give up a stream on which nothing comes through.
 _KEEPALIVE_S = (5.0, 20.0)
 ALL_CHANNELS = tuple(Transport)
+# Of each journal these are the first: its cluster, its first term and its settings.
+_FIRST_ROWS = 3
 _FLAPS = Condition(
     name="Flaps",
     component="gpu/0",
@@ -93,10 +98,10 @@ class Faults:
     def ignore_after_start(self, name: str, for_s: float) -> None:
         """Have an agent start one generation more, and carry out no order about jobs after that."""
         node = self._fleet.nodes[name]
-        newest = node.newest
+        newest = node.of(JOB).newest
 
         def started() -> None:
-            if node.newest > newest:
+            if node.of(JOB).newest > newest:
                 self.ignore_orders(name, [StartGeneration, StopGeneration], for_s)
             else:
                 self._time.after(0.01, started)
@@ -186,10 +191,9 @@ class Faults:
         """Cut the power of nodes at once; no stream of theirs is closed by anybody."""
         for name in names:
             node = self._fleet.nodes[name]
-            generation = node.running
-            connected = node.connected
+            running, connected = self.cluster.running_on(node), node.connected
             node.die()
-            self.cluster.ranks.break_collectives(generation, but=name)
+            self.cluster.break_collectives(running, but=name)
             if connected:
                 self._fleet.stream_ends(node, *_KEEPALIVE_S)
 
@@ -218,6 +222,11 @@ class Faults:
             self.later(at_s, partial(self.cluster.fatal_finding, name))
             self.later(at_s + every_s / 2, partial(self.cluster.finding_over, name))
 
+    def flap_stream(self, name: str, for_s: float, every_s: float = 20.0) -> None:
+        """Have the stream of an agent end again and again; it is opened anew a second later."""
+        for number in range(int(for_s / every_s)):
+            self.later(number * every_s, partial(self._break_stream, name))
+
     def flap_detector(self, name: str, for_s: float, every_s: float = 0.05) -> None:
         """Have a detector change its mind at every poll, and the agent's book take that."""
         book = FindingBook({_FLAPS.name: _FLAPS})
@@ -238,7 +247,56 @@ class Faults:
             controller.stalled = True
             self._time.after(for_s, partial(self._go_on, for_s, len(controller.journal)))
 
+    # --- strangers, clocks and journals ----------------------------------------------------------
+
+    def twin(self, name: str, for_s: float) -> None:
+        """Give another agent the name of a node for a while."""
+        strangers.twin(self._fleet, self._time, name, for_s)
+
+    def foreigner(self, name: str, for_s: float) -> None:
+        """Have the agent of another cluster say for a while that it is a node."""
+        strangers.foreigner(self._fleet, self._time, name, for_s)
+
+    def liar(self, name: str, for_s: float, *, by_generation: bool) -> None:
+        """Have an agent name a term, or a generation, that no journal of this cluster has."""
+        strangers.liar(self._fleet, self._time, name, for_s, by_generation=by_generation)
+
+    def set_clock(self, name: str, ahead_s: float) -> None:
+        """Set the wall clock of a node so far ahead of the true time."""
+        self._fleet.nodes[name].clock.ahead_ns = int(ahead_s * SECOND)
+
+    def set_controller_clock(self, ahead_s: float, away_s: float, *, reboots: bool) -> None:
+        """Set the controller's wall clock while it is started again, alone or with its machine."""
+        controller = self.cluster.controller
+        if controller.up:
+            self.cluster.restart_controller(away_s)
+            controller.timeline.machine.ahead_ns = int(ahead_s * SECOND)
+            if reboots:
+                controller.timeline.machine.reboot(self._time.now_ns)
+
+    def restore_journal(self, age_s: float, recover_s: float) -> None:
+        """Put back a journal of some time ago; later an operator orders the recovery."""
+        controller = self.cluster.controller
+        until_ns = controller.now_ns - int(age_s * SECOND)
+        kept = bisect_right(controller.journal, until_ns, key=lambda row: row[1])
+        self.cluster.restore_backup(max(kept, _FIRST_ROWS))
+        self._time.after(recover_s, self._recover)
+
+    def _recover(self) -> None:
+        if self.cluster.controller.listens:
+            self.cluster.recover()
+        else:
+            self._time.after(2, self._recover)
+
     # ---------------------------------------------------------------------------------------------
+
+    def _break_stream(self, name: str) -> None:
+        node = self._fleet.nodes[name]
+        if node.connected and self._fleet.flows(node):
+            node.connected = False
+            node.inbox.clear()
+            self._fleet.stream_ends(node, 0.01, 0.1)
+            self.later(1.0, partial(self._fleet.connect, node))
 
     def _judge(self, name: str, book: FindingBook, judgement: Judgement) -> None:
         node, now_ns = self._fleet.nodes[name], self._time.now_ns
@@ -278,10 +336,10 @@ class Faults:
             self._fleet.connect(node)
 
     def _go_on(self, for_s: float, journaled: int) -> None:
-        controller, now_ns = self.cluster.controller, self._time.now_ns
+        controller = self.cluster.controller
         if not controller.stalled or len(controller.journal) != journaled:
             return  # it was killed meanwhile
-        controller.go_on(now_ns)
+        controller.go_on()
         self._fleet.resume_all()
         self._fleet.submit(events.ControllerStalled(int(for_s * SECOND)))
         overdue, controller.overdue = controller.overdue, []

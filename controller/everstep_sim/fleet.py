@@ -10,6 +10,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.nodes import agent_identity
 from everstep_controller.core.nodes.agent_identity import Standing
+from everstep_sim.clocks import MachineClock
 from everstep_sim.controller import SimulatedController
 from everstep_sim.network import CONTROLLER, Network, Transport
 from everstep_sim.node import SimulatedNode
@@ -39,7 +40,7 @@ class SimulatedFleet:
     def __init__(
         self, names: list[str], time: VirtualTime, controller: SimulatedController, domains: int = 0
     ) -> None:
-        self.nodes = {name: SimulatedNode(name) for name in names}
+        self.nodes = {name: SimulatedNode(name, MachineClock(name)) for name in names}
         for index, node in enumerate(self.nodes.values() if domains else ()):
             node.domain = f"rack-{index % domains}"
         self.network = Network()
@@ -49,6 +50,7 @@ class SimulatedFleet:
         self._controller = controller
         self._reported: Callable[[SimulatedNode], None] = lambda node: None
         self._opened: Callable[[SimulatedNode], None] = lambda node: None
+        self._shifted: Callable[[int], None] = lambda forward_ns: None
         # Agents that have the name of a node and are not its own.
         self._holders: dict[str, NameHolder] = {}
         self._rejoin: Callable[[SimulatedNode], None] = lambda node: None
@@ -63,9 +65,13 @@ class SimulatedFleet:
         """Have something done for a node whose acknowledged records were forgotten."""
         self._rejoin = then
 
+    def on_shift(self, then: Callable[[int], None]) -> None:
+        """Have something done when a node's clocks have moved the controller's timeline forward."""
+        self._shifted = then
+
     def submit(self, event: events.Event) -> bool:
         """Hand an event to the controller; False when it is away, or stands still."""
-        return self._controller.submit(event, self._time.now_ns)
+        return self._controller.submit(event)
 
     # --- what works ------------------------------------------------------------------------------
 
@@ -78,14 +84,15 @@ class SimulatedFleet:
         return self.runs(node) and node.agent and node.paused_until_ns <= self._time.now_ns
 
     def silent(self, name: str) -> bool:
-        """Return whether a node answers nobody."""
-        node = self.nodes[name]
-        return not self.agent_runs(node) or node.cut_off
+        """Return whether a node answers nobody, as a stranger does not that has become one."""
+        node = self.nodes.get(name)
+        return node is None or not self.agent_runs(node) or node.cut_off
 
     def flows(self, node: SimulatedNode) -> bool:
         """Return whether what a node says on its stream reaches the controller, and back."""
-        there = self._controller.listens and not self.silent(node.name)
-        return node.connected and there and self._linked(node.name)
+        if not node.connected or not self._controller.listens:
+            return False
+        return self.agent_runs(node) and not node.cut_off and self._linked(node.name)
 
     def hears(self, watcher: str, peer: str) -> bool:
         """Return whether a peer answers a probe of a node."""
@@ -97,13 +104,13 @@ class SimulatedFleet:
 
     def connect_answer(self, asker: str, peer: str) -> TcpAnswer:
         """Return what comes of a connect to a peer's bulk port."""
-        node = self.nodes[peer]
+        node = self.nodes.get(peer)
         share = self.network.says_unreachable.get(peer)
         if share is not None:
             told = self._time.rng.random() < share
             return TcpAnswer.UNREACHABLE if told else TcpAnswer.SILENT
         joined = self.network.joins(Transport.TCP, asker, peer) and not self.nodes[asker].cut_off
-        if not joined or node.cut_off or not self.runs(node):
+        if node is None or not joined or node.cut_off or not self.runs(node):
             return TcpAnswer.SILENT
         return TcpAnswer.ACCEPTED if node.agent else TcpAnswer.REFUSED
 
@@ -119,7 +126,7 @@ class SimulatedFleet:
         if not self._controller.listens or not self._linked(node.name):
             self._connect_later(node)
             return
-        hello = node.hello(JOB)
+        hello = node.hello()
         if self._turns_away(hello):
             self.say_hello(hello)
             waits = self.contends(hello)
@@ -127,6 +134,7 @@ class SimulatedFleet:
             return
         node.connected, node.streams = True, node.streams + 1
         node.inbox.clear()
+        self._heard_clock(node)
         self._opened(node)
         self.submit(hello)
         if self._controller.up and not self._controller.core.state.halted:
@@ -141,10 +149,15 @@ class SimulatedFleet:
         self.heard(node.name)
         self.report(node)
         taken = self._controller.core.state.outboxes.get(node.outbox_id, 0)
-        if taken < node.acknowledged and node.launcher:
+        if taken < node.acknowledged:
             # The journal has forgotten what it once acknowledged: say it again.
             self._rejoin(node)
         self._drain(node)
+
+    def _heard_clock(self, node: SimulatedNode) -> None:
+        stamp = node.clock.stamp(self._time.now_ns)
+        if forward_ns := self._controller.timeline.hear(node.name, stamp):
+            self._shifted(forward_ns)
 
     def listens(self) -> bool:
         """Return whether anybody hears who knocks."""
@@ -152,7 +165,7 @@ class SimulatedFleet:
 
     def say_hello(self, hello: events.NodeConnected) -> bool:
         """Say Hello at the door, as the shell has it; return whether it was taken."""
-        state, now_ns = self._controller.core.state, self._time.now_ns
+        state, now_ns = self._controller.core.state, self._controller.now_ns
         if not self._turns_away(hello):
             return self.submit(hello)
         found = agent_identity.judge_hello(state, hello, now_ns)
@@ -166,7 +179,7 @@ class SimulatedFleet:
 
     def _turns_away(self, hello: events.NodeConnected) -> bool:
         found = agent_identity.judge_hello(
-            self._controller.core.state, hello, self._time.now_ns
+            self._controller.core.state, hello, self._controller.now_ns
         ).standing
         return found in (Standing.REFUSED, Standing.CONTENDS)
 
@@ -254,7 +267,8 @@ class SimulatedFleet:
         self._drain(node)
 
     def _drain(self, node: SimulatedNode) -> None:
-        while node.unacknowledged and self.flows(node):
+        # A halted controller takes and acknowledges nothing: it is said again when it acts again.
+        while node.unacknowledged and self.flows(node) and not self._controller.core.state.halted:
             acknowledged = self.submit(node.unacknowledged[0])
             if acknowledged or self._time.rng.random() < 0.5:
                 # A controller that dies before it acknowledges sees the record again.
@@ -275,21 +289,22 @@ class SimulatedFleet:
 
     def ping(self, action: actions.PingAgent) -> None:
         """Have the loop of an agent answer, when it goes round."""
-        node, holder = self.nodes[action.node], self._holders.get(action.node)
+        node, holder = self.nodes.get(action.node), self._holders.get(action.node)
 
         def answered() -> None:
-            self.heard(node.name)
-            self.submit(events.AgentAnswered(node.name, action.id))
+            self.heard(action.node)
+            self.submit(events.AgentAnswered(action.node, action.id))
 
-        if self.agent_of(node.name) == node.outbox_id:
+        if node is not None and self.agent_of(node.name) == node.outbox_id:
             self.deliver(node, answered)
         elif holder is not None and holder.answers() and self.listens():
             answered()
 
     def confirm(self, action: actions.ConfirmSilence) -> None:
         """Have a node probe a peer three times and connect to it, and say what answered."""
-        node = self.nodes[action.node]
-        self.deliver(node, lambda: _Question(self, node, action).ask(self._time))
+        node = self.nodes.get(action.node)
+        if node is not None:
+            self.deliver(node, lambda: _Question(self, node, action).ask(self._time))
 
 
 class _Question:

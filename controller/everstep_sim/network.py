@@ -47,4 +47,6 @@ class Network:
 
     def joins(self, channel: Transport, one: str, other: str) -> bool:
         """Return whether a question gets there, and its answer back."""
+        if not self._cuts:
+            return True
         return self.passes(channel, one, other) and self.passes(channel, other, one)

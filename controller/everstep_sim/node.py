@@ -1,15 +1,18 @@
-"""Simulated node: an agent with its outbox, a launcher, its ranks and the copies that it holds."""
+"""Simulated node: an agent with its outbox, and of each job a launcher, its ranks and copies."""
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import cache
 
 from everstep_common import reports
+from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.orders import Publish
-from everstep_common.reports import JobOnNode
+from everstep_common.reports import Accelerator, Inventory, JobOnNode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.copies import Copy
+from everstep_sim.clocks import MachineClock
 
 # A rank keeps this many own snapshots, as the vault does.
 SLOTS = 3
@@ -18,11 +21,85 @@ MISSES = 3
 
 
 @dataclass(slots=True)
+class LocalJob:
+    """One job on one node: its launcher and ranks, and what the agent keeps of it."""
+
+    # As orders have told; "" before.
+    id: str = ""
+    lineage_id: str = ""
+    launcher: bool = False
+    # Generation whose ranks run here, 0 for none, and the newest one that was seen.
+    running: int = 0
+    newest: int = 0
+    settled: int = 0
+    # Newest generation that was started here, and how many ranks it has on all nodes.
+    planned: int = 0
+    world_size: int = 0
+    copies: list[Copy] = field(default_factory=list)
+    # Newest generation of a directive, its steps that must stay in memory, and what follows.
+    directed: int = 0
+    pinned: set[int] = field(default_factory=set)
+    # Who keeps its replicas, as it was told.
+    target: str = ""
+    writing: list[Copy] = field(default_factory=list)
+    files: list[Copy] = field(default_factory=list)
+    write_faults: set[StepKey] = field(default_factory=set)
+    published: Publish | None = None
+    # As its agent was told: the agent of another member is away.
+    member_away: bool = False
+
+    def seen(self, name: str) -> JobOnNode | None:
+        """Return what the agent knows of it, if anything."""
+        if not (self.launcher or self.copies or self.newest):
+            return None
+        size = self.world_size if self.planned == self.newest else 0
+        return JobOnNode(
+            name,
+            self.newest,
+            self.launcher,
+            job_id=self.id,
+            lineage_id=self.lineage_id,
+            world_size=size,
+        )
+
+    def lose_memory(self) -> None:
+        """Lose what the agent keeps of it."""
+        self.copies.clear()
+        self.directed, self.published, self.target = 0, None, ""
+        self.member_away = False
+        for memory in (self.pinned, self.writing, self.files, self.write_faults):
+            memory.clear()
+
+    def keep(self, copy: Copy) -> None:
+        """Hold a copy; a node that is replaced in the ring keeps what it has."""
+        if copy not in self.copies:
+            self.copies.append(copy)
+
+    def free_dead(self, generation: int, steps: Collection[int]) -> None:
+        """Free steps that will never be whole."""
+        dead = set(steps) - self.pinned
+        self.copies = [c for c in self.copies if c.generation != generation or c.step not in dead]
+
+    def free_below(self, generation: int, step: int) -> None:
+        """Free what a newer recoverable step has made needless."""
+        self.copies = [
+            copy
+            for copy in self.copies
+            if (copy.generation == generation and (copy.step >= step or copy.step in self.pinned))
+            or copy.generation > generation
+        ]
+
+    def accepts(self, order: actions.StartGeneration) -> bool:
+        """Return whether a start order is news here."""
+        return self.launcher and order.generation > self.newest
+
+
+@dataclass(slots=True)
 class SimulatedNode:
     """True state of one node, whatever the controller believes."""
 
     name: str
-    boot: int = 1
+    clock: MachineClock
     alive: bool = True
     agent: bool = True
     agents_lost: int = 0
@@ -45,16 +122,12 @@ class SimulatedNode:
     # How many probes in a row each watched peer has not answered.
     missed: dict[str, int] = field(default_factory=dict)
     domain: str = ""
+    # How many accelerators it has; 0: it tells of none.
+    devices: int = 0
     # Number of its streams so far: the end of an old one is no news once a new one is open.
     streams: int = 0
-    launcher: bool = False
-    # Generation whose ranks run here, 0 for none, and the newest one that was seen.
-    running: int = 0
-    newest: int = 0
-    settled: int = 0
-    # Newest generation that was started here, and how many ranks it has on all nodes.
-    planned: int = 0
-    world_size: int = 0
+    # By name.
+    jobs: dict[str, LocalJob] = field(default_factory=dict)
     highest_term: int = 0
     cluster_id: str = ""
     outbox: int = 1
@@ -63,20 +136,14 @@ class SimulatedNode:
     ports: int = 0
     acknowledged: int = 0
     unacknowledged: list[events.Event] = field(default_factory=list)
-    copies: list[Copy] = field(default_factory=list)
-    # Newest generation of a directive, its steps that must stay in memory, and what follows.
-    directed: int = 0
-    pinned: set[int] = field(default_factory=set)
-    # Who keeps its replicas, as it was told.
-    target: str = ""
-    writing: list[Copy] = field(default_factory=list)
-    files: list[Copy] = field(default_factory=list)
-    write_faults: set[StepKey] = field(default_factory=set)
-    published: Publish | None = None
-    # As its agent was told: the agent of another member is away.
-    member_away: bool = False
     # Its probes cannot be read.
     blind: bool = False
+    # What its agent finds, until that is over or the machine boots anew.
+    findings: dict[FindingKey, Finding] = field(default_factory=dict)
+
+    def of(self, job: str) -> LocalJob:
+        """Return what it has of a job, by its name."""
+        return self.jobs.setdefault(job, LocalJob())
 
     @property
     def outbox_id(self) -> str:
@@ -98,14 +165,12 @@ class SimulatedNode:
         self.sequence += 1
         return Origin(self.name, self.outbox_id, self.sequence)
 
-    def hello(self, job: str) -> events.NodeConnected:
+    def hello(self) -> events.NodeConnected:
         """Return what the agent says when it connects."""
-        knows = self.launcher or bool(self.copies) or self.newest > 0
-        size = self.world_size if self.planned == self.newest else 0
-        seen = (JobOnNode(job, self.newest, self.launcher, world_size=size),) if knows else ()
+        seen = (local.seen(name) for name, local in self.jobs.items())
         return events.NodeConnected(
             node=self.name,
-            boot_id=f"{self.name}-boot-{self.boot}",
+            boot_id=self.clock.boot_id,
             agent_version="0.1.0",
             outbox=self.outbox_id,
             highest_term=self.highest_term,
@@ -113,7 +178,9 @@ class SimulatedNode:
             domain=self.domain,
             bulk_address=f"{self.name}:1",
             liveness_address=f"{self.name}:2",
-            jobs=seen,
+            open_findings=tuple(self.findings.values()),
+            inventory=_inventory(self.devices),
+            jobs=tuple(one for one in seen if one is not None),
             cluster_id=self.cluster_id,
             address=self.name,
         )
@@ -130,51 +197,47 @@ class SimulatedNode:
         self.missed.clear()
 
     def lose_agent(self) -> None:
-        """Lose the agent with the memory that it keeps; launcher and ranks live on."""
+        """Lose the agent with the memory that it keeps; launchers and ranks live on."""
         self.agents_lost += 1
         self.stop_agent()
-        self.copies.clear()
-        self.directed, self.published, self.target = 0, None, ""
-        self.member_away = False
-        for memory in (self.pinned, self.writing, self.files, self.write_faults):
-            memory.clear()
+        for local in self.jobs.values():
+            local.lose_memory()
 
     def die(self) -> None:
         """Lose power: processes, memory and the outbox's tail are gone."""
         self.lose_agent()
-        self.alive = self.launcher = False
-        self.running, self.newest, self.settled = 0, 0, 0
-        self.unacknowledged.clear()
+        self.alive = False
+        for memory in (self.jobs, self.unacknowledged, self.findings):
+            memory.clear()
 
-    def boot_again(self) -> None:
+    @property
+    def boot(self) -> int:
+        """Return the number of its boot."""
+        return self.clock.boot
+
+    def boot_again(self, now_ns: int) -> None:
         """Come back from a power loss."""
-        self.alive, self.agent, self.boot = True, True, self.boot + 1
+        self.alive = self.agent = True
+        self.clock.reboot(now_ns)
         self.paused_until_ns = self.frozen_until_ns = 0
         self.outbox, self.sequence, self.acknowledged = self.outbox + 1, 0, 0
-
-    def keep(self, copy: Copy) -> None:
-        """Hold a copy; a node that is replaced in the ring keeps what it has."""
-        if copy not in self.copies:
-            self.copies.append(copy)
-
-    def free_dead(self, generation: int, steps: Collection[int]) -> None:
-        """Free steps that will never be whole."""
-        dead = set(steps) - self.pinned
-        self.copies = [c for c in self.copies if c.generation != generation or c.step not in dead]
-
-    def free_below(self, generation: int, step: int) -> None:
-        """Free what a newer recoverable step has made needless."""
-        self.copies = [
-            copy
-            for copy in self.copies
-            if (copy.generation == generation and (copy.step >= step or copy.step in self.pinned))
-            or copy.generation > generation
-        ]
 
     def ignored(self, order: type, now_ns: int) -> bool:
         """Return whether its agent does not carry out orders of a kind now."""
         return self.ignores.get(order, 0) > now_ns
 
-    def accepts(self, order: actions.StartGeneration) -> bool:
-        """Return whether a start order is news to this node."""
-        return self.launcher and order.generation > self.newest
+
+@cache
+def _inventory(devices: int) -> Inventory:
+    return Inventory(accelerators=tuple(map(_accelerator, range(devices))))
+
+
+def _accelerator(index: int) -> Accelerator:
+    return Accelerator(
+        uuid=f"GPU-{index}",
+        name="GPU",
+        vendor="nvidia",
+        pci_address=f"0000:{index:02}:00.0",
+        memory_bytes=1 << 36,
+        driver="1",
+    )

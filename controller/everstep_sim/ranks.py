@@ -8,8 +8,8 @@ from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.vault.copies import Copy
-from everstep_sim.fleet import JOB, SimulatedFleet
-from everstep_sim.node import SLOTS, SimulatedNode
+from everstep_sim.fleet import SimulatedFleet
+from everstep_sim.node import SLOTS, LocalJob, SimulatedNode
 from everstep_sim.timeline import SECOND, VirtualTime
 
 # So long a snapshot waits for a slot, and for an agent that does not answer. Then it is left out,
@@ -41,11 +41,12 @@ class SimulatedGeneration:
 
 
 class Ranks:
-    """Simulated ranks of all nodes: they run what the controller orders, and nothing else."""
+    """Simulated ranks of one job: they run what the controller orders, and nothing else."""
 
     def __init__(
-        self, fleet: SimulatedFleet, time: VirtualTime, steps: int, parts: int = 0
+        self, fleet: SimulatedFleet, time: VirtualTime, job: str, steps: int, parts: int = 0
     ) -> None:
+        self.job = job
         self._fleet = fleet
         self._time = time
         self._steps = steps
@@ -57,11 +58,12 @@ class Ranks:
 
     def start(self, node: SimulatedNode, order: actions.StartGeneration) -> None:
         """Start a node's ranks, unless the order is old."""
-        if not node.accepts(order):
+        local = node.of(self.job)
+        if not local.accepts(order):
             self._tell_again(node, order.generation)
             return
-        node.running = node.newest = node.planned = order.generation
-        node.world_size = order.world_size
+        local.running = local.newest = local.planned = order.generation
+        local.world_size = order.world_size
         ours = self.generations.setdefault(order.generation, SimulatedGeneration())
         ours.orders[node.name] = order
         ours.step = order.restore_step if order.restore_step is not None else -1
@@ -71,20 +73,24 @@ class Ranks:
 
     def stop(self, node: SimulatedNode, order: actions.StopGeneration) -> None:
         """Stop a node's ranks, and tell when their memory is settled."""
-        node.newest = max(node.newest, order.generation)
-        if node.running <= order.generation:
-            node.running = 0
+        local = node.of(self.job)
+        local.newest = max(local.newest, order.generation)
+        if local.running <= order.generation:
+            local.running = 0
         self._time.soon(0.02, 0.1, partial(self._settle, node, order.generation))
+
+    def _on(self, name: str) -> LocalJob:
+        return self._fleet.nodes[name].of(self.job)
 
     def whole(self, generation: int) -> bool:
         """Return whether a generation could take a step now."""
-        ours = self.generations[generation]
-        sizes = {order.node_count for order in ours.orders.values()}
-        joined = len(ours.members) == 1
-        return sizes == {len(ours.members)} and all(
-            self._fleet.nodes[name].running == generation
-            and (joined or not self._fleet.nodes[name].cut_off)
-            for name in ours.members
+        orders, nodes = self.generations[generation].orders, self._fleet.nodes
+        alone = len(orders) == 1
+        return all(
+            order.node_count == len(orders)
+            and nodes[name].of(self.job).running == generation
+            and (alone or not nodes[name].cut_off)
+            for name, order in orders.items()
         )
 
     def _frozen_s(self, generation: int) -> float:
@@ -95,7 +101,8 @@ class Ranks:
 
     def kill(self, node: SimulatedNode) -> None:
         """Kill the rank of a node; its launcher sees it."""
-        generation, node.running = node.running, 0
+        local = node.of(self.job)
+        generation, local.running = local.running, 0
         self._fleet.record(node, partial(self._exited, generation=generation, signal=9))
         self.break_collectives(generation, but=node.name)
 
@@ -110,20 +117,20 @@ class Ranks:
 
     def _collective_failed(self, name: str, generation: int) -> None:
         node = self._fleet.nodes[name]
-        if node.alive and node.running == generation:
-            node.running = 0
+        if node.alive and self._on(name).running == generation:
+            self._on(name).running = 0
             self._fleet.record(node, partial(self._exited, generation=generation, signal=0))
 
     def _tell_again(self, node: SimulatedNode, generation: int) -> None:
         """Say how far the ranks of a node have come that it was asked to start once more."""
-        if node.running != generation:
+        if node.of(self.job).running != generation:
             return
         reached = self.generations[generation].reached.get(node.name)
         if reached is not None:
             self._tell_phase(node, generation, reached)
 
     def _reach(self, node: SimulatedNode, generation: int, phase: Phase) -> None:
-        if node.running != generation:
+        if node.of(self.job).running != generation:
             return
         if node.hung_until_ns > self._time.now_ns:
             wait_s = (node.hung_until_ns - self._time.now_ns) / SECOND
@@ -140,20 +147,21 @@ class Ranks:
         self._fleet.record(
             node,
             lambda origin: events.Reported(
-                origin, at_ns, reports.PhaseReached(generation, phase), JOB
+                origin, at_ns, reports.PhaseReached(generation, phase), self.job
             ),
         )
 
     def _settle(self, node: SimulatedNode, generation: int) -> None:
         if not node.alive:
             return
-        node.settled = max(node.settled, generation)
+        local = node.of(self.job)
+        local.settled = max(local.settled, generation)
         self._fleet.report(node)
         port, at_ns = node.free_port(), self._time.now_ns
         self._fleet.record(
             node,
             lambda origin: events.Reported(
-                origin, at_ns, reports.GenerationStopped(generation, port), JOB
+                origin, at_ns, reports.GenerationStopped(generation, port), self.job
             ),
         )
 
@@ -174,13 +182,13 @@ class Ranks:
     def _finish(self, generation: int) -> None:
         at_ns = self._time.now_ns
         for name in self.generations[generation].members:
-            node = self._fleet.nodes[name]
-            node.running, node.settled = 0, max(node.settled, generation)
+            node, local = self._fleet.nodes[name], self._on(name)
+            local.running, local.settled = 0, max(local.settled, generation)
             self._fleet.report(node)
             self._fleet.record(
                 node,
                 lambda origin: events.Reported(
-                    origin, at_ns, reports.GenerationFinished(generation), JOB
+                    origin, at_ns, reports.GenerationFinished(generation), self.job
                 ),
             )
 
@@ -201,11 +209,11 @@ class Ranks:
         node = self._fleet.nodes[name]
         if node.agent and not self._fleet.agent_runs(node):
             return ANSWER_WAIT_S
-        in_vain = node.member_away or not node.agent or node.hears_nobody
+        in_vain = self._on(name).member_away or not node.agent or node.hears_nobody
         return 0.0 if in_vain or not self._slots_full(name, generation) else SLOT_WAIT_S
 
     def _slots_full(self, name: str, generation: int) -> bool:
-        copies = self._fleet.nodes[name].copies
+        copies = self._on(name).copies
         return sum(c.generation == generation and not c.replica for c in copies) >= SLOTS
 
     def _computed(self, generation: int) -> None:
@@ -221,7 +229,7 @@ class Ranks:
 
     def _commit(self, name: str, generation: int) -> None:
         node, ours = self._fleet.nodes[name], self.generations[generation]
-        if node.running != generation:
+        if self._on(name).running != generation:
             return
         step = ours.step
         if node.agent:  # without it, ranks go on unsaved
@@ -239,16 +247,17 @@ class Ranks:
         ours = self.generations[generation]
         order, step = ours.orders[node.name], ours.step
         copy = _snapshot(order, step, self._parts)
-        node.keep(copy)
+        local = node.of(self.job)
+        local.keep(copy)
         self._fleet.report(node)
         alone = order.node_count == 1
-        peer = node.target if alone else ours.members[(order.node_rank + 1) % order.node_count]
+        peer = local.target if alone else ours.members[(order.node_rank + 1) % order.node_count]
         if peer:
             self._time.soon(0.01, 0.3, partial(self._replicate, copy, peer))
 
     def _tell_progress(self, node: SimulatedNode, generation: int) -> None:
         row = events.JobProgressed(
-            job=JOB,
+            job=self.job,
             generation=generation,
             first_step=self.generations[generation].step,
             end_ns=(self._time.now_ns,),
@@ -258,11 +267,11 @@ class Ranks:
         self._fleet.record(node, lambda _: row)
 
     def _replicate(self, copy: Copy, peer: str) -> None:
-        source, target = self._fleet.nodes[copy.node], self._fleet.nodes[peer]
+        source, target = self._on(copy.node), self._on(peer)
         joined = not self._fleet.silent(copy.node) and not self._fleet.silent(peer)
         if joined and copy in source.copies and target.newest <= copy.generation:
             target.keep(copy._replace(node=peer, replica=True))
-            self._fleet.report(target)
+            self._fleet.report(self._fleet.nodes[peer])
 
     def _exited(
         self, origin: Origin, *, generation: int, signal: int
@@ -278,7 +287,7 @@ class Ranks:
                 last_line="",
                 kind="killed" if signal else "collective",
             ),
-            JOB,
+            self.job,
         )
 
 

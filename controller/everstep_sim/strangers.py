@@ -60,7 +60,7 @@ class Stranger:
 
 def twin(fleet: SimulatedFleet, time: VirtualTime, name: str, for_s: float) -> Stranger:
     """Give another agent the name of a node for a while."""
-    hello = fleet.nodes[name].hello(JOB)
+    hello = fleet.nodes[name].hello()
     number = int(time.now_ns)
     other = replace(
         hello,

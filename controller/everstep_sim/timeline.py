@@ -31,6 +31,7 @@ class VirtualTime:
 
     def run(self, until_s: float, done: Callable[[], bool]) -> None:
         """Let time pass until ``done`` or the limit."""
-        while self._queue and self._queue[0][0] <= until_s * SECOND and not done():
-            self.now_ns, _, then = heapq.heappop(self._queue)
+        queue, until_ns = self._queue, until_s * SECOND
+        while queue and queue[0][0] <= until_ns and not done():
+            self.now_ns, _, then = heapq.heappop(queue)
             then()

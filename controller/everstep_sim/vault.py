@@ -1,14 +1,15 @@
 """Simulated vaults under the real vault service: directives and reports arrive late."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
 from everstep_common.orders import Publish, ShardSource
 from everstep_common.preload import Preload
 from everstep_common.reports import StoredStep
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.snapshots import StepKey
+from everstep_controller.core.nodes.liveness import NODE_DOUBTFUL
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.runtime.vault_service import VaultService
@@ -16,6 +17,8 @@ from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.node import SimulatedNode
 from everstep_sim.timeline import VirtualTime
+
+_HEARD = events.NodeConnected | events.NodeDisconnected | events.AgentAnswered
 
 
 @dataclass(slots=True)
@@ -78,7 +81,8 @@ class Vaults:
         self._fleet = fleet
         self._time = time
         self._controller = controller
-        self.folder = SharedFolder()
+        # By the name of the job.
+        self.folders: dict[str, SharedFolder] = {}
         # Chance of a file that cannot be written.
         self.write_fault_chance = 0.0
         # The longest that the word to publish a step may hang in the file system.
@@ -87,34 +91,50 @@ class Vaults:
         self.fetch_s = 3.0
         # Copies that were fetched while a member was only silent.
         self.early = 0
-        # The newest step of each generation that nodes were told to be recoverable.
-        self.told: dict[int, int] = {}
+        # By name of the job and generation, the newest step that nodes were told to be recoverable.
+        self.told: dict[tuple[str, int], int] = {}
         self.service = self._new_service()
-        self._gone: set[str] = set()
+
+    @property
+    def folder(self) -> SharedFolder:
+        """Return the storage of the first job."""
+        return self.folder_of(JOB)
+
+    def folder_of(self, job: str) -> SharedFolder:
+        """Return the storage of a job, by its name."""
+        return self.folders.setdefault(job, SharedFolder())
 
     def restart(self) -> None:
         """Forget everything, as a controller that starts does."""
-        self.service, self._gone = self._new_service(), set()
+        self.service = self._new_service()
 
     def _new_service(self) -> VaultService:
         return VaultService(lambda: self._controller.core.state, _Port(self))
 
     def report(self, node: SimulatedNode) -> None:
-        """Tell the controller what a node holds, and what it sees in storage."""
+        """Tell the controller what a node holds of its jobs, and what it sees in storage."""
         if not self._fleet.flows(node) or node.mute_until_ns > self._time.now_ns:
             return
-        held = {repr(copy).encode(): copy for copy in [*node.copies, *node.files]}
-        failures = tuple((key, "disk full") for key in node.write_faults)
-        report = NodeHoldings(held, node.settled, self.folder.whole(), failures)
-        self.service.report(JOB, node.name, report)
+        for job, local in node.jobs.items():
+            held = {name_of(copy): copy for copy in [*local.copies, *local.files]}
+            failures = tuple((key, "disk full") for key in local.write_faults)
+            stored = self.folder_of(job).whole()
+            self.service.report(job, node.name, NodeHoldings(held, local.settled, stored, failures))
 
-    def changed(self) -> None:
-        """Let the service see what an event led to."""
-        gone = {name for name, node in self._controller.core.state.nodes.items() if node.gone}
-        for name in gone - self._gone:
-            self.service.forget_node(name)
-        self._gone = gone
-        self.service.job_changed(JOB)
+    def follow(self, event: events.Event, done: Sequence[actions.Action]) -> None:
+        """Let the service see what an event led to, as the shell does."""
+        state = self._controller.core.state
+        for name in _nodes_judged(event, done):
+            self.service.refresh_jobs_of(name)
+        for subject in {_subject(action): None for action in done}:
+            node, job = state.nodes.get(subject), state.job(subject)
+            if node is not None and node.gone:
+                self.service.forget_node(subject)
+            elif node is not None and node.doubtful:
+                for job_id in node.jobs:
+                    self.service.job_changed(job_id)
+            if job is not None:
+                self.service.job_changed(job.id)
 
     def choose(self, action: actions.ChooseRecoveryStep) -> None:
         """Ask for the step of a recovery."""
@@ -124,72 +144,74 @@ class Vaults:
 
     def directed(self, name: str, directive: Directive) -> bool:
         """Let a directive travel to its node."""
-        node = self._fleet.nodes[name]
+        node, record = self._fleet.nodes[name], self._controller.core.state.jobs[directive.job]
         if directive.spare is not None:
-            self._fetch_soon(node, directive)
+            self._fetch_soon(node, record.name, directive)
             return node.connected
         if directive.recoverable_step is not None:
-            self.told[directive.generation] = directive.recoverable_step
+            self.told[record.name, directive.generation] = directive.recoverable_step
         if node.connected:
-            obey = partial(self._obey, node, node.streams, directive)
+            obey = partial(self._obey, node, node.streams, record.name, directive)
             self._time.soon(0.005, 0.1, partial(self._fleet.deliver, node, obey))
         return node.connected
 
-    def _obey(self, node: SimulatedNode, stream: int, directive: Directive) -> None:
-        if not node.connected or node.streams != stream or directive.generation < node.directed:
+    def _obey(self, node: SimulatedNode, stream: int, job: str, directive: Directive) -> None:
+        local = node.of(job)
+        if not node.connected or node.streams != stream or directive.generation < local.directed:
             return
-        node.directed, node.pinned = directive.generation, set(directive.persist_steps)
-        node.target, node.member_away = directive.replica_target, directive.member_away
-        node.free_dead(directive.generation, directive.dead_steps)
+        local.directed, local.pinned = directive.generation, set(directive.persist_steps)
+        local.target, local.member_away = directive.replica_target, directive.member_away
+        local.free_dead(directive.generation, directive.dead_steps)
         if directive.recoverable_step is not None:
-            node.free_below(directive.generation, directive.recoverable_step)
+            local.free_below(directive.generation, directive.recoverable_step)
             self.report(node)
         for step in directive.persist_steps:
-            self._persist(node, directive, step)
+            self._persist(node, job, directive, step)
         publish = directive.publish
-        if publish is not None and publish != node.published:
-            node.published = publish
+        if publish is not None and publish != local.published:
+            local.published = publish
             # It is done even when the node is cut off by then.
-            self._time.soon(0.05, self.publish_s, partial(self._publish, node, publish))
+            self._time.soon(0.05, self.publish_s, partial(self._publish, node, job, publish))
 
-    def _fetch_soon(self, node: SimulatedNode, directive: Directive) -> None:
+    def _fetch_soon(self, node: SimulatedNode, job: str, directive: Directive) -> None:
         sources = () if directive.prefetch is None else directive.prefetch.sources
         for source in sources if node.connected else ():
-            fetch = partial(self._fetch_ahead, node, node.boot, source)
+            fetch = partial(self._fetch_ahead, node, node.boot, job, source)
             self._time.soon(0.05, self.fetch_s, fetch)
 
-    def _fetch_ahead(self, node: SimulatedNode, boot: int, source: ShardSource) -> None:
+    def _fetch_ahead(self, node: SimulatedNode, boot: int, job: str, source: ShardSource) -> None:
         of, wanted = self._fleet.nodes[source.node], (source.generation, source.rank, source.step)
-        found = [c for c in of.copies if (c.generation, c.rank, c.step) == wanted]
+        found = [c for c in of.of(job).copies if (c.generation, c.rank, c.step) == wanted]
         joined = not self._fleet.silent(of.name) and not self._fleet.silent(node.name)
         if found and joined and node.boot == boot:
-            node.keep(found[0]._replace(node=node.name, replica=True))
+            node.of(job).keep(found[0]._replace(node=node.name, replica=True))
             self.early += 1
             self.report(node)
 
-    def _persist(self, node: SimulatedNode, directive: Directive, step: int) -> None:
-        wanted = (directive.generation, step)
-        held = [c for c in node.copies if (c.generation, c.step) == wanted]
+    def _persist(self, node: SimulatedNode, job: str, directive: Directive, step: int) -> None:
+        local, wanted = node.of(job), (directive.generation, step)
+        held = [c for c in local.copies if (c.generation, c.step) == wanted]
         due = [c for c in held if not c.replica or c.rank in directive.persist_replicas]
-        for copy in due if wanted not in node.write_faults else ():
-            if copy in node.writing:
+        for copy in due if wanted not in local.write_faults else ():
+            if copy in local.writing:
                 continue
-            node.writing.append(copy)
-            self._time.soon(0.2, 4, partial(self._written, node, node.boot, copy))
+            local.writing.append(copy)
+            self._time.soon(0.2, 4, partial(self._written, node, node.boot, job, copy))
 
-    def _written(self, node: SimulatedNode, boot: int, copy: Copy) -> None:
+    def _written(self, node: SimulatedNode, boot: int, job: str, copy: Copy) -> None:
         if not node.alive or node.boot != boot:
             return
+        local = node.of(job)
         if self._time.rng.random() < self.write_fault_chance:
-            node.write_faults.add((copy.generation, copy.step))
+            local.write_faults.add((copy.generation, copy.step))
         else:
-            self.folder.write(copy)
-            node.files.append(copy._replace(tier=Tier.DISK))
+            self.folder_of(job).write(copy)
+            local.files.append(copy._replace(tier=Tier.DISK))
         self.report(node)
 
-    def _publish(self, node: SimulatedNode, publish: Publish) -> None:
+    def _publish(self, node: SimulatedNode, job: str, publish: Publish) -> None:
         if node.alive:
-            self.folder.publish(publish)
+            self.folder_of(job).publish(publish)
             self.report(node)
 
     # --- the service's port ----------------------------------------------------------------------
@@ -209,8 +231,33 @@ class Vaults:
         self._time.after(max(0.01, delay_s), due)
 
     def now_ns(self) -> int:
-        """Return the time."""
-        return self._time.now_ns
+        """Return the time on the controller's timeline."""
+        return self._controller.now_ns
+
+
+@lru_cache(1 << 12)
+def name_of(copy: Copy) -> bytes:
+    """Return a name that no other copy has."""
+    return repr(copy).encode()
+
+
+def _nodes_judged(event: events.Event, done: Sequence[actions.Action]) -> Iterator[str]:
+    """Yield the nodes whose silence began, ended, or became a doubt."""
+    if isinstance(event, _HEARD):
+        yield event.node
+    elif isinstance(event, events.PeerReported | events.PeerJudged):
+        yield event.peer
+    for action in done:
+        if isinstance(action, actions.Announce) and action.reason == NODE_DOUBTFUL:
+            yield action.subject
+
+
+def _subject(action: actions.Action) -> str:
+    """Return the node or job that an action shows to have changed."""
+    if isinstance(action, actions.Announce):
+        return action.subject
+    about: str = getattr(action, "job_id", "") or getattr(action, "job", "")
+    return about or getattr(action, "node", "")
 
 
 class _Port:

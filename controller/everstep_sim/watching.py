@@ -31,7 +31,9 @@ class Watching:
         """Let every node probe its peers once, and again in a second."""
         self._assign()
         for name, peers in self._peers.items():
-            node = self._fleet.nodes[name]
+            node = self._fleet.nodes.get(name)
+            if node is None:
+                continue  # a stranger that has become one
             if self._fleet.agent_runs(node):
                 self._probe(node, peers)
             else:

@@ -55,7 +55,9 @@ class FakeAdmin:
 
     def nodes(self) -> admin_pb2.ListNodesReply:
         self._fail()
-        return admin_pb2.ListNodesReply(nodes=cli_fleet.nodes())
+        return admin_pb2.ListNodesReply(
+            nodes=cli_fleet.nodes(), refused_agents=[cli_fleet.REFUSED_AGENT]
+        )
 
     def node(self, name: str) -> admin_pb2.NodeDetail:
         self._fail()
@@ -129,6 +131,7 @@ class FakeAdmin:
         return admin_pb2.ControllerDetail(
             version="0.1.0", term=3, mode="enforce", journal_events=812,
             started_ns=NOW_NS - 300_000_000_000, budgets="1 of 2 working nodes isolated",
+            cluster_id="c0ffee",
         )  # fmt: skip
 
     def snapshots(self, job: str) -> admin_pb2.Snapshots:

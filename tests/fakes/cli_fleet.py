@@ -38,15 +38,23 @@ def _node(name: str) -> admin_pb2.NodeSummary:
 
 
 def nodes() -> list[admin_pb2.NodeSummary]:
-    """Return five nodes, one lost and one in repair."""
+    """Return five nodes, one lost, one in repair, and one that is doubtful."""
     found = [_node(f"node-{n}") for n in range(1, 6)]
     found[1].state, found[1].connected = "lost", False
     found[1].reason = "node-1 and node-3 did not hear from it, and its stream is closed"
     found[1].claims.add(owner="automation", reason=found[1].reason, since_ns=NOW_NS - 9 * _SECOND)
     found[2].state, found[2].findings, found[2].reason = "repairing", 1, XID
     found[2].claims.add(owner="automation", reason=XID, since_ns=NOW_NS - 20 * _SECOND)
+    found[3].doubt = "its agent does not answer, and its kernel accepts connects"
+    found[3].doubted_ns = NOW_NS - 12 * _SECOND
     return found
 
+
+REFUSED_AGENT = admin_pb2.RefusedAgent(
+    node="node-9",
+    reason="node-9 (10.0.0.9) is of another cluster",
+    since_ns=NOW_NS - 70 * _SECOND,
+)
 
 INCIDENT = admin_pb2.Incident(
     incident="demo-1",

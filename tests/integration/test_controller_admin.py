@@ -38,6 +38,35 @@ def test_an_operator_isolates_and_releases_and_everybody_reads_why(tmp_path: Pat
     asyncio.run(scenario())
 
 
+def test_everybody_sees_who_is_doubtful_who_is_refused_and_which_cluster_it_is(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with (
+            controller(tmp_path) as running,
+            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+        ):
+            admin = admin_pb2_grpc.AdminStub(channel)
+            async with agent_stream(running.port, "node-1") as agent:
+                await agent.healthy()
+                shown = (await admin.ListNodes(admin_pb2.ListNodesRequest())).nodes[0]
+                assert (shown.doubt, shown.doubted_ns) == ("", 0)
+            async with agent_stream(running.port, "node-2") as stranger:
+                await stranger.send_hello(cluster_id="another")
+                await stranger.end()
+            told = await admin.ListNodes(admin_pb2.ListNodesRequest())
+            assert [one.node for one in told.refused_agents] == ["node-2"]
+            assert "another cluster" in told.refused_agents[0].reason
+            assert told.nodes[0].doubt == "its stream has ended"
+            assert told.nodes[0].doubted_ns > 0
+            why = await admin.Why(admin_pb2.WhyRequest(name="node-1"))
+            assert "doubtful: its stream has ended" in why.answer
+            detail = await admin.GetController(admin_pb2.GetControllerRequest())
+            assert detail.cluster_id == running.runtime.state.cluster_id != ""
+
+    asyncio.run(scenario())
+
+
 def test_unknown_names_and_missing_reasons_change_nothing(tmp_path: Path) -> None:
     async def scenario() -> list[grpc.StatusCode]:
         async with (

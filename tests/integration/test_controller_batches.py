@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from everstep_controller.core.actions import Action
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import (
@@ -13,7 +15,7 @@ from everstep_controller.core.events import (
     each_event,
 )
 from everstep_controller.journal.codec import encode
-from everstep_controller.journal.group_commit import GroupCommit
+from everstep_controller.journal.group_commit import GroupCommit, Write
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.runtime.clock import ControllerClock
 from everstep_controller.runtime.fold import CoreFactory, Fold
@@ -40,10 +42,19 @@ class Daemon:
         JournalStore(path).close()
         self._history = JournalStore(path, read_only=True)
         self.fold = Fold(core, self._history)
+        recorded = self._history.last_decision()
+        self.unrecorded = [taken for taken in self.fold.replay() if taken.seq > recorded]
         self.runtime = Runtime(self.fold, ControllerClock(1))
         self.journal = GroupCommit(lambda: JournalStore(path), self.runtime)
-        self.journal.start(0)
-        self.runtime.begin(Journaling(self.journal.append, self.journal.write), lambda _: None, 0)
+        self.journal.start(self._history.last()[0])
+        # So many writes of decisions reach the journal before it is killed.
+        self.writes_left = 10**9
+        self.runtime.begin(Journaling(self.journal.append, self._write), lambda _: None, 0)
+
+    def _write(self, operation: Write) -> None:
+        if self.writes_left:
+            self.writes_left -= 1
+            self.journal.write(operation)
 
     async def connect(self) -> None:
         await self.runtime.submit(ControllerStarted("1"))
@@ -53,9 +64,11 @@ class Daemon:
             )
             await self.runtime.submit(hello)
 
-    async def lose(self) -> None:
+    async def lose(self) -> int:
+        """Have nodes fall silent; return the number of the row that says so."""
         told = [PeerReported("n0", name, silent=True) for name in _NODES[5:]]
-        await asyncio.gather(*(self.runtime.submit(event) for event in told))
+        taken = await asyncio.gather(*(self.runtime.submit(event) for event in told))
+        return taken[0].seq
 
     async def stop(self) -> list[str]:
         await self.journal.stop()
@@ -89,11 +102,67 @@ def test_of_a_batch_only_the_event_is_left_out_that_the_core_cannot_take(tmp_pat
         await daemon.lose()
         await asyncio.sleep(0)
         assert daemon.runtime.events_rejected == 1
-        assert {node.name for node in daemon.runtime.state.nodes.values() if node.silent_to} == {
-            *_NODES[5:]
-        } - {"n7"}
+        assert _silent(daemon.fold) == {*_NODES[5:]} - {"n7"}
         kinds = await daemon.stop()
         assert kinds.count("EventBatch") == 1
-        assert kinds.count("PeerReported") == 15
+        assert kinds.count("EventRejected") == 1
+        assert not kinds.count("PeerReported")
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_a_controller_that_is_killed_anywhere_in_a_rejected_batch_loses_no_other_event(
+    tmp_path: Path, writes: int
+) -> None:
+    """Its first write says which events are left out; before it the journal has the batch alone."""
+
+    async def scenario() -> None:
+        killed = Daemon(tmp_path / "j", Poisoned)
+        await killed.connect()
+        killed.writes_left = writes
+        through = await killed.lose()
+        await killed.stop()
+        # Whatever it would have journaled after the batch is lost with it.
+        _cut(killed.path, through)
+        again = Daemon(tmp_path / "j", Poisoned)
+        assert _silent(again.fold) == {*_NODES[5:]} - {"n7"}
+        again.runtime.adopt(again.unrecorded)
+        again.runtime.report_rejections(again.unrecorded)
+        await again.stop()
+        assert _rejections(again.path) == {through: (2,)}
+        third = Daemon(tmp_path / "j", Poisoned)
+        assert _silent(third.fold) == {*_NODES[5:]} - {"n7"}
+        await third.stop()
+
+    asyncio.run(scenario())
+
+
+def test_what_a_mended_core_could_take_stays_left_out(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        daemon = Daemon(tmp_path / "j", Poisoned)
+        await daemon.connect()
+        await daemon.lose()
+        await daemon.stop()
+        mended = Daemon(tmp_path / "j")
+        assert _silent(mended.fold) == {*_NODES[5:]} - {"n7"}
+        await mended.stop()
+
+    asyncio.run(scenario())
+
+
+def _silent(fold: Fold) -> set[str]:
+    return {node.name for node in fold.state.nodes.values() if node.silent_to}
+
+
+def _cut(path: Path, through: int) -> None:
+    store = JournalStore(path)
+    store.execute("DELETE FROM event WHERE seq > ?", (through,))
+    store.close()
+
+
+def _rejections(path: Path) -> dict[int, tuple[int, ...] | None]:
+    store = JournalStore(path, read_only=True)
+    found = store.rejections()
+    store.close()
+    return found

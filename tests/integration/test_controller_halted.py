@@ -72,12 +72,12 @@ async def _halt_before_a_record(path: Path) -> list[int]:
     await runtime.submit(_hello("node-1"))
     await runtime.submit(_hello("node-3", term=9))
     assert intake.is_new(Origin("node-1", "outbox-node-1", 1))
-    intake.take_event(Origin("node-1", "outbox-node-1", 1), _record(1))
+    intake.take_event(Origin("node-1", "outbox-node-1", 1), _record(1), 1)
     # Handed in together: when they come back from the journal, the first of them halts.
     halting = runtime.submit(_hello("node-2", term=9))
     for sequence in (2, 3):
         assert intake.is_new(Origin("node-1", "outbox-node-1", sequence))
-        intake.take_event(Origin("node-1", "outbox-node-1", sequence), _record(sequence))
+        intake.take_event(Origin("node-1", "outbox-node-1", sequence), _record(sequence), 1)
     await halting
     assert runtime.state.halted
     # Whatever followed from them has been handed in when this comes back.

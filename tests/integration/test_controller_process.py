@@ -1,9 +1,13 @@
 import asyncio
+import contextlib
 import json
 import signal
+import socket
+import sqlite3
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -112,6 +116,94 @@ def test_an_open_address_without_certificates_is_a_configuration_error(tmp_path:
     assert "set ca, certificate and key" in refused.stderr
     assert "metrics: expected host:port" in refused.stderr
     assert "samples_window" in refused.stderr
+
+
+BACKUP = """
+import sqlite3, sys
+source, target = (sqlite3.connect(path) for path in sys.argv[1:])
+source.backup(target)
+target.close()
+source.close()
+"""
+
+
+def test_a_backup_of_a_running_journal_takes_nothing_from_it(tmp_path: Path) -> None:
+    running = start_controller(tmp_path)
+    asyncio.run(stream_until(running.port, 1, 10))
+    journal, copy = tmp_path / "journal.sqlite", tmp_path / "copy.sqlite"
+    # In a process of its own, as an operator's: SQLite tells those apart by their locks.
+    subprocess.run([sys.executable, "-c", BACKUP, str(journal), str(copy)], check=True)
+    _, reached = asyncio.run(stream_until(running.port, 11, 100))
+    running.kill()
+    assert set(range(1, reached + 1)) <= set(journaled(tmp_path))
+
+
+def refused_start(folder: Path, metrics: str = "127.0.0.1:0") -> str:
+    """Return what a controller says that does not start."""
+    file = folder / "controller.toml"
+    file.write_text(
+        f'listen = "127.0.0.1:0"\nmetrics = "{metrics}"\njournal = "{folder}/journal.sqlite"\n'
+    )
+    ended = subprocess.run(
+        controller_command("--config", str(file)),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode == 1, ended.stderr
+    return ended.stderr
+
+
+def test_a_port_of_the_metrics_that_somebody_uses_is_named_and_begins_no_term(
+    tmp_path: Path,
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert f"metrics: {address} cannot be listened on" in refused_start(tmp_path, address)
+    store = JournalStore(tmp_path / "journal.sqlite", read_only=True)
+    assert store.last() == (0, 0)
+    store.close()
+
+
+def _cut_short(journal: Path) -> None:
+    with journal.open("r+b") as file:
+        file.truncate(journal.stat().st_size // 2)
+
+
+def _overwrite(journal: Path) -> None:
+    journal.write_bytes(b"nothing of a journal" * 1000)
+
+
+def _garble_an_event(journal: Path) -> None:
+    with contextlib.closing(sqlite3.connect(journal)) as db:
+        db.execute("DELETE FROM snapshot")
+        db.execute("UPDATE event SET body = x'7b' WHERE seq = 2")
+        db.commit()
+
+
+def _name_an_unknown_event(journal: Path) -> None:
+    with contextlib.closing(sqlite3.connect(journal)) as db:
+        db.execute("DELETE FROM snapshot")
+        db.execute("UPDATE event SET kind = 'OfTomorrow' WHERE seq = 2")
+        db.commit()
+
+
+@pytest.mark.parametrize(
+    "damage", [_cut_short, _overwrite, _garble_an_event, _name_an_unknown_event]
+)
+def test_a_journal_that_cannot_be_read_is_named_with_what_to_do(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    assert start_controller(tmp_path).terminate() == 0
+    damage(tmp_path / "journal.sqlite")
+    said = refused_start(tmp_path)
+    assert f"{tmp_path}/journal.sqlite cannot be read" in said
+    assert "everstep-controller recover" in said
+    assert "Traceback" not in said
 
 
 def test_replay_of_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:

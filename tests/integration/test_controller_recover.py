@@ -72,8 +72,10 @@ def judge_the_halt(fleet: RealFleet) -> None:
     """The controller says that it acts on nothing, and does so; the job goes on."""
     fleet.until("a halt", 40, lambda: bool(halted(fleet)))
     assert "everstep-controller recover" in halted(fleet)
-    for command in ("version", "nodes", "findings"):
-        assert "this journal is old" in " ".join(fleet.everstep(command).stdout.split()), command
+    asked = [["version"], ["nodes"], ["findings"], ["jobs"]]
+    asked += [["why", JOB]] if fleet.job().state else []
+    for command in asked:
+        assert "this journal is old" in " ".join(fleet.everstep(*command).stdout.split()), command
     fleet.until("both agents' Hello", 40, lambda: hellos(fleet) >= set(NODES))
     step = fleet.step()
     fleet.until("training without a controller", 30, lambda: fleet.step() > step + 20)

@@ -172,6 +172,21 @@ def test_another_message_that_cannot_be_used_is_left_out_and_told(
     assert line.component == f"controller/records/node-1/{kind}"
 
 
+def test_a_record_with_a_number_that_no_journal_holds_stops_nobody(tmp_path: Path) -> None:
+    async def scenario() -> list[admin_pb2.FindingLine]:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.hello()
+            finding = fleet_pb2.Finding(component="disk/1", condition="Odd", message="odd")
+            raised = fleet_pb2.FindingRaised(finding=finding, since=stamp())
+            record = fleet_pb2.Record(sequence=2**63, stamp=stamp(), finding_raised=raised)
+            await agent.send(record=record)
+            await still_up(agent, 1)
+            return await rejected(running)
+
+    (line,) = asyncio.run(scenario())
+    assert "whose sequence is 9223372036854775808" in line.message
+
+
 def test_changes_of_a_list_of_copies_that_could_not_be_used_are_left_out_with_it(
     tmp_path: Path,
 ) -> None:

@@ -89,5 +89,30 @@ def test_a_job_whose_ranks_step_loses_no_step_to_a_silence(disturb: Disturbance)
         assert fleet.healthy(), fleet.logs()
 
 
+@pytest.mark.long
+def test_a_stopped_agent_hangs_also_when_its_stream_has_ended_and_a_killed_one_is_gone() -> None:
+    with running_fleet(*_NODES) as fleet:
+        hung, gone = fleet.agents["node-2"], fleet.agents.pop("node-3")
+        os.kill(hung.process.pid, signal.SIGSTOP)
+        os.kill(gone.process.pid, signal.SIGKILL)
+        wanted = {("node-2", "AgentHung"), ("node-3", "AgentGone")}
+        fleet.until("findings", _PATIENCE_S, lambda: wanted <= _found(fleet))
+        fleet.until("the end of its stream", _PATIENCE_S, lambda: not _is_open(fleet, "node-2"))
+        time.sleep(5.0)
+        assert _found(fleet) == wanted, fleet.logs()
+        os.kill(hung.process.pid, signal.SIGCONT)
+        fleet.start_agent("node-3")
+        fleet.until("no finding", _PATIENCE_S, lambda: not _found(fleet))
+
+
+def _found(fleet: RealFleet) -> set[tuple[str, str]]:
+    found = fleet.admin.findings("").findings
+    return {(one.node, one.condition) for one in found if one.condition.startswith("Agent")}
+
+
+def _is_open(fleet: RealFleet, name: str) -> bool:
+    return next(node.connected for node in fleet.admin.nodes().nodes if node.node == name)
+
+
 def _connected(fleet: RealFleet) -> bool:
     return all(node.connected for node in fleet.admin.nodes().nodes)

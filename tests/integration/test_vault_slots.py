@@ -200,6 +200,21 @@ async def test_the_finding_of_a_job_that_is_gone_ends(tmp_path: Path) -> None:
 
 
 @lived
+async def test_the_finding_of_a_job_that_has_ended_ends_while_its_memory_is_kept(
+    tmp_path: Path,
+) -> None:
+    async with running(settings(tmp_path)) as node, training(node) as rank:
+        for step in range(3):
+            await rank.save(step, b"held")
+        assert isinstance(await rank.ask(Begin(3, 0.0)), Skip)
+        (faulty,) = node.jobs.judgements(())
+        node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
+        assert node.jobs.metrics().vault_memory_bytes
+        assert node.jobs.judgements([faulty.key]) == [Healthy(faulty.key, "the job has ended")]
+        assert node.jobs.judgements(()) == []
+
+
+@lived
 async def test_a_copy_that_differs_from_what_the_trainer_hashed_is_never_verified(
     tmp_path: Path,
 ) -> None:

@@ -12,6 +12,7 @@ from everstep_common.reports import Storage
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_sim.cluster import Shape, SimulatedCluster
+from everstep_sim.fleet import JOB
 from simulation.invariants import Invariants
 
 STEPS = 30
@@ -43,7 +44,7 @@ def _process(cluster: SimulatedCluster, name: str, _: str) -> None:
 
 
 def _launcher(cluster: SimulatedCluster, name: str, _: str) -> None:
-    if cluster.fleet.nodes[name].launcher:
+    if cluster.fleet.nodes[name].of(JOB).launcher:
         cluster.end_launcher(name, by_user=False)
         _back(cluster, name)
 
@@ -114,6 +115,8 @@ class _Story:
     invariants: Invariants = field(default_factory=Invariants)
     begun: bool = False
     met: bool = False
+    # Those of the job since the first fault.
+    states: set[JobState] = field(default_factory=set)
     # All ranks have ended well.
     done: bool = False
     newest: int = 0
@@ -133,6 +136,8 @@ class _Story:
                 job.generation.master_address,
                 job.generation.master_port,
             )
+        if self.begun:
+            self.states.add(job.state)
         if self.begun and not self.met and job.state is self.stage:
             self.met = True
             cluster.time.after(0, lambda: self._strike(cluster, self.second))
@@ -190,11 +195,10 @@ def test_a_second_fault_at_any_point_of_a_recovery_costs_no_step(
         assert len(set(story.rendezvous.values())) == len(story.rendezvous), which
 
 
-@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.value)
-def test_every_state_is_met_by_some_fault(stage: JobState) -> None:
-    met = []
+def test_every_state_is_met_by_some_fault() -> None:
+    met: set[JobState] = set()
     for plan, first in product(PLANS, FAULTS):
-        story = _Story(first, "process", stage, random.Random(0))
+        story = _Story(first, "process", JobState.ENDED, random.Random(0))
         _play(story, 0, PLANS[plan])
-        met.append(story.met)
-    assert any(met)
+        met |= story.states
+    assert met >= set(STAGES)

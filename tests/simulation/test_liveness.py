@@ -23,12 +23,15 @@ class Seen:
         self.lost_ns: dict[str, int] = {}
         self.doubted: set[str] = set()
         self.findings: dict[str, int] = {}
+        self.open: set[str] = set()
         self.blamed: set[str] = set()
         self.generations = 0
 
     def __call__(self, cluster: SimulatedCluster, event: events.Event) -> None:
         del event
+        self.open.clear()
         for node in cluster.controller.core.state.nodes.values():
+            self.open |= {held.finding.condition for held in node.findings.values()}
             if node.state is NodeState.LOST:
                 self.lost_ns.setdefault(node.name, cluster.time.now_ns)
             if node.doubtful:
@@ -109,6 +112,20 @@ def test_a_controller_that_was_away_loses_nobody(away_s: float) -> None:
     assert (seen.lost_ns, seen.doubted, seen.generations) == ({}, set(), 1)
 
 
+def test_a_node_that_died_while_the_controller_was_away_is_lost_when_peers_say_so() -> None:
+    lost: list[str] = []
+
+    def break_it(faults: Faults) -> None:
+        lost.append(_spare(faults))
+        faults.cluster.restart_controller(20)
+        faults.later(5, partial(faults.lose_power, lost))
+
+    seen = _play(break_it, 60)
+    assert set(seen.lost_ns) == set(lost)
+    # The controller is back after 20 s, its agents within 5 s, and a silence lasts for 5 s.
+    assert seen.lost_ns[lost[0]] <= (FAULT_S + 20 + 15) * SECOND
+
+
 @pytest.mark.parametrize("for_s", [2, 8, 30])
 def test_a_controller_that_stood_still_loses_nobody(for_s: float) -> None:
     seen = _play(lambda f: f.stall_controller(for_s))
@@ -126,16 +143,30 @@ def test_agents_that_pause_for_six_seconds_are_doubted_and_not_lost() -> None:
 
 
 def test_a_hung_agent_is_a_finding_within_fifteen_seconds_and_its_ranks_go_on() -> None:
-    seen = _play(lambda f: f.pause_agent(_member(f), 50))
+    for seed in range(8):
+        # Its stream stays, or the keepalive of the transport ends it, before that or after.
+        seen = _play(lambda f: f.pause_agent(_member(f), 50), seed=seed)
+        assert (seen.lost_ns, seen.generations) == ({}, 1)
+        assert set(seen.findings) == {"AgentHung"}
+        assert seen.findings["AgentHung"] <= (FAULT_S + 15) * SECOND
+
+
+def test_an_agent_that_hung_and_then_ended_is_found_to_be_gone() -> None:
+    def break_it(faults: Faults) -> None:
+        name = _member(faults)
+        faults.pause_agent(name, 50)
+        faults.later(25, faults.cluster.fleet.nodes[name].stop_agent)
+
+    seen = _play(break_it, 50)
     assert (seen.lost_ns, seen.generations) == ({}, 1)
-    # Its stream stays, or the keepalive of the transport ends it.
-    told_ns = [at_ns for name, at_ns in seen.findings.items() if name.startswith("Agent")]
-    assert min(told_ns) <= (FAULT_S + 15) * SECOND
+    assert FAULT_S * SECOND < seen.findings["AgentHung"] < seen.findings["AgentGone"]
+    assert seen.open == {"AgentGone"}
 
 
 def test_an_agent_that_does_not_come_back_is_a_finding_and_its_ranks_go_on() -> None:
     seen = _play(lambda f: f.restart_agent(_member(f), 50, announced=False))
     assert (seen.lost_ns, seen.generations) == ({}, 1)
+    assert set(seen.findings) == {"AgentGone"}
     assert seen.findings["AgentGone"] <= (FAULT_S + 18) * SECOND
 
 
@@ -148,6 +179,31 @@ def test_an_agent_that_only_peers_hear_is_a_finding() -> None:
     seen = _play(cut)
     assert (seen.lost_ns, seen.generations) == ({}, 1)
     assert set(seen.findings) == {"AgentGone"}
+
+
+@pytest.mark.parametrize("which", [_member, _spare])
+def test_a_stream_that_ends_every_20_s_is_a_finding_of_its_node_alone(
+    which: Callable[[Faults], str],
+) -> None:
+    broken: list[str] = []
+
+    def flap(faults: Faults) -> None:
+        broken.append(which(faults))
+        faults.flap_stream(broken[0], 160)
+
+    seen = _play(flap, 170)
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
+    assert (set(seen.findings), seen.blamed) == ({"StreamFlapping"}, set(broken))
+
+
+def test_streams_that_all_end_every_20_s_are_found_of_few() -> None:
+    def flap(faults: Faults) -> None:
+        for name in faults.names:
+            faults.flap_stream(name, 160)
+
+    seen = _play(flap, 170)
+    assert (seen.lost_ns, seen.generations) == ({}, 1)
+    assert len(seen.blamed) == 1
 
 
 def test_a_controller_without_a_network_finds_fault_with_nobody_else() -> None:

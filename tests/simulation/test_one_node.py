@@ -9,6 +9,7 @@ from everstep_controller.core import events
 from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.model.job import JobState
 from everstep_sim.cluster import Shape, SimulatedCluster
+from everstep_sim.fleet import JOB
 
 _KILLED_S = 60
 _STEPS = 120
@@ -74,7 +75,8 @@ def test_a_spare_that_came_too_late_waits_with_one_plan_for_the_node_that_has_th
 
         name = _member(cluster)
         for node in cluster.fleet.nodes.values():
-            node.copies = [copy for copy in node.copies if copy.node == name]
+            local = node.of(JOB)
+            local.copies = [copy for copy in local.copies if copy.node == name]
             if node.name != name:
                 cluster.vaults.report(node)
         cluster.cut_off(name)

@@ -8,6 +8,7 @@ from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.snapshots import StepKey
 from everstep_sim.cluster import Shape, SimulatedCluster
+from everstep_sim.fleet import JOB
 
 _S = 40
 
@@ -33,7 +34,7 @@ class _Watch:
             for name in job.generation.members
             if job.generation.members.index(name) == _place(cluster)
         )
-        held = cluster.fleet.nodes[spare].copies
+        held = cluster.fleet.nodes[spare].of(JOB).copies
         rank = _place(cluster)
         self.held = [(one.generation, one.step) for one in held if one.rank == rank]
 
@@ -70,4 +71,4 @@ def test_a_member_that_comes_back_at_once_costs_nothing_but_the_transfer(seed: i
     assert (job.state, job.ending.succeeded) == (JobState.ENDED, True)
     # What was fetched for nothing is freed like all else: a ring holds two copies of few steps.
     for node in cluster.fleet.nodes.values():
-        assert len(node.copies) <= 12
+        assert len(node.of(JOB).copies) <= 12

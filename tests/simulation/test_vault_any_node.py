@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from everstep_sim.cluster import Shape, SimulatedCluster
+from everstep_sim.fleet import JOB
 from simulation.test_vault_schedules import END_S, Truth
 
 _SHAPE = Shape(nodes_min=3, steps=120)
@@ -24,7 +25,7 @@ def test_whichever_node_is_lost_no_recoverable_step_is(count: int, index: int) -
     def lose() -> None:
         job = cluster.job
         assert job is not None
-        told.append(cluster.vaults.told[job.generation.number])
+        told.append(cluster.vaults.told[JOB, job.generation.number])
         name = job.generation.members[index]
         cluster.kill_node(name)
         cluster.time.after(20, partial(cluster.return_node, name))

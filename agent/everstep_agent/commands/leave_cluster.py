@@ -33,8 +33,9 @@ def main(words: Sequence[str]) -> int:
         return _refuse("; ".join(error.problems), EX_CONFIG)
     try:
         cluster = _leave(config)
-    except FolderInUseError as error:
-        return _refuse(f"{error}: systemctl stop everstep-agent", 1)
+    except FolderInUseError:
+        folder = config.state_folder
+        return _refuse(f"the agent of {folder} runs; stop it: systemctl stop everstep-agent", 1)
     except (OSError, sqlite3.Error) as error:
         return _refuse(f"{config.state_folder}: {error}", 1)
     left = f"left cluster {cluster}" if cluster else "it belonged to no cluster yet"

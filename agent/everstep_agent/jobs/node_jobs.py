@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from everstep_agent.detectors.persistence import FAILING, judge_storage
-from everstep_agent.detectors.snapshot_skips import SKIPPED
+from everstep_agent.detectors.snapshot_skips import SKIPPED, job_key
 from everstep_agent.detectors.unkillable_ranks import HELD, judge_held
 from everstep_agent.ipc.listeners import listen_tcp, listening_unix
 from everstep_agent.jobs.job.context import (
@@ -273,7 +273,10 @@ class NodeJobs:
 def judge_jobs(
     jobs: Iterable[NodeJob], context: JobContext, open_keys: Collection[FindingKey]
 ) -> list[Judgement]:
-    """Judge what goes wrong around the snapshots; what is open of jobs that are gone ends."""
+    """Judge what goes wrong around the snapshots; what is open of jobs that are gone ends.
+
+    So does that snapshots are skipped of a job that has ended: its memory is only kept.
+    """
     # People know them by name: of two that have one, it is the newer that they ask about.
     named = {job.facts.job: job for job in sorted(jobs, key=lambda job: not job.facts.ended)}
     gone: list[Judgement] = [
@@ -281,6 +284,8 @@ def judge_jobs(
         for key in open_keys
         if key.condition in (SKIPPED, FAILING, HELD) and key.component.split("/")[1] not in named
     ]
+    over = {job_key(name) for name, job in named.items() if job.facts.ended}
+    gone += [Healthy(key, "the job has ended") for key in over.intersection(open_keys)]
     held = {name: job.processes.held() for name, job in named.items()}
     files = ((name, job.storage.files) for name, job in named.items())
     return [
@@ -288,5 +293,5 @@ def judge_jobs(
         *judge_held(held, open_keys),
         *(judge_storage(name, one.trouble) for name, one in files if one.configured),
         *context.vault_context.refusals.judge(open_keys),
-        *context.skips.judge(context.boot_ns()),
+        *(one for one in context.skips.judge(context.boot_ns()) if one.key not in over),
     ]

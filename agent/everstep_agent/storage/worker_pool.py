@@ -67,8 +67,10 @@ class StorageWorkerPool:
 
     async def _take_worker(self) -> StorageWorkerProcess:
         idle, self._idle = self._idle, None
-        if idle is not None and idle.process.poll() is None:
-            return idle
+        if idle is not None:
+            if idle.process.poll() is None:
+                return idle
+            self._dismiss(idle)  # it was killed
         if self.hung >= _HUNG_MAX:
             raise StorageError(f"{self.hung} processes hang in this path's file system already")
         try:

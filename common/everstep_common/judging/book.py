@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
-from everstep_common.judging.flapping import Flapping
+from everstep_common.judging.flapping import Flapping, is_news
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 from everstep_common.judging.moment import Moment
 
@@ -82,7 +82,7 @@ class FindingBook:
 
     def enter_judgements(self, judgements: Iterable[Judgement], now: Moment) -> BookChanges:
         """Enter one poll's judgements; return what changed."""
-        raised: list[BookEntry] = []
+        raised = self._tell_held(now)
         cleared: list[Cleared] = []
         again = False
         for judgement in judgements:
@@ -124,7 +124,7 @@ class FindingBook:
         if known is None:
             if streak < condition.raise_after or now.boot_ns < condition.boot_grace_ns:
                 return []
-        elif not _worth_telling(known.finding, finding):
+        elif not self._is_told(known.finding, finding, now):
             self._open[finding.key] = BookEntry(known.finding, known.since, now)
             return []
         if known is None:
@@ -132,6 +132,24 @@ class FindingBook:
         entry = BookEntry(finding, known.since if known else now, now)
         self._open[finding.key] = entry
         return [entry]
+
+    def _is_told(self, known: Finding, found: Finding, now: Moment) -> bool:
+        """Return whether what an open finding has become is told now."""
+        flapping = self._flapping.setdefault(known.key, Flapping())
+        if not is_news(known, found):
+            flapping.drop_held()
+            return False
+        return not flapping.holds_back(known, found, now.boot_ns)
+
+    def _tell_held(self, now: Moment) -> list[BookEntry]:
+        """Return the findings whose changes were held back for long enough."""
+        told = []
+        for key, flapping in self._flapping.items():
+            known, due = self._open.get(key), flapping.take_due(now.boot_ns)
+            if known is not None and due is not None:
+                self._open[key] = BookEntry(due, known.since, known.last)
+                told.append(self._open[key])
+        return told
 
     def _note_bad_again(self, key: FindingKey, now: Moment) -> None:
         flapping = self._flapping.get(key)
@@ -148,7 +166,7 @@ class FindingBook:
         flapping = self._flapping.get(key)
         if flapping is not None and flapping.keeps_open(now.boot_ns):
             return []
-        if flapping is not None and not flapping.is_recent(now.boot_ns):
+        if flapping is not None and not (flapping.raised_ns and flapping.is_recent(now.boot_ns)):
             del self._flapping[key]
         del self._open[key], self._streaks[key]
         return [Cleared(key, judgement.evidence)]
@@ -163,14 +181,3 @@ class FindingBook:
 def _since(then: Moment, now: Moment) -> int:
     """Return the nanoseconds that passed, in this boot, since a moment."""
     return now.boot_ns - then.boot_ns if then.boot_id == now.boot_id else now.boot_ns
-
-
-def _worth_telling(known: Finding, new: Finding) -> bool:
-    """Return whether what to do changed; a message with other numbers in it is no news.
-
-    What is real never becomes injected; what was injected becomes real with the first real reading.
-    """
-    if known.injected != new.injected:
-        return known.injected
-    old = (known.severity, known.suggested_action, known.rule, known.mode)
-    return old != (new.severity, new.suggested_action, new.rule, new.mode)

@@ -7,6 +7,7 @@ from everstep_cli.commands.completion import job_names, node_names
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.views import json_output
 from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet
+from everstep_cli.views.nodes import halt
 from everstep_cli.views.snapshots import copy_lines, forgotten, snapshot_sheet
 
 _ACTIONS = ("forget", "restart")
@@ -34,7 +35,7 @@ def jobs(ask: Ask) -> None:
       everstep jobs --json | jq -r '.jobs[].job'
     """
     reply = ask.admin.jobs()
-    ask.answer(reply, *job_list(reply.jobs))
+    ask.answer(reply, *halt(reply.halted), *job_list(reply.jobs))
 
 
 @click.command()

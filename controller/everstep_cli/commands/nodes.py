@@ -20,18 +20,21 @@ from everstep_proto.generated import admin_pb2
 def nodes(ask: Ask) -> None:
     r"""List all nodes: state, claims, findings, hardware.
 
-    A node takes ranks only while no claim is on it.
+    A node takes ranks only while no claim is on it, and not while it is doubtful: its agent is away
+    or hangs. Agents that are not let in are listed below.
 
     \b
     Examples:
       everstep nodes
       everstep nodes --json | jq -r '.nodes[] | select(.state != "healthy").node'
+      everstep nodes --json | jq -r '.nodes[] | select(.doubt != "") | .node + ": " + .doubt'
       everstep nodes remove gpu-0042 --reason "returned to the vendor"
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
     reply = ask.admin.nodes()
-    ask.answer(reply, *halt(reply.halted), *node_list(reply.nodes, ask.now_ns))
+    shown = node_list(reply.nodes, reply.refused_agents, ask.now_ns)
+    ask.answer(reply, *halt(reply.halted), *shown)
 
 
 @nodes.command()

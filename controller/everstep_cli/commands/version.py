@@ -44,6 +44,7 @@ def _sheet(detail: admin_pb2.ControllerDetail, now_ns: int) -> Table:
     return tables.facts(
         [
             ("controller", detail.version),
+            ("cluster", detail.cluster_id),
             ("mode", detail.mode),
             ("term", str(detail.term)),
             ("up for", words.duration(now_ns - detail.started_ns)),

@@ -17,23 +17,31 @@ def halt(reason: str) -> Iterator[RenderableType]:
         yield ""
 
 
-def node_list(nodes: Iterable[admin_pb2.NodeSummary], now_ns: int) -> Iterator[RenderableType]:
-    """Yield the table of all nodes, and a sentence for each that is not simply healthy."""
+def node_list(
+    nodes: Iterable[admin_pb2.NodeSummary],
+    refused: Iterable[admin_pb2.RefusedAgent],
+    now_ns: int,
+) -> Iterator[RenderableType]:
+    """Yield all nodes, a sentence for each that is not simply healthy, and who is not let in."""
     rows = list(nodes)
-    if not rows:
+    sentences = [*_sentences(rows, now_ns), *_refusals(refused, now_ns)]
+    if rows:
+        yield _node_table(rows)
+    else:
         yield "No node has connected yet. Start an agent on one: everstep-agent"
-        return
+    if sentences:
+        yield ""
+    yield from sentences
+
+
+def _node_table(rows: Iterable[admin_pb2.NodeSummary]) -> RenderableType:
     made = tables.table(
         "node", "state", "claims", "findings", "jobs", "cpus", "memory", "accelerators",
         right=("findings", "cpus", "memory"), wrap=("accelerators", "jobs"),
     )  # fmt: skip
     for node in rows:
         made.add_row(*_cells(node))
-    yield made
-    sentences = list(_sentences(rows, now_ns))
-    if sentences:
-        yield ""
-    yield from sentences
+    return made
 
 
 def node_sheet(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[RenderableType]:
@@ -69,6 +77,8 @@ def _cells(node: admin_pb2.NodeSummary) -> Iterator[tables.Cell]:
 
 def _state(node: admin_pb2.NodeSummary) -> Text:
     shown = words.state(node.state)
+    if node.doubt:
+        return shown.append(", doubtful", "yellow")
     return shown if node.connected or node.state == "lost" else shown.append(", away", "yellow")
 
 
@@ -77,6 +87,9 @@ def _sentences(nodes: Iterable[admin_pb2.NodeSummary], now_ns: int) -> Iterator[
         if node.state != "healthy" and node.reason:
             age = words.duration(now_ns - node.since_ns)
             yield Text.assemble((node.node, "bold"), f", {node.state} for {age}: ", node.reason)
+        if node.doubt:
+            age = words.duration(now_ns - node.doubted_ns)
+            yield Text.assemble((node.node, "bold"), f", doubtful for {age}: ", node.doubt)
         for claim in node.claims:
             # Of maintenance, the window's own sentence says it all.
             if claim.reason != node.reason and claim.owner != "maintenance":
@@ -89,12 +102,21 @@ def _sentences(nodes: Iterable[admin_pb2.NodeSummary], now_ns: int) -> Iterator[
             yield Text(node.no_spare)
 
 
+def _refusals(refused: Iterable[admin_pb2.RefusedAgent], now_ns: int) -> Iterator[Text]:
+    for agent in refused:
+        age = words.duration(now_ns - agent.since_ns)
+        yield Text.assemble((agent.node, "bold"), f", an agent refused for {age}: ", agent.reason)
+
+
 def _facts(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[tuple[str, tables.Cell]]:
     summary = node.summary
     since = words.duration(now_ns - summary.since_ns)
     yield "node", Text(summary.node, style="bold")
     yield "state", _state(summary).append(f" for {since}")
     yield "because", summary.reason
+    if summary.doubt:
+        age = words.duration(now_ns - summary.doubted_ns)
+        yield "doubtful", f"for {age}: {summary.doubt}"
     for claim in summary.claims:
         age = words.duration(now_ns - claim.since_ns)
         yield "claim", f"{claim.owner} for {age}: {claim.reason}"

@@ -10,7 +10,7 @@ from everstep_proto.tls import TlsSettings, server_credentials
 
 # Measured with 12,500 streams: the bandwidth probe costs 43 % CPU at 1 Hz streams, and with default
 # limits a ramp of agents that all come at once is refused in part.
-_OPTIONS: tuple[tuple[str, int], ...] = (
+SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.server.max_pending_requests", 100_000),
     ("grpc.server.max_pending_requests_hard_limit", 100_000),
@@ -33,7 +33,7 @@ def make_server(
     listen: str, tls: TlsSettings, fleet: FleetServicer, admin: AdminServicer
 ) -> tuple[grpc.aio.Server, int]:
     """Return a server that is not started, and its port. Raises ListenError."""
-    server = grpc.aio.server(options=_OPTIONS)
+    server = grpc.aio.server(options=SERVER_OPTIONS)
     # Requests stay bytes here, so that the servicer answers what is no message with a sentence.
     connect: grpc.RpcMethodHandler[bytes, fleet_pb2.ControllerMessage] = (
         grpc.stream_stream_rpc_method_handler(

@@ -7,6 +7,11 @@ from typing import Any
 import msgspec
 
 from everstep_common.reports import RANK_REPORTS, RankReport
+from everstep_controller.core.accounting.committed_steps import (
+    CommittedStep,
+    CommittedSteps,
+    StepColumns,
+)
 from everstep_controller.core.actions import Action
 from everstep_controller.core.dispatch.core import EVENT_KINDS
 from everstep_controller.core.events import (
@@ -33,6 +38,8 @@ _RANK_REPORTS: dict[str, type[RankReport]] = {kind.__name__: kind for kind in RA
 
 def _plain(value: object) -> object:
     """Return what is stored of a value that msgspec does not know."""
+    if isinstance(value, CommittedSteps):
+        return value.columns()
     if isinstance(value, RankReports):
         return [(type(report).__name__, report) for report in value]
     raise NotImplementedError(f"{type(value).__name__} cannot be stored")
@@ -42,10 +49,19 @@ def _restored(kind: type, stored: Any) -> object:  # noqa: ANN401 - whatever sta
     """Return the value again; reports of kinds that this version does not know are left out."""
     if kind is Members:
         return Members(stored)
+    if kind is CommittedSteps:
+        return _restored_steps(stored)
     if kind is RankReports:
         known = ((_RANK_REPORTS.get(name), body) for name, body in stored)
         return RankReports(msgspec.convert(body, of) for of, body in known if of is not None)
     raise NotImplementedError(f"{kind.__name__} cannot be stored")
+
+
+def _restored_steps(stored: Any) -> CommittedSteps:  # noqa: ANN401 - whatever stands there
+    """Return the steps of a ledger; before 2026-11-23 they were written down one by one."""
+    if isinstance(stored, list):
+        return CommittedSteps(msgspec.convert(stored, list[CommittedStep]))
+    return CommittedSteps.of(msgspec.convert(stored, StepColumns))
 
 
 _STATE = msgspec.json.Decoder(State, dec_hook=_restored)

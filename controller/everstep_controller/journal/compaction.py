@@ -1,13 +1,15 @@
 """Journal compaction: deletes old events once a snapshot holds what they led to."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from everstep_controller.journal.store import JournalStore
 
 # A snapshot that cannot be read must not cost the state: the one before it is kept, with its tail.
 SNAPSHOTS_KEPT = 2
-_DAY_NS = 86_400_000_000_000
+# Where a replay may begin moves on by this share of the time for which events are kept: it takes
+# one more snapshot for each, and events are kept for longer by that.
+_MOVES = 2
 
 
 def compact(store: JournalStore, events_before_ns: int, announcements_before_ns: int) -> int:
@@ -27,17 +29,28 @@ def compact(store: JournalStore, events_before_ns: int, announcements_before_ns:
 
 
 def prune_snapshots(store: JournalStore, events_before_ns: int) -> int:
-    """Delete the snapshots that nobody needs; return how many.
+    """Delete the snapshots that nobody needs; return how many."""
+    taken = store.snapshots_taken()
+    needed = needed_snapshots(taken, events_before_ns)
+    gone = [(seq,) for seq, _ in taken if seq not in needed]
+    return sum(store.execute("DELETE FROM snapshot WHERE seq = ?", one) for one in gone)
 
-    The newest are needed by the next start, and the first of each day by a replay: it begins with
-    the oldest one, which stands for the events before it when they are deleted.
+
+def needed_snapshots(taken: Sequence[tuple[int, int]], events_before_ns: int) -> set[int]:
+    """Return which snapshots are needed, of those taken: the event and time of each, oldest first.
+
+    The newest by the next start. By a replay, which begins with the oldest one, the newest that is
+    older than all events that must be kept; and those that will be that one, as time goes on.
     """
-    return store.execute(
-        "DELETE FROM snapshot WHERE seq NOT IN "
-        "(SELECT seq FROM snapshot ORDER BY seq DESC LIMIT ?) AND (now_ns < ? OR seq NOT IN "
-        "(SELECT min(seq) FROM snapshot GROUP BY now_ns / ?))",
-        (SNAPSHOTS_KEPT, events_before_ns, _DAY_NS),
-    )
+    if not taken:
+        return set()
+    apart_ns = max(1, (taken[-1][1] - events_before_ns) // _MOVES)
+    first = max((at for at, one in enumerate(taken) if one[1] < events_before_ns), default=0)
+    bases = [taken[first]]
+    for one in taken[first + 1 :]:
+        if one[1] - bases[-1][1] >= apart_ns:
+            bases.append(one)
+    return {seq for seq, _ in (*bases, *taken[-SNAPSHOTS_KEPT:])}
 
 
 def forget_outboxes(store: JournalStore, replaced: Iterable[str]) -> None:

@@ -92,6 +92,8 @@ class GroupCommit:
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[JournalEntry | Write | _Call[object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="journal")
+        # Done when the thread has died, or what it journaled was not taken: neither ever should.
+        self.failure: asyncio.Future[None] = self._loop.create_future()
         self._epoch = 0
         self._full: JournalFull | None = None
         # Used by the thread alone:
@@ -135,6 +137,13 @@ class GroupCommit:
     # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:  # Whoever watches this ends the process: nobody else would.
+            logger.exception("the journal's thread died")
+            self._post(self._end, error)
+
+    def _serve(self) -> None:
         store = self._open_store()
         try:
             while True:
@@ -179,7 +188,7 @@ class GroupCommit:
             self._failing = False
             self._post(self._recovered, self._valid_epoch)
         if taken:
-            self._post(self._user.journaled, taken)
+            self._post(self._hand_over, taken)
 
     def _write(self, store: JournalStore, entries: list[JournalEntry]) -> None:
         first = self._next_seq
@@ -219,6 +228,17 @@ class GroupCommit:
             logger.debug("an answer of the journal came after the end")
 
     # --- back on the loop ------------------------------------------------------------------------
+
+    def _hand_over(self, entries: list[JournalEntry]) -> None:
+        try:
+            self._user.journaled(entries)
+        except Exception as error:  # The state is not what the journal says any more.
+            logger.exception("what is in the journal could not be carried out")
+            self._end(error)
+
+    def _end(self, error: BaseException) -> None:
+        if not self.failure.done():
+            self.failure.set_exception(error)
 
     def _failed(self, entries: list[JournalEntry], error: JournalFull) -> None:
         self._full = error

@@ -23,10 +23,14 @@ CREATE TABLE ledger (
 ) STRICT;
 """
 
+_V3 = """
+ALTER TABLE rejection ADD COLUMN alone TEXT;
+"""
+
 # The first format that is read: the events and the state of those before it had other fields.
 FIRST = 2
 # Append only: a migration that was released is never changed.
-MIGRATIONS: tuple[str, ...] = (_V2,)
+MIGRATIONS: tuple[str, ...] = (_V2, _V3)
 _NEWEST = FIRST + len(MIGRATIONS) - 1
 
 

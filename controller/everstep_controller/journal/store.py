@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 from everstep_controller.journal.schema import migrate
 
@@ -25,9 +26,8 @@ class StoredEvent:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """All records of an outbox up to this sequence are journaled."""
+class Mark(NamedTuple):
+    """All records of an outbox up to this sequence are journaled; a step has one of each node."""
 
     node: str
     outbox: str
@@ -65,8 +65,7 @@ class JournalStore:
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         """Open (and create) the file. Raises sqlite3.Error, OSError or SchemaError."""
         if not read_only:
-            # Created here because SQLite would create it readable for everybody.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            _create(path)
         mode = "ro" if read_only else "rw"
         self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=5.0)
         self._db.isolation_level = None
@@ -122,9 +121,13 @@ class JournalStore:
             [(a.id, a.seq, a.at_ns, a.subject, a.reason, a.message) for a in announcements],
         )
 
-    def reject(self, seq: int, error: str) -> None:
-        """Mark an event that the core cannot take: folding leaves it out."""
-        self._db.execute("INSERT OR REPLACE INTO rejection VALUES (?, ?)", (seq, error))
+    def reject(self, seq: int, error: str, left_out: Iterable[int] | None = None) -> None:
+        """Mark an event that the core cannot take: folding leaves it out.
+
+        Of a batch, folding takes each event alone, without those at the places ``left_out``.
+        """
+        places = None if left_out is None else " ".join(map(str, left_out))
+        self._db.execute("INSERT OR REPLACE INTO rejection VALUES (?, ?, ?)", (seq, error, places))
 
     def save_snapshot(self, snapshot: StoredSnapshot) -> None:
         """Keep the state, so that folding starts from it."""
@@ -163,6 +166,10 @@ class JournalStore:
         seq, now_ns, version, packed = row
         return StoredSnapshot(seq, now_ns, version, _unpacked(packed))
 
+    def snapshots_taken(self) -> list[tuple[int, int]]:
+        """Return after which event and when each snapshot was taken that is kept, oldest first."""
+        return list(self._db.execute("SELECT seq, now_ns FROM snapshot ORDER BY seq"))
+
     def oldest_snapshot(self) -> StoredSnapshot | None:
         """Return the oldest snapshot that is kept."""
         row = self._db.execute("SELECT min(seq) FROM snapshot").fetchone()
@@ -187,9 +194,15 @@ class JournalStore:
         rows = self._db.execute("SELECT seq, actions FROM decision WHERE seq > ?", (after,))
         return {seq: bytes(actions) for seq, actions in rows}
 
-    def rejections(self) -> set[int]:
-        """Return the events that are left out."""
-        return {seq for (seq,) in self._db.execute("SELECT seq FROM rejection")}
+    def rejections(self) -> dict[int, tuple[int, ...] | None]:
+        """Return the events that are left out as a whole, as None.
+
+        Of a batch whose events are taken alone: the places of those that are left out.
+        """
+        rows = self._db.execute("SELECT seq, alone FROM rejection")
+        return {
+            seq: None if places is None else tuple(map(int, places.split())) for seq, places in rows
+        }
 
     def marks(self) -> dict[str, int]:
         """Return how far each outbox is journaled."""
@@ -215,6 +228,20 @@ class JournalStore:
     def execute(self, statement: str, values: Sequence[object] = ()) -> int:
         """Run one writing statement and return how many rows it changed (for upkeep.py)."""
         return self._db.execute(statement, tuple(values)).rowcount
+
+
+def _create(path: Path) -> None:
+    """Make the file where there is none, because SQLite would make it readable for everybody.
+
+    One that is there is not opened: to close any descriptor of it drops the locks that SQLite has
+    on it for all connections of this process. Then whoever reads the journal next, as a backup
+    does, takes itself for the last one, and removes the log that this process goes on writing.
+    """
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        return
+    os.close(fd)
 
 
 def _unpacked(state: bytes) -> bytes:

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol, TypeGuard
+from typing import NamedTuple, Protocol, TypeGuard
 
-from everstep_common.reports import RankExited
+from everstep_common.reports import FindingCleared, FindingRaised, RankExited
 from everstep_controller.core.events import (
     Event,
+    FindingSettled,
     JobProgressed,
     RanksExited,
     RecordRejected,
@@ -22,6 +23,7 @@ from everstep_controller.core.jobs.progress_rows import (
 from everstep_controller.core.model.node import Origin
 from everstep_controller.journal.store import Mark
 from everstep_controller.records.exit_rows import ExitRows
+from everstep_controller.records.finding_rows import FindingEvent, FindingRows
 from everstep_controller.records.rejections import Rejection, Rejections
 from everstep_controller.runtime.fold import TakenEvent
 
@@ -65,13 +67,13 @@ class OutboxAcks:
         """Hand records to the journal; return how far the outbox is journaled once these are."""
         self._held.difference_update(sequences)
         self._in_flight += 1
-        return self._mark()
+        return min(self._held) - 1 if self._held else self._accepted
 
     def done(self, mark: int, failures: int) -> int:
         """Records up to ``mark`` are journaled; return what may be acknowledged now."""
         self._in_flight -= 1
-        if failures == self._failures:
-            self.journaled = max(self.journaled, mark)
+        if failures == self._failures and mark > self.journaled:
+            self.journaled = mark
         return self.journaled
 
     def failed(self, failures: int) -> None:
@@ -82,14 +84,13 @@ class OutboxAcks:
             self._held.clear()
             self._accepted = self.journaled
 
-    def _mark(self) -> int:
-        return min(self._held) - 1 if self._held else self._accepted
-
 
 # How far an outbox was taken is written down with each of its records but for progress, and with
 # progress no more often: every node tells of every step, and of a step that is told again the job's
 # generation and number say so.
 _MARK_NS = 60_000_000_000
+# How often that is written down for findings that flap: each time is a write to the disk.
+_FLAPPING_MARK_NS = 5_000_000_000
 # What an agent may have in memory here; it sends faster than the journal writes after an outage.
 _IN_FLIGHT_MAX = 2000
 
@@ -123,7 +124,7 @@ class Acknowledging(Protocol):
 
 
 class Intake:
-    """Intake of all nodes' records; progress and ends of ranks are merged, the rest is not."""
+    """Intake of all nodes' records; progress, ends of ranks and findings that flap are merged."""
 
     def __init__(
         self,
@@ -137,12 +138,15 @@ class Intake:
         self._agents = agents
         self._acks = {outbox: OutboxAcks(sequence) for outbox, sequence in journaled.items()}
         self._exits = ExitRows()
+        self._findings = FindingRows()
         self._rejections = Rejections()
         # Records of which no row of their own says that they were taken: rejected ones, and
         # progress that says nothing new. They are acknowledged when the journal has what came
-        # before the next tick.
+        # before the next tick; findings that flap, which are many, every few seconds.
         self._rejected: list[Origin] = []
         self._rowless: list[Origin] = []
+        self._flapping: list[Origin] = []
+        self._flapping_marked_ns = 0
         self._now_ns = 0
 
     def journaled(self, outbox: str) -> int:
@@ -155,11 +159,16 @@ class Intake:
 
     def is_new(self, origin: Origin) -> bool:
         """Return whether a record is new; if so it has to be taken."""
-        return self._outbox(origin.outbox).accept(origin.sequence)
+        acks = self._acks.get(origin.outbox)
+        return (acks or self._outbox(origin.outbox)).accept(origin.sequence)
 
-    def take_event(self, origin: Origin, event: Event) -> None:
+    def take_event(self, origin: Origin, event: Event, now_ns: int) -> None:
         """Journal a record's event, after what waits of the node that came before it."""
+        self._now_ns = now_ns
         if _is_exit(event) and self._exits.hold(event):
+            return
+        if _is_finding(event) and self._findings.hold(event, self._now_ns):
+            self._flapping.append(origin)
             return
         self.flush_node(origin.node)
         self._submit(event, [origin])
@@ -184,6 +193,8 @@ class Intake:
         self._now_ns = now_ns
         self._write(self._progress.tick(now_ns))
         self._flush_exits()
+        for settled in self._findings.take_due(now_ns):
+            self._submit(settled, ())
         for event in self._rejections.tick(now_ns):
             self._submit(event, ())
         self._journal_marks()
@@ -194,10 +205,19 @@ class Intake:
         for row in self._exits.take_node(node):
             self._submit(row.event, row.origins)
 
+    def begin_stream(self, node: str, now_ns: int) -> None:
+        """Journal what waits of a node; its agent says anew what is open there."""
+        self._now_ns = now_ns
+        self.flush_node(node)
+        self._flush_findings(node)
+
     def flush_all(self) -> None:
         """Journal everything that waits."""
+        self._flapping_marked_ns = 0
         self._write(self._progress.flush_all())
         self._flush_exits()
+        for node in self._findings.nodes():
+            self._flush_findings(node)
         for event in self._rejections.flush():
             self._submit(event, ())
         self._journal_marks()
@@ -222,46 +242,54 @@ class Intake:
         for node in self._exits.nodes():
             self.flush_node(node)
 
+    def _flush_findings(self, node: str) -> None:
+        for event in self._findings.take_node(node, self._now_ns):
+            self._submit(event, ())
+
     def _journal_marks(self) -> None:
         """Journal that records were taken of which no row of their own says so."""
+        if self._now_ns - self._flapping_marked_ns >= _FLAPPING_MARK_NS:
+            self._flapping_marked_ns = self._now_ns
+            self._rejected += self._flapping
+            self._flapping = []
         rejected, self._rejected = self._rejected, []
         rowless, self._rowless = self._rowless, []
-        lasting, passing = self._marks(rejected), self._marks(rowless)
+        lasting, passing = self._hand_over(rejected), self._hand_over(rowless)
         if lasting or passing:
-            taking = self._in_flight((*lasting, *passing))
-            future = self._runtime.submit_marks((*lasting, *self._due_marks(passing)))
-            future.add_done_callback(partial(self._settle, taking))
+            future = self._runtime.submit_marks((*_marks(lasting), *self._due_marks(passing)))
+            future.add_done_callback(partial(self._settle, lasting + passing))
 
     def _submit(self, event: Event, origins: Iterable[Origin]) -> None:
-        marks = self._marks(origins)
-        taking = self._in_flight(marks)
-        written = self._due_marks(marks) if isinstance(event, JobProgressed) else marks
-        future = self._runtime.submit(event, written)
+        taking = self._hand_over(origins)
+        progress = isinstance(event, JobProgressed)
+        future = self._runtime.submit(event, (self._due_marks if progress else _marks)(taking))
         future.add_done_callback(partial(self._done, event, taking))
 
-    def _due_marks(self, marks: Iterable[Mark]) -> tuple[Mark, ...]:
+    def _due_marks(self, taking: "Iterable[_InFlight]") -> tuple[Mark, ...]:
         """Return the marks of progress that are written down: of each outbox one a minute."""
-        due = []
-        for mark in marks:
-            acks = self._outbox(mark.outbox)
-            if acks.marked_ns is None or self._now_ns - acks.marked_ns >= _MARK_NS:
+        due, last_ns = [], self._now_ns - _MARK_NS
+        for mark, acks, _ in taking:
+            if acks.marked_ns is None or acks.marked_ns <= last_ns:
                 acks.marked_ns = self._now_ns
                 due.append(mark)
         return tuple(due)
 
-    def _marks(self, origins: Iterable[Origin]) -> tuple[Mark, ...]:
-        return tuple(
-            Mark(node, outbox, self._outbox(outbox).submit(sequences))
-            for (node, outbox), sequences in _by_outbox(origins).items()
-        )
-
-    def _in_flight(self, marks: Iterable[Mark]) -> tuple["_InFlight", ...]:
-        return tuple(_InFlight(mark, self._outbox(mark.outbox).failures) for mark in marks)
+    def _hand_over(self, origins: Iterable[Origin]) -> "list[_InFlight]":
+        """Return, by outbox, what the journal is handed now; of each step there are thousands."""
+        grouped: dict[tuple[str, str], list[int]] = {}
+        for origin in origins:
+            grouped.setdefault((origin.node, origin.outbox), []).append(origin.sequence)
+        taking: list[_InFlight] = []
+        for (node, outbox), sequences in grouped.items():
+            acks = self._outbox(outbox)
+            mark = Mark(node, outbox, acks.submit(sequences))
+            taking.append(_InFlight(mark, acks, acks.failures))
+        return taking
 
     def _done(
         self,
         event: Event,
-        taking: "tuple[_InFlight, ...]",
+        taking: "list[_InFlight]",
         future: "asyncio.Future[TakenEvent]",
     ) -> None:
         not_taken = future.exception() is not None or future.result().ignored
@@ -269,36 +297,43 @@ class Intake:
             self._progress.not_written(event)
         elif not_taken and isinstance(event, RecordRejected):
             self._rejections.not_written(event)
+        elif not_taken and isinstance(event, FindingSettled):
+            self._findings.not_written(event)
+        elif not_taken and _is_finding(event):
+            self._findings.not_taken(event)
         self._settle(taking, future)
 
     def _settle(
         self,
-        taking: "tuple[_InFlight, ...]",
+        taking: "list[_InFlight]",
         future: "asyncio.Future[TakenEvent] | asyncio.Future[None]",
     ) -> None:
         error = future.exception()
         taken = None if error is not None else future.result()
-        for one in taking:
-            mark, acks = one.mark, self._outbox(one.mark.outbox)
+        for mark, acks, failures in taking:
             if error is not None:
-                acks.failed(one.failures)
+                acks.failed(failures)
                 self._agents.refused(mark.node, mark.outbox, str(error))
             elif taken is not None and taken.ignored:
                 # It is in the journal, and came to nothing there: its agent keeps it until the
                 # controller acts again, and has all streams opened anew.
-                acks.failed(one.failures)
-                self._runtime.unmark(replace(mark, sequence=acks.journaled))
+                acks.failed(failures)
+                self._runtime.unmark(mark._replace(sequence=acks.journaled))
             else:
-                journaled = acks.done(mark.sequence, one.failures)
+                journaled = acks.done(mark.sequence, failures)
                 self._agents.acknowledged(mark.node, mark.outbox, journaled)
 
 
-@dataclass(frozen=True, slots=True)
-class _InFlight:
+class _InFlight(NamedTuple):
     """Records of an outbox that the journal has been handed, and after how many failures."""
 
     mark: Mark
+    acks: OutboxAcks
     failures: int
+
+
+def _marks(taking: Iterable[_InFlight]) -> tuple[Mark, ...]:
+    return tuple(one.mark for one in taking)
 
 
 def origins_of(event: Event) -> tuple[Origin, ...]:
@@ -315,8 +350,5 @@ def _is_exit(event: Event) -> TypeGuard[Reported[RankExited]]:
     return isinstance(event, Reported) and isinstance(event.report, RankExited)
 
 
-def _by_outbox(origins: Iterable[Origin]) -> dict[tuple[str, str], list[int]]:
-    grouped: dict[tuple[str, str], list[int]] = {}
-    for origin in origins:
-        grouped.setdefault((origin.node, origin.outbox), []).append(origin.sequence)
-    return grouped
+def _is_finding(event: Event) -> TypeGuard[FindingEvent]:
+    return isinstance(event, Reported) and isinstance(event.report, FindingRaised | FindingCleared)

@@ -1,12 +1,16 @@
-"""Fold of the journal: the core's state rebuilt from its events, without those that it rejects."""
+"""Fold of the journal: the core's state rebuilt from its events, without those that it rejects.
+
+Of a batch that makes the core raise each event is taken alone, without those that do so even then.
+Which these are is written down; where a crash kept that from happening, a replay finds the same.
+"""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from everstep_controller.core.actions import Action
-from everstep_controller.core.events import JournaledEvent
+from everstep_controller.core.events import Event, EventBatch, JournaledEvent, each_event
 from everstep_controller.core.model.state import State
 from everstep_controller.journal.codec import UnreadableError, decode_event, decode_state, kind_of
 from everstep_controller.journal.store import StoredEvent, StoredSnapshot
@@ -46,9 +50,33 @@ class JournalHistory(Protocol):
         """Yield events in order."""
         ...
 
-    def rejections(self) -> set[int]:
+    def rejections(self) -> "Rejected":
         """Return the events that are left out."""
         ...
+
+
+# By the number of a row: None where it is left out as a whole; of a batch whose events are taken
+# alone, the places of those that are left out.
+Rejected = Mapping[int, tuple[int, ...] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutEvent:
+    """An event of a batch that the core cannot take: its place there, and why."""
+
+    place: int
+    event: Event
+    # Empty where that was found out before, and is written down.
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakenApart:
+    """A batch that made the core raise: why, and which of its events are left out."""
+
+    # Empty as with its events.
+    error: str
+    left_out: tuple[LeftOutEvent, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +89,22 @@ class TakenEvent:
     actions: list[Action]
     # Why the core could not take it; then nothing was decided.
     rejected: str = ""
+    # The event is what was taken, one by one, of such a batch.
+    apart: TakenApart | None = None
     # The core was halted, and it came to nothing: nobody may be told that it was taken.
     ignored: bool = False
+
+
+def events_taken(stored: StoredEvent, rejected: Rejected) -> Iterator[JournaledEvent]:
+    """Yield what is handed to the core of a row: at once, or event by event. UnreadableError."""
+    places = rejected.get(stored.seq, ())
+    if places is None:
+        return
+    event = decode_event(stored.kind, stored.body)
+    if stored.seq not in rejected:
+        yield event
+        return
+    yield from (one for place, one in enumerate(each_event(event)) if place not in places)
 
 
 class Fold:
@@ -71,7 +113,7 @@ class Fold:
     def __init__(self, core_factory: CoreFactory, history: JournalHistory) -> None:
         self._core_factory = core_factory
         self._history = history
-        self._rejected = history.rejections()
+        self._rejected = dict(history.rejections())
         self.core = core_factory(None)
         self.seq = 0
 
@@ -84,32 +126,64 @@ class Fold:
         """Fold the whole journal again, from its newest snapshot; yield what it decides."""
         self._restore(None)
         for stored in list(self._history.events(self.seq)):
-            if stored.seq not in self._rejected:
-                yield self._handle_stored(stored)
+            if stored.seq in self._rejected and self._rejected[stored.seq] is None:
+                continue
+            event = decode_event(stored.kind, stored.body)
+            take = self._take_apart if stored.seq in self._rejected else self.handle
+            yield take(stored.seq, event, stored.now_ns)
 
     def handle(self, seq: int, event: JournaledEvent, now_ns: int) -> TakenEvent:
         """Hand a journaled event to the core. An event that makes it raise is left out for good."""
         ignored = not self.core.takes(event)
-        try:
-            actions = self.core.handle(event, now_ns)
-        except Exception as error:  # A poisoned event must not stop the controller for ever.
-            logger.exception("event %d (%s) made the core raise", seq, kind_of(event))
-            return self._leave_out(seq, event, now_ns, f"{type(error).__name__}: {error}")
+        actions, error = self._try(seq, event, now_ns)
+        if error and isinstance(event, EventBatch):
+            self._rejected[seq] = ()
+            self._rebuild(seq - 1)
+            return self._take_apart(seq, event, now_ns, error)
+        if error:
+            self._rejected[seq] = None
+            self._rebuild(seq - 1)
+            return TakenEvent(seq, now_ns, event, [], rejected=error)
         self.seq = seq
         return TakenEvent(seq, now_ns, event, actions, ignored=ignored)
 
-    def _handle_stored(self, stored: StoredEvent) -> TakenEvent:
-        return self.handle(stored.seq, decode_event(stored.kind, stored.body), stored.now_ns)
+    def _try(self, seq: int, event: JournaledEvent, now_ns: int) -> tuple[list[Action], str]:
+        """Hand an event to the core; return what it calls for, or how the core failed."""
+        try:
+            return self.core.handle(event, now_ns), ""
+        except Exception as error:  # A poisoned event must not stop the controller for ever.
+            logger.exception("event %d (%s) made the core raise", seq, kind_of(event))
+            return [], f"{type(error).__name__}: {error}"
 
-    def _leave_out(self, seq: int, event: JournaledEvent, now_ns: int, error: str) -> TakenEvent:
-        """Rebuild the state before the event: the core may have been half way through it."""
-        self._rejected.add(seq)
-        self._restore(seq - 1)
-        for stored in list(self._history.events(self.seq, seq - 1)):
-            if stored.seq not in self._rejected:
-                self.core.handle(decode_event(stored.kind, stored.body), stored.now_ns)
+    def _take_apart(
+        self, seq: int, batch: JournaledEvent, now_ns: int, why: str = ""
+    ) -> TakenEvent:
+        """Take each event of a batch alone, without those that make the core raise even so."""
+        told, called_for = each_event(batch), list[Action]()
+        errors = dict.fromkeys(self._rejected[seq] or (), "")
+        for place, event in enumerate(told):
+            if place in errors:
+                continue
+            actions, error = self._try(seq, event, now_ns)
+            called_for += actions
+            if error:
+                errors[place] = error
+                self._rebuild(seq - 1)
+                for before in range(place):
+                    if before not in errors:
+                        self.core.handle(told[before], now_ns)
+        self.seq, self._rejected[seq] = seq, tuple(sorted(errors))
+        taken = EventBatch(tuple(told[at] for at in range(len(told)) if at not in errors))
+        left_out = tuple(LeftOutEvent(at, told[at], error) for at, error in sorted(errors.items()))
+        return TakenEvent(seq, now_ns, taken, called_for, apart=TakenApart(why, left_out))
+
+    def _rebuild(self, through: int) -> None:
+        """Rebuild the state after an event: the core may have been half way through the next."""
+        self._restore(through)
+        for stored in list(self._history.events(self.seq, through)):
+            for event in events_taken(stored, self._rejected):
+                self.core.handle(event, stored.now_ns)
                 self.seq = stored.seq
-        return TakenEvent(seq, now_ns, event, [], rejected=error)
 
     def _restore(self, through: int | None) -> None:
         """Load the newest snapshot that can be read and is not after ``through``."""

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from everstep_common.judging.moment import Moment
 from everstep_controller.core.actions import Action, Announce
-from everstep_controller.core.events import Event, EventBatch, EventRejected, JournaledEvent
+from everstep_controller.core.events import Event, EventRejected, JournaledEvent
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.journal.codec import encode, encode_actions, kind_of
 from everstep_controller.journal.group_commit import JournalEntry, JournalFull, Write
@@ -154,6 +154,11 @@ class Runtime:
         for taken in taken_events:
             self._record(taken)
 
+    def report_rejections(self, taken_events: Sequence[TakenEvent]) -> None:
+        """Tell the core what replay found that it cannot take, and a crash kept from being told."""
+        for taken in taken_events:
+            self._report_rejections(taken)
+
     # --- JournalUser -----------------------------------------------------------------------------
 
     def journaled(self, entries: Sequence[JournalEntry]) -> None:
@@ -215,15 +220,7 @@ class Runtime:
         taken = self._fold.handle(entry.seq, entry.event, entry.now_ns)
         self.events_taken += len(entry.submitted)
         self._record(taken)
-        if taken.rejected and isinstance(taken.event, EventBatch):
-            # One of them made the core raise: each for itself, only that one is left out.
-            self.events_taken -= len(entry.submitted)
-            for one in entry.submitted:
-                self._append_row([one])
-            return
-        if taken.rejected:
-            self.events_rejected += 1
-            self._report_rejection(taken)
+        self._report_rejections(taken)
         for listener in self._listeners:
             listener(taken)
         self._act(taken.actions)
@@ -233,9 +230,11 @@ class Runtime:
 
     def _record(self, taken: TakenEvent) -> None:
         """Have the decision written down; lost in a crash, replay derives it again."""
-        if self._journal is None or not (taken.actions or taken.rejected):
+        why = _why_rejected(taken)
+        if self._journal is None or not (taken.actions or why):
             return
-        seq, rejected, body = taken.seq, taken.rejected, encode_actions(taken.actions)
+        seq, body = taken.seq, encode_actions(taken.actions)
+        places = [one.place for one in taken.apart.left_out] if taken.apart is not None else None
         lines = [
             self._line(seq, taken.now_ns, action)
             for action in taken.actions
@@ -243,8 +242,8 @@ class Runtime:
         ]
 
         def write(store: JournalStore) -> None:
-            if rejected:
-                store.reject(seq, rejected)
+            if why:
+                store.reject(seq, why, places)
             store.record(seq, body)
             store.announce(lines)
 
@@ -262,11 +261,27 @@ class Runtime:
             for listener in self._announcement_listeners:
                 listener(line)
 
-    def _report_rejection(self, taken: TakenEvent) -> None:
+    def _report_rejections(self, taken: TakenEvent) -> None:
         """Tell the core what it could not take; a rejection of that itself is only logged."""
-        if isinstance(taken.event, EventRejected):
-            return
-        origin = getattr(taken.event, "origin", None)
-        node = getattr(taken.event, "node", "") or (origin.node if origin is not None else "")
-        job = getattr(taken.event, "job", "")
-        self.post(EventRejected(taken.seq, kind_of(taken.event), taken.rejected, node, job))
+        for event, error in _rejected_events(taken):
+            self.events_rejected += 1
+            if isinstance(event, EventRejected):
+                continue
+            origin = getattr(event, "origin", None)
+            node = getattr(event, "node", "") or (origin.node if origin is not None else "")
+            job = getattr(event, "job", "")
+            self.post(EventRejected(taken.seq, kind_of(event), error, node, job))
+
+
+def _rejected_events(taken: TakenEvent) -> Iterator[tuple[JournaledEvent, str]]:
+    """Yield the events that were found now to make the core raise, and how."""
+    if taken.rejected:
+        yield taken.event, taken.rejected
+    left_out = taken.apart.left_out if taken.apart is not None else ()
+    yield from ((one.event, one.error) for one in left_out if one.error)
+
+
+def _why_rejected(taken: TakenEvent) -> str:
+    """Return why an event is left out, or taken apart; empty where nothing of that is new."""
+    together = [taken.apart.error] if taken.apart is not None else []
+    return "; ".join(filter(None, [*together, *(error for _, error in _rejected_events(taken))]))

@@ -46,25 +46,61 @@ class ListNodesReply(_message.Message):
 
     NODES_FIELD_NUMBER: _builtins.int
     HALTED_FIELD_NUMBER: _builtins.int
+    REFUSED_AGENTS_FIELD_NUMBER: _builtins.int
     halted: _builtins.str
     """The controller acts on nothing, and this is why; empty otherwise."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSummary]:
         """The nodes."""
 
+    @_builtins.property
+    def refused_agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusedAgent]:
+        """Agents that are not let in, with the node that each says it is."""
+
     def __init__(
         self,
         *,
         nodes: _abc.Iterable[Global___NodeSummary] | None = ...,
         halted: _builtins.str = ...,
+        refused_agents: _abc.Iterable[Global___RefusedAgent] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["halted", b"halted", "nodes", b"nodes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["halted", b"halted", "nodes", b"nodes", "refused_agents", b"refused_agents"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListNodesReply: _TypeAlias = ListNodesReply  # noqa: Y015
+
+@_typing.final
+class RefusedAgent(_message.Message):
+    """An agent that is not let in: nothing of it is taken, and it is sent no order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SINCE_NS_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """The node that it says it is; another agent may have that name."""
+    reason: _builtins.str
+    """Why, and what to do, in one sentence."""
+    since_ns: _builtins.int
+    """Since when."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        since_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "reason", b"reason", "since_ns", b"since_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RefusedAgent: _TypeAlias = RefusedAgent  # noqa: Y015
 
 @_typing.final
 class NodeSummary(_message.Message):
@@ -85,6 +121,8 @@ class NodeSummary(_message.Message):
     SINCE_NS_FIELD_NUMBER: _builtins.int
     MAINTENANCE_FIELD_NUMBER: _builtins.int
     NO_SPARE_FIELD_NUMBER: _builtins.int
+    DOUBT_FIELD_NUMBER: _builtins.int
+    DOUBTED_NS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Its name."""
     state: _builtins.str
@@ -107,6 +145,10 @@ class NodeSummary(_message.Message):
     """The maintenance window that it is in, or that is next, in one sentence; empty for none."""
     no_spare: _builtins.str
     """Why it is no spare though it takes ranks otherwise, in one sentence; empty when it may be one."""
+    doubt: _builtins.str
+    """What shows that its agent is away or hangs while the node is not lost, in one sentence; empty when it is not doubtful."""
+    doubted_ns: _builtins.int
+    """Since when it is doubtful."""
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
         """Claims that keep it from taking ranks."""
@@ -131,10 +173,12 @@ class NodeSummary(_message.Message):
         since_ns: _builtins.int = ...,
         maintenance: _builtins.str = ...,
         no_spare: _builtins.str = ...,
+        doubt: _builtins.str = ...,
+        doubted_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "claims", b"claims", "connected", b"connected", "cpu_count", b"cpu_count", "findings", b"findings", "jobs", b"jobs", "maintenance", b"maintenance", "memory_bytes", b"memory_bytes", "no_spare", b"no_spare", "node", b"node", "reason", b"reason", "since_ns", b"since_ns", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "claims", b"claims", "connected", b"connected", "cpu_count", b"cpu_count", "doubt", b"doubt", "doubted_ns", b"doubted_ns", "findings", b"findings", "jobs", b"jobs", "maintenance", b"maintenance", "memory_bytes", b"memory_bytes", "no_spare", b"no_spare", "node", b"node", "reason", b"reason", "since_ns", b"since_ns", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -730,6 +774,9 @@ class ListJobsReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOBS_FIELD_NUMBER: _builtins.int
+    HALTED_FIELD_NUMBER: _builtins.int
+    halted: _builtins.str
+    """Why the controller acts on nothing, and knows nothing new of jobs; empty while it does."""
     @_builtins.property
     def jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobSummary]:
         """The jobs."""
@@ -738,10 +785,11 @@ class ListJobsReply(_message.Message):
         self,
         *,
         jobs: _abc.Iterable[Global___JobSummary] | None = ...,
+        halted: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["jobs", b"jobs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["halted", b"halted", "jobs", b"jobs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2374,6 +2422,7 @@ class ControllerDetail(_message.Message):
     JOURNAL_EVENTS_FIELD_NUMBER: _builtins.int
     STARTED_NS_FIELD_NUMBER: _builtins.int
     BUDGETS_FIELD_NUMBER: _builtins.int
+    CLUSTER_ID_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version."""
     term: _builtins.int
@@ -2388,6 +2437,8 @@ class ControllerDetail(_message.Message):
     """Started at."""
     budgets: _builtins.str
     """How far the budgets of automation are spent, and what they hold back."""
+    cluster_id: _builtins.str
+    """Id of its cluster; agents of another one are refused."""
     @_builtins.property
     def paused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Paused nodes and jobs."""
@@ -2403,10 +2454,11 @@ class ControllerDetail(_message.Message):
         journal_events: _builtins.int = ...,
         started_ns: _builtins.int = ...,
         budgets: _builtins.str = ...,
+        cluster_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets", "halted", b"halted", "journal_events", b"journal_events", "mode", b"mode", "paused", b"paused", "started_ns", b"started_ns", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets", "cluster_id", b"cluster_id", "halted", b"halted", "journal_events", b"journal_events", "mode", b"mode", "paused", b"paused", "started_ns", b"started_ns", "term", b"term", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -76,6 +76,23 @@ def test_the_list_of_nodes_tells_why_a_node_is_not_healthy() -> None:
     assert "none" in drawn
 
 
+def test_the_list_of_nodes_tells_since_when_and_by_what_a_node_is_doubtful() -> None:
+    _, drawn = call("nodes")
+    assert "healthy, doubtful" in drawn
+    because = "its agent does not answer, and its kernel accepts connects"
+    assert f"node-4, doubtful for 12 s: {because}" in " ".join(drawn.split())
+    assert because in " ".join(call("node", "node-4")[1].split())
+
+
+def test_the_list_of_nodes_tells_which_agents_are_not_let_in() -> None:
+    _, drawn = call("nodes")
+    assert "node-9, an agent refused for 1 m 10 s: node-9 (10.0.0.9) is of another" in drawn
+
+
+def test_version_tells_the_cluster_of_the_controller() -> None:
+    assert "c0ffee" in call("version")[1]
+
+
 def test_a_step_that_does_not_exist_yet_is_null(capsys: pytest.CaptureFixture[str]) -> None:
     call("job", "demo", "--json")
     job = json.loads(capsys.readouterr().out)

@@ -1,6 +1,9 @@
 """The book of findings: debounce, hold, clear with evidence."""
 
 import dataclasses
+import random
+
+import pytest
 
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import BookChanges, FindingBook
@@ -163,3 +166,66 @@ def test_a_detector_that_calls_it_well_only_once_is_asked_no_more_after_that_min
     _flap(book, 10)
     assert book.judge_quiet_events(_at(60)) == []
     assert book.enter_judgements(book.judge_quiet_events(_at(70)), _at(70)).cleared
+
+
+def _odd(severity: Severity) -> Faulty:
+    return Faulty(dataclasses.replace(_ODD, severity=severity))
+
+
+def test_what_gets_worse_and_better_ten_times_a_second_is_told_a_few_times() -> None:
+    book, told = FindingBook(_CONDITIONS), 0
+    for tenth in range(6000):
+        judgement = _odd(Severity.DEGRADED if tenth % 2 else Severity.FATAL)
+        told += len(book.enter_judgements([judgement], _at(tenth / 10)).raised)
+    assert told <= 5
+    assert book.fatal_findings()
+
+
+def test_what_got_better_is_told_when_it_was_so_for_a_minute() -> None:
+    book = FindingBook(_CONDITIONS)
+    for tenth in range(100):
+        judgement = _odd(Severity.DEGRADED if tenth % 2 else Severity.FATAL)
+        book.enter_judgements([judgement], _at(tenth / 10))
+    # Nobody judges it again, as of what a line of a log says.
+    assert not book.enter_judgements([], _at(69)).raised
+    (entry,) = book.enter_judgements([], _at(70)).raised
+    assert entry.finding.severity is Severity.DEGRADED
+    assert entry.since == _at(0)
+    assert not book.enter_judgements([], _at(200)).raised
+
+
+_WORDS: tuple[Judgement, ...] = (Healthy(_ODD.key, "well"), *map(_odd, Severity))
+
+
+class _Listener:
+    """What the controller knows of the finding by what it is told, and how often it was."""
+
+    def __init__(self) -> None:
+        self.severity: Severity | None = None
+        self.told: list[float] = []
+
+    def hear(self, changes: BookChanges, second: float) -> None:
+        for one in changes.cleared:
+            self.severity = None
+            self.told.append(second)
+            assert one.key == _ODD.key
+        for entry in changes.raised:
+            self.severity = entry.finding.severity
+            self.told.append(second)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_a_detector_says_little_is_told_and_the_last_word_arrives(seed: int) -> None:
+    rng, listener = random.Random(seed), _Listener()
+    book = FindingBook({"Odd": dataclasses.replace(_EVENT, quiet_ns=0)})
+    second, word, ends = 0.0, _WORDS[0], rng.uniform(1, 250)
+    # In the end it stays as it is for over two minutes.
+    while second < ends + 130:
+        second += rng.choice([0.05, 0.1, 0.1, 0.2, 5.0 if rng.random() < 0.02 else 0.1])
+        if second < ends:
+            word = rng.choice(_WORDS)
+        listener.hear(book.enter_judgements([word], _at(second)), second)
+    assert listener.severity is (word.finding.severity if isinstance(word, Faulty) else None)
+    told = listener.told
+    # Three times raised and over, and each time it may get worse twice; of 600 words.
+    assert max((sum(at <= one < at + 60 for one in told) for at in told), default=0) <= 16

@@ -4,17 +4,18 @@ from everstep_controller.core.actions import Action
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import (
     ControllerStarted,
-    Event,
+    EventBatch,
     JournaledEvent,
     SettingsApplied,
     TimerDue,
+    each_event,
 )
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
 from everstep_controller.journal.store import JournalStore, StoredEvent, StoredSnapshot
 from everstep_controller.replay import compare
-from everstep_controller.runtime.fold import Fold
+from everstep_controller.runtime.fold import Fold, TakenApart
 
 POISON = "poison"
 
@@ -26,13 +27,13 @@ class FragileCore(Core):
         super().__init__(state)
 
     def handle(self, event: JournaledEvent, now_ns: int) -> list[Action]:
-        if event == TimerDue(POISON):
+        if TimerDue(POISON) in each_event(event):
             self.state.term = -1
             raise ZeroDivisionError("on purpose")
         return super().handle(event, now_ns)
 
 
-def journal(path: Path, *events: Event) -> JournalStore:
+def journal(path: Path, *events: JournaledEvent) -> JournalStore:
     store = JournalStore(path)
     store.begin()
     store.append(
@@ -67,6 +68,63 @@ def test_a_rejected_event_is_not_tried_again(tmp_path: Path) -> None:
     store.close()
 
 
+def _poisoned_batch(path: Path) -> JournalStore:
+    batch = EventBatch((TimerDue("a"), TimerDue(POISON), TimerDue("b"), TimerDue(POISON)))
+    return journal(path, ControllerStarted("1"), batch, ControllerStarted("2"))
+
+
+def test_of_a_batch_that_makes_the_core_raise_each_event_is_taken_alone(tmp_path: Path) -> None:
+    store = _poisoned_batch(tmp_path / "j")
+    fold = Fold(FragileCore, store)
+    _, taken, _ = fold.replay()
+    assert taken.event == EventBatch((TimerDue("a"), TimerDue("b")))
+    assert taken.apart is not None
+    assert [one.place for one in taken.apart.left_out] == [1, 3]
+    assert not taken.rejected
+    assert (fold.state.term, fold.seq, fold.state.event_count) == (2, 3, 4)
+    store.close()
+
+
+def test_what_is_known_to_be_left_out_of_a_batch_is_not_tried_again(tmp_path: Path) -> None:
+    store = _poisoned_batch(tmp_path / "j")
+    store.begin()
+    store.reject(2, "ZeroDivisionError", [0, 1, 3])
+    store.commit()
+    fold = Fold(FragileCore, store)
+    _, taken, _ = fold.replay()
+    assert taken.event == EventBatch((TimerDue("b"),))
+    assert taken.apart is not None
+    assert not any(one.error for one in taken.apart.left_out)
+    store.close()
+
+
+class CrowdedCore(Core):
+    """Falls over any batch, and over none of its events."""
+
+    def handle(self, event: JournaledEvent, now_ns: int) -> list[Action]:
+        if isinstance(event, EventBatch):
+            raise ZeroDivisionError("on purpose")
+        return super().handle(event, now_ns)
+
+
+def test_events_that_only_together_make_the_core_raise_are_all_taken(tmp_path: Path) -> None:
+    store = _poisoned_batch(tmp_path / "j")
+    _, taken, _ = Fold(CrowdedCore, store).replay()
+    assert taken.apart == TakenApart("ZeroDivisionError: on purpose", ())
+    assert len(each_event(taken.event)) == 4
+    store.close()
+
+
+def test_a_batch_that_was_left_out_as_a_whole_stays_so(tmp_path: Path) -> None:
+    """Journals of before have its events again, after it."""
+    store = _poisoned_batch(tmp_path / "j")
+    store.begin()
+    store.reject(2, "ZeroDivisionError")
+    store.commit()
+    assert [taken.seq for taken in Fold(FragileCore, store).replay()] == [1, 3]
+    store.close()
+
+
 def test_folding_starts_from_the_newest_snapshot_that_can_be_read(tmp_path: Path) -> None:
     store = journal(tmp_path / "j", *[ControllerStarted(str(n)) for n in range(4)])
     store.begin()
@@ -80,7 +138,7 @@ def test_folding_starts_from_the_newest_snapshot_that_can_be_read(tmp_path: Path
 
 
 def test_replay_names_the_events_that_are_decided_differently(tmp_path: Path) -> None:
-    events: list[Event] = [
+    events: list[JournaledEvent] = [
         ControllerStarted("1"),
         SettingsApplied(Settings()),
         ControllerStarted("2"),

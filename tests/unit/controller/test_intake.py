@@ -1,9 +1,11 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from everstep_common.reports import CheckFinished, RankExited
+from everstep_common.judging.findings import Finding, Severity
+from everstep_common.reports import CheckFinished, FindingCleared, FindingRaised, RankExited
 from everstep_controller.core.events import (
     Event,
+    FindingSettled,
     JobProgressed,
     RanksExited,
     RecordRejected,
@@ -84,13 +86,13 @@ def test_a_record_that_a_halted_core_ignored_is_not_acknowledged_nor_one_behind_
         taking = intake(desk)
         for sequence in (3, 4):
             assert taking.is_new(origin(sequence))
-            taking.take_event(origin(sequence), check(sequence))
+            taking.take_event(origin(sequence), check(sequence), 0)
         await desk.journal(ignored=True)
         assert (desk.acknowledgements, desk.refusals) == ([], [])
         assert desk.unmarked == [Mark("a", "box", 2)] * 2
         assert taking.journaled("box") == 2
         taking.is_new(origin(3))
-        taking.take_event(origin(3), check(3))
+        taking.take_event(origin(3), check(3), 0)
         await desk.journal()
         assert desk.acknowledgements == [3]
 
@@ -103,7 +105,7 @@ def test_a_record_is_acknowledged_only_after_it_is_journaled() -> None:
         taking = intake(desk)
         assert not taking.is_new(origin(2))
         assert taking.is_new(origin(3))
-        taking.take_event(origin(3), check(3))
+        taking.take_event(origin(3), check(3), 0)
         assert desk.acknowledgements == []
         assert desk.submitted[0][1] == (Mark("a", "box", 3),)
         await desk.journal()
@@ -120,7 +122,7 @@ def test_progress_that_waits_is_journaled_before_the_next_record_of_its_node() -
         taking.take_steps(ReportedSteps("job", 1, 0, (5,), (0,), 0, origin(3)), 0)
         assert desk.submitted == []
         assert taking.is_new(origin(4))
-        taking.take_event(origin(4), check(4))
+        taking.take_event(origin(4), check(4), 0)
         kinds = [kind_of(event) for event, _ in desk.submitted]
         assert kinds == [JobProgressed, CheckFinished]
         assert [marks[0].sequence for _, marks in desk.submitted] == [3, 4]
@@ -137,7 +139,7 @@ def test_a_step_that_not_all_have_made_is_acknowledged_and_not_journaled() -> No
         assert taking.is_new(origin(3))
         taking.take_steps(ReportedSteps("job", 1, 0, (5,), (0,), 0, origin(3)), 0)
         assert taking.is_new(origin(4))
-        taking.take_event(origin(4), check(4))
+        taking.take_event(origin(4), check(4), 0)
         assert [kind_of(event) for event, _ in desk.submitted] == [CheckFinished]
         taking.tick(1)
         await desk.journal()
@@ -183,7 +185,7 @@ def test_progress_is_acknowledged_at_once_and_marked_once_a_minute() -> None:
         written = [marks for _, marks in desk.submitted if marks]
         assert written == [(Mark("a", "box", 3),), (Mark("a", "box", 63),)]
         assert taking.is_new(origin(64))
-        taking.take_event(origin(64), check(64))
+        taking.take_event(origin(64), check(64), 0)
         assert desk.submitted[-1][1] == (Mark("a", "box", 64),)
 
     asyncio.run(scenario())
@@ -196,10 +198,12 @@ def test_the_ends_of_a_nodes_ranks_are_two_rows_before_what_it_says_next() -> No
         for sequence in range(3, 11):
             died = RankExited(generation=1, rank=sequence, exit_code=1, signal=0, last_line="boom")
             assert taking.is_new(origin(sequence))
-            taking.take_event(origin(sequence), Reported(origin(sequence), sequence, died, "job"))
+            taking.take_event(
+                origin(sequence), Reported(origin(sequence), sequence, died, "job"), 0
+            )
         assert [kind_of(event) for event, _ in desk.submitted] == [RankExited]
         assert taking.is_new(origin(11))
-        taking.take_event(origin(11), check(11))
+        taking.take_event(origin(11), check(11), 0)
         kinds = [kind_of(event) for event, _ in desk.submitted]
         assert kinds == [RankExited, RanksExited, CheckFinished]
         assert [marks[0].sequence for _, marks in desk.submitted] == [3, 10, 11]
@@ -214,7 +218,7 @@ def test_what_could_not_be_journaled_is_taken_when_it_is_sent_again() -> None:
         desk = Desk()
         taking = intake(desk)
         assert taking.is_new(origin(3))
-        taking.take_event(origin(3), check(3))
+        taking.take_event(origin(3), check(3), 0)
         await desk.journal(JournalFull("no space"))
         assert desk.refusals == ["a"]
         assert desk.acknowledgements == []
@@ -256,7 +260,7 @@ def test_records_after_a_rejected_one_are_journaled_at_once_and_acknowledged_wit
         assert taking.is_new(origin(3))
         taking.reject(origin(3), BAD, 0)
         assert taking.is_new(origin(4))
-        taking.take_event(origin(4), check(4))
+        taking.take_event(origin(4), check(4), 0)
         assert desk.submitted[-1] == (check(4), (Mark("a", "box", 2),))
         taking.tick(1)
         assert desk.marked[0][0] == (Mark("a", "box", 4),)
@@ -310,5 +314,76 @@ def test_what_was_no_record_is_told_and_acknowledges_nothing() -> None:
         assert [row.kind for row in rows(desk)] == ["samples"]
         assert desk.marked == []
         assert desk.acknowledgements == []
+
+    asyncio.run(scenario())
+
+
+_ODD = Finding(component="gpu/0", condition="Odd", severity=Severity.FATAL, message="odd")
+
+
+def _flap(taking: Intake, first: int, count: int, now_ns: int = 0) -> None:
+    """Take records of a finding that is raised and cleared again and again."""
+    for sequence in range(first, first + count):
+        report = FindingCleared("gpu/0", "Odd", "well") if sequence % 2 else FindingRaised(_ODD)
+        assert taking.is_new(origin(sequence))
+        taking.take_event(origin(sequence), Reported(origin(sequence), 0, report), now_ns)
+
+
+def test_records_of_a_finding_that_flaps_are_acknowledged_with_few_rows() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        _flap(taking, 4, 400)
+        assert taking.is_new(origin(404))
+        taking.take_event(origin(404), check(404), 0)
+        taking.tick(6 * _S)
+        await desk.journal()
+        assert desk.acknowledgements[-1] == 404
+        # An agent would take it for an old journal that knows less after a start than it said.
+        assert desk.marked[-1][0][-1] == Mark("a", "box", 404)
+        assert len(desk.submitted) <= 6
+        taking.tick(59 * _S)
+        assert not [one for one, _ in desk.submitted if isinstance(one, FindingSettled)]
+        taking.tick(62 * _S)
+        assert desk.submitted[-1] == (FindingSettled("a", _ODD.key, 0, None, "well"), ())
+
+    asyncio.run(scenario())
+
+
+def test_what_flaps_before_the_first_tick_waits_for_its_minute_as_well() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        _flap(taking, 4, 20, now_ns=1000 * _S)
+        taking.tick(1001 * _S)
+        assert not [one for one, _ in desk.submitted if isinstance(one, FindingSettled)]
+
+    asyncio.run(scenario())
+
+
+def test_what_settled_is_journaled_later_when_the_journal_was_full() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        _flap(taking, 4, 20)
+        await desk.journal()
+        taking.tick(62 * _S)
+        settled = desk.submitted[-1]
+        await desk.journal(JournalFull("full"))
+        taking.tick(63 * _S)
+        assert desk.submitted[-2:] == [settled, settled]
+
+    asyncio.run(scenario())
+
+
+def test_a_new_stream_begins_with_what_is_held_of_its_node() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        _flap(taking, 4, 20)
+        await desk.journal()
+        rows = len(desk.submitted)
+        taking.begin_stream("a", 0)
+        assert [type(one) for one, _ in desk.submitted[rows:]] == [FindingSettled]
 
     asyncio.run(scenario())

@@ -120,19 +120,19 @@ def test_retention_keeps_what_snapshots_do_not_stand_for(tmp_path: Path) -> None
     store.close()
 
 
-def test_of_a_week_of_snapshots_the_newest_are_kept_and_one_of_each_day(tmp_path: Path) -> None:
-    day_ns, store = 86_400_000_000_000, filled(tmp_path / "j", 1)
+def test_of_all_snapshots_two_are_kept_for_a_start_and_three_for_a_replay(tmp_path: Path) -> None:
+    hour_ns, store = 3600 * 10**9, filled(tmp_path / "j", 1)
+    week = 24 * 7
     store.begin()
-    for hour in range(1, 24 * 7):
-        store.save_snapshot(StoredSnapshot(hour, hour * day_ns // 24, "0", b"state"))
-        prune_snapshots(store, events_before_ns=0)
+    for hour in range(1, 6 * week):
+        store.save_snapshot(StoredSnapshot(hour, hour * hour_ns, "0", b"state"))
+        prune_snapshots(store, events_before_ns=(hour - week) * hour_ns)
+        kept = [one.seq for one in iter_snapshots(store)]
+        assert kept[:2] == [hour, hour - 1][: len(kept)]
+        assert len(kept) <= 2 + 3
+        # Of the last week all can be replayed, and events that are half a week older go.
+        assert max(1, hour - week * 3 // 2) <= kept[-1] <= max(1, hour - week)
     store.commit()
-    kept = [one.seq for one in iter_snapshots(store)]
-    assert kept == [167, 166, 144, 120, 96, 72, 48, 24, 1]
-    store.begin()
-    prune_snapshots(store, events_before_ns=3 * day_ns)
-    store.commit()
-    assert [one.seq for one in iter_snapshots(store)] == [167, 166, 144, 120, 96, 72]
     store.close()
 
 
@@ -195,6 +195,37 @@ def test_a_thousand_entries_are_journaled_in_order(tmp_path: Path) -> None:
         return user.done
 
     assert asyncio.run(scenario()) == list(range(1, 1001))
+
+
+def test_a_thread_that_dies_of_an_entry_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        journal = GroupCommit(lambda: JournalStore(tmp_path / "j"), User())
+        journal.start(0)
+        poisoned = entry()
+        poisoned.marks = (Mark("node-1", "outbox", 2**63),)
+        journal.append(poisoned)
+        await asyncio.wait_for(journal.failure, 20)
+
+    with pytest.raises(OverflowError):
+        asyncio.run(scenario())
+
+
+def test_entries_that_could_not_be_carried_out_are_no_secret(tmp_path: Path) -> None:
+    class Clumsy(User):
+        def journaled(self, entries: Sequence[JournalEntry]) -> None:
+            raise ZeroDivisionError("on purpose")
+
+    async def scenario() -> None:
+        journal = GroupCommit(lambda: JournalStore(tmp_path / "j"), Clumsy())
+        journal.start(0)
+        journal.append(entry())
+        try:
+            await asyncio.wait_for(journal.failure, 20)
+        finally:
+            await journal.stop()
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(scenario())
 
 
 @pytest.fixture

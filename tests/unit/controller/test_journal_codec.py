@@ -6,7 +6,7 @@ from everstep_controller.core.dispatch.core import EVENT_KINDS
 from everstep_controller.journal import codec
 
 _KINDS = """
-AgentAnswered AgentLeaving ControllerStalled
+AgentAnswered AgentLeaving ControllerStalled FindingSettled
 AutomationPaused AutomationResumed FinalSaveEnded CadenceChosen CheckFinished ControllerStarted
 DriverReported EventRejected FindingCleared FindingRaised GenerationFinished GenerationStopped
 InjectionChanged InjectionCleared InjectionOrdered JobProgressed KeeperChosen LauncherJoined

@@ -23,6 +23,8 @@ class Story:
         self.core = Core()
         self.now_ns = 0
         self.sequence = 0
+        # The newest term that each agent has been told, by its outbox.
+        self.terms: dict[str, int] = {}
         self.tell(events.ControllerStarted("0.1.0"))
         self.tell(events.SettingsApplied(settings or Settings(mode=Mode.ENFORCE)))
         for index in range(nodes):
@@ -36,13 +38,16 @@ class Story:
         self.sequence += 1
         return Origin(node, f"{node}-box", self.sequence)
 
-    def connect(self, node: str, boot: str = "1", jobs: tuple[JobOnNode, ...] = ()) -> None:
+    def connect(
+        self, node: str, boot: str = "1", jobs: tuple[JobOnNode, ...] = (), outbox: str = ""
+    ) -> None:
+        outbox = outbox or f"{node}-box"
         hello = events.NodeConnected(
             node=node,
             boot_id=boot,
             agent_version="0.1.0",
-            outbox=f"{node}-box",
-            highest_term=0,
+            outbox=outbox,
+            highest_term=self.terms.get(outbox, 0),
             host=node,
             bulk_address=f"{node}:1",
             liveness_address=f"{node}:2",
@@ -55,6 +60,9 @@ class Story:
                         self.origin(node), 0, reports.CheckFinished(action.id, True, "all is well")
                     )
                 )
+        known = self.core.state.nodes.get(node)
+        if known is not None and known.outbox == outbox:
+            self.terms[outbox] = self.core.state.term
 
     def lose(self, node: str) -> list[actions.Action]:
         """Have a node's stream end, and all that are asked about it get no answer."""

@@ -12,15 +12,14 @@ class Node:
     """What a node holds, and what it said of that, each with its time."""
 
     def __init__(self) -> None:
-        self.holds: list[int] = []
+        self.holds: list[fleet_pb2.VaultCopy] = []
         self.bad: list[str] = []
         self.said: list[tuple[float, list[int]]] = []
         self.reporter = Reporter(self, 0.02, self._report)
 
     def _report(self) -> fleet_pb2.VaultReport:
         bad, self.bad = self.bad, []
-        copies = [fleet_pb2.VaultCopy(rank=rank) for rank in self.holds]
-        return fleet_pb2.VaultReport(job="j", copies=copies, bad_copies=bad)
+        return fleet_pb2.VaultReport(job="j", copies=self.holds, bad_copies=bad)
 
     def record(self, record: fleet_pb2.Record) -> None:
         raise AssertionError(record)
@@ -31,7 +30,16 @@ class Node:
 
     async def hold(self, *ranks: int, then_s: float = 0.0) -> None:
         """Hold these from now on, and let some time pass."""
-        self.holds = list(ranks)
+        self.holds = [fleet_pb2.VaultCopy(rank=rank) for rank in ranks]
+        self.reporter.report_soon()
+        await asyncio.sleep(then_s)
+
+    async def add(self, step: int, *, own: int = 0, replicas: int = 0, then_s: float = 0.0) -> None:
+        """Hold so many copies of a step besides the others, and let some time pass."""
+        self.holds += [fleet_pb2.VaultCopy(rank=rank, step=step) for rank in range(own)]
+        self.holds += [
+            fleet_pb2.VaultCopy(rank=8 + rank, step=step, replica=True) for rank in range(replicas)
+        ]
         self.reporter.report_soon()
         await asyncio.sleep(then_s)
 
@@ -42,7 +50,7 @@ def _lived(story: Callable[[Node], Awaitable[None]], ranks: int = 8) -> Node:
 
     async def life() -> None:
         await story(node)
-        await asyncio.sleep(10)
+        await asyncio.sleep(20)
 
     simulate(life())
     return node
@@ -75,12 +83,46 @@ def test_what_was_only_freed_waits_for_the_next_news() -> None:
     assert [ranks for _, ranks in _lived(story).said] == [[0, 1], [1, 2]]
 
 
-def test_or_a_second() -> None:
+def test_or_ten_seconds() -> None:
     async def story(node: Node) -> None:
         await node.hold(0, 1, then_s=0.1)
         await node.hold(1)
 
-    assert _lived(story).said[1:] == [(1.12, [1])]
+    assert _lived(story).said[1:] == [(10.12, [1])]
+
+
+def _times(node: Node) -> list[float]:
+    return [at_s for at_s, _ in node.said]
+
+
+def test_a_step_is_one_report_when_its_replicas_come_half_a_second_later() -> None:
+    async def story(node: Node) -> None:
+        for step in range(3):
+            await node.add(step, own=2, then_s=0.5)
+            await node.add(step, replicas=2, then_s=4.5)
+
+    # Of the first step nobody knows yet that replicas come.
+    assert _times(_lived(story)) == [0.02, 0.52, 5.52, 10.52]
+
+
+def test_replicas_that_do_not_come_are_waited_for_for_a_second() -> None:
+    async def story(node: Node) -> None:
+        await node.add(0, own=2, replicas=2, then_s=5)
+        await node.add(1, own=2, then_s=0.5)
+        await node.add(1, replicas=1, then_s=4.5)
+        await node.add(2, own=2)
+
+    assert _times(_lived(story)) == [0.02, 6.02, 11.02]
+
+
+def test_replicas_of_one_step_wait_for_none_of_the_next() -> None:
+    async def story(node: Node) -> None:
+        await node.add(0, own=2, replicas=2, then_s=5)
+        for step in range(1, 4):
+            await node.add(step, own=2, then_s=0.1)
+            await node.add(step, replicas=2, then_s=0.1)
+
+    assert _times(_lived(story)) == [0.02, 5.12, 5.32, 5.52]
 
 
 def test_a_bad_copy_and_the_last_one_do_not_wait() -> None:

@@ -1,6 +1,7 @@
 """Vault report: tells the controller which snapshots and replicas of a job this node holds."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 from everstep_agent.jobs.job.context import Outlet
@@ -17,8 +18,12 @@ from everstep_proto.record_codec import to_wire
 # ranks or more four times a second, so agents report no more often.
 _GATHER_S_PER_RANK = 15e-6
 _GATHER_S_MAX = 0.25
-# How long the news that a copy was freed waits for other news to go with it: nobody waits for it.
-_FREED_S = 1.0
+# How long the news that a copy was freed waits for other news to go with it: nobody waits for it,
+# and the copies of the next step come sooner as a rule.
+_FREED_S = 10.0
+# How long the copies of a step wait for the rest of the replicas of it that come here: before all
+# are here it cannot become recoverable.
+_STEP_S = 1.0
 
 
 def vault_report(
@@ -87,7 +92,8 @@ class Reporter:
         self.ranks = 0
         self._last = fleet_pb2.VaultReport()
         self._gathering: asyncio.TimerHandle | None = None
-        self._freed: asyncio.TimerHandle | None = None
+        # News waits for other news to go with it, until then.
+        self._waiting: asyncio.TimerHandle | None = None
         self._closed = False
 
     def report(self) -> None:
@@ -107,20 +113,29 @@ class Reporter:
         self._cancel()
 
     def _cancel(self) -> None:
-        for timer in (self._gathering, self._freed):
+        for timer in (self._gathering, self._waiting):
             if timer is not None:
                 timer.cancel()
-        self._gathering = self._freed = None
+        self._gathering = self._waiting = None
 
     def _if_news(self) -> None:
         self._gathering = None
         report = self._held()
         if report == self._last:
             return
-        if not _only_frees(self._last, report):
+        delay_s = _bearable_s(self._last, report)
+        if delay_s:
+            self._tell_within(delay_s)
+        else:
             self._tell(report)
-        elif self._freed is None:
-            self._freed = asyncio.get_running_loop().call_later(_FREED_S, self.report)
+
+    def _tell_within(self, delay_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + delay_s
+        if self._waiting is not None:
+            at_s = min(at_s, self._waiting.when())
+            self._waiting.cancel()
+        self._waiting = loop.call_at(at_s, self.report)
 
     def _tell(self, report: fleet_pb2.VaultReport) -> None:
         self._cancel()
@@ -128,15 +143,30 @@ class Reporter:
         self._outlet.vault_report(report)
 
 
-def _only_frees(before: fleet_pb2.VaultReport, report: fleet_pb2.VaultReport) -> bool:
-    """Return whether nothing happened but that some copies, not all, are gone for good reason."""
-    if report.bad_copies or not report.copies:
-        return False
+def _bearable_s(before: fleet_pb2.VaultReport, report: fleet_pb2.VaultReport) -> float:
+    """Return for how long a report may wait for other news to go with it; 0: somebody needs it."""
+    if report.bad_copies or not report.copies or _all_but_copies(before) != _all_but_copies(report):
+        return 0.0
+    told = {copy.SerializeToString() for copy in before.copies}
+    new = [copy for copy in report.copies if copy.SerializeToString() not in told]
+    if not new:
+        return _FREED_S
+    replicas, usual = _replicas_of_steps(report), _replicas_of_steps(before)
+    most = max(usual.values(), default=0)
+    incomplete = all(
+        not copy.on_disk and replicas[(copy.generation, copy.step)] < most for copy in new
+    )
+    return _STEP_S if incomplete else 0.0
+
+
+def _all_but_copies(report: fleet_pb2.VaultReport) -> fleet_pb2.VaultReport:
     rest = fleet_pb2.VaultReport()
-    rest.CopyFrom(before)
-    del rest.bad_copies[:]
-    held = {copy.SerializeToString() for copy in report.copies}
-    kept = [copy for copy in rest.copies if copy.SerializeToString() in held]
+    rest.CopyFrom(report)
     del rest.copies[:]
-    rest.copies.extend(kept)
-    return rest == report
+    del rest.bad_copies[:]
+    return rest
+
+
+def _replicas_of_steps(report: fleet_pb2.VaultReport) -> Counter[tuple[int, int]]:
+    """Return how many replicas of each step are here, by generation and step."""
+    return Counter((copy.generation, copy.step) for copy in report.copies if copy.replica)

@@ -11,6 +11,7 @@ from everstep_controller.core.accounting.ledger import (
     effectiveness,
 )
 from everstep_controller.core.fleet.incidents import failures_of_job, incidents_of_job
+from everstep_controller.core.model.agents import RefusedAgent
 from everstep_controller.core.model.incident import Death, Incident
 from everstep_controller.core.model.job import JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
@@ -52,7 +53,16 @@ def node_summary(
         reason=node.reason,
         since_ns=node.since_ns,
         maintenance=maintenance,
-        no_spare=claims.failed_check(node),
+        no_spare=claims.no_spare(node),
+        doubt=node.silence.doubt,
+        doubted_ns=node.silence.doubted_ns if node.doubtful else 0,
+    )
+
+
+def refused_agent(refused: RefusedAgent) -> admin_pb2.RefusedAgent:
+    """Return an agent that is not let in."""
+    return admin_pb2.RefusedAgent(
+        node=refused.node, reason=refused.reason, since_ns=refused.since_ns
     )
 
 

@@ -14,7 +14,7 @@ from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import Claim, NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET, State
 from everstep_controller.core.nodes import budgets
-from everstep_controller.core.nodes.claims import failed_check
+from everstep_controller.core.nodes.claims import no_spare
 from everstep_controller.core.nodes.isolation import isolation_sentences
 from everstep_controller.core.planned.forecast import describe, window_sentences
 from everstep_controller.journal.store import JournalStore
@@ -60,7 +60,12 @@ class Queries:
             messages.node_summary(node, jobs, told.get(name, ""))
             for name, node in sorted(state.nodes.items())
         ]
-        return admin_pb2.ListNodesReply(nodes=lines, halted=state.halted)
+        refused = sorted(state.refused_agents.values(), key=lambda one: (one.node, one.since_ns))
+        return admin_pb2.ListNodesReply(
+            nodes=lines,
+            halted=state.halted,
+            refused_agents=map(messages.refused_agent, refused),
+        )
 
     def node(self, name: str) -> admin_pb2.NodeDetail:
         """Return one node."""
@@ -106,10 +111,13 @@ class Queries:
             raise UnknownNameError(f"no node or job named {name!r}")
         kind = "node" if isinstance(subject, NodeRecord) else "job"
         paused = state.paused.get(subject.name) or state.paused.get(FLEET, "")
+        answer = explain(subject, paused, _more(state, subject))
+        if state.halted:
+            answer += f"; this is what was known before the controller halted: {state.halted}"
         return admin_pb2.WhyReply(
             kind=kind,
             state=subject.state.value,
-            answer=explain(subject, paused, _more(state, subject)),
+            answer=answer,
             decisions=[messages.event(line) for line in self._log.lines(subject.name, _DECISIONS)],
             incident=messages.newest_incident(state, subject, self._runtime.now_ns()),
         )
@@ -120,7 +128,7 @@ class Queries:
         jobs = [job for job in state.jobs.values() if job.after or state.is_current(job)]
         jobs.sort(key=lambda job: (job.state.value == "ended", job.name, job.created_ns))
         lines = [messages.job_summary(state, job, now_ns) for job in jobs]
-        return admin_pb2.ListJobsReply(jobs=lines)
+        return admin_pb2.ListJobsReply(jobs=lines, halted=state.halted)
 
     def job(self, name: str) -> admin_pb2.JobDetail:
         """Return one job."""
@@ -147,6 +155,7 @@ class Queries:
             journal_events=self._runtime.seq,
             started_ns=self._started_ns,
             budgets=budgets.summary(state),
+            cluster_id=state.cluster_id,
         )
 
     def _node(self, name: str) -> NodeRecord:
@@ -178,8 +187,10 @@ def explain(subject: NodeRecord | JobRecord, paused: str, more: Iterable[str] = 
         parts += [_claimed(claim, subject.reason) for claim in subject.claims]
         if subject.deferred:
             parts.append(f"should be isolated: {subject.deferred}")
-        if failed := failed_check(subject):
+        if failed := no_spare(subject):
             parts.append(failed)
+        if subject.doubtful:
+            parts.append(f"doubtful: {subject.silence.doubt}")
     if isinstance(subject, JobRecord) and subject.planned is not None:
         parts.append(describe(subject, subject.planned))
     parts.extend(more)

@@ -18,6 +18,7 @@ from everstep_common.reports import (
     SampleBatch,
     TimeReply,
 )
+from everstep_common.reports.quantities import NUMBER_MAX
 from everstep_common.version import VERSION
 from everstep_controller.api.fleet import from_agent, to_agent, vault_reports
 from everstep_controller.api.fleet.sessions import Session, Sessions, StreamEnd
@@ -113,7 +114,7 @@ class AgentStreams:
         session = self._sessions.open(event.node, event.outbox)
         session.opened_ns = self._runtime.now_ns()
         session.clock.enter_hello(stamp, session.opened_ns)
-        self._intake.flush_node(event.node)
+        self._intake.begin_stream(event.node, session.opened_ns)
         # Jobs that the agent does not know must not be waited for by what the event leads to.
         self._vault.connected(event.node, from_agent.lineages_seen(event))
         try:
@@ -256,8 +257,8 @@ class AgentStreams:
 
     def _record(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         record = message.record
-        if not record.sequence:
-            raise WireError("a record without a sequence")
+        if not 0 < record.sequence <= NUMBER_MAX:
+            raise WireError(f"a record whose sequence is {record.sequence}")
         if self._runtime.state.halted:
             # Nothing is taken, so nothing is acknowledged: the agent sends it again afterwards.
             return
@@ -279,7 +280,7 @@ class AgentStreams:
         if isinstance(reported, ReportedSteps):
             self._intake.take_steps(reported, now_ns)
         else:
-            self._intake.take_event(origin, reported)
+            self._intake.take_event(origin, reported, now_ns)
 
     def _reject(
         self,

@@ -25,9 +25,9 @@ from everstep_proto.record_codec import to_wire
 
 # What a vault is told just as the core wants it; the rest is for spares, or is looked up.
 _SAME_OF_DIRECTIVE = tuple(
-    one.name
-    for one in fields(Directive)
-    if one.name in {known.name for known in fields(VaultDirective)} - {"job", "replica_target"}
+    name
+    for name in Directive._fields
+    if name in {known.name for known in fields(VaultDirective)} - {"job", "replica_target"}
 )
 
 

@@ -19,6 +19,7 @@ from everstep_controller.core.accounting.categories import (
     category_of,
     loss_of,
 )
+from everstep_controller.core.accounting.committed_steps import CommittedStep, CommittedSteps
 
 # Late evidence may change the timeline this far back; older segments are folded into the totals.
 RESTATEMENT_NS = 120_000_000_000
@@ -132,9 +133,6 @@ class Timeline:
         owners[incident] = owners.get(incident, 0) + amount_ns
 
 
-# A rollback further back than this many steps is charged from the totals of those that are kept.
-STEPS_KEPT = 4096
-
 # The reference step time is the median of so many steps of one generation …
 REFERENCE_STEPS = 101
 
@@ -146,23 +144,10 @@ WARMUP_STEPS = 3
 
 
 @dataclass(slots=True)
-class CommittedStep:
-    """A step that counts, as long as no rollback takes it back."""
-
-    step: int
-    start_ns: int
-    end_ns: int
-    productive_ns: int
-    excess_ns: int
-    excess_category: Category
-    stall_ns: int
-
-
-@dataclass(slots=True)
 class Ledger(Timeline):
     """The timeline of one job, and the steps that are on it."""
 
-    steps: list[CommittedStep] = field(default_factory=list)
+    steps: CommittedSteps = field(default_factory=CommittedSteps)
     step_count: int = 0
     reference_ns: list[int] = field(default_factory=list)
     warmup_left: int = 0
@@ -190,12 +175,9 @@ class Ledger(Timeline):
         stall_ns = min(stall_ns, end_ns - start_ns)
         work_ns = end_ns - start_ns - stall_ns
         productive_ns, excess = self._split(work_ns)
-        record = CommittedStep(
-            step, start_ns, end_ns, productive_ns, work_ns - productive_ns, excess, stall_ns
-        )
+        record = CommittedStep(step, start_ns, end_ns, productive_ns, excess, stall_ns)
         self._replace_start(index, record, "" if excess == Category.SLOW else incident)
         self.steps.append(record)
-        del self.steps[:-STEPS_KEPT]
         self.step_count += 1
         if self.warmup_left == 0 and newest:
             # The incident is over: what comes from here on is not its cost.
@@ -205,8 +187,7 @@ class Ledger(Timeline):
     def roll_back(self, last_good: int) -> int:
         """Turn every committed step after ``last_good`` into lost.*; return how many."""
         category = loss_of(self.cause)
-        lost = [record for record in self.steps if record.step > last_good]
-        self.steps = [record for record in self.steps if record.step <= last_good]
+        lost = self.steps.take_after(last_good)
         for record in lost:
             if record.start_ns >= self._horizon_ns():
                 self._carve(record.start_ns, record.end_ns, category, self.incident)

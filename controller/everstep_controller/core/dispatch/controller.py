@@ -8,7 +8,7 @@ from everstep_controller.core.jobs import membership, progress
 from everstep_controller.core.model.agents import SeenGeneration
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET
-from everstep_controller.core.nodes import agent_identity, isolation, liveness
+from everstep_controller.core.nodes import agent_identity, evidence, isolation
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
@@ -125,6 +125,7 @@ def recovery_over(turn: Turn, _: str) -> None:
     turn.mark_fleet()
     state = turn.state
     state.term = max(state.term, state.highest_term_seen) + 1
+    state.former_agents.clear()
     agent_identity.choose_cluster(turn)
     state.halted, state.recovering = "", False
     for job in state.newest_jobs():
@@ -150,11 +151,14 @@ def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     turn.mark_fleet()
     state = turn.state
     state.term += 1
+    state.former_agents.clear()
     state.findings.pop("event rejected", None)
     progress.postpone_stalls(turn)
     isolation.restart_drivers(turn)
-    liveness.expect_agents(turn)
+    evidence.expect_agents(turn)
     _expect_answers(turn)
+    if state.recovering:
+        turn.set_timer(TimerKind.RECOVERY, state.settings.recover_listen_ns)
     turn.announce(
         CONTROLLER, "ControllerStarted", f"version {event.version} begins term {state.term}"
     )
@@ -178,7 +182,7 @@ def controller_stalled(turn: Turn, event: events.ControllerStalled) -> None:
         del state.stalls_ns[:-_STALLS_BORNE]
         _tell_overloaded(turn, event.duration_ns)
         return
-    liveness.void_silences(turn, event.duration_ns)
+    evidence.void_silences(turn, event.duration_ns)
     for timer in [one for one in state.timers if one.partition("/")[0] not in _BY_THE_CLOCK]:
         turn.set_timer(timer, max(0, state.timers[timer] + event.duration_ns - turn.now_ns))
 

@@ -1,5 +1,7 @@
 """Core: takes one event at a time, changes the state, and returns the actions that follow."""
 
+from collections.abc import Iterable
+
 from everstep_controller.core import events, fleet, jobs, nodes, planned, recovery
 from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.dispatch import controller
@@ -7,6 +9,7 @@ from everstep_controller.core.dispatch.reconcile import reconcile
 from everstep_controller.core.jobs import orders
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.state import State
+from everstep_controller.core.model.timers import comes_due_while_halted
 from everstep_controller.core.registry import merge_handlers, merge_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
@@ -21,7 +24,6 @@ _WHILE_HALTED = frozenset(
         events.ClusterNamed,
         events.ControllerStalled,
         events.SettingsApplied,
-        events.TimerDue,
         events.NodeConnected,
         events.RecoveryBegun,
         events.EventRejected,
@@ -51,11 +53,13 @@ class Core:
             reconcile(Reconciliation.follow(turn))
         if self.state.halted:
             return [action for action in turn.actions if isinstance(action, Announce | SetTimer)]
-        return list(dict.fromkeys(turn.actions))
+        return _each_once(turn.actions)
 
     def takes(self, event: events.JournaledEvent) -> bool:
         """Return whether an event is taken now: while it is halted, only some are."""
         first = events.each_event(event)[0]  # the others of a batch are of its kind
+        if self.state.halted and isinstance(first, events.TimerDue):
+            return comes_due_while_halted(first.timer)
         return not self.state.halted or type(first) in _WHILE_HALTED
 
     def due(self, now_ns: int) -> list[Action]:
@@ -73,6 +77,18 @@ class Core:
             return False
         self.state.outboxes[origin.outbox] = origin.sequence
         return True
+
+
+def _each_once(actions: Iterable[Action]) -> list[Action]:
+    """Return actions without repetitions; by their ids, for the hash of one takes all fields."""
+    found: list[Action] = []
+    known: dict[str, list[Action]] = {}
+    for action in actions:
+        same = known.setdefault(action.id, [])
+        if action not in same:
+            same.append(action)
+            found.append(action)
+    return found
 
 
 def _take_event(turn: Turn, event: events.Event) -> None:

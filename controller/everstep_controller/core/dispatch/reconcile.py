@@ -23,7 +23,14 @@ from everstep_controller.core.jobs import (
 from everstep_controller.core.model.job import JobNews
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import jobs_involving
-from everstep_controller.core.nodes import agent_identity, health, injections, isolation, liveness
+from everstep_controller.core.nodes import (
+    agent_identity,
+    health,
+    injections,
+    isolation,
+    liveness,
+    stream_flaps,
+)
 from everstep_controller.core.planned import maintenance, restarts
 from everstep_controller.core.recovery import blame, deadlines, planning, spares, start
 from everstep_controller.core.turn import Marks, Reconciliation
@@ -93,6 +100,7 @@ def _reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     injections.reconcile_node(turn, node)
     agent_identity.reconcile_node(turn, node)
     liveness.reconcile_node(turn, node)
+    stream_flaps.reconcile_node(turn, node)
     health.reconcile_node(turn, node)
     isolation.claim_for_schedulers(turn, node)
     membership.reconcile_node(turn, node)

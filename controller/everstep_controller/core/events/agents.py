@@ -3,7 +3,7 @@
 import typing
 from dataclasses import dataclass, field
 
-from everstep_common.judging.findings import Finding
+from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.reports import (
     Inventory,
     JobOnNode,
@@ -20,6 +20,7 @@ __all__ = [
     "AgentEvent",
     "AgentLeaving",
     "EqualExits",
+    "FindingSettled",
     "JobProgressed",
     "NodeConnected",
     "NodeDisconnected",
@@ -101,8 +102,28 @@ class AgentLeaving:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class FindingSettled:
+    """What an agent finds of a component, or (None) finds over, after it came and went for a while.
+
+    It stands for all records of that, which are no events of their own.
+    """
+
+    node: str
+    key: FindingKey
+    at_ns: int
+    finding: Finding | None
+    evidence: str
+
+
 AgentEvent = (
-    NodeConnected | NodeDisconnected | PeerReported | PeerJudged | AgentAnswered | AgentLeaving
+    NodeConnected
+    | NodeDisconnected
+    | PeerReported
+    | PeerJudged
+    | AgentAnswered
+    | AgentLeaving
+    | FindingSettled
 )
 
 

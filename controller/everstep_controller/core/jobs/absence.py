@@ -104,7 +104,7 @@ def _patience_ns(state: State, job: JobRecord) -> int:
     """Return how long nothing of a job may move while an agent is away."""
     if job.state not in STEPPING:
         return state.settings.agent_return_ns
-    longest_ns = max(step.end_ns - step.start_ns for step in job.ledger.steps)
+    longest_ns = job.ledger.steps.longest_ns()
     return _AGENT_WAIT_NS + max(_MISSING_MIN_NS, _LONGEST_TIMES * longest_ns)
 
 

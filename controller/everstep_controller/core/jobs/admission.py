@@ -125,12 +125,24 @@ def _new_job(
         identity.await_end(turn, job, before)
     else:
         identity.begin(turn, job, before)
-    membership.adopt_generation(turn, job, report.running_generation)
-    if report.running_generation:  # it runs on, and this controller has not heard of it
-        job.lineage.skipped = list(report.skipped)
-        job.lineage.root = report.lineage_id
+    _adopt(turn, job, report)
     job.ledger.enter(turn.now_ns, Category.INIT_QUEUE)
     return job
+
+
+def _adopt(turn: Reconciliation, job: JobRecord, report: LauncherJoined) -> None:
+    """Go on from the generation that a job has come to which is new here, if it is not really new.
+
+    It runs on; or its ranks are gone, and agents have told of it while the journal was rebuilt.
+    """
+    lost, world_size = turn.state.lost_jobs.pop(job.name, None), 0
+    newest = report.running_generation
+    if lost is not None and lost.id == job.id and lost.generation.number > newest:
+        newest, world_size = lost.generation.number, lost.generation.world_size
+    membership.adopt_generation(turn, job, newest, world_size)
+    if newest:
+        job.lineage.skipped = list(report.skipped)
+        job.lineage.root = report.lineage_id
 
 
 def _begin_from(turn: Reconciliation, job: JobRecord, event: Reported[LauncherJoined]) -> None:

@@ -22,6 +22,8 @@ _NAMED_MAX = 3
 
 def occupants(state: State, node: NodeRecord, job: JobRecord) -> list[JobRecord]:
     """Return the other jobs that have ranks on a node, or a plan with some."""
+    if node.jobs == [job.id]:
+        return []
     known = (state.jobs.get(job_id) for job_id in node.jobs if job_id != job.id)
     return [
         one

@@ -33,8 +33,9 @@ _S = 1_000_000_000
 
 
 def new_id(state: State, event: Reported[LauncherJoined]) -> str:
-    """Return the id of a new job; one that runs already, and is not known here, has its own."""
-    name, told = event.job, event.report.job_id
+    """Return the id of a new job; one that is not new, and not known here, has its own."""
+    name, lost = event.job, state.lost_jobs.get(event.job)
+    told = event.report.job_id or (lost.id if lost is not None else "")
     if number_of_job(told, name) is not None and told not in state.jobs:
         return told
     number = max(state.event_count, _newest_number(state, name) + 1)
@@ -52,14 +53,16 @@ def job_told(state: State, name: str, job_id: str) -> JobRecord | None:
 def is_over(state: State, name: str, job_id: str) -> bool:
     """Return whether the job of this id is over, by the word of a launcher that says it is of it.
 
-    One that is not known here is over if it is older than the newest of its name; one that is newer
-    is not, for this journal is older than it.
+    One that is not known here is over if it was forgotten, or is older than the newest of its name;
+    one that is newer is not, for this journal is older than it.
     """
     job = job_told(state, name, job_id)
     if job is not None:
         return job.state is JobState.ENDED
     number = number_of_job(job_id, name)
-    return number is not None and number < _newest_number(state, name)
+    return number is not None and (
+        number <= state.forgotten_through or number < _newest_number(state, name)
+    )
 
 
 def _newest_number(state: State, name: str) -> int:

@@ -23,7 +23,7 @@ from everstep_controller.core.model.state import (
     jobs_of_node,
     note_node,
 )
-from everstep_controller.core.nodes import agent_identity, budgets, health, liveness
+from everstep_controller.core.nodes import agent_identity, budgets, evidence, health
 from everstep_controller.core.nodes.agent_identity import Standing
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
@@ -182,9 +182,11 @@ def node_back(turn: Turn, node: str, seen: Sequence[JobOnNode], silent_since_ns:
         if job is not None and on_node.generation:
             _note_what_it_holds(turn, job, node, on_node.generation)
     for job in jobs_involving(turn.state, turn.state.nodes[node]):
-        # A new agent may do what the one before it did not, and has its own time for that.
-        job.overdue.pop(node, None)
-        job.awaited.silent.pop(node, None)
+        # A new agent may do what the one before it did not, and has its own time for that; not one
+        # that comes anew again and again.
+        if not turn.state.nodes[node].flaps_since_ns:
+            job.overdue.pop(node, None)
+            job.awaited.silent.pop(node, None)
         if not any(_is_about(on_node, job) for on_node in seen):
             _note_what_is_gone(turn, job, node, silent_since_ns)
 
@@ -233,7 +235,7 @@ def _forget_launcher(turn: Turn, job: JobRecord, node: str) -> bool:
     return True
 
 
-def adopt_generation(turn: Turn, job: JobRecord, generation: int) -> None:
+def adopt_generation(turn: Turn, job: JobRecord, generation: int, world_size: int = 0) -> None:
     """Continue a job from a generation that agents have seen and the journal has lost.
 
     Its snapshots are on the branch, whoever the members were, for as many ranks as agents say that
@@ -242,7 +244,7 @@ def adopt_generation(turn: Turn, job: JobRecord, generation: int) -> None:
     if generation <= job.generation.number or job.state is JobState.ENDED:
         return
     seen = turn.state.generations_seen.get(job.name, SeenGeneration(0))
-    told = seen.world_size if seen.number == generation else 0
+    told = world_size or (seen.world_size if seen.number == generation else 0)
     job.generation.number, job.generation.unreachable = generation, ""
     world_size = told or job.world_size or _wanted_world(job)
     job.lineage.branch.append(BranchPoint(generation, None, world_size))
@@ -276,9 +278,11 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
         state.nodes[event.node] = NodeRecord(event.node, since_ns=turn.now_ns)
         budgets.mark_deferred(turn)  # of more nodes, more may be isolated
     node = state.nodes[event.node]
-    kept = () if liveness.has_rebooted(node, event) else event.jobs
+    kept = () if evidence.has_rebooted(node, event) else event.jobs
     silent_since_ns = node.silent_since_ns or turn.now_ns
-    liveness.record_hello(turn, node, event)
+    if node.outbox != event.outbox:
+        agent_identity.note_former(state, node)
+    evidence.record_hello(turn, node, event)
     node_back(turn, node.name, kept, silent_since_ns)
     state.orphaned += identity.orphaned_launchers(state, node.name, kept)
     turn.unsent.nodes.add(node.name)

@@ -322,7 +322,7 @@ def _judge_stall(turn: Reconciliation, job: JobRecord) -> None:
 
 
 def _patience_ns(turn: Turn, job: JobRecord) -> int:
-    longest_ns = max(step.end_ns - step.start_ns for step in job.ledger.steps)
+    longest_ns = job.ledger.steps.longest_ns()
     return max(turn.state.settings.stall_timeout_ns, _LONGEST_TIMES * longest_ns)
 
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import islice
+from typing import NamedTuple
 
 from everstep_controller.core.events import JobProgressed
 from everstep_controller.core.model.job import JobState
@@ -17,13 +18,15 @@ _RECORDS_MAX = 200
 _STEPS_MAX = 10_000
 _EVERY_STEP = 1 << 63
 _NO_STEP = -1
+# Generation and step.
+_NOTHING_WRITTEN = (-1, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Reporters:
+class Reporters(NamedTuple):
     """The generation of a job that counts now, and who must report a step for it to be complete.
 
-    ``silent`` says of a member that it tells nothing now: it keeps nobody waiting.
+    ``silent`` says of a member that it tells nothing now: it keeps nobody waiting. A named tuple,
+    for one is made for each report of each node.
     """
 
     generation: int
@@ -89,6 +92,14 @@ class _Step:
     # Place of a member that had not reported it when that was asked last; none before it had to.
     missing: int = 0
 
+    def add(self, node: str, end_ns: int, stall_ns: int) -> None:
+        """Take a member's word of it: the last one counts, and the longest stall."""
+        if end_ns > self.end_ns:
+            self.end_ns = end_ns
+        if stall_ns > self.stall_ns:
+            self.stall_ns = stall_ns
+        self.reported.add(node)
+
     def is_whole(self, who: Reporters) -> bool:
         """Return whether nobody has to be waited for.
 
@@ -118,6 +129,8 @@ class _Pending:
     # By node, its records with the last step of each, in their order.
     records: dict[str, list[tuple[int, Origin]]] = field(default_factory=dict)
     record_count: int = 0
+    # The newest step that any of them tells of.
+    newest: int = _NO_STEP
     skipped: int = 0
 
     def add(self, last: int, origin: Origin) -> None:
@@ -127,10 +140,16 @@ class _Pending:
             held = self.records[origin.node] = []
         held.append((last, origin))
         self.record_count += 1
+        if last > self.newest:
+            self.newest = last
 
     def take_records(self, node: str, through: int) -> list[Origin]:
         """Return, once, a node's records of no step after ``through``."""
         held = self.records.get(node, [])
+        if through >= self.newest:
+            self.record_count -= len(held)
+            self.records.pop(node, None)
+            return [origin for _, origin in held]
         left = [one for one in held if one[0] > through]
         taken = [origin for last, origin in held if last <= through]
         self.record_count -= len(taken)
@@ -213,30 +232,27 @@ class ProgressRows:
     # ---------------------------------------------------------------------------------------------
 
     def _merge(self, pending: _Pending, steps: ReportedSteps) -> None:
-        generation, newest = self._written.get(steps.job, (-1, -1))
+        generation, newest = self._written.get(steps.job, _NOTHING_WRITTEN)
         floor = newest if generation == steps.generation else -1
         node = steps.origin.node
-        for number, end_ns, stall_ns in zip(
-            count(steps.first_step), steps.end_ns, steps.stall_ns, strict=False
-        ):
+        number = steps.first_step - 1
+        for end_ns, stall_ns in zip(steps.end_ns, steps.stall_ns, strict=False):
+            number += 1
             if number <= floor:
                 continue
             step = pending.steps.get(number)
             if step is None:
                 step = pending.steps[number] = _Step()
-            if end_ns > step.end_ns:
-                step.end_ns = end_ns
-            if stall_ns > step.stall_ns:
-                step.stall_ns = stall_ns
-            step.reported.add(node)
-            step.of_job = step.of_job or steps.of_job
-        last = steps.first_step + len(steps.end_ns) - 1
-        pending.add(last, steps.origin)
+            step.add(node, end_ns, stall_ns)
+            if steps.of_job:
+                step.of_job = True
+        pending.add(steps.first_step + len(steps.end_ns) - 1, steps.origin)
         jobs = self._jobs_of.get(node)
         if jobs is None:
             jobs = self._jobs_of[node] = set()
         jobs.add(steps.job)
-        pending.skipped = max(pending.skipped, steps.snapshots_skipped)
+        if steps.snapshots_skipped > pending.skipped:
+            pending.skipped = steps.snapshots_skipped
 
     def _due(self, job: str, members: Reporters | None) -> list[ProgressRow]:
         """Return the steps that all members have; all of them when nobody knows the members.
@@ -314,7 +330,8 @@ class ProgressRows:
         flushed = [node for node in nodes if node in pending.records]
         taken = [origin for node in flushed for origin in pending.take_records(node, _EVERY_STEP)]
         others = list(pending.records) if through != _NO_STEP else []
-        taken += [origin for node in others for origin in pending.take_records(node, through)]
+        for node in others:
+            taken += pending.take_records(node, through)
         for node in (*flushed, *others):
             if node not in pending.records:
                 self._leave(node, job)

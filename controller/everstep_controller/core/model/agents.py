@@ -26,6 +26,14 @@ class SeenGeneration:
     world_size: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class LostJob:
+    """A job with launchers that a journal does not know, and its newest generation."""
+
+    id: str
+    generation: SeenGeneration
+
+
 @dataclass(slots=True)
 class RefusedAgent:
     """An agent that is refused whenever it says Hello, and why."""

@@ -30,6 +30,9 @@ from everstep_controller.core.model.timers import TimerKind
 class JobState(Enum):
     """State of a job in its lifecycle."""
 
+    # By identity: tables and sets are searched by it at each event; Enum hashes in Python.
+    __hash__ = object.__hash__
+
     FORMING = "forming"
     REPLANNING = "replanning"
     WAITING_CAPACITY = "waiting_capacity"
@@ -194,9 +197,11 @@ class Generation:
     # Why nobody could give back the state that it begins from: it waits, and the same question is
     # asked again until somebody can.
     unreachable: str = ""
-    # Nodes with copies of that state that were connected when the catalogue was asked last; and
-    # that nobody waits any more for those that do not tell what they hold.
+    # Nodes with copies of that state that were connected when the catalogue was asked last.
     asked_of: list[str] = field(default_factory=list)
+    # How often it was asked since it was last time to ask.
+    asks: int = 0
+    # Nobody waits any more for those that do not tell what they hold.
     holdings_overdue: bool = False
     # Where its rank 0 listens, and why it was started.
     master_address: str = ""

@@ -50,6 +50,9 @@ SCHEDULER = "scheduler"
 class NodeState(Enum):
     """Health of a node; isolation is not a state but its claims."""
 
+    # By identity: tables and sets are searched by it at each event; Enum hashes in Python.
+    __hash__ = object.__hash__
+
     JOINING = "joining"
     VALIDATING = "validating"
     HEALTHY = "healthy"
@@ -184,6 +187,9 @@ class NodeRecord:
     silent_since_ns: int = 0
     # When its agent answered last on its stream to a ping.
     answered_ns: int = 0
+    # When its streams have ended lately, and since when they do so again and again; 0: they do not.
+    stream_ends_ns: list[int] = field(default_factory=list)
+    flaps_since_ns: int = 0
     # Since when it answers there, and peers do not hear it over UDP.
     blocked_since_ns: int = 0
     # Peers that watch it over UDP and do not hear it.

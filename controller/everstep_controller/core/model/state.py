@@ -4,8 +4,9 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from everstep_common.job_ids import number_of_job
 from everstep_common.reports import LauncherJoined
-from everstep_controller.core.model.agents import RefusedAgent, SeenGeneration
+from everstep_controller.core.model.agents import LostJob, RefusedAgent, SeenGeneration
 from everstep_controller.core.model.isolation import DriverRecord
 from everstep_controller.core.model.job import (
     JobIncident,
@@ -75,6 +76,8 @@ class State:
     names: dict[str, str] = field(default_factory=dict)
     # Ids of all jobs that are kept of each name, in the order in which they came.
     ids_of_name: dict[str, list[str]] = field(default_factory=dict)
+    # The highest number in the ids of jobs that are kept no more.
+    forgotten_through: int = 0
     # Launchers that ask to take part in a job, and those that are told that theirs is over; none
     # between two events.
     joining: list[Reported[LauncherJoined]] = field(default_factory=list)
@@ -97,8 +100,13 @@ class State:
     highest_term_seen: int = 0
     # Newest generation that agents have seen under each name of a job.
     generations_seen: dict[str, SeenGeneration] = field(default_factory=dict)
+    # By its name, a job that the journal had lost and agents told of while it was rebuilt.
+    lost_jobs: dict[str, LostJob] = field(default_factory=dict)
     # By "node/outbox".
     refused_agents: dict[str, RefusedAgent] = field(default_factory=dict)
+    # Outboxes of agents that were welcomed in this term and have no node now: it was removed, or it
+    # has another agent.
+    former_agents: list[str] = field(default_factory=list)
     # Rounds of questions in a row that nobody answered, about whatever node.
     mute_rounds: int = 0
     # When the controller's loop has stood still lately.
@@ -119,6 +127,8 @@ class State:
     present: dict[str, list[str]] = field(default_factory=dict)
     present_domains: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
+    # Nodes whose streams end again and again, in order.
+    flapping: list[str] = field(default_factory=list)
     # Nodes that are drained; that automation was not allowed to isolate; that are alive and claimed
     # by it; and those of the latter that got this claim when they were dead. In order.
     draining: list[str] = field(default_factory=list)
@@ -186,8 +196,10 @@ def note_hearing(state: State, node: NodeRecord) -> None:
     keep_listed(state.silent, node.name, listed=expected and bool(node.silent_since_ns))
     _keep_by_domain(state.present, node, listed=not node.gone and bool(node.liveness_address))
     keep_listed(state.present_domains, node.domain, listed=node.domain in state.present)
-    for job in jobs_involving(state, node):
-        note_doubtful_member(job, node)
+    for job_id in node.jobs:
+        job = state.jobs.get(job_id)
+        if job is not None:
+            note_doubtful_member(job, node)
 
 
 def forget_hearing(state: State, node: NodeRecord) -> None:
@@ -233,6 +245,9 @@ def add_job(state: State, job: JobRecord) -> None:
 
 def remove_job(state: State, job: JobRecord) -> None:
     """Keep a job no more."""
+    number = number_of_job(job.id, job.name) or 0
+    if number <= state.event_count:  # not one that another journal has given
+        state.forgotten_through = max(state.forgotten_through, number)
     del state.jobs[job.id]
     ids = state.ids_of_name[job.name]
     ids.remove(job.id)
@@ -249,14 +264,15 @@ def note_node(state: State, node: str, job: JobRecord) -> None:
 
 def jobs_involving(state: State, node: NodeRecord) -> list[JobRecord]:
     """Return the jobs that a node takes part in, waits for, or may hold some state of."""
-    known = [state.jobs[job_id] for job_id in node.jobs if job_id in state.jobs]
-    return [job for job in known if _takes_part(job, node.name) or node.name in job.lineage.holders]
+    name, known = node.name, [state.jobs[job_id] for job_id in node.jobs if job_id in state.jobs]
+    return [
+        job
+        for job in known
+        if name in job.launchers or name in job.generation.members or name in job.lineage.holders
+    ]
 
 
 def jobs_of_node(state: State, node: NodeRecord) -> list[JobRecord]:
     """Return the jobs that a node is a member of, or waits to be."""
-    return [job for job in jobs_involving(state, node) if _takes_part(job, node.name)]
-
-
-def _takes_part(job: JobRecord, node: str) -> bool:
-    return node in job.launchers or node in job.generation.members
+    name, known = node.name, [state.jobs[job_id] for job_id in node.jobs if job_id in state.jobs]
+    return [job for job in known if name in job.launchers or name in job.generation.members]

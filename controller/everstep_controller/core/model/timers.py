@@ -7,8 +7,10 @@ from enum import Enum, StrEnum, auto
 class TimerKind(StrEnum):
     """Purpose of a timer; the part of its name before the slash."""
 
-    # Of nodes: a silence to judge, answers about it, checks, the end of a probation.
+    # Of nodes: a silence to judge, answers about it, a stream that stays open, checks, the end of a
+    # probation.
     SILENCE = "silence"
+    STREAM = "stream"
     CONFIRM = "confirm"
     CHECK = "check"
     SPARE = "spare"
@@ -44,6 +46,14 @@ class TimerKind(StrEnum):
     REJECTED = "rejected"
     CALM = "calm"
     RECOVERY = "recovery"
+
+
+_WHILE_HALTED = frozenset({TimerKind.RECOVERY, TimerKind.CONTENDER, TimerKind.REFUSED})
+
+
+def comes_due_while_halted(timer: str) -> bool:
+    """Return whether a timer is of use to a halted controller; others wait until it acts again."""
+    return timer.partition("/")[0] in _WHILE_HALTED
 
 
 class Overdue(Enum):

@@ -3,20 +3,21 @@
 from everstep_controller.core.nodes import (
     agent_identity,
     budgets,
+    evidence,
     health,
     injections,
     isolation,
-    liveness,
     removal,
+    stream_flaps,
 )
 from everstep_controller.core.registry import Handlers, Timers, merge
 
 HANDLERS: Handlers = merge(
     [
+        evidence.HANDLERS,
         health.HANDLERS,
         injections.HANDLERS,
         isolation.HANDLERS,
-        liveness.HANDLERS,
         removal.HANDLERS,
     ]
 )
@@ -24,9 +25,10 @@ TIMERS: Timers = merge(
     [
         agent_identity.TIMERS,
         budgets.TIMERS,
+        evidence.TIMERS,
         health.TIMERS,
         injections.TIMERS,
         isolation.TIMERS,
-        liveness.TIMERS,
+        stream_flaps.TIMERS,
     ]
 )

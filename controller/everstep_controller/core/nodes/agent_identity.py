@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from everstep_common.job_ids import number_of_job
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_common.reports import JobOnNode
@@ -18,6 +19,7 @@ from everstep_controller.core.actions import PingAgent
 from everstep_controller.core.events import NodeConnected
 from everstep_controller.core.model.agents import (
     Contender,
+    LostJob,
     RefusalKind,
     RefusedAgent,
     SeenGeneration,
@@ -177,11 +179,12 @@ def _is_alone(state: State, node: str) -> bool:
 
 def _what_is_newer(state: State, event: NodeConnected) -> str:
     """Return what an agent has seen that this journal does not know; empty when it knows all."""
-    node = state.nodes.get(event.node)
-    mine = node is not None and node.welcomed_term == state.term
-    if event.highest_term > state.term or (event.highest_term == state.term and not mine):
-        return f"term {event.highest_term}, which is not of this journal"
+    term = event.highest_term
+    if term > state.term or (term == state.term and not _was_welcomed(state, event)):
+        return f"term {term}, which is not of this journal"
     for seen in event.jobs:
+        if _was_forgotten(state, seen):
+            continue
         job = state.job(seen.job)
         # What a recovery has learned of a job that the journal lost is known from then on.
         known = state.generations_seen.get(seen.job, SeenGeneration(0)).number
@@ -189,6 +192,25 @@ def _what_is_newer(state: State, event: NodeConnected) -> str:
         if seen.generation > max(known, job.generation.number if job else 0) and not own:
             return f"generation {seen.generation} of {seen.job}, which this journal does not know"
     return ""
+
+
+def _was_welcomed(state: State, event: NodeConnected) -> bool:
+    """Return whether it has this term from this controller: as this node, or under another name."""
+    node = state.nodes.get(event.node)
+    if node is not None and node.welcomed_term == state.term:
+        return True
+    named = (one for one in state.nodes.values() if one.outbox == event.outbox)
+    return event.outbox in state.former_agents or any(
+        one.welcomed_term == state.term for one in named
+    )
+
+
+def _was_forgotten(state: State, seen: JobOnNode) -> bool:
+    """Return whether a job ended so long ago that this journal does not know it any more."""
+    number = number_of_job(seen.job_id, seen.job)
+    return (
+        number is not None and number <= state.forgotten_through and seen.job_id not in state.jobs
+    )
 
 
 def _is_own(job: JobRecord, node: str, seen: JobOnNode) -> bool:
@@ -239,9 +261,7 @@ def turn_away(turn: Turn, event: NodeConnected, found: HelloVerdict) -> None:
     if found.standing is Standing.REFUSED:
         refused = _refuse(turn, event.node, event.outbox, found)
         refused.highest_term = event.highest_term
-        refused.generations = {
-            seen.job: SeenGeneration(seen.generation, seen.world_size) for seen in event.jobs
-        }
+        refused.generations = {one.job: _seen(one) for one in event.jobs}
         return
     node = turn.state.nodes[event.node]
     if node.contender is None:
@@ -253,8 +273,15 @@ def turn_away(turn: Turn, event: NodeConnected, found: HelloVerdict) -> None:
 
 
 def forget_refusal(turn: Turn, event: NodeConnected) -> None:
-    """Take an agent's Hello that may have been refused before."""
-    _forget(turn, _key(event.node, event.outbox))
+    """Take an agent's Hello that may have been refused before, perhaps as another one.
+
+    An agent that was told to leave its cluster comes back as a new one. Should a stranger still
+    come under this name, it is refused anew.
+    """
+    for key, one in list(turn.state.refused_agents.items()):
+        stranger = one.kind is not RefusalKind.NAME and one.node == event.node
+        if stranger or key == _key(event.node, event.outbox):
+            _forget(turn, key)
 
 
 def accept(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
@@ -312,18 +339,38 @@ def forget_newer(turn: Turn) -> None:
 def note_seen(state: State, event: NodeConnected) -> None:
     """Keep what an agent has seen, for the time when the journal is rebuilt."""
     state.highest_term_seen = max(state.highest_term_seen, event.highest_term)
-    for seen in event.jobs:
-        _note_generation(state, seen.job, SeenGeneration(seen.generation, seen.world_size))
+    note_generations(state, event.jobs)
+    _note_lost_jobs(state, event.jobs)
     if asks_for_cluster(state) and event.cluster_id:
         nodes = state.clusters_seen.setdefault(event.cluster_id, [])
         if event.node not in nodes:
             nodes.append(event.node)
 
 
+def note_former(state: State, node: NodeRecord) -> None:
+    """Remember an agent that its node has no more: the term that it knows is this controller's."""
+    if node.welcomed_term == state.term:
+        state.former_agents.append(node.outbox)
+        del state.former_agents[:-_KEPT_MAX]
+
+
 def note_generations(state: State, seen: Iterable[JobOnNode]) -> None:
     """Keep which generations an agent has seen."""
     for one in seen:
-        _note_generation(state, one.job, SeenGeneration(one.generation, one.world_size))
+        _note_generation(state, one.job, _seen(one))
+
+
+def _seen(one: JobOnNode) -> SeenGeneration:
+    return SeenGeneration(one.generation, one.world_size)
+
+
+def _note_lost_jobs(state: State, seen: Iterable[JobOnNode]) -> None:
+    """Keep which jobs have launchers that this journal has lost."""
+    for one in seen:
+        if one.launcher and one.job_id and one.job_id not in state.jobs:
+            known, lost = state.lost_jobs.get(one.job), LostJob(one.job_id, _seen(one))
+            if known is None or known.generation.number <= one.generation:
+                state.lost_jobs[one.job] = lost
 
 
 def choose_cluster(turn: Turn) -> None:

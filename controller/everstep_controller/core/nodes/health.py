@@ -14,10 +14,11 @@ from everstep_common.judging.findings import (
     Severity,
     SuggestedAction,
 )
-from everstep_common.judging.flapping import Flapping
+from everstep_common.judging.flapping import Flapping, is_news
 from everstep_common.reports import CheckFinished, FindingCleared, FindingRaised
 from everstep_controller.core import events
 from everstep_controller.core.events import (
+    FindingSettled,
     OperatorDrained,
     OperatorIsolated,
     OperatorReleased,
@@ -98,6 +99,18 @@ def verdict_changed(turn: Turn, event: VerdictChanged) -> None:
         _raise_finding(turn, node, OpenFinding(event.finding, turn.now_ns))
     else:
         _clear_finding(turn, node, _finding_name(FindingOwner.CONTROLLER, event.key), event)
+
+
+def finding_settled(turn: Turn, event: FindingSettled) -> None:
+    """Take what has been true of an agent's finding for a while that came and went."""
+    node = turn.state.nodes.get(event.node)
+    if node is None:
+        return
+    if event.finding is not None:
+        held = OpenFinding(event.finding, event.at_ns, FindingOwner.AGENT)
+        _raise_finding(turn, node, held)
+    else:
+        _clear_finding(turn, node, _finding_name(FindingOwner.AGENT, event.key), event)
 
 
 def raise_finding(turn: Turn, node: NodeRecord, finding: Finding) -> None:
@@ -191,8 +204,13 @@ def replace_agent_findings(node: NodeRecord, findings: Iterable[Finding], now_ns
     kept = {k: held for k, held in node.findings.items() if held.owner is not FindingOwner.AGENT}
     for finding in findings:
         name = _finding_name(FindingOwner.AGENT, finding.key)
-        fresh = OpenFinding(finding, now_ns, FindingOwner.AGENT)
-        kept[name] = node.findings.get(name, fresh)
+        known = node.findings.get(name)
+        if known is None or is_news(known.finding, finding):
+            since_ns = known.since_ns if known is not None else now_ns
+            known = OpenFinding(finding, since_ns, FindingOwner.AGENT)
+        if name in node.flapping:
+            node.flapping[name].drop_held()
+        kept[name] = known
     node.findings = kept
 
 
@@ -201,14 +219,19 @@ def _finding_name(owner: FindingOwner, key: FindingKey) -> str:
 
 
 def _raise_finding(turn: Turn, node: NodeRecord, found: OpenFinding) -> None:
-    finding, name = found.finding, _finding_name(found.owner, found.finding.key)
-    if _is_kept_open(turn, node, name):
-        return
+    name = _finding_name(found.owner, found.finding.key)
     known = node.findings.get(name)
-    if known is not None:
-        found.since_ns = known.since_ns
-    else:
+    if known is None:
         node.flapping.setdefault(name, Flapping()).note_raised(turn.now_ns)
+    elif not _is_change_told(turn, node, known, found):
+        return
+    else:
+        found.since_ns = known.since_ns
+    _open_finding(turn, node, name, found)
+
+
+def _open_finding(turn: Turn, node: NodeRecord, name: str, found: OpenFinding) -> None:
+    finding = found.finding
     node.findings[name] = found
     turn.announce(
         node.name,
@@ -219,7 +242,10 @@ def _raise_finding(turn: Turn, node: NodeRecord, found: OpenFinding) -> None:
 
 
 def _clear_finding(
-    turn: Turn, node: NodeRecord, name: str, cleared: FindingCleared | VerdictChanged | Cleared
+    turn: Turn,
+    node: NodeRecord,
+    name: str,
+    cleared: FindingCleared | FindingSettled | VerdictChanged | Cleared,
 ) -> None:
     if name not in node.findings or _keep_open(turn, node, name, cleared.key):
         return
@@ -234,13 +260,25 @@ def _clear_finding(
     turn.mark_node(node.name)
 
 
-def _is_kept_open(turn: Turn, node: NodeRecord, name: str) -> bool:
-    """Return whether a finding that is raised is open still: it comes and goes, and is no news."""
-    flapping = node.flapping.get(name)
-    if name not in node.findings or flapping is None or not flapping.well_since_ns:
-        return False
-    flapping.note_raised(turn.now_ns)
-    return True
+def _is_change_told(turn: Turn, node: NodeRecord, known: OpenFinding, found: OpenFinding) -> bool:
+    """Return whether an open finding that is raised again has changed, and people are told now."""
+    name = _finding_name(found.owner, found.finding.key)
+    flapping = node.flapping.setdefault(name, Flapping())
+    came_back = bool(flapping.well_since_ns)
+    if came_back:
+        flapping.note_raised(turn.now_ns)
+    if not is_news(known.finding, found.finding):
+        flapping.drop_held()
+        known.finding = found.finding
+        turn.mark_node(node.name)
+        # What an operator has accepted, and is found again, is not accepted any more.
+        return bool(known.accepted_by) and not came_back
+    if not flapping.holds_back(known.finding, found.finding, turn.now_ns):
+        return True
+    if not turn.has_timer(TimerKind.FLAPPING, node.name):
+        after_ns = flapping.changes.due_at_ns - turn.now_ns
+        turn.set_timer(f"{TimerKind.FLAPPING}/{node.name}", after_ns)
+    return False
 
 
 def _keep_open(turn: Turn, node: NodeRecord, name: str, key: FindingKey) -> bool:
@@ -249,7 +287,7 @@ def _keep_open(turn: Turn, node: NodeRecord, name: str, key: FindingKey) -> bool
     if flapping is None:
         return False
     if not flapping.keeps_open(turn.now_ns):
-        if not flapping.is_recent(turn.now_ns):
+        if not (flapping.raised_ns and flapping.is_recent(turn.now_ns)):
             del node.flapping[name]
         return False
     if not turn.has_timer(TimerKind.FLAPPING, node.name):
@@ -261,7 +299,7 @@ def _keep_open(turn: Turn, node: NodeRecord, name: str, key: FindingKey) -> bool
 
 
 def flapping_due(turn: Turn, node_name: str) -> None:
-    """Findings that were kept open may have been well for long enough."""
+    """What was kept open, or held back, may have been so for long enough."""
     node = turn.state.nodes.get(node_name)
     if node is None:
         return
@@ -272,7 +310,12 @@ def flapping_due(turn: Turn, node_name: str) -> None:
             key = node.findings[name].finding.key
             well = "it came and went, and has been well for a minute"
             _clear_finding(turn, node, name, Cleared(key, well))
-    pending = [one.over_at_ns for one in node.flapping.values() if one.well_since_ns]
+        elif (due := flapping.take_due(turn.now_ns)) is not None:
+            known = node.findings[name]
+            _open_finding(turn, node, name, OpenFinding(due, known.since_ns, known.owner))
+    flapping_now = node.flapping.values()
+    pending = [one.over_at_ns for one in flapping_now if one.well_since_ns]
+    pending += [one.changes.due_at_ns for one in flapping_now if one.held is not None]
     if pending:
         after_ns = max(min(pending) - turn.now_ns, 1)
         turn.set_timer(f"{TimerKind.FLAPPING}/{node.name}", after_ns)
@@ -448,6 +491,7 @@ def _advise(turn: Turn, node: NodeRecord, advice: _Advice | None) -> None:
 HANDLERS: Handlers = {
     reports.FindingRaised: finding_raised,
     reports.FindingCleared: finding_cleared,
+    events.FindingSettled: finding_settled,
     events.VerdictChanged: verdict_changed,
     events.OperatorIsolated: operator_isolated,
     events.OperatorReleased: operator_released,

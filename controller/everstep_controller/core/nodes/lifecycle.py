@@ -19,6 +19,9 @@ from everstep_controller.core.turn import Reconciliation, TimerKind
 class NodeEvent(Enum):
     """Event that may change a node's health state."""
 
+    # By identity: tables and sets are searched by it at each event; Enum hashes in Python.
+    __hash__ = object.__hash__
+
     CONNECTED = auto()
     CHECK_PASSED = auto()
     CHECK_FAILED = auto()

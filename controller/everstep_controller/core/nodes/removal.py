@@ -10,7 +10,8 @@ from everstep_controller.core.model.state import (
     keep_listed,
     note_hearing,
 )
-from everstep_controller.core.nodes import rounds
+from everstep_controller.core.nodes import agent_identity, rounds
+from everstep_controller.core.nodes.agent_findings import AGENT_GONE, AGENT_HUNG
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import TimerKind, Turn
 
@@ -18,6 +19,7 @@ from everstep_controller.core.turn import TimerKind, Turn
 _TIMERS = (
     TimerKind.SILENCE,
     TimerKind.CONFIRM,
+    TimerKind.STREAM,
     TimerKind.CHECK,
     TimerKind.SPARE,
     TimerKind.PROBATION,
@@ -36,13 +38,20 @@ def removal_problem(state: State, node: NodeRecord) -> str:
             f"{node.name} is in maintenance; to end that: everstep maintenance list, and "
             "everstep maintenance cancel WINDOW"
         )
-    if node.connected or not node.gone:
+    if node.connected or not (node.gone or _is_agent_away(node)):
+        wait_s = state.settings.agent_return_ns / 1e9
         return (
             f"{node.name} is {node.state.value} and not lost: only what is gone is removed; stop "
-            "its agent first (systemctl stop everstep-agent), and switch the machine off"
+            f"its agent first (systemctl stop everstep-agent), and try again {wait_s:g} s later"
         )
     sentences = (_needed_by(job, node.name) for job in jobs_involving(state, node))
     return next(filter(None, sentences), "")
+
+
+def _is_agent_away(node: NodeRecord) -> bool:
+    """Return whether people were told that its agent is away; another one may have its address."""
+    told = {one.finding.condition for one in node.findings.values()}
+    return node.doubtful and not told.isdisjoint({AGENT_GONE.name, AGENT_HUNG.name})
 
 
 def _needed_by(job: JobRecord, name: str) -> str:
@@ -108,7 +117,13 @@ def _forget_among_peers(turn: Turn, node: NodeRecord) -> None:
 def _forget_record(turn: Turn, node: NodeRecord) -> None:
     state = turn.state
     forget_hearing(state, node)
-    for names in (state.draining, state.deferred, state.isolated, state.returned):
+    for names in (
+        state.draining,
+        state.deferred,
+        state.isolated,
+        state.returned,
+        state.flapping,
+    ):
         keep_listed(names, node.name, listed=False)
     for kind in _TIMERS:
         turn.drop_timer(f"{kind}/{node.name}")
@@ -121,6 +136,7 @@ def _forget_record(turn: Turn, node: NodeRecord) -> None:
         del state.refused_agents[key]
     state.paused.pop(node.name, None)
     state.outboxes.pop(node.outbox, None)
+    agent_identity.note_former(state, node)
     del state.nodes[node.name]
 
 

@@ -1,7 +1,6 @@
 """Rounds of questions about silent nodes: whom to ask, and which answers are still open."""
 
 from collections.abc import Iterator
-from itertools import product
 from zlib import crc32
 
 from everstep_controller.core.actions import ConfirmSilence, PingAgent
@@ -94,13 +93,14 @@ def confirmers(state: State, node: NodeRecord) -> list[str]:
     seed = crc32(f"{node.name}/{state.event_count}".encode())
     found: list[str] = []
     for domains in _domains_by_distance(state, node.domain, seed):
-        for offset, domain in product(range(CONFIRMERS), domains):
-            names = state.heard[domain]
-            name = names[(seed + offset) % len(names)]
-            if name != node.name and name not in found:
-                found.append(name)
-            if len(found) == CONFIRMERS:
-                return found
+        for offset in range(CONFIRMERS):
+            for domain in domains:
+                names = state.heard[domain]
+                name = names[(seed + offset) % len(names)]
+                if name != node.name and name not in found:
+                    found.append(name)
+                if len(found) == CONFIRMERS:
+                    return found
     return found
 
 
@@ -121,8 +121,14 @@ def _domains_by_distance(state: State, own: str, seed: int) -> Iterator[list[str
     known = state.heard_domains
     first = seed % len(known) if known else 0
     some = [*known[first : first + _PLACES_MAX], *known[: min(first, _PLACES_MAX)]][:_PLACES_MAX]
-    others = [domain for domain in some if domain != own]
     pod = own.partition("/")[0]
-    yield [domain for domain in others if domain.partition("/")[0] != pod]
-    yield [domain for domain in others if domain.partition("/")[0] == pod]
+    far: list[str] = []
+    near: list[str] = []
+    for domain in some:
+        if domain.partition("/")[0] != pod:
+            far.append(domain)
+        elif domain != own:
+            near.append(domain)
+    yield far
+    yield near
     yield [own] if own in state.heard else []

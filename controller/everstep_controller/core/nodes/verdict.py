@@ -9,8 +9,8 @@ By what answers there are three classes of silence:
     which outweighs (b): it is doubtful.
 """
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 _S = 1_000_000_000
 # A silent node is asked about again after so long, by the age of its silence.
@@ -26,8 +26,8 @@ class Liveness(Enum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
+# These are named tuples, for some are made at each word about thousands of nodes that fall silent.
+class Signs(NamedTuple):
     """All that is known of a node's silence."""
 
     connected: bool
@@ -51,8 +51,7 @@ class Signs:
     stepping_until_ns: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class Patience(NamedTuple):
     """How long silences are borne."""
 
     # Nothing answers for so long, as enough peers say: lost.
@@ -61,8 +60,7 @@ class Patience:
     few_witnesses_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class LivenessVerdict:
+class LivenessVerdict(NamedTuple):
     """Verdict on a node, in a word and a sentence, and when it is to be judged again."""
 
     liveness: Liveness

@@ -5,7 +5,7 @@ from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrd
 from everstep_controller.core.model.node import MAINTENANCE, NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import Span, Window, WindowState, holding, problem
-from everstep_controller.core.nodes import claims, lifecycle, liveness
+from everstep_controller.core.nodes import claims, evidence, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.core.registry import Handlers, Timers
@@ -149,7 +149,7 @@ def _begin(turn: Reconciliation, window: Window) -> None:
     window.state = WindowState.BEGUN
     for node in _nodes(turn.state, window):
         node.absent, node.silent_to = node.gone, []
-        liveness.expect_nothing(turn, node)
+        evidence.expect_nothing(turn, node)
         claims.claim(turn, node, MAINTENANCE, window.sentence())
         lifecycle.move_node(turn, node, NodeEvent.MAINTENANCE_BEGUN, window.sentence())
         # Where one window follows another, the state stays, and only the reason changes.

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 SUSPECT = 2
 
@@ -18,8 +19,7 @@ _Natural = tuple[tuple[int, int, str], ...]
 _Path = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A node that could take ranks; ``distrust`` is 0 for a healthy one, SUSPECT for the worst."""
 
     name: str

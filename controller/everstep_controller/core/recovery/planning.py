@@ -164,7 +164,8 @@ def _stopping(turn: Reconciliation, job: JobRecord) -> None:
 def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
     """Return the nodes that could take ranks of a job, most trusted first.
 
-    A check of a spare says nothing against a node of which the job has ranks already.
+    Neither a failed check of a spare nor an agent whose stream flaps speaks against a node of which
+    the job has ranks already.
     """
     seats = frozenset(job.generation.members)
     offered = (
@@ -176,7 +177,7 @@ def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
         node
         for node in offered
         if node.usable
-        and (not node.spare_check.failed or node.name in seats)
+        and (node.name in seats or not claims.no_spare(node))
         and devices.has_room(state, node, job)
     ]
     return sorted(able, key=lambda node: (distrust(node), node.name))
@@ -214,15 +215,25 @@ def trusted(state: State, job: JobRecord) -> Sequence[NodeRecord]:
 
     Where automation may only advise to isolate, the node stays in use; but no job has to go back
     to it, nor to one where what was killed is held in the kernel, or whose agent has not answered.
+    A spare that is doubted as much takes no place: two of these would take turns at every plan.
     """
     seats, able = frozenset(job.generation.members), candidates(state, job)
     good = [n for n in able if n.name in seats or distrust(n) < placement.SUSPECT]
-    doubts = [n for n in good if n.deferred or n.name in job.overdue or held_by_kernel(job, n.name)]
-    for doubted in doubts:
-        others = [node for node in good if node is not doubted]
+    for doubted in [node for node in good if _doubt(job, node)]:
+        worse = [n for n in good if n.name not in seats and _doubt(job, n) >= _doubt(job, doubted)]
+        left_out = {node.name for node in (doubted, *worse)}
+        others = [node for node in good if node.name not in left_out]
         if place_members(state, job, others)[1] is PlanKind.SPARE:
-            able, good = [node for node in able if node is not doubted], others
+            able, good = [node for node in able if node.name not in left_out], others
     return able
+
+
+def _doubt(job: JobRecord, node: NodeRecord) -> int:
+    """Return how little a job should go back to a node; 0: nothing speaks against it."""
+    if node.deferred:
+        return 2
+    flaps = bool(node.flaps_since_ns)
+    return int(flaps or node.name in job.overdue or held_by_kernel(job, node.name))
 
 
 def _leaving(state: State, job: JobRecord) -> list[NodeRecord]:
@@ -349,6 +360,8 @@ def held_by_kernel(job: JobRecord, node: str) -> bool:
 
 # How long a job waits before it asks again for a state that nobody could give back.
 _RETRY_NS = 15_000_000_000
+# So often it asks before that time, because its plan or the nodes with its copies have changed.
+ASKS_MAX = 16
 
 # So many nodes are named in a sentence.
 _NAMED_MAX = 3
@@ -376,16 +389,22 @@ def wait_for_state(turn: Reconciliation, job: JobRecord, lost: str) -> None:
 
 
 def may_ask_again(state: State, job: JobRecord, members: list[str]) -> bool:
-    """Return whether the answer may be another one by now, or it is time to ask anyway."""
-    same = members == job.generation.members and not job.ending.wanted
+    """Return whether the answer may be another one by now, or it is time to ask anyway.
+
+    What changes again and again is asked about a few times, and then when it is time.
+    """
+    due = f"{TimerKind.RETRY}/{job.id}" not in state.timers
+    if due or not members or job.ending.wanted or job.name in state.paused:
+        return True
+    same = members == job.generation.members
     asked = same and _connected_holders(state, job) == job.generation.asked_of
-    return (
-        not asked or f"{TimerKind.RETRY}/{job.id}" not in state.timers or job.name in state.paused
-    )
+    return not asked and job.generation.asks < ASKS_MAX
 
 
 def ask_again(turn: Reconciliation, job: JobRecord, members: list[str]) -> None:
     """Ask again for the state of a generation that was planned and never started."""
+    due = f"{TimerKind.RETRY}/{job.id}" not in turn.state.timers
+    job.generation.asks = 1 if due else job.generation.asks + 1
     job.generation.members = Members(members)
     job.generation.stopped, job.generation.doubtful = {}, {}
     if job.state is not JobState.WAITING_STATE:

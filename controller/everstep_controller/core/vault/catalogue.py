@@ -232,6 +232,6 @@ def _newest(
 ) -> int | None:
     for step in sorted(steps, reverse=True):
         copies = steps[step]
-        if (alone or copies.safe()) and copies.whole(world_size, learned):
+        if copies.whole(world_size, learned) and (alone or copies.safe()):
             return step
     return None

@@ -197,8 +197,9 @@ class JobSnapshots:
         directed = self.holdings.holders.union(
             members, orders.spares.waiting, orders.spares.prefetches
         )
+        shared = self._shared_directive()
         for node in sorted(directed):
-            yield node, self._directive(node)
+            yield node, self._directive(node, shared)
 
     def choose_step(self, state: State) -> RecoveryStepChosen | None:
         """Return the answer to what was asked; None before all holders have settled or are lost."""
@@ -279,26 +280,42 @@ class JobSnapshots:
         # Before the size of the copies is known, spares get the same directive as members.
         return SpareOrders() if memory is None else SpareOrders(memory, waiting, prefetches)
 
-    def _directive(self, node: str) -> Directive:
-        orders, number, spares = self.orders, self.generation.number, self.orders.spares
-        prefetch = spares.prefetches.get(node)
-        if prefetch is not None or node in spares.waiting:
-            return Directive(self.job, number, None, (), "", spare=spares.memory, prefetch=prefetch)
+    def _shared_directive(self) -> Directive:
+        """Return what all nodes are told that are neither spares nor have a task of their own."""
+        orders = self.orders
         return Directive(
             self.job,
-            number,
+            self.generation.number,
             orders.recoverable.step,
             orders.recoverable.dead_steps,
-            orders.replication.targets.get(node, ""),
+            "",
             tuple(self.persistence.named) if orders.publish is not None else (),
-            orders.publish if node == self.persistence.publisher else None,
+            None,
             orders.cadence.every,
             orders.cadence.start,
-            orders.stand_ins.get(node, ()),
             hold_after=orders.hold_after,
-            sources=orders.replication.begun_from if node == orders.replication.keeper else (),
             member_away=orders.member_away,
         )
+
+    def _directive(self, node: str, shared: Directive) -> Directive:
+        orders, spares = self.orders, self.orders.spares
+        prefetch = spares.prefetches.get(node)
+        if prefetch is not None or node in spares.waiting:
+            spare, number = spares.memory, self.generation.number
+            return Directive(self.job, number, None, (), "", spare=spare, prefetch=prefetch)
+        target, keeps = orders.replication.targets.get(node, ""), orders.replication.keeper
+        if node not in orders.stand_ins and node not in (self.persistence.publisher, keeps):
+            return Directive._make((*shared[:_TARGET], target, *shared[_TARGET + 1 :]))
+        return shared._replace(
+            replica_target=target,
+            publish=orders.publish if node == self.persistence.publisher else None,
+            persist_replicas=orders.stand_ins.get(node, ()),
+            sources=orders.replication.begun_from if node == keeps else (),
+        )
+
+
+# Where in a directive the only thing is that differs between nodes without a task of their own.
+_TARGET = Directive._fields.index("replica_target")
 
 
 def _keepers(directed: DirectedGeneration, replication: Replication) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """Vault reports and directives: what nodes tell of their copies, and what they are told to do."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from everstep_common.orders import Publish, ShardSource
 from everstep_common.preload import Preload
@@ -11,8 +11,7 @@ from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.spares import Prefetch, SpareNeed
 
 
-@dataclass(frozen=True, slots=True)
-class NodeHoldings:
+class NodeHoldings(NamedTuple):
     """Report of a node on one job: complete lists, in place of those before."""
 
     # By a name that no other copy has ever had; changed in place by the next report.
@@ -32,9 +31,11 @@ class NodeHoldings:
     replicas_short: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Directive:
-    """Directive to the vault of one node for one job: what to keep, copy, persist and fetch."""
+class Directive(NamedTuple):
+    """Directive to the vault of one node for one job: what to keep, copy, persist and fetch.
+
+    A named tuple, for each step has one for each node of its job.
+    """
 
     job: str
     generation: int

@@ -3,6 +3,8 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from itertools import repeat
+from operator import is_
 
 from everstep_common.orders import ShardSource
 from everstep_common.reports import StoredStep
@@ -262,16 +264,15 @@ def _what_is_missing(catalogue: Catalogue, question: Question) -> str:
 
 
 def _sources(held: Sequence[Copy], reachable: Mapping[str, str]) -> tuple[ShardSource, ...]:
-    """Return where the copies are that can be reached; the largest jobs have 33,000."""
-    return tuple(
-        [
-            ShardSource(
-                node, reachable[node], number, rank, step, root, size, layout, tier is Tier.DISK
-            )
-            for node, number, rank, step, _, root, size, layout, tier, _ in held
-            if node in reachable
-        ]
-    )
+    """Return where the copies are that can be reached; by column, for large jobs have 200,000."""
+    there = [copy for copy in held if copy[0] in reachable]
+    if not there:
+        return ()
+    nodes, numbers, ranks, steps, _, roots, sizes, layouts, tiers, _ = zip(*there, strict=True)
+    on_disk = map(is_, tiers, repeat(Tier.DISK))
+    addresses = map(reachable.__getitem__, nodes)
+    columns = (nodes, addresses, numbers, ranks, steps, roots, sizes, layouts, on_disk)
+    return tuple(map(ShardSource, *columns))
 
 
 # A job of so few copies tells all of them to everybody.

@@ -160,14 +160,6 @@ def judge_step(view: SnapshotView, key: StepKey, *, whole: bool) -> StepState:
     return StepState.COMPLETE
 
 
-def ended_ns(job: JobRecord, step: int) -> int:
-    """Return when all ranks had completed a step; 0 when the ledger does not go back that far."""
-    for committed in reversed(job.ledger.steps):
-        if committed.step <= step:
-            return committed.end_ns if committed.step == step else 0
-    return 0
-
-
 def age_ns(job: JobRecord, step: int, now_ns: int) -> int | None:
     """Return how long ago a step was made; None when nobody knows.
 
@@ -175,7 +167,8 @@ def age_ns(job: JobRecord, step: int, now_ns: int) -> int | None:
     """
     if job.lineage.last_step is None or step > job.lineage.last_step:
         return 0
-    at_ns = ended_ns(job, step)
+    # 0 where the ledger does not go back that far.
+    at_ns = job.ledger.steps.ended_ns(step)
     return max(0, now_ns - at_ns) if at_ns else None
 
 
@@ -326,7 +319,7 @@ def _step(
     return SnapshotStep(
         generation=key[0],
         step=key[1],
-        ended_ns=ended_ns(view.job, key[1]) if point is not None else 0,
+        ended_ns=view.job.ledger.steps.ended_ns(key[1]) if point is not None else 0,
         state=state,
         reason=_reason(view, state, lacking),
         parts=wanted,

@@ -1,11 +1,15 @@
 """A finding that comes and goes costs a few changes a minute, and ends when it stays away."""
 
+import random
+from dataclasses import replace
+
 import pytest
 
 from everstep_common import reports
+from everstep_common.judging.findings import Severity
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import NodeState
-from unit.core.test_decisions import S, Story
+from unit.core.test_decisions import XID, S, Story
 
 
 def _clear(story: Story, node: str) -> list[actions.Action]:
@@ -80,3 +84,88 @@ def test_a_finding_that_was_never_cleared_is_kept_open_by_nothing() -> None:
     story.find("n0")
     _clear(story, "n0")
     assert story.core.state.nodes["n0"].findings == {}
+
+
+def _say(story: Story, severity: Severity | None, after_s: float = 0.1) -> list[actions.Action]:
+    """Tell, as the record of an agent, how bad a component of n0 is; None: it is well."""
+    report: reports.FindingRaised | reports.FindingCleared
+    if severity is None:
+        report = reports.FindingCleared("gpu/0", "XidFatal", "well")
+    else:
+        report = reports.FindingRaised(replace(XID, severity=severity))
+    event: events.Event = events.Reported(story.origin("n0"), story.now_ns, report)
+    return story.tell(event, after_s=after_s)
+
+
+def _found(story: Story) -> Severity | None:
+    held = list(story.core.state.nodes["n0"].findings.values())
+    return held[0].finding.severity if held else None
+
+
+def test_what_gets_worse_and_better_ten_times_a_second_is_a_few_changes() -> None:
+    story = Story()
+    done: list[actions.Action] = []
+    for number in range(600):
+        done += _say(story, Severity.DEGRADED if number % 2 else Severity.FATAL)
+    told = [action.reason for action in done if isinstance(action, actions.Announce)]
+    assert told.count("XidFatal") <= 5
+    assert _found(story) is Severity.FATAL
+    _let_pass(story, 61)
+    assert _found(story) is Severity.DEGRADED
+
+
+def test_what_flaps_and_gets_worse_is_worse_at_once() -> None:
+    story = Story()
+    for number in range(20):
+        _say(story, Severity.DEGRADED if number % 2 else None)
+    _say(story, None)
+    _say(story, Severity.FATAL)
+    assert _found(story) is Severity.FATAL
+    assert story.state("n0") is NodeState.REPAIRING
+
+
+def test_a_hello_tells_what_a_finding_has_become() -> None:
+    story = Story()
+    _say(story, Severity.DEGRADED)
+    since_ns = story.core.state.nodes["n0"].findings["agent gpu/0 XidFatal"].since_ns
+    hello = events.NodeConnected(
+        node="n0",
+        boot_id="1",
+        agent_version="0.1.0",
+        outbox="n0-box",
+        highest_term=0,
+        host="n0",
+        open_findings=(replace(XID, severity=Severity.FATAL),),
+    )
+    story.tell(hello)
+    assert _found(story) is Severity.FATAL
+    assert story.core.state.nodes["n0"].findings["agent gpu/0 XidFatal"].since_ns == since_ns
+
+
+def test_what_settled_is_the_findings_last_word() -> None:
+    story = Story()
+    _say(story, Severity.FATAL)
+    story.tell(events.FindingSettled("n0", XID.key, story.now_ns, None, "well"))
+    assert _found(story) is None
+    story.tell(events.FindingSettled("n0", XID.key, story.now_ns, XID, ""))
+    assert _found(story) is Severity.FATAL
+    assert story.state("n0") is NodeState.REPAIRING
+    assert not story.tell(events.FindingSettled("unknown", XID.key, story.now_ns, XID, ""))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whatever_an_agent_tells_changes_are_few_and_the_last_word_counts(seed: int) -> None:
+    rng, story = random.Random(seed), Story()
+    said: list[int] = []
+    word: Severity | None = None
+    for _ in range(rng.randrange(2, 800)):
+        word = rng.choice([None, *Severity])
+        done = _say(story, word, 3.0 if rng.random() < 0.02 else 0.1)
+        told = [action.reason for action in done if isinstance(action, actions.Announce)]
+        said += [story.now_ns] * sum(reason.startswith("XidFatal") for reason in told)
+        if rng.random() < 0.2:
+            _let_pass(story, 0.1)
+    _let_pass(story, 130)
+    assert _found(story) is word
+    # Three times raised and over, and each time it may get worse twice; of 600 words.
+    assert max(sum(at <= one < at + 60 * S for one in said) for at in said) <= 16

@@ -2,7 +2,8 @@
 
 import pytest
 
-from everstep_controller.core import events
+from everstep_common.reports import TcpAnswer
+from everstep_controller.core import actions, events
 from everstep_controller.core.actions import Announce
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
@@ -34,13 +35,18 @@ def test_of_a_lost_node_that_is_removed_nothing_is_left() -> None:
     assert state.expected_total == 7
 
 
-def test_a_removed_node_that_connects_again_is_a_new_one() -> None:
+@pytest.mark.parametrize("boot", ["1", "2"])
+def test_removed_nodes_that_connect_again_are_new_ones(boot: str) -> None:
     story = Story(nodes=8)
-    story.lose("n7")
-    _remove(story, "n7")
-    story.connect("n7", boot="2")
-    assert story.state("n7") is NodeState.HEALTHY
+    for name in ("n6", "n7"):
+        story.lose(name)
+        _remove(story, name)
+    for name in ("n6", "n7"):
+        story.connect(name, boot=boot)
+        assert story.state(name) is NodeState.HEALTHY
     assert story.core.state.expected_total == 8
+    assert not story.core.state.refused_agents
+    assert not story.core.state.halted
 
 
 @pytest.mark.parametrize("disconnected", [False, True])
@@ -51,6 +57,21 @@ def test_a_node_that_is_not_lost_stays(disconnected: bool) -> None:
     assert "stop its agent first" in _problem(story, "n7")
     assert _remove(story, "n7") == []
     assert "n7" in story.core.state.nodes
+
+
+def test_a_node_whose_agent_is_gone_while_its_address_answers_is_removed() -> None:
+    story = Story(nodes=8)
+    for question in story.tell(events.NodeDisconnected("n7")):
+        if isinstance(question, actions.ConfirmSilence):
+            story.tell(
+                events.PeerJudged(
+                    question.node, "n7", question.id, udp=False, tcp=TcpAnswer.ACCEPTED
+                )
+            )
+    assert "try again 15 s later" in _problem(story, "n7")
+    story.tell(events.TimerDue("silence/n7"), after_s=20)
+    assert story.core.state.nodes["n7"].doubtful
+    assert _remove(story, "n7") == ["NodeRemoved"]
 
 
 def test_a_lost_member_whose_job_has_no_plan_without_it_stays() -> None:

@@ -314,6 +314,86 @@ def test_a_recovery_takes_on_what_the_agent_began_and_stops_it_first() -> None:
     assert (story.job.generation.number, story.job.state) == (3, JobState.REPLANNING)
 
 
+def test_a_recovery_listens_anew_when_the_controller_is_started_again() -> None:
+    story = Away()
+    story.tell(events.RecoveryBegun("me"))
+    story.tell(events.ControllerStarted("0.1.0"), after_s=60)
+    story.tell(events.TimerDue("recovery"))
+    assert story.core.state.halted
+    story.connect("n0", jobs=(JobOnNode("j", 2, True, 1),))
+    story.tell(events.TimerDue("recovery"), after_s=31)
+    assert not story.core.state.halted
+    assert story.job.generation.number == 2
+
+
+class Rebuilt(Story):
+    """A journal from before a job began, rebuilt from its agents; all ranks are gone by then."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.tell(events.RecoveryBegun("me"))
+        self.hear()
+        self.tell(events.TimerDue("recovery"), after_s=31)
+        self.hear()
+
+    def hear(self) -> None:
+        for node in ("n0", "n1"):
+            self.connect(node, jobs=(JobOnNode("j", 3, True, job_id="j-4", world_size=4),))
+        self.connect("n2")
+
+    def begin(self, node: str, job_id: str = "", nodes_min: int = 2) -> None:
+        """Have a launcher join that says which job it is of, if it knows."""
+        joined = reports.LauncherJoined(
+            uid=1,
+            token_sha256="t",
+            nodes_min=nodes_min,
+            nodes_max=2,
+            processes_per_node=2,
+            reform=False,
+            restarts_max=5,
+            free_port=1234,
+            job_id=job_id,
+        )
+        self.tell(events.Reported(self.origin(node), 0, joined, "j"))
+
+
+@pytest.mark.parametrize("first", ["n0", "n2"])
+def test_a_job_that_a_journal_has_lost_goes_on_from_what_agents_keep_whoever_comes_first(
+    first: str,
+) -> None:
+    story = Rebuilt()
+    story.begin(first, "j-4" if first == "n0" else "")
+    job = story.core.state.newest("j")
+    assert (job.id, job.generation.number) == ("j-4", 3)
+    assert job.lineage.branch == [BranchPoint(3, None, 4)]
+    story.begin("n1", "j-4")
+    assert set(job.launchers) == {first, "n1"}
+    assert job.state is JobState.REPLANNING
+
+
+def test_no_plan_is_made_while_the_controller_acts_on_nothing() -> None:
+    story = Rebuilt()
+    story.begin("n0", "j-4", nodes_min=1)
+    job = story.core.state.newest("j")
+    timer = events.TimerDue(f"forming/{job.id}")
+    assert timer.timer in story.core.state.timers
+    story.tell(events.RecoveryBegun("me"))
+    story.tell(timer, after_s=15)
+    assert job.state is JobState.FORMING
+    story.tell(events.TimerDue("recovery"), after_s=31)
+    story.hear()
+    story.tell(timer)
+    assert story.core.state.newest("j").state is JobState.REPLANNING
+
+
+def test_what_one_agent_says_of_a_job_without_its_id_is_no_job_that_was_lost() -> None:
+    story = Story(0)
+    story.tell(events.RecoveryBegun("me"))
+    story.connect("n0", jobs=(JobOnNode("j", 1000, True),))
+    story.tell(events.TimerDue("recovery"), after_s=31)
+    assert story.core.state.lost_jobs == {}
+
+
 @pytest.mark.parametrize("torn", [False, True])
 def test_every_prefix_of_the_journal_goes_on_to_the_same_end(torn: bool) -> None:
     story, died_ns = _back()

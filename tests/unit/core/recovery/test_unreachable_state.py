@@ -2,6 +2,7 @@
 
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
+from everstep_controller.core.recovery.planning import ASKS_MAX
 from unit.core.jobs.test_job_endings import LongStory
 
 LOST = "no reachable copy of rank 0"
@@ -86,3 +87,48 @@ def test_after_it_went_on_a_new_fault_makes_a_new_generation() -> None:
     story.train(3)
     story.crash()
     assert story.job.generation.number == 3
+
+
+def _asks(done: list[actions.Action]) -> int:
+    return sum(isinstance(action, actions.ChooseRecoveryStep) for action in done)
+
+
+def test_two_nodes_that_are_doubted_alike_do_not_take_turns_at_every_answer() -> None:
+    story = _without_its_state(4)
+    story.join("n3")
+    story.job.overdue.update({name: 1 for name in ("n2", "n3")})
+    asked = 0
+    for _ in range(50):
+        done = story.tell(_answer(story), after_s=0)
+        asked += _asks(done)
+    assert asked <= 1
+    assert story.job.state is JobState.WAITING_STATE
+
+
+def test_a_plan_that_changes_without_end_asks_a_few_times_and_then_when_it_is_time() -> None:
+    story = _without_its_state(4)
+    story.join("n3")
+    asked = 0
+    for turn in range(100):
+        out, back = ("n2", "n3") if turn % 2 else ("n3", "n2")
+        asked += _asks(story.tell(events.OperatorReleased(back, "me", "well"), after_s=0))
+        asked += _asks(story.tell(events.OperatorIsolated(out, "me", "bad"), after_s=0))
+        asked += _asks(story.tell(_answer(story), after_s=0))
+    assert 2 <= asked <= ASKS_MAX
+    due = story.tell(events.TimerDue(f"retry/{story.job.id}"), after_s=15)
+    assert _asks(due) == 1
+    assert story.job.generation.members == ["n3", "n1"]
+
+
+def test_a_plan_that_nobody_is_left_for_waits_for_nodes_however_often_it_asked() -> None:
+    story = _without_its_state(4)
+    story.join("n3")
+    story.job.generation.asks = ASKS_MAX
+    story.tell(events.OperatorIsolated("n1", "me", "bad"))
+    story.tell(events.OperatorIsolated("n2", "me", "bad"))
+    assert story.job.state is JobState.WAITING_CAPACITY
+
+
+def _answer(story: LongStory) -> events.RecoveryStepChosen:
+    number = story.job.generation.number
+    return events.RecoveryStepChosen(job="j", generation=number, step=None, lost=LOST)

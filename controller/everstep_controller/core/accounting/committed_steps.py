@@ -1,0 +1,166 @@
+"""Committed steps of a job: rows of its ledger, by column, so that thousands take little memory."""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, groupby
+from operator import sub
+from types import MappingProxyType
+from typing import Self, overload
+
+from everstep_controller.core.accounting.categories import Category
+
+# A rollback further back than this many steps is charged from the totals of those that are kept.
+STEPS_KEPT = 4096
+
+_CATEGORIES = tuple(Category)
+_PLACES: Mapping[Category, int] = MappingProxyType(
+    {category: place for place, category in enumerate(_CATEGORIES)}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedStep:
+    """A step that counts, as long as no rollback takes it back.
+
+    From its start to its end it was productive, then in excess of that, then at a stand.
+    """
+
+    step: int
+    start_ns: int
+    end_ns: int
+    productive_ns: int
+    excess_category: Category
+    stall_ns: int
+
+    @property
+    def excess_ns(self) -> int:
+        """Return what it took beyond its reference time."""
+        return self.end_ns - self.start_ns - self.productive_ns - self.stall_ns
+
+
+@dataclass(frozen=True, slots=True)
+class StepColumns:
+    """Committed steps as they are written down: by column, times by how much later or longer."""
+
+    step: list[int]
+    # From the end of the one before, or from time 0, to its start.
+    pause_ns: list[int]
+    productive_ns: list[int]
+    excess_ns: list[int]
+    stall_ns: list[int]
+    # Categories of the excess, each with the number of steps in a row that it is of.
+    excess_category: list[tuple[Category, int]]
+
+
+class CommittedSteps(Sequence[CommittedStep]):
+    """Committed steps with ever higher numbers, in a sixth of the memory of as many values.
+
+    Only the ledger adds steps and takes them back.
+    """
+
+    __slots__ = ("_columns", "_excess")
+
+    def __init__(self, steps: Iterable[CommittedStep] = ()) -> None:
+        # Step, start, end, productive and stalled time; and the places of the categories.
+        self._columns = tuple(array("q") for _ in range(5))
+        self._excess = array("B")
+        for step in steps:
+            self.append(step)
+
+    def append(self, step: CommittedStep) -> None:
+        """Add the newest step."""
+        values = (step.step, step.start_ns, step.end_ns, step.productive_ns, step.stall_ns)
+        for column, value in zip(self._columns, values, strict=True):
+            column.append(value)
+        self._excess.append(_PLACES[step.excess_category])
+        if len(self._excess) > STEPS_KEPT:
+            for column in (*self._columns, self._excess):
+                del column[:-STEPS_KEPT]
+
+    def take_after(self, last_good: int) -> list[CommittedStep]:
+        """Take back all steps after one, and return them."""
+        at = bisect_right(self._columns[0], last_good)
+        taken = self[at:]
+        for column in (*self._columns, self._excess):
+            del column[at:]
+        return taken
+
+    def ended_ns(self, step: int) -> int:
+        """Return when a step ended; 0 when it is not among these."""
+        numbers, ends = self._columns[0], self._columns[2]
+        at = bisect_right(numbers, step)
+        return ends[at - 1] if at and numbers[at - 1] == step else 0
+
+    def longest_ns(self) -> int:
+        """Return how long the longest took. Raises ValueError where there is none."""
+        longest_ns: int = max(map(sub, self._columns[2], self._columns[1]))
+        return longest_ns
+
+    def columns(self) -> StepColumns:
+        """Return what is written down of them."""
+        steps, starts, ends, productive, stalls = self._columns
+        lasted = map(sub, ends, starts)
+        return StepColumns(
+            list(steps),
+            list(map(sub, starts, chain((0,), ends))),
+            list(productive),
+            list(map(sub, map(sub, lasted, productive), stalls)),
+            list(stalls),
+            [(_CATEGORIES[place], len(list(some))) for place, some in groupby(self._excess)],
+        )
+
+    @classmethod
+    def of(cls, columns: StepColumns) -> Self:
+        """Return steps that were written down. Raises ValueError for columns of several lengths."""
+        parts = zip(columns.productive_ns, columns.excess_ns, columns.stall_ns, strict=True)
+        edges = chain.from_iterable(zip(columns.pause_ns, map(sum, parts), strict=True))
+        times = list(accumulate(edges))
+        excess = [_PLACES[name] for name, count in columns.excess_category for _ in range(count)]
+        if not len(columns.step) == len(columns.pause_ns) == len(excess):
+            raise ValueError("committed steps: columns of several lengths")
+        found = cls()
+        found._columns = tuple(
+            array("q", column)
+            for column in (
+                columns.step, times[::2], times[1::2], columns.productive_ns, columns.stall_ns
+            )
+        )  # fmt: skip
+        found._excess = array("B", excess)
+        return found
+
+    def __len__(self) -> int:
+        return len(self._excess)
+
+    @overload
+    def __getitem__(self, place: int) -> CommittedStep: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[CommittedStep]: ...
+
+    def __getitem__(self, place: int | slice) -> CommittedStep | list[CommittedStep]:
+        if isinstance(place, slice):
+            columns = [column[place] for column in self._columns]
+            return list(map(_step, *columns, self._excess[place]))
+        step, start_ns, end_ns, productive_ns, stall_ns = (one[place] for one in self._columns)
+        return _step(step, start_ns, end_ns, productive_ns, stall_ns, self._excess[place])
+
+    def __iter__(self) -> Iterator[CommittedStep]:
+        return map(_step, *self._columns, self._excess)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, CommittedSteps):
+            return NotImplemented
+        return (self._columns, self._excess) == (other._columns, other._excess)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"CommittedSteps({list(self)!r})"
+
+
+def _step(
+    step: int, start_ns: int, end_ns: int, productive_ns: int, stall_ns: int, excess: int
+) -> CommittedStep:
+    return CommittedStep(step, start_ns, end_ns, productive_ns, _CATEGORIES[excess], stall_ns)

@@ -1,0 +1,284 @@
+"""Evidence of liveness: what is heard of nodes and what is not, as events tell it.
+
+A silence only asks: the agent itself on its stream, and peers (`rounds.py`). What the evidence of a
+silence comes to is judged when it is reconciled (`liveness.py`).
+"""
+
+from collections.abc import Mapping
+
+from everstep_common.reports import TcpAnswer
+from everstep_controller.core import events
+from everstep_controller.core.events import (
+    AgentAnswered,
+    AgentLeaving,
+    NodeConnected,
+    NodeDisconnected,
+    PeerJudged,
+    PeerReported,
+)
+from everstep_controller.core.model.liveness import Silence
+from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.state import forget_hearing, note_hearing
+from everstep_controller.core.nodes import (
+    agent_findings,
+    agent_identity,
+    health,
+    rounds,
+    stream_flaps,
+)
+from everstep_controller.core.nodes.watchers import watchers_of
+from everstep_controller.core.registry import Handlers, Timers
+from everstep_controller.core.turn import TimerKind, Turn
+
+_S = 1_000_000_000
+# A peer that was itself later than this did not listen all the time: what it missed is no evidence.
+_LATE_NS = _S // 2
+# What a watcher says of the past of a silence is believed so far back.
+_BACKDATED_MAX_NS = 10 * _S
+KERNEL_SAYS: Mapping[TcpAnswer, str] = {
+    TcpAnswer.ACCEPTED: "its kernel accepts connects",
+    TcpAnswer.REFUSED: "its kernel refuses connects",
+    TcpAnswer.UNREACHABLE: "the network says that it is unreachable",
+}
+# How often an agent is asked that peers do not hear.
+_ASK_BLOCKED_NS = 60 * _S
+# So many peers that got no answer are remembered.
+_DENIED_MAX = 5
+
+
+# --- events: who is heard, and by whom -----------------------------------------------------------
+
+
+def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
+    """Take what an agent says of its node when its stream opens."""
+    turn.mark_node(node.name)
+    agent_identity.accept(turn, node, event)
+    rebooted = has_rebooted(node, event)
+    if node.connected:
+        stream_flaps.record_end(turn, node)
+    end_silence(turn, node, "its agent connected")
+    forget_hearing(turn.state, node)
+    _end_blocked(turn, node, "its agent connected")
+    health.record_answer(turn, node, "its agent connected")
+    node.absent, node.connected, node.silent_to = False, True, []
+    node.boot_id, node.agent_version = event.boot_id, event.agent_version
+    if node.outbox and node.outbox != event.outbox:
+        turn.state.outboxes.pop(node.outbox, None)
+    node.outbox = event.outbox
+    node.host, node.domain, node.inventory = event.host, event.domain, event.inventory
+    node.bulk_address, node.liveness_address = event.bulk_address, event.liveness_address
+    note_hearing(turn.state, node)
+    health.replace_agent_findings(node, event.open_findings, turn.now_ns)
+    node.blamed = ""
+    node.news.connected = (
+        "its agent connected after a reboot" if rebooted else "its agent connected"
+    )
+
+
+def has_rebooted(node: NodeRecord, event: NodeConnected) -> bool:
+    """Return whether a node has started anew since it was heard last."""
+    return bool(node.boot_id) and node.boot_id != event.boot_id
+
+
+def node_disconnected(turn: Turn, event: NodeDisconnected) -> None:
+    """A stream ended; while the journal was rebuilt it may have been one of a node that it lost."""
+    node = turn.state.nodes.get(event.node)
+    if node is not None and not node.gone and node.connected:
+        node.connected = False
+        stream_flaps.record_end(turn, node)
+        _fall_silent(turn, node, turn.now_ns)
+
+
+def peer_reported(turn: Turn, event: PeerReported) -> None:
+    """A node lost sight of a peer, or sees it again."""
+    node = turn.state.nodes.get(event.peer)
+    if node is None or node.gone or node.state is NodeState.MAINTENANCE:
+        return
+    if event.silent:
+        if event.node not in node.silent_to:
+            node.silent_to.append(event.node)
+        since_ns = turn.now_ns - min(event.silent_for_ns, _BACKDATED_MAX_NS)
+        _fall_silent(turn, node, since_ns)
+        node.silence.unheard[event.node] = since_ns
+        return
+    node.silence.unheard.pop(event.node, None)
+    if event.node in node.silent_to:
+        node.silent_to.remove(event.node)
+        note_hearing(turn.state, node)
+        turn.mark_node(node.name)
+    _end_blocked(turn, node, f"{event.node} hears it again")
+    if not node.silent_since_ns:
+        return
+    _hear_by_peers(turn, node)
+    if not node.silent_to and node.connected and node.confirmation is None:
+        end_silence(turn, node, f"{event.node} hears it again")
+
+
+def peer_judged(turn: Turn, event: PeerJudged) -> None:
+    """Take the word of a peer that was asked."""
+    node = turn.state.nodes.get(event.peer)
+    if node is not None and event.udp:
+        # Whoever did not hear it may be the one whose probes are blocked, or cannot say more.
+        _end_blocked(turn, node, f"{event.node} hears it")
+    waiting = node.confirmation if node else None
+    if node is None or waiting is None or waiting.id != event.confirm_id:
+        return
+    if event.node not in waiting.asked or event.node in waiting.verdicts:
+        return
+    turn.mark_node(node.name)
+    node.news.evidence = True
+    turn.state.mute_rounds = 0
+    rounds.drop_question(turn.state, event.node, node.name)
+    waiting.verdicts[event.node] = event.udp or event.tcp in KERNEL_SAYS
+    _note_evidence(turn, node.silence, event, waiting.asked_ns)
+
+
+def _note_evidence(turn: Turn, silence: Silence, event: PeerJudged, asked_ns: int) -> None:
+    said = KERNEL_SAYS.get(event.tcp, "")
+    if said:
+        silence.kernel_ns, silence.kernel_said = turn.now_ns, said
+    if event.udp:
+        silence.heard_ns = turn.now_ns
+    if event.udp or said:
+        silence.denied.clear()
+    elif event.late_ns <= _LATE_NS and event.node not in silence.denied:
+        if not silence.denied:
+            silence.denied_since_ns = asked_ns
+        silence.denied = sorted([*silence.denied, event.node])[:_DENIED_MAX]
+
+
+def agent_answered(turn: Turn, event: AgentAnswered) -> None:
+    """An agent's event loop answered on its stream: whatever peers say, it is there."""
+    node = turn.state.nodes.get(event.node)
+    if node is None or node.gone or not node.connected:
+        return
+    turn.state.mute_rounds = 0
+    agent_identity.note_answer(node)
+    if node.silent_to:
+        node.blocked_since_ns = node.blocked_since_ns or turn.now_ns
+    node.silent_to = []
+    node.answered_ns = turn.now_ns
+    end_silence(turn, node, "its agent answers on its stream")
+    if node.blocked_since_ns:
+        # Nobody tells of a second silence: its agent is asked again.
+        known = health.has_finding(node, agent_findings.blocked_probes(node).key)
+        wait_ns = _ASK_BLOCKED_NS if known else turn.state.settings.agent_return_ns
+        turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", wait_ns)
+
+
+def agent_leaving(turn: Turn, event: AgentLeaving) -> None:
+    """An agent ends as was asked of it, and is expected back: its silence is none."""
+    node = turn.state.nodes.get(event.node)
+    if node is None or node.gone or node.state is NodeState.MAINTENANCE:
+        return
+    _fall_silent(turn, node, turn.now_ns)
+    node.silence.leaving = event.reason or "for no reason that it told"
+    turn.announce(node.name, "AgentLeaving", f"the agent of {node.name} ends: {event.reason}")
+
+
+def expect_nothing(turn: Turn, node: NodeRecord) -> None:
+    """Judge no silence of a node on which somebody begins to work."""
+    rounds.end(turn, node)
+    node.silence = Silence()
+    if node.connected:
+        node.silent_since_ns = 0  # or a later fault would be dated back to this silence
+    turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
+    note_hearing(turn.state, node)
+
+
+def silence_due(turn: Turn, name: str) -> None:
+    """A silence is to be judged again, or who was asked has had the time to answer."""
+    node = turn.state.nodes.get(name)
+    if node is None:
+        return
+    if node.blocked_since_ns and node.connected and not node.silent_since_ns:
+        if not health.has_finding(node, agent_findings.blocked_probes(node).key):
+            health.raise_finding(turn, node, agent_findings.blocked_probes(node))
+        _fall_silent(turn, node, turn.now_ns)
+    turn.mark_node(name)
+
+
+def expect_agents(turn: Turn) -> None:
+    """Wait for every agent: the controller starts, and nobody was listening before."""
+    state = turn.state
+    for node in state.nodes.values():
+        rounds.end(turn, node)
+        agent_identity.end_contentions(turn, node)
+        node.connected, node.silent_to = False, []
+        node.silence = Silence()
+        if not node.gone:
+            grace_ns = state.settings.startup_grace_ns
+            node.silent_since_ns = turn.now_ns
+            node.silence.expected_until_ns = turn.now_ns + grace_ns
+            turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", grace_ns)
+        note_hearing(state, node)
+
+
+def void_silences(turn: Turn, duration_ns: int) -> None:
+    """Judge no silence by a time in which the controller stood still."""
+    for name in turn.state.silent:
+        node = turn.state.nodes[name]
+        rounds.end(turn, node)
+        silence = node.silence
+        silence.denied.clear()
+        node.silent_since_ns = min(turn.now_ns, node.silent_since_ns + duration_ns)
+        silence.unheard = {
+            name: min(turn.now_ns, at_ns + duration_ns) for name, at_ns in silence.unheard.items()
+        }
+        turn.mark_node(name)
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def _fall_silent(turn: Turn, node: NodeRecord, since_ns: int) -> None:
+    """A channel of a node fell silent: it is asked at once what of it answers.
+
+    The end of a stream may be noticed late: then it is peers who know since when.
+    """
+    turn.mark_node(node.name)
+    since_ns = max(since_ns, node.answered_ns, 1)
+    node.silence.watchers = node.silence.watchers or watchers_of(turn.state, node)
+    node.silent_since_ns = min(node.silent_since_ns or since_ns, since_ns)
+    note_hearing(turn.state, node)
+    node.news.silent = True
+
+
+def _end_blocked(turn: Turn, node: NodeRecord, evidence: str) -> None:
+    if node.blocked_since_ns:
+        node.blocked_since_ns = 0
+        health.clear_finding(turn, node, agent_findings.blocked_probes(node).key, evidence)
+        if not node.silent_since_ns:
+            turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
+
+
+def _hear_by_peers(turn: Turn, node: NodeRecord) -> None:
+    node.silence.heard_ns = turn.now_ns
+    node.silence.denied.clear()
+    node.news.evidence = True
+    turn.mark_node(node.name)
+
+
+def end_silence(turn: Turn, node: NodeRecord, evidence: str) -> None:
+    """Take a node for one that is heard."""
+    rounds.end(turn, node)
+    turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
+    node.silence, node.silent_since_ns = Silence(), 0
+    note_hearing(turn.state, node)
+    for condition in (agent_findings.AGENT_GONE, agent_findings.AGENT_HUNG):
+        key = agent_findings.silent_agent(condition, "").key
+        health.clear_finding(turn, node, key, evidence)
+    turn.mark_node(node.name)
+
+
+HANDLERS: Handlers = {
+    events.NodeDisconnected: node_disconnected,
+    events.PeerReported: peer_reported,
+    events.PeerJudged: peer_judged,
+    events.AgentAnswered: agent_answered,
+    events.AgentLeaving: agent_leaving,
+}
+TIMERS: Timers = {
+    TimerKind.SILENCE: silence_due,
+    TimerKind.CONFIRM: silence_due,
+}
