@@ -65,6 +65,7 @@ from everstep_common.trainer_messages.vault import (
 )
 
 __all__ = [
+    "CARRIERS_TO_TRAINER",
     "FROM_LAUNCHER",
     "FROM_TRAINER",
     "TO_LAUNCHER",
@@ -153,3 +154,5 @@ TO_TRAINER = (
     Committed,
     Skipped,
 )
+# With these the agent passes descriptors of sealed memory; with no other message either way.
+CARRIERS_TO_TRAINER = (Reserved, RestoredCopies)

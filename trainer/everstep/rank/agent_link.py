@@ -15,7 +15,15 @@ from everstep.rank.environment import Membership
 from everstep.rank.log_rate_limit import RateLimitedLogger
 from everstep_common.clock import boot_ns
 from everstep_common.frames import Channel
-from everstep_common.trainer_messages import TO_TRAINER, Attach, Attached, Entry, Ready, Refused
+from everstep_common.trainer_messages import (
+    CARRIERS_TO_TRAINER,
+    TO_TRAINER,
+    Attach,
+    Attached,
+    Entry,
+    Ready,
+    Refused,
+)
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 
 logger = logging.getLogger("everstep")
@@ -188,7 +196,9 @@ class AgentLink:
         with self._turn:
             self.drop()
             try:
-                self._channel = Channel.connect(member.socket, TO_TRAINER, timeout_s)
+                self._channel = Channel.connect(
+                    member.socket, TO_TRAINER, timeout_s, CARRIERS_TO_TRAINER
+                )
             except OSError:
                 return False
             self._hung_up = False
