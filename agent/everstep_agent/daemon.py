@@ -17,6 +17,7 @@ from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.health.service import HealthSockets
 from everstep_agent.injections.injector import Injector, Reach
 from everstep_agent.injections.memory import InjectionMemory
+from everstep_agent.ipc.socket_disposal import socket_disposal
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.kernel_messages import RecentKernelMessages
@@ -266,6 +267,8 @@ class Daemon:
             await asyncio.Event().wait()
         from everstep_agent.metrics.collector import AgentCounts, MetricSources, serve
 
+        disposal = socket_disposal()
+
         def counts() -> AgentCounts:
             return AgentCounts(
                 connected=self._uplink.connected,
@@ -274,6 +277,8 @@ class Daemon:
                 orders_refused=self._terms.refused,
                 gpu_probe_replaced=self._node.nvml.replaced,
                 xids=self._node.kernel_log.xids,
+                connections_with_descriptors=disposal.refused,
+                sockets_closing=disposal.waiting,
             )
 
         sources = MetricSources(

@@ -83,21 +83,27 @@ def decode(payload: bytes, known: Mapping[str, type]) -> object:
 class Channel:
     """Connection that sends and receives messages and waits for both; for trainers and launchers.
 
-    One thread may receive while another one sends.
+    One thread may receive while another one sends. Descriptors are taken with messages of the types
+    ``carriers`` only.
     """
 
-    def __init__(self, connection: socket.socket, known: Iterable[type]) -> None:
+    def __init__(
+        self, connection: socket.socket, known: Iterable[type], carriers: tuple[type, ...] = ()
+    ) -> None:
         # How long `send` waits for room; the kernel's own timeouts would be of both ways at once.
         self._timeout_s = connection.gettimeout()
         connection.setblocking(False)
         self._socket = connection
+        self._carriers = carriers
         self._known = {kind.__name__: kind for kind in known}
         # What has come of the next frame: a receive that timed out in its middle can be repeated.
         self._received = bytearray()
         self._fds: list[int] = []
 
     @classmethod
-    def connect(cls, path: str, known: Iterable[type], timeout_s: float) -> "Channel":
+    def connect(
+        cls, path: str, known: Iterable[type], timeout_s: float, carriers: tuple[type, ...] = ()
+    ) -> "Channel":
         """Connect to a Unix socket. Raises OSError."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
@@ -106,7 +112,7 @@ class Channel:
         except OSError:
             connection.close()
             raise
-        return cls(connection, known)
+        return cls(connection, known, carriers)
 
     def fileno(self) -> int:
         """Return the descriptor, for a selector."""
@@ -157,6 +163,10 @@ class Channel:
         self._received.clear()
         try:
             message = decode(payload, self._known)
+            if self._fds and not isinstance(message, self._carriers):
+                raise FrameError(
+                    f"descriptors came with a {type(message).__name__}, which has none"
+                )
         except FrameError:
             self._drop_fds()
             raise
@@ -181,7 +191,9 @@ class Channel:
             # Not socket.recv_fds: in Python 3.11 it ignores its flags, and the descriptors would
             # leak into every program that the training process starts.
             data, ancillary, _, _ = self._socket.recvmsg(
-                min(missing, 1 << 20), _ANCILLARY_BYTES, socket.MSG_CMSG_CLOEXEC
+                min(missing, 1 << 20),
+                _ANCILLARY_BYTES if self._carriers else 0,
+                socket.MSG_CMSG_CLOEXEC,
             )
             for level, kind, content in ancillary:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from everstep_agent.storage.worker import main
-from everstep_agent.storage.worker.messages import TO_WORKER, BytesMoved
+from everstep_agent.storage.worker.messages import CARRIERS, TO_WORKER, BytesMoved
 from everstep_common.frames import Channel, FrameError
 
 
@@ -43,7 +43,7 @@ class KillingChannel(Channel):
 
 
 if __name__ == "__main__":
-    channel = KillingChannel(main.agent_socket(), TO_WORKER)
+    channel = KillingChannel(main.agent_socket(), TO_WORKER, CARRIERS)
     channel.order = Path(sys.argv[1])
     try:
         main.main(channel)

@@ -61,6 +61,8 @@ def _sources(sysfs: Path) -> MetricSources:
         orders_refused=0,
         gpu_probe_replaced=0,
         xids={79: 1},
+        connections_with_descriptors={1000: 2},
+        sockets_closing=0,
     )
     jobs = JobsMetrics(**{spec.name: 1 for spec in dataclasses.fields(JobsMetrics)})
     open_findings = (BookEntry(finding, Stamp("boot", 1, 2)),)
@@ -75,6 +77,7 @@ def metrics_page(sysfs: Path) -> bytes:
 def test_the_page_tells_findings_gpus_links_and_xids(tmp_path: Path) -> None:
     page = metrics_page(tmp_path / "sys").decode()
     assert 'everstep_node_xid_errors_total{xid="79"} 1.0' in page
+    assert 'everstep_agent_connections_with_descriptors_total{user="1000"} 2.0' in page
     labels = 'component="c",condition="XidFatal",injected="false",severity="fatal"'
     assert f"everstep_node_finding_open{{{labels}}} 1.0" in page
     assert "everstep_node_gpu_temperature_celsius" in page

@@ -2,25 +2,31 @@
 
 import asyncio
 import os
+import re
 import select
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
 
 from everstep_agent.commands.hold import HeldDescriptors
 from fakes.inherited_signals import ignored, ignoring
+from fakes.passed_descriptors import sealed_memory, wrong_descriptors
 
 _TIMEOUT_S = 20.0
 _HOLD = "import sys; from everstep_agent.commands.hold import main; sys.exit(main(sys.argv[1:]))"
 # Prints its pid, what it was handed, and stores one descriptor more; then waits to be killed.
 _COMMAND = """
-import os, signal, sys
+import fcntl, os, signal, sys
 from everstep_common.systemd import notify, remove_fd, store_fd, stored_fds
 kept = stored_fds()
 texts = {name: os.pread(fd, 9, 0).decode() for name, fd in kept.items()}
-fd = os.memfd_create("x")
+fd = os.memfd_create("x", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
 os.write(fd, f"memory {len(kept)}".encode())
+fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
 if len(kept) < 2:
     assert store_fd(f"vault-{len(kept)}", fd)
 else:
@@ -154,7 +160,7 @@ def test_a_command_that_does_not_exist_is_named() -> None:
 
 def test_the_store_closes_what_it_is_not_asked_to_keep() -> None:
     store = HeldDescriptors()
-    kept, other = os.memfd_create("kept"), os.memfd_create("other")
+    kept, other = sealed_memory(8), sealed_memory(8)
     store.apply_notification(b"FDSTORE=1\nFDNAME=a", [kept])
     store.apply_notification(b"READY=1", [other])
     assert (store.names(), store.fds()) == (["a"], [kept])
@@ -162,3 +168,32 @@ def test_the_store_closes_what_it_is_not_asked_to_keep() -> None:
     assert store.names() == []
     for fd in (kept, other):
         assert not os.path.exists(f"/proc/self/fd/{fd}")
+
+
+def test_the_store_keeps_sealed_memory_only(capsys: pytest.CaptureFixture[str]) -> None:
+    store = HeldDescriptors()
+    with wrong_descriptors() as wrong:
+        for fd in wrong.values():
+            store.apply_notification(b"FDSTORE=1\nFDNAME=a", [os.dup(fd)])
+    assert store.names() == []
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split(";")[0] for line in told] == [f"hold: 'a' is not kept: {it}" for it in wrong]
+
+
+def _socket_names(pid: int) -> list[str]:
+    """Return the paths of a process's Unix sockets."""
+    own = {os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    listed = [line.split() for line in Path(f"/proc/{pid}/net/unix").read_text().splitlines()]
+    return [line[7] for line in listed if len(line) > 7 and f"socket:[{line[6]}]" in own]
+
+
+def test_nobody_but_the_command_finds_the_holder() -> None:
+    async def life() -> None:
+        command = "import os, signal; print(os.getpid(), os.environ['NOTIFY_SOCKET'], flush=True)"
+        async with _hold(sys.executable, "-c", f"{command}; signal.pause()") as holder:
+            _, address = await _line(holder)
+            assert re.fullmatch(r"/proc/self/fd/\d+", address)
+            # It has the name that was removed, and nobody is found behind that.
+            assert [Path(name).parent.exists() for name in _socket_names(holder.pid)] == [False]
+
+    asyncio.run(life())

@@ -11,6 +11,7 @@ import sys
 
 from everstep_common.frames import Channel
 from everstep_common.trainer_messages import (
+    CARRIERS_TO_TRAINER,
     TO_TRAINER,
     Attached,
     Begin,
@@ -26,7 +27,7 @@ from integration.vault_states import CHUNKS, STATE_BYTES, chunk_of
 
 
 def main(path: str, generation: int, step: int, killed_at: int, agent: int) -> None:
-    channel = Channel.connect(path, TO_TRAINER, TIMEOUT_S)
+    channel = Channel.connect(path, TO_TRAINER, TIMEOUT_S, CARRIERS_TO_TRAINER)
 
     def ask(message: object) -> tuple[object, list[int]]:
         channel.send(message)

@@ -9,6 +9,7 @@ from typing import Protocol
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_common.frames import Channel
 from everstep_common.trainer_messages import (
+    CARRIERS_TO_TRAINER,
     Attach,
     Await,
     Begin,
@@ -55,7 +56,9 @@ class Client:
     @classmethod
     async def connect(cls, node: Reachable, known: tuple[type, ...]) -> "Client":
         path = str(node.settings.socket_path)
-        return cls(await asyncio.to_thread(Channel.connect, path, known, TIMEOUT_S))
+        return cls(
+            await asyncio.to_thread(Channel.connect, path, known, TIMEOUT_S, CARRIERS_TO_TRAINER)
+        )
 
     async def ask(self, message: object) -> object:
         await self.tell(message)

@@ -9,6 +9,7 @@ import sys
 
 from everstep_common.frames import Channel
 from everstep_common.trainer_messages import (
+    CARRIERS_TO_TRAINER,
     TO_TRAINER,
     Attach,
     Attached,
@@ -27,7 +28,7 @@ _TIMEOUT_S = 20.0
 
 
 def main(path: str, generation: int, rank: int, step: int, size: int = 4096) -> None:
-    channel = Channel.connect(path, TO_TRAINER, _TIMEOUT_S)
+    channel = Channel.connect(path, TO_TRAINER, _TIMEOUT_S, CARRIERS_TO_TRAINER)
 
     def ask(message: object) -> tuple[object, list[int]]:
         channel.send(message)

@@ -17,6 +17,9 @@ import sys
 import time
 from collections.abc import Sequence
 
+from everstep_agent.ipc.private_address import address_of, bind_private
+from everstep_common.sealed_memory import sealed_memory_problem
+
 _PR_SET_PDEATHSIG = 1
 _LISTEN_FDS_START = 3
 # The most descriptors that are kept, as FileDescriptorStoreMax of everstep-agent.service.
@@ -38,21 +41,32 @@ class HeldDescriptors:
         self._kept: list[tuple[str, int]] = []
 
     def apply_notification(self, message: bytes, fds: Sequence[int]) -> None:
-        """Do what one notification asks; descriptors that it does not ask to keep are closed."""
+        """Do what one notification asks; descriptors that it does not ask to keep are closed.
+
+        Only sealed memory is kept: what else a command stores by mistake would be handed to it
+        after every restart.
+        """
         lines = message.decode(errors="replace").splitlines()
         fields = dict(line.split("=", 1) for line in lines if "=" in line)
         name = fields.get("FDNAME", "stored")
         if fields.get("FDSTOREREMOVE") == "1":
             self._close(name)
+        stores = fields.get("FDSTORE") == "1"
         for fd in fds:
-            if (
-                fields.get("FDSTORE") == "1"
-                and len(self._kept) < DESCRIPTORS_MAX
-                and ":" not in name
-            ):
+            problem = self._problem(name, fd) if stores else ""
+            if stores and not problem:
                 self._kept.append((name, fd))
-            else:
-                os.close(fd)
+                continue
+            os.close(fd)
+            if problem:
+                print(f"hold: {name!r} is not kept: {problem}", file=sys.stderr, flush=True)
+
+    def _problem(self, name: str, fd: int) -> str:
+        if ":" in name:
+            return "a name has no colon (sd_pid_notify_with_fds(3))"
+        if len(self._kept) >= DESCRIPTORS_MAX:
+            return f"{DESCRIPTORS_MAX} descriptors are kept already"
+        return sealed_memory_problem(fd)
 
     def names(self) -> list[str]:
         """Return the names, in the order in which the command will find the descriptors."""
@@ -74,24 +88,28 @@ def set_death_signal(signal_number: int) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
 
 
-def become(command: Sequence[str], store: HeldDescriptors, notify_path: str, parent: int) -> None:
-    """Turn a forked child into the command, with the kept descriptors from 3 on."""
+def become(command: Sequence[str], store: HeldDescriptors, notify_fd: int, parent: int) -> None:
+    """Turn a forked child into the command, with the kept descriptors from 3 on.
+
+    Behind them is the one by which it reaches the holder.
+    """
     set_death_signal(signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)  # the holder died before it could be noticed
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     # First above all targets, so that none is overwritten before it is moved.
-    end = _LISTEN_FDS_START + len(store.fds())
-    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, end) for fd in store.fds()]
+    passed = [*store.fds(), notify_fd]
+    end = _LISTEN_FDS_START + len(passed)
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, end) for fd in passed]
     for index, fd in enumerate(moved):
         os.dup2(fd, _LISTEN_FDS_START + index, inheritable=True)
     os.closerange(end, os.sysconf("SC_OPEN_MAX"))
     environ = {key: value for key, value in os.environ.items() if not key.startswith("WATCHDOG_")}
-    environ["NOTIFY_SOCKET"] = notify_path
+    environ["NOTIFY_SOCKET"] = address_of(end - 1)
     for key in ("LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"):
         environ.pop(key, None)
-    if moved:
-        environ["LISTEN_FDS"] = str(len(moved))
+    if store.fds():
+        environ["LISTEN_FDS"] = str(len(store.fds()))
         environ["LISTEN_PID"] = str(os.getpid())
         environ["LISTEN_FDNAMES"] = ":".join(store.names())
     os.execvpe(command[0], list(command), environ)
@@ -103,11 +121,10 @@ class DescriptorHolder:
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
         self._store = HeldDescriptors()
-        # An abstract address leaves no file behind, however the holder ends. The kernel picks it.
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._socket.bind("")
-        self._path = "@" + self._socket.getsockname()[1:].decode()
+        # Whoever else reached it could fill its queue, or pass descriptors that take long to close.
+        self._address = bind_private(self._socket.bind)
         self._socket.setblocking(False)
         self._signals, wakeup = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
@@ -140,7 +157,7 @@ class DescriptorHolder:
         pid = os.fork()
         if pid == 0:
             try:
-                become(self._command, self._store, self._path, holder)
+                become(self._command, self._store, self._address, holder)
             except OSError as error:
                 print(f"hold: {self._command[0]}: {error.strerror}", file=sys.stderr, flush=True)
             finally:
@@ -172,7 +189,7 @@ class DescriptorHolder:
             except BlockingIOError:
                 return
             fds, uid = _descriptors_and_sender(ancillary)
-            # Anybody can reach an abstract address.
+            # A process that traces the command can reach its address, too.
             self._store.apply_notification(message if uid in (0, os.geteuid()) else b"", fds)
 
     def _signal(self) -> int:

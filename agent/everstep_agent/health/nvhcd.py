@@ -5,7 +5,9 @@
 import asyncio
 import json
 import os
+import socket
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -14,7 +16,10 @@ from everstep_agent.health.groups import GROUPS
 from everstep_agent.health.rendering import as_json
 from everstep_agent.health.report import HealthReport, Status
 from everstep_agent.health.socket import HealthReporter
-from everstep_agent.ipc.listeners import removed_after
+from everstep_agent.health.user_connections import serve_users
+from everstep_agent.ipc.guarded_socket import GuardedSocket
+from everstep_agent.ipc.listeners import listening_unix
+from everstep_agent.ipc.private_address import address_of, bind_private
 from everstep_proto.generated import nvhcd_pb2, nvhcd_pb2_grpc
 
 Context = grpc.aio.ServicerContext[nvhcd_pb2.HealthCheckRequest, nvhcd_pb2.HealthCheckResponse]
@@ -25,10 +30,10 @@ _PATIENCE_S = 3.0
 _ASKING_MAX = 32
 _REQUEST_BYTES_MAX = 64 << 10
 _STOP_S = 0.2
-# Each connection is a descriptor of the agent, and every user may open one.
+_RELAYED_BYTES = 64 << 10
+# What `serve_users` lets in is limited there, for each user.
 _OPTIONS = (
     ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX),
-    ("grpc.max_allowed_incoming_connections", 64),
     ("grpc.max_connection_idle_ms", 10_000),
     ("grpc.server_handshake_timeout_ms", 5_000),
 )
@@ -109,7 +114,11 @@ class HealthCheckServicer(nvhcd_pb2_grpc.HealthCheckServiceServicer):
 
 
 class HealthCheckServer:
-    """Serves on a Unix socket until cancelled; ``ready`` once it can be asked."""
+    """Serves on a Unix socket until cancelled; ``ready`` once it can be asked.
+
+    gRPC reads its sockets itself, so it would take passed descriptors and stand still at their
+    close: it listens at a private address, and what users send is relayed to it.
+    """
 
     def __init__(self, path: Path, service: HealthReporter) -> None:
         self.ready = asyncio.Event()
@@ -123,17 +132,61 @@ class HealthCheckServer:
             options=_OPTIONS,
         )
         nvhcd_pb2_grpc.add_HealthCheckServiceServicer_to_server(self._servicer, server)
-        self._path.unlink(missing_ok=True)
+        own = _bind(server)
         try:
-            server.add_insecure_port(f"unix:{self._path}")
-        except RuntimeError as error:
-            raise OSError(f"health_check_socket: {self._path}: {error}") from error
-        with removed_after(self._path):
             await server.start()
-            # Every user's job may ask; nobody can change anything here.
-            os.chmod(self._path, 0o666)
-            self.ready.set()
+            with listening_unix(self._path) as listener:
+                self.ready.set()
+                await serve_users(listener, "health check", _Relay(address_of(own)).run)
+        except OSError as error:
+            raise OSError(f"health_check_socket: {self._path}: {error}") from error
+        finally:
+            await server.stop(_STOP_S)
+            os.close(own)
+
+
+def _bind(server: grpc.aio.Server) -> int:
+    """Have gRPC listen where only this process reaches it. Raises OSError."""
+
+    def bind(path: str) -> None:
+        try:
+            server.add_insecure_port(f"unix:{path}")
+        except RuntimeError as error:
+            raise OSError(str(error)) from error
+
+    return bind_private(bind)
+
+
+@dataclass(frozen=True, slots=True)
+class _Relay:
+    """Relay between users' connections and gRPC's."""
+
+    address: str
+
+    async def run(self, asking: GuardedSocket) -> None:
+        """Relay until one side ends. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as grpc_side:
+            grpc_side.setblocking(False)
+            await loop.sock_connect(grpc_side, self.address)
+            directions = [
+                loop.create_task(_questions(asking, grpc_side)),
+                loop.create_task(_answers(grpc_side, asking)),
+            ]
             try:
-                await server.wait_for_termination()
+                await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                await server.stop(_STOP_S)
+                for direction in directions:
+                    direction.cancel()
+                await asyncio.gather(*directions, return_exceptions=True)
+
+
+async def _questions(asking: GuardedSocket, grpc_side: socket.socket) -> None:
+    while data := await asking.receive():
+        await asyncio.get_running_loop().sock_sendall(grpc_side, data)
+
+
+async def _answers(grpc_side: socket.socket, asking: GuardedSocket) -> None:
+    loop = asyncio.get_running_loop()
+    while data := await loop.sock_recv(grpc_side, _RELAYED_BYTES):
+        await loop.sock_sendall(asking.socket, data)

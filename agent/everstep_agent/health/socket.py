@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import logging
 import socket
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +11,15 @@ from typing import Protocol
 
 from everstep_agent.health.groups import GROUPS
 from everstep_agent.health.report import HealthReport, decode, encode
+from everstep_agent.health.user_connections import serve_users
+from everstep_agent.ipc.guarded_socket import GuardedSocket
 from everstep_agent.ipc.listeners import listening_unix
-from everstep_agent.ipc.peer import peer_of
 from everstep_common.codec import from_json
-
-logger = logging.getLogger(__name__)
 
 SOCKET_NAME = "health.sock"
 _QUESTION_BYTES_MAX = 4096
 _QUESTION_S = 5.0
 _PATIENCE_S_MAX = 60.0
-# Each is a descriptor and a few kilobytes; the look itself is shared. Of one user, so that nobody
-# takes the agent's descriptors, or another user's turn.
-_CONNECTIONS_PER_USER_MAX = 32
 _ANSWER_BYTES_MAX = 4 << 20
 _PIECE_BYTES = 64 << 10
 
@@ -51,43 +45,31 @@ class HealthServer:
         self.ready = asyncio.Event()
         self._path = path
         self._service = service
-        self._asking: Counter[int] = Counter()
 
     async def run(self) -> None:
         """Serve. Raises OSError when the socket cannot be made."""
         with listening_unix(self._path) as listener:
-            server = await asyncio.start_unix_server(
-                self._serve, sock=listener, limit=_QUESTION_BYTES_MAX
-            )
             self.ready.set()
-            async with server:
-                await server.serve_forever()
+            await serve_users(listener, "health socket", self._serve)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        user = _user_of(writer)
-        if self._asking[user] >= _CONNECTIONS_PER_USER_MAX:
-            writer.close()
-            return
-        self._asking[user] += 1
-        try:
-            async with asyncio.timeout(_QUESTION_S + _PATIENCE_S_MAX):
-                async with asyncio.timeout(_QUESTION_S):
-                    question = _question(await reader.readline())
-                report = await self._service.report(question.groups, question.patience_s)
-                writer.write(encode(report).encode() + b"\n")
-                await writer.drain()
-        except (OSError, ValueError) as error:  # TimeoutError and CodecError are among them
-            logger.debug("health socket: %s", error)
-        finally:
-            self._asking[user] -= 1
-            writer.close()
+    async def _serve(self, asking: GuardedSocket) -> None:
+        async with asyncio.timeout(_QUESTION_S + _PATIENCE_S_MAX):
+            async with asyncio.timeout(_QUESTION_S):
+                question = _question(await _question_line(asking))
+            report = await self._service.report(question.groups, question.patience_s)
+            answer = encode(report).encode() + b"\n"
+            await asyncio.get_running_loop().sock_sendall(asking.socket, answer)
 
 
-def _user_of(writer: asyncio.StreamWriter) -> int:
-    try:
-        return peer_of(writer.get_extra_info("socket")).uid
-    except OSError:
-        return -1
+async def _question_line(asking: GuardedSocket) -> bytes:
+    line = bytearray()
+    while piece := await asking.receive():
+        line += piece
+        if b"\n" in line:
+            break
+        if len(line) > _QUESTION_BYTES_MAX:
+            raise ValueError("a question without an end")
+    return bytes(line.partition(b"\n")[0])
 
 
 def _question(line: bytes) -> _Question:

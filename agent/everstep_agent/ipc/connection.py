@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 
 from everstep_agent.concurrency.cycle_collector import mark_all_old
 from everstep_agent.concurrency.time_slices import LoopYielder, run_in_slices
+from everstep_agent.ipc.guarded_socket import GuardedSocket
 from everstep_agent.ipc.message_memory import (
     SMALL_BYTES_MAX,
     MemoryLease,
@@ -34,12 +35,12 @@ _TAKEN_BYTES = 256 * 1024
 class Connection:
     """Frames over one non-blocking socket, which the connection owns.
 
-    Descriptors that the other side sends are never received: the kernel closes them.
+    It takes no descriptors: who sends some is cut off.
     """
 
     def __init__(self, connection: socket.socket, peer: Peer) -> None:
-        connection.setblocking(False)
         self.peer = peer
+        self._guarded = GuardedSocket(connection, peer.uid)
         self._socket = connection
         self._buffer = bytearray()
         self._memories: MessageMemories | None = None
@@ -54,7 +55,7 @@ class Connection:
     def close(self) -> None:
         """End the connection."""
         self._lease.release()
-        self._socket.close()
+        self._guarded.close()
 
     def take_lease(self) -> MemoryLease:
         """Return the room of the message that came last; the caller ends it with the message."""
@@ -130,22 +131,21 @@ class Connection:
         return int(count)
 
     async def _fill(self, count: int) -> None:
-        loop = asyncio.get_running_loop()
         while len(self._buffer) < count:
-            data = await loop.sock_recv(self._socket, 1 << 16)
+            data = await self._guarded.receive()
             if not data:
                 raise ConnectionError("closed by the other side")
             self._buffer += data
 
     async def _body(self, length: int) -> memoryview:
         """Return what follows a header that is in the buffer."""
-        body, loop, yielder = buffer_for(length), asyncio.get_running_loop(), LoopYielder()
+        body, yielder = buffer_for(length), LoopYielder()
         begun = self._buffer[frames.HEADER_BYTES : frames.HEADER_BYTES + length]
         del self._buffer[: frames.HEADER_BYTES + length]
         at = len(begun)
         body[:at] = begun
         while at < length:
-            count = await loop.sock_recv_into(self._socket, body[at : at + _TAKEN_BYTES])
+            count = await self._guarded.receive_into(body[at : at + _TAKEN_BYTES])
             if not count:
                 raise ConnectionError("closed by the other side")
             at += count

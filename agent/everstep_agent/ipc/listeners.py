@@ -1,18 +1,52 @@
 """Listeners: sockets that the agent listens on, and the error message when it cannot."""
 
+import asyncio
 import ipaddress
+import logging
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from everstep_agent.ipc.guarded_socket import GuardedSocket, refuse_descriptors
+from everstep_agent.ipc.peer import Peer, peer_of
+from everstep_agent.ipc.socket_disposal import socket_disposal
+
+logger = logging.getLogger(__name__)
+# How long a listener rests when the process has no descriptor left: the backlog waits.
+_REST_S = 0.2
+# Of a process that was gone before it was asked who it is.
+_NOBODY = -1
+
 
 @contextmanager
 def listening_unix(path: Path) -> Iterator[socket.socket]:
     """Listen as `listen_unix` does, and leave no socket behind."""
-    with listen_unix(path) as listener, removed_after(path):
-        yield listener
+    listener = listen_unix(path)
+    try:
+        with removed_after(path):
+            yield listener
+    finally:
+        # In a thread: connections that nobody accepted are closed with it, with what is in them.
+        socket_disposal().close(listener)
+
+
+async def accept_user(listener: socket.socket, what: str) -> tuple[socket.socket, Peer]:
+    """Return the next connection of a Unix socket, and whose it is."""
+    loop = asyncio.get_running_loop()
+    while True:
+        await socket_disposal().room()
+        try:
+            accepted, _ = await loop.sock_accept(listener)
+        except OSError as error:
+            logger.warning("%s: %s", what, error)
+            await asyncio.sleep(_REST_S)
+            continue
+        try:
+            return accepted, peer_of(accepted)
+        except OSError:  # it is gone already
+            GuardedSocket(accepted, _NOBODY).close()
 
 
 @contextmanager
@@ -38,6 +72,7 @@ def listen_unix(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
+        refuse_descriptors(listener)
         listener.bind(os.fspath(path))
         path.chmod(0o666)
         listener.listen(128)

@@ -68,6 +68,9 @@ class AgentCounts:
     orders_refused: int
     gpu_probe_replaced: int
     xids: Mapping[int, int]
+    # By user, -1 for those beyond a number of users.
+    connections_with_descriptors: Mapping[int, int]
+    sockets_closing: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +138,20 @@ def _agent(counts: AgentCounts) -> Iterator[Metric]:
     yield _counter("agent_orders_refused", "Orders refused for their term.", counts.orders_refused)
     yield _counter(
         "agent_gpu_probe_restarts", "GPU probe processes replaced.", counts.gpu_probe_replaced
+    )
+    passed = CounterMetricFamily(
+        "everstep_agent_connections_with_descriptors",
+        "Connections to the agent's Unix sockets that were ended because their user passed "
+        "descriptors, by user (-1: further users).",
+        labels=["user"],
+    )
+    for user, count in counts.connections_with_descriptors.items():
+        passed.add_metric([str(user)], count)
+    yield passed
+    yield _gauge(
+        "agent_sockets_closing",
+        "Sockets whose close takes long; from 1,024 on no connection is accepted.",
+        counts.sockets_closing,
     )
     xids = CounterMetricFamily(
         "everstep_node_xid_errors", "Xid errors in the kernel log.", labels=["xid"]

@@ -68,6 +68,7 @@ from everstep_common.trainer_messages.vault import (
 )
 
 __all__ = [
+    "CARRIERS_TO_TRAINER",
     "FROM_LAUNCHER",
     "FROM_TRAINER",
     "TO_LAUNCHER",
@@ -172,3 +173,5 @@ TO_TRAINER = (
     Skipped,
     Pending,
 )
+# With these the agent passes descriptors of sealed memory; with no other message either way.
+CARRIERS_TO_TRAINER = (Reserved, RestoredCopies)

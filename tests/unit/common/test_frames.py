@@ -26,7 +26,7 @@ COMMIT = Commit(7, 1, 3, (Entry("w", 0, 8, "<f8", (1,)), Entry("b", 64, 8)))
 @pytest.fixture
 def pair() -> Iterator[tuple[Channel, socket.socket]]:
     ours, theirs = socket.socketpair()
-    channel = Channel(ours, [Begin, Commit, Slot])
+    channel = Channel(ours, [Begin, Commit, Slot], (Slot,))
     with theirs:
         yield channel, theirs
     channel.close()
@@ -199,13 +199,36 @@ def test_descriptors_of_a_frame_that_is_refused_or_cut_are_closed() -> None:
     before = _open_fds()
     for payload in (b"\0\0\0\2{}", b"\0\0\0\2{"):
         ours, theirs = socket.socketpair()
-        channel = Channel(ours, [Begin])
+        channel = Channel(ours, [Begin], (Begin,))
         with open("/dev/null", "rb") as null, theirs:
             socket.send_fds(theirs, [payload], [null.fileno()])
         with pytest.raises(ConnectionError):
             channel.receive(1)
         channel.close()
     assert _open_fds() == before
+
+
+def test_descriptors_beside_a_message_that_has_none_are_refused_and_closed(
+    pair: tuple[Channel, socket.socket],
+) -> None:
+    channel, other = pair
+    before = _open_fds()
+    with open("/dev/null", "rb") as null:
+        socket.send_fds(other, [encode(Begin(1))], [null.fileno()])
+    with pytest.raises(FrameError, match="came with a Begin, which has none"):
+        channel.receive(1)
+    assert _open_fds() == before
+
+
+def test_a_channel_without_carriers_takes_no_descriptor_at_all() -> None:
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours, [Begin])
+    with open("/dev/null", "rb") as null, theirs:
+        before = _open_fds()
+        socket.send_fds(theirs, [encode(Begin(1))], [null.fileno()])
+        assert channel.receive(1) == (Begin(1), [])
+        assert _open_fds() == before
+    channel.close()
 
 
 def test_the_end_of_the_connection_is_an_error(pair: tuple[Channel, socket.socket]) -> None:

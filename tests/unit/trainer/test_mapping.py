@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from everstep.saving.mapping import Mapping
+from fakes.passed_descriptors import sealed_memory, wrong_descriptors
 
 
 @pytest.fixture
 def fd() -> Iterator[int]:
-    fd = os.memfd_create("slot")
+    fd = sealed_memory(10_000)
     os.pwrite(fd, b"a" * 10_000, 0)
     yield fd
     os.close(fd)
@@ -45,6 +46,13 @@ def test_a_read_only_descriptor_is_not_mapped_for_writing(fd: int) -> None:
 def test_memory_that_is_too_short_is_refused_before_it_is_touched(fd: int) -> None:
     with pytest.raises(ValueError, match="shorter than 10001"):
         Mapping(fd, 10_001, writable=False)
+
+
+def test_what_is_no_sealed_memory_is_named_and_never_mapped() -> None:
+    with wrong_descriptors() as wrong:
+        for called, fd in wrong.items():
+            with pytest.raises(ValueError, match=f"the agent passed {called}; expected memory"):
+                Mapping(fd, 4096, writable=True)
 
 
 def test_closing_twice_unmaps_once(fd: int) -> None:

@@ -19,6 +19,7 @@ from everstep.rank.log_rate_limit import RateLimitedLogger
 from everstep_common.clock import boot_ns
 from everstep_common.frames import Channel
 from everstep_common.trainer_messages import (
+    CARRIERS_TO_TRAINER,
     TO_TRAINER,
     Attach,
     Attached,
@@ -253,7 +254,9 @@ class AgentLink:
 
     def _connect(self, timeout_s: float) -> bool:
         try:
-            self._channel = Channel.connect(self._member.socket, TO_TRAINER, timeout_s)
+            self._channel = Channel.connect(
+                self._member.socket, TO_TRAINER, timeout_s, CARRIERS_TO_TRAINER
+            )
         except OSError:
             return False
         self._hung_up = False

@@ -4,6 +4,8 @@ import ctypes
 import mmap
 import os
 
+from everstep_common.sealed_memory import sealed_memory_problem
+
 # Python's own mmap keeps the GIL while page tables are made, and has no address for what is
 # read-only.
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -31,8 +33,8 @@ class Mapping:
     def __init__(self, fd: int, size_bytes: int, *, writable: bool) -> None:
         """Map; ``fd`` stays the caller's."""
         self._mapped = False
-        if os.fstat(fd).st_size < size_bytes:  # touching what is missing would be a SIGBUS
-            raise ValueError(f"the agent's memory is shorter than {size_bytes} bytes")
+        if problem := sealed_memory_problem(fd, size_bytes):  # touching it could be a SIGBUS
+            raise ValueError(f"the agent passed {problem}")
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         address = _libc.mmap(None, size_bytes, protection, mmap.MAP_SHARED, fd, 0)
         if address is None or address == _MAP_FAILED:

@@ -7,8 +7,9 @@ from collections import Counter
 from typing import Protocol
 
 from everstep_agent.ipc.connection import Connection
+from everstep_agent.ipc.listeners import accept_user
 from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
-from everstep_agent.ipc.peer import Peer, peer_of
+from everstep_agent.ipc.peer import Peer
 from everstep_agent.ipc.processes import alive
 from everstep_agent.jobs.job.context import JobContext
 from everstep_agent.jobs.job.job_table import JobTable
@@ -66,19 +67,8 @@ class JobServer:
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept until cancelled."""
-        loop = asyncio.get_running_loop()
         while True:
-            try:
-                accepted, _ = await loop.sock_accept(listener)
-            except OSError as error:  # out of descriptors: the backlog waits
-                logger.warning("job socket: %s", error)
-                await asyncio.sleep(0.2)
-                continue
-            try:
-                connection = Connection(accepted, peer_of(accepted))
-            except OSError:  # it is gone already
-                accepted.close()
-                continue
+            connection = Connection(*await accept_user(listener, "job socket"))
             self._context.spawn(self._serve(connection), "job connection")
 
     async def _serve(self, connection: Connection) -> None:

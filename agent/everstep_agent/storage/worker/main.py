@@ -22,6 +22,7 @@ from everstep_agent.storage.formats.records import RecordError
 from everstep_agent.storage.worker import messages, rank_files, step_publication
 from everstep_agent.storage.worker.user_rights import assume_user
 from everstep_common.frames import Channel, FrameError
+from everstep_common.sealed_memory import sealed_memory_problem
 
 # How often progress is reported: often enough for any deadline, seldom enough to cost nothing.
 _BEAT_S = 0.2
@@ -72,10 +73,8 @@ class StorageWorker:
                 return messages.RequestFailed("a request that comes too late")
 
     def _write(self, request: messages.WriteCopy, fds: list[int]) -> object:
-        (fd,) = fds
+        fd = _sealed_memory(fds, request.size_bytes)
         size = os.fstat(fd).st_size
-        if request.size_bytes > size:
-            return messages.RequestFailed("the memory of the copy is shorter than its manifest")
         # Not closed here: the mapping ends with the last view of it, and closing it before raises.
         memory = memoryview(mmap.mmap(fd, size, flags=_POPULATED, prot=mmap.PROT_READ))
         backend = self._open_backend(request.location)
@@ -84,7 +83,7 @@ class StorageWorker:
         )
 
     def _fill(self, request: messages.FillCopy, fds: list[int]) -> object:
-        (fd,) = fds
+        fd = _sealed_memory(fds, 0)
         memory = memoryview(mmap.mmap(fd, os.fstat(fd).st_size))
         backend = self._open_backend(request.location)
         return messages.CopyFilled(
@@ -132,6 +131,15 @@ def main(channel: Channel) -> None:
     StorageWorker(channel, open_backend).serve()
 
 
+def _sealed_memory(fds: list[int], size_bytes: int) -> int:
+    """Return the descriptor of a request. Raises RecordError for another than it must have."""
+    if len(fds) != 1:
+        raise RecordError(f"{len(fds)} descriptors came with a request that has one")
+    if problem := sealed_memory_problem(fds[0], size_bytes):
+        raise RecordError(f"the memory of the copy: {problem}")
+    return fds[0]
+
+
 def _sentence(error: OSError) -> str:
     """Return what went wrong, and with which file where that is known."""
     what = error.strerror or str(error)
@@ -144,6 +152,6 @@ def _sentence(error: OSError) -> str:
 
 if __name__ == "__main__":
     try:
-        main(Channel(agent_socket(), messages.TO_WORKER))
+        main(Channel(agent_socket(), messages.TO_WORKER, messages.CARRIERS))
     except (ConnectionError, FrameError, KeyboardInterrupt):
         sys.exit(0)

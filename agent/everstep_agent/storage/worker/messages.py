@@ -155,6 +155,8 @@ class RequestFailed:
 
 
 TO_WORKER = (AssumeUser, WriteCopy, DescribeFile, FillCopy, MoveLatest, ListSteps)
+# With each of these comes one descriptor of sealed memory.
+CARRIERS = (WriteCopy, FillCopy)
 FROM_WORKER = (
     UserAssumed,
     CopyWritten,

@@ -20,10 +20,8 @@ from everstep_agent.vault.memory.pages import (
     populate,
     round_up,
 )
+from everstep_common.sealed_memory import SIZE_SEALS, sealed_memory_problem
 
-# Seals by which nobody can shorten the memory under a mapping (SIGBUS in every process that maps
-# it) or let it grow past the budget.
-_SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _FREEZE_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 # Bytes that are copied at once, which takes a fifth of a millisecond.
 _COPIED_BYTES = 1024 * 1024
@@ -60,9 +58,9 @@ class Region:
 
     @classmethod
     def adopt(cls, fd: int) -> "Region":
-        """Take over a descriptor of an earlier agent. Raises OSError for one that can shrink."""
-        if fcntl.fcntl(fd, fcntl.F_GET_SEALS) & _SIZE_SEALS != _SIZE_SEALS:
-            raise OSError(f"descriptor {fd} is not sealed against shrinking")
+        """Take over a descriptor of an earlier agent. Raises OSError for what is no region."""
+        if problem := sealed_memory_problem(fd):
+            raise OSError(f"descriptor {fd}: {problem}")
         return cls(fd, os.fstat(fd).st_size)
 
     def retain(self) -> "Region":
@@ -177,7 +175,7 @@ def create_region(size_bytes: int, name: str, kind: HugePages = HugePages.TRANSP
     """Return new sealed memory whose pages are still to be populated. Raises OSError."""
     fd, size = create_unpopulated(size_bytes, name, kind)
     try:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SIZE_SEALS)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SIZE_SEALS)
     except OSError:
         os.close(fd)
         raise
