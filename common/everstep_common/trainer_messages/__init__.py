@@ -1,6 +1,7 @@
 """Trainer messages: between a job's launcher and training processes and the agent of their node.
 
-Launcher:  Join → Joined | Refused | RefusedForNow, then Start / Stop / End / Notice at any time; Preload both ways.
+Launcher:  Join → Joined | Refused | RefusedForNow, then Start / Stop / End / Notice at any time;
+           Preload both ways.
 Trainer:   Attach → Attached | Refused,
            Describe → DescribedPart | NothingToRestore | RestoreFailed,
            Restore → RestoredCopies | NothingToRestore | RestoreFailed,

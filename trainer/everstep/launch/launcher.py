@@ -161,14 +161,14 @@ class Launcher:
             self._on_joined(message.node)
             return
         self._words.heard(refused=isinstance(message, Refused | RefusedForNow))
-        self._received(message)
+        if isinstance(message, Refused | RefusedForNow):
+            status = 1 if isinstance(message, Refused) else _EXIT_TEMPORARY
+            self._end(status, [f"refused: {message.reason}"])
+        else:
+            self._received(message)
 
     def _received(self, message: object) -> None:
         match message:
-            case Refused(reason):
-                self._end(1, [f"refused: {reason}"])
-            case RefusedForNow(reason):
-                self._end(_EXIT_TEMPORARY, [f"refused: {reason}"])
             case Start():
                 self._on_start(message)
             case Stop():
