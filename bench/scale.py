@@ -96,22 +96,30 @@ def main() -> None:
     if given.row:
         print(scale_rows.main(given.row, given.nodes))
         return
-    found = [result(name, given.limit_s) for name in given.only or scale_rows.ROWS]
+    found = [_measured(name, given.limit_s) for name in given.only or scale_rows.ROWS]
+    if not given.json:
+        _show(found)
     # A single row is asked for by who works on it, who does not want to wait for everything else.
-    streams = [] if given.no_transport or given.only else list(transport.rows(transport.Plan()))
+    streams: list[Row] = []
+    if not (given.no_transport or given.only):
+        print("streams of agents: some ten minutes ...", file=sys.stderr, flush=True)
+        streams += transport.rows(transport.Plan())
     if given.json:
         print(json.dumps([*found, *map(told, streams)], indent=1))
-    else:
-        _show(found, streams)
+    elif streams:
+        print()
+        show(streams, as_json=False)
 
 
-def _show(found: Sequence[Mapping[str, object]], streams: Sequence[Row]) -> None:
+def _measured(name: str, limit_s: float) -> Mapping[str, object]:
+    print(f"{name} ...", file=sys.stderr, flush=True)
+    return result(name, limit_s)
+
+
+def _show(found: Sequence[Mapping[str, object]]) -> None:
     head = ("what", "nodes", "", "", "unit", "exponent", "target", "met")
     for line in lines(head, [cells(one) for one in found], (5,)):
         print(line)
-    if streams:
-        print()
-        show(streams, as_json=False)
 
 
 if __name__ == "__main__":

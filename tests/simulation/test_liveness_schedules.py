@@ -19,7 +19,9 @@ from simulation import injections
 from simulation.own_agents import STRAY
 from simulation.whatever_happens import WhateverHappens
 
-SEEDS = range(100)
+_FIRST = 100
+# Some of those that follow the first have found faults.
+SEEDS = (*range(_FIRST), 270, 317)
 # The long test goes on from there for so long, in as many processes as there are parts.
 LONG_MINUTES = float(os.environ.get("EVERSTEP_SCHEDULES_MINUTES", "60"))
 _PARTS = 2
@@ -202,7 +204,7 @@ def test_as_many_schedules_as_fit_an_hour(part: int, record_property: RecordProp
     injected = Counter[str]()
     ends_s = monotonic() + 60 * LONG_MINUTES
     try:
-        for seed in count(len(SEEDS) + part, _PARTS):
+        for seed in count(_FIRST + part, _PARTS):
             play(seed, injected)
             if monotonic() > ends_s:
                 break

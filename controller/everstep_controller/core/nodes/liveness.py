@@ -77,6 +77,7 @@ def _judge(turn: Turn, node: NodeRecord) -> LivenessVerdict:
         leaving=silence.leaving,
         expected_until_ns=silence.expected_until_ns,
         stepping_until_ns=_stepping_until_ns(turn.state, node),
+        claimed=node.contender is not None or bool(node.successor),
     )
     return verdict.judge(signs, _patience(settings), turn.now_ns)
 

@@ -49,6 +49,8 @@ class Signs(NamedTuple):
     expected_until_ns: int = 0
     # Until when the steps that it took part in prove that its ranks live.
     stepping_until_ns: int = 0
+    # An agent that is not known as its own asks for its name: its machine may have been replaced.
+    claimed: bool = False
 
 
 class Patience(NamedTuple):
@@ -74,7 +76,7 @@ def judge(signs: Signs, patience: Patience, now_ns: int) -> LivenessVerdict:
         return LivenessVerdict(Liveness.ALIVE, "it is heard", now_ns + _RETRY_MAX_NS)
     lost_ns = _answered_ns(signs) + _borne_ns(signs, patience)
     again_ns = _again_ns(signs, lost_ns, now_ns)
-    if signs.denied and now_ns >= lost_ns:
+    if signs.denied and now_ns >= lost_ns and not signs.claimed:
         if now_ns < signs.stepping_until_ns:
             why = "nothing of it answers, but the steps of its job are made with it"
             return LivenessVerdict(Liveness.DOUBTFUL, why, again_ns)
@@ -115,6 +117,8 @@ def _doubt(signs: Signs, now_ns: int) -> str:
         return f"its agent does not answer, and {signs.kernel_said}"
     if signs.heard_ns:
         return "its agent answers peers, and not on its stream"
+    if signs.claimed:
+        return "another agent asks for its name, and gets it if its own does not come back"
     if signs.denied:
         return f"{' and '.join(signs.denied)} could not reach it"
     if now_ns < signs.expected_until_ns:
