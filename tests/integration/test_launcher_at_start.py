@@ -116,7 +116,8 @@ def test_a_job_waits_for_its_controller_and_says_so_and_nobody_takes_its_name() 
             fleet, "--job", "train", "--token-file", str(fleet.folder / "token"), "--", "true"
         )
         assert same.returncode == 75  # EX_TEMPFAIL: its job may still end
-        assert "stop it first, or choose another name with --job" in same.stderr
+        assert "; stop it first ('kill " in same.stderr
+        assert "or choose another name with --job" in same.stderr
 
         fleet.start_controller()
         fleet.until("running", 60, lambda: fleet.job().state == "running")
