@@ -1,5 +1,6 @@
 """The store: real SQLite, a disk that is full or dead, a file that is no database."""
 
+import contextlib
 import sqlite3
 import threading
 import time
@@ -115,6 +116,19 @@ def test_a_file_that_is_no_database_is_put_aside(tmp_path: Path) -> None:
     assert store.load(_PATIENCE_S).records == ()
     store.close(_PATIENCE_S)
     assert path.with_suffix(".damaged").exists()
+
+
+def test_nobody_else_may_read_what_was_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sqlite"
+    path.touch(mode=0o644)  # as an older agent made it
+    for _ in range(2):
+        with contextlib.closing(open_or_replace(path)) as connection:
+            load(connection)
+            modes = {one.name: one.stat().st_mode & 0o777 for one in tmp_path.iterdir()}
+        assert modes == dict.fromkeys(
+            ("agent.sqlite", "agent.sqlite-wal", "agent.sqlite-shm"), 0o600
+        )
+        path.unlink()  # and as it is made now
 
 
 def test_an_agent_without_a_usable_folder_runs_from_memory_and_says_why(tmp_path: Path) -> None:

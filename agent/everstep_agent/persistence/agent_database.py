@@ -1,6 +1,7 @@
 """Agent database: the SQLite schema of what is remembered, and one transaction per write."""
 
 import contextlib
+import os
 import sqlite3
 import uuid
 from collections.abc import Iterator, Mapping
@@ -82,6 +83,7 @@ def open_or_replace(path: Path) -> sqlite3.Connection:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    _make_private(path)
     connection = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=True)
     connection.execute("PRAGMA journal_mode = WAL")
     # FULL, so that a reservation outlives a power cut; a thread pays for it, no sender waits.
@@ -89,6 +91,17 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.executescript(_SCHEMA)
     connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
     return connection
+
+
+def _make_private(path: Path) -> None:
+    """Let nobody else read what jobs have told, whatever the folder allows.
+
+    SQLite gives its own files the mode of this one.
+    """
+    if path.exists():
+        path.chmod(0o600)
+    else:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def load(connection: sqlite3.Connection) -> Remembered:
