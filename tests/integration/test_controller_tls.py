@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
+from everstep_controller.api.server import HANDSHAKE_S
 from everstep_controller.service import Controller
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from everstep_proto.tls import aio_channel
@@ -15,7 +16,7 @@ from fakes.agent_stream import agent_stream
 from fakes.authority import Authority
 from fakes.controllers import controller
 
-pytestmark = pytest.mark.timeout(60)
+pytestmark = pytest.mark.timeout(2 * HANDSHAKE_S + 30)
 
 
 def with_controller(folder: Path, act: Callable[[Controller, Authority], Awaitable[None]]) -> None:
@@ -152,5 +153,16 @@ def test_a_new_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
             admin = admin_pb2_grpc.AdminStub(channel)
             detail = await admin.GetController(admin_pb2.GetControllerRequest(), timeout=30)
         assert detail.term == 1
+
+    with_controller(tmp_path, act)
+
+
+@pytest.mark.long
+def test_who_connects_and_says_nothing_is_ended(tmp_path: Path) -> None:
+    async def act(running: Controller, _: Authority) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        async with asyncio.timeout(2 * HANDSHAKE_S):
+            assert await reader.read() == b""
+        writer.close()
 
     with_controller(tmp_path, act)
