@@ -55,6 +55,8 @@ class JobStorage:
         self._target: StorageTarget | None = None
         # Why the storage could not be listed; empty when it could.
         self.unseen_reason = ""
+        # Of which the controller spoke last.
+        self._generation = 0
 
     def open(self, storage: Storage, user: JobUser) -> None:
         """Use this place from now on, with this user's rights."""
@@ -109,6 +111,10 @@ class JobStorage:
 
     def apply_directive(self, directive: VaultDirective, recoverable: Recoverable) -> Recoverable:
         """Take the controller's word; return what may be freed while it is being done."""
+        if directive.generation != self._generation:
+            # What an older one could not store is nobody's trouble any more.
+            self._generation = directive.generation
+            self.persister.trouble = self.publisher.trouble = ""
         steps = tuple(StepKey(directive.generation, step) for step in directive.persist_steps)
         self.publisher.set_target(directive.publish)
         self.persist_state.apply_directive(steps, frozenset(directive.persist_replicas))

@@ -46,6 +46,21 @@ class StorageLifecycle:
         self._task = context.spawn(self.files.run(), f"storage {self._job}")
         self._looking: asyncio.Task[None] | None = None
 
+    @property
+    def trouble(self) -> str:
+        """Return why what this node has of the job does not reach its storage; "" where it does.
+
+        A node that has nothing to bring there, such as a spare, only looks what is there.
+        """
+        facts = self._record.facts
+        if not self.files.configured:
+            return ""
+        if facts.ended:
+            return self.files.trouble if self.ending else ""
+        if facts.active or self.files.pending:
+            return self.files.trouble
+        return self.files.unseen_reason if self._link.connected else ""
+
     def join(self, request: Join, peer: Peer) -> None:
         """The launcher joined: report it, and what its storage has, unless it is gone by then."""
         storage = request.storage
