@@ -1,4 +1,4 @@
-"""Findings about what a job's user did, on all nodes: no node pays for them, whatever else breaks."""
+"""Findings about what a job's user did, on all nodes: no node pays, whatever else breaks."""
 
 import random
 from functools import partial

@@ -30,10 +30,14 @@ _LOOK_AGAIN_S_MAX = 40.0
 
 @dataclass(frozen=True, slots=True)
 class StorageDeadlines:
-    """Deadlines of storage: ``stall_s`` without a byte, ``list_s`` to say what is there."""
+    """Deadlines of storage: ``stall_s`` without a byte, ``list_s`` to say what is there.
+
+    ``unseen_s``: until a file of another node is seen.
+    """
 
     stall_s: float
     list_s: float
+    unseen_s: float
     at_once: int
 
 
@@ -197,4 +201,7 @@ class JobStorage:
 
     def _current_target(self) -> StorageTarget | None:
         target = self._target
-        return target and StorageTarget(target.location, target.workers, self.world_size)
+        if target is None:
+            return None
+        unseen_s = self._deadlines.unseen_s
+        return StorageTarget(target.location, target.workers, self.world_size, unseen_s)

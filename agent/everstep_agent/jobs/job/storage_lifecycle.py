@@ -30,6 +30,7 @@ class StorageLifecycle:
         patience = StorageDeadlines(
             settings.storage_stall_timeout_s,
             settings.storage_list_timeout_s,
+            settings.storage_unseen_timeout_s,
             settings.storage_workers,
         )
         self.files = JobStorage(vault, context.spawn, context.jitter, patience)

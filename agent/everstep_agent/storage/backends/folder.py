@@ -1,5 +1,6 @@
 """Folder backend: steps on a disk of the node or on a shared file system."""
 
+import contextlib
 import fcntl
 import os
 import re
@@ -15,6 +16,9 @@ from everstep_agent.storage.formats.records import RECORD_BYTES_MAX, StepKey
 
 _LATEST = "latest"
 _LATEST_BYTES_MAX = 64 * 1024
+# By its random content nodes know whether they write to one folder or to two of one name.
+_IDENTITY = ".everstep-id"
+_ID = re.compile(rb"[0-9a-f]{32}")
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 # How long the lock is waited for: who holds it longer is stopped or cut off, and harmless by then.
 _LOCK_S = 10.0
@@ -92,6 +96,18 @@ class FolderBackend:
                         raise BackendError(f"{name} is shorter than it was written")
                     filled, at = filled + count, at + count
                     on_progress(count)
+
+    def identity(self) -> str:
+        """See StorageBackend. Whoever is first makes the id; the file system decides who that is.
+
+        A node that does not see yet what another has made learns nothing, and asks again.
+        """
+        with self._root(create=True) as root:
+            found = files.read_small(root, _IDENTITY, _LATEST_BYTES_MAX)
+            if found is None:
+                _make_identity(root)
+                found = files.read_small(root, _IDENTITY, _LATEST_BYTES_MAX) or b""
+        return found.decode() if _ID.fullmatch(found) else ""
 
     def list_steps(self) -> list[StepKey]:
         """See StorageBackend."""
@@ -196,6 +212,17 @@ class FolderBackend:
             subfolder(generation, f"step-{key.step}", create=create) as folder,
         ):
             yield folder
+
+
+def _make_identity(root: int) -> None:
+    """Give a folder an id, unless another process is quicker. Whole or not at all."""
+    made, unnamed = secrets.token_hex(16).encode(), files.temporary_name(_IDENTITY)
+    files.write_new(root, unnamed, [memoryview(made)], len(made), lambda _: None)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(unnamed, _IDENTITY, src_dir_fd=root, dst_dir_fd=root)
+    finally:
+        files.remove_if_present(root, unnamed)
 
 
 def _lock(fd: int) -> bool:

@@ -16,7 +16,11 @@ if __name__ == "__main__":
     # Started by its path, so the packages beside it are found from here, wherever it is installed.
     sys.path.append(str(Path(__file__).resolve().parents[3]))
 
-from everstep_agent.storage.backends.backend import BackendError, StorageBackend
+from everstep_agent.storage.backends.backend import (
+    BackendError,
+    StorageBackend,
+    UnseenFileError,
+)
 from everstep_agent.storage.backends.folder import FolderBackend
 from everstep_agent.storage.formats.records import RecordError
 from everstep_agent.storage.worker import messages, rank_files, step_publication
@@ -47,7 +51,8 @@ class StorageWorker:
             try:
                 answer: object = self._answer(request, fds)
             except (BackendError, RecordError) as error:
-                answer = messages.RequestFailed(str(error))
+                unseen = isinstance(error, UnseenFileError)
+                answer = messages.RequestFailed(str(error), unseen)
             except OSError as error:
                 answer = messages.RequestFailed(_sentence(error))
             finally:
@@ -78,9 +83,8 @@ class StorageWorker:
         # Not closed here: the mapping ends with the last view of it, and closing it before raises.
         memory = memoryview(mmap.mmap(fd, size, flags=_POPULATED, prot=mmap.PROT_READ))
         backend = self._open_backend(request.location)
-        return messages.CopyWritten(
-            rank_files.write_copy(backend, request, memory, self._report_progress)
-        )
+        written = rank_files.write_copy(backend, request, memory, self._report_progress)
+        return messages.CopyWritten(written, _identity(backend))
 
     def _fill(self, request: messages.FillCopy, fds: list[int]) -> object:
         fd = _sealed_memory(fds, 0)
@@ -129,6 +133,14 @@ def main(channel: Channel) -> None:
         return
     channel.send(messages.UserAssumed())
     StorageWorker(channel, open_backend).serve()
+
+
+def _identity(backend: StorageBackend) -> str:
+    """Return the id of a place; "" where it cannot have one, as on a file system without links."""
+    try:
+        return backend.identity()
+    except (BackendError, OSError):
+        return ""
 
 
 def _sealed_memory(fds: list[int], size_bytes: int) -> int:

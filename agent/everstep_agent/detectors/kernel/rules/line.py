@@ -6,8 +6,8 @@ from dataclasses import dataclass
 # An address as the drivers write it: "0000:3b:00", "00000000:3B:00.0", "PCI:0001:81:00.0".
 PCI = r"(?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
 _FUNCTION = re.compile(r"\.[0-9a-f]+$")
-# What the kernel writes before a message: a time stamp, drivers and devices with a colon, one or two
-# words. Not what a process chose, which stands behind other words, quotes or brackets: a program
+# What the kernel writes before a message: a time stamp, drivers and devices with a colon, a word
+# or two. Not what a process chose, which stands behind other words, quotes or brackets: a program
 # that crashes may be called "NVRM: Xid (PCI:…", and a control group, or an option of a mount.
 _BEFORE = re.compile(
     r"(?:<\d>)?(?:\[ *[\d.]{1,20}\] )?(?:\[ *[TC]\d{1,9}\] )?"
