@@ -15,8 +15,6 @@ from everstep_agent.storage.worker_process import JobUser
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common.trainer_messages import Join, Notice, Storage
 
-# How many environment variables with credentials for a bucket are accepted from a launcher.
-_ENVIRONMENT_MAX = 64
 _LOOK_AGAIN_S = 2.0
 
 
@@ -141,7 +139,6 @@ class StorageLifecycle:
 
     def _open(self, storage: Storage, environment: Mapping[str, str]) -> None:
         facts = self._record.facts
-        known = dict(list(environment.items())[:_ENVIRONMENT_MAX])
         access = facts.storage
-        user = JobUser(facts.owner.uid, access.gid, access.groups, access.umask, known)
+        user = JobUser(facts.owner.uid, access.gid, access.groups, access.umask, dict(environment))
         self.files.open(storage, user)

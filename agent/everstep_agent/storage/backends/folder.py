@@ -5,6 +5,7 @@ import fcntl
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ _LATEST_BYTES_MAX = 64 * 1024
 _IDENTITY = ".everstep-id"
 _ID = re.compile(rb"[0-9a-f]{32}")
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+# The user to whom a file server maps root.
+_NOBODY = 65534
 # How long the lock is waited for: who holds it longer is stopped or cut off, and harmless by then.
 _LOCK_S = 10.0
 _LOCK_POLL_S = 0.05
@@ -202,6 +205,8 @@ class FolderBackend:
                 f"{self._path} is not there for this node's agent: mount it there, or make it"
             ) from error
         with files.closing(base), subfolder(base, self._job, create=create) as root:
+            if problem := _owner_problem(os.fstat(base), os.fstat(root)):
+                raise BackendError(f"{self._job} in {self._path} {problem}")
             yield root
 
     @contextmanager
@@ -212,6 +217,22 @@ class FolderBackend:
             subfolder(generation, f"step-{key.step}", create=create) as folder,
         ):
             yield folder
+
+
+def _owner_problem(base: os.stat_result, root: os.stat_result) -> str:
+    """Return why what is in a job's folder may be another user's; "" when it is not.
+
+    Where everybody may make folders, another user may have made the one of this name before the
+    job did, with a state in it that the job would go on from.
+    """
+    user = os.geteuid()
+    trusted = (user, 0) if user else (0, _NOBODY)
+    if not base.st_mode & stat.S_IWOTH or root.st_uid in trusted:
+        return ""
+    return (
+        f"belongs to another user (uid {root.st_uid}), and everybody may write there: choose "
+        "another name with --job, or a folder that only you may write"
+    )
 
 
 def _make_identity(root: int) -> None:
