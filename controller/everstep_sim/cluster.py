@@ -28,6 +28,8 @@ from everstep_sim.watching import Watching
 
 # After so long a launcher has heard what its agent was told about it.
 _TOLD_S = 0.01
+# What a node says of a storage folder that a user named.
+JOB_FINDING = "the job's steps do not reach its storage"
 # How often the controller writes down how far it has come, and how soon after a stall it tells it.
 _ALIVE_S, _PASS_S = 5.0, 0.05
 
@@ -277,6 +279,21 @@ class SimulatedCluster:
         if node.alive:
             node.findings.pop(over.key, None)
             self.fleet.record(node, lambda origin: events.Reported(origin, at_ns, over))
+
+    def job_finding(self, name: str, severity: Severity) -> None:
+        """Let a node report that the storage which a job's user named fails."""
+        finding = Finding(
+            component=f"job/{JOB}/storage",
+            condition="StorageFailing",
+            severity=severity,
+            message=JOB_FINDING,
+        )
+        node, at_ns = self.fleet.nodes[name], self.time.now_ns
+        if node.alive:
+            node.findings[finding.key] = finding
+            self.fleet.record(
+                node, lambda origin: events.Reported(origin, at_ns, reports.FindingRaised(finding))
+            )
 
     def operator(self, name: str, *, isolate: bool) -> None:
         """Let an operator isolate or release a node."""

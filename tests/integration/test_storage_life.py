@@ -1,11 +1,19 @@
 """A node brings the steps of a job to a folder: the real agent, its storage process, real files."""
 
 import asyncio
-from collections.abc import Callable
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from everstep_agent.jobs.job.context import Environment
+from everstep_agent.storage.formats.records import (
+    encode_record,
+    open_description,
+    seal_description,
+)
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 from everstep_common.trainer_messages import End, Notice, Start, Storage
 from everstep_proto.generated import fleet_pb2
@@ -136,20 +144,70 @@ async def test_a_new_launcher_tells_where_latest_points(tmp_path: Path) -> None:
         await node.outlet.until(lambda: _whole(node) == [5])
 
 
-@lived
-async def test_a_path_that_is_not_shared_is_said_so(tmp_path: Path) -> None:
+@asynccontextmanager
+async def _lacking_a_file(
+    tmp_path: Path, storage_id: Callable[[str], str], unseen_s: float = 0.0
+) -> AsyncIterator[tuple[Node, Path]]:
+    """A step of two ranks whose second file another node has written, to a folder of this id."""
     folder = tmp_path / "steps"
-    async with running(settings(tmp_path)) as node, storing(node, folder) as rank:
+    chosen = settings(tmp_path, storage_unseen_timeout_s=unseen_s)
+    async with running(chosen) as node, storing(node, folder) as rank:
         copy = await save_and_store(node, rank, 3, b"state after 3")
         other = type(copy)()
         other.CopyFrom(copy)
         other.rank = 1
-        node.direct(1, 3, persist_steps=[3], publish=published([copy, other], 1))
-        await node.outlet.until(lambda: node.outlet.reports["demo"].persist_failures)
-        (failure,) = node.outlet.reports["demo"].persist_failures
-        assert "rank 1" in failure.reason
-        assert "not shared" in failure.reason
+        wanted = published([copy, other], 1)
+        own = node.outlet.reports["demo"].storage_id
+        assert own == (folder / "demo/.everstep-id").read_text()
+        wanted.files[1].storage_id = storage_id(own)
+        node.direct(1, 3, persist_steps=[3], publish=wanted)
+        yield node, folder
+
+
+async def _failure(node: Node) -> str:
+    await node.outlet.until(lambda: node.outlet.reports["demo"].persist_failures)
+    (failure,) = node.outlet.reports["demo"].persist_failures
+    assert "rank 1" in failure.reason
+    return failure.reason
+
+
+@lived
+async def test_a_path_is_said_not_to_be_shared_where_nodes_have_written_to_two_folders(
+    tmp_path: Path,
+) -> None:
+    async with _lacking_a_file(tmp_path, lambda own: own[::-1], unseen_s=600.0) as (node, folder):
+        assert "is not shared by all nodes" in await _failure(node)
         assert latest(folder) is None
+
+
+@lived
+async def test_a_file_that_is_gone_from_a_shared_path_is_no_sign_that_it_is_not_shared(
+    tmp_path: Path,
+) -> None:
+    async with _lacking_a_file(tmp_path, lambda own: own) as (node, _):
+        assert "though both nodes share the folder" in await _failure(node)
+
+
+@lived
+async def test_where_nobody_knows_whether_a_path_is_shared_that_is_said(tmp_path: Path) -> None:
+    async with _lacking_a_file(tmp_path, lambda own: "") as (node, _):
+        assert "it is not known which" in await _failure(node)
+
+
+@lived
+async def test_a_file_that_another_node_wrote_is_waited_for_until_it_is_seen(
+    tmp_path: Path,
+) -> None:
+    async with _lacking_a_file(tmp_path, lambda own: own, unseen_s=600.0) as (node, folder):
+        await _until(lambda: isinstance(_judged(node), Faulty))
+        assert not node.outlet.reports["demo"].persist_failures
+        step = folder / "demo/gen-1/step-3"
+        described = open_description((step / "rank-0.json").read_bytes())
+        late = seal_description(replace(described, rank=1))
+        shutil.copyfile(step / "rank-0.safetensors", step / "rank-1.safetensors")
+        (step / "rank-1.json").write_bytes(encode_record(late))
+        await _until(partial(_points_to, folder, 3))
+        await _until(lambda: isinstance(_judged(node), Healthy))
 
 
 @lived

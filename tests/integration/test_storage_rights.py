@@ -142,6 +142,100 @@ async def test_files_belong_to_the_jobs_user_with_its_groups_and_umask(tmp_path:
 
 
 @needs_root
+@pytest.mark.parametrize("user", [0, 54323])
+@lived
+async def test_a_jobs_folder_that_another_user_made_where_everybody_may_is_not_used(
+    tmp_path: Path, user: int
+) -> None:
+    """It could hold a state of theirs, from which the job would go on."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    scratch.chmod(0o1777)
+    _open_to_all(tmp_path)
+    (scratch / "demo").mkdir()
+    (scratch / "demo").chmod(0o777)
+    os.chown(scratch / "demo", 54324, 54324)
+    async with _workers(scratch, JobUser(user, user)) as workers:
+        with pytest.raises(StorageRefusedError, match=r"another user \(uid 54324\)"):
+            await _write(workers, scratch)
+        with pytest.raises(StorageRefusedError, match=r"another user \(uid 54324\)"):
+            await workers.ask(ListSteps(StorageLocation(str(scratch), "demo")), StepListing)
+    assert list((scratch / "demo").iterdir()) == []
+
+
+@needs_root
+@lived
+async def test_a_folder_that_the_user_made_there_is_used(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    scratch.chmod(0o1777)
+    _open_to_all(tmp_path)
+    async with _workers(scratch, JobUser(54323, 54323)) as workers:
+        assert await _write(workers, scratch)
+    assert (scratch / "demo").stat().st_uid == 54323
+
+
+@needs_root
+@lived
+async def test_nothing_of_a_job_is_readable_to_another_user(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    scratch.chmod(0o1777)
+    _open_to_all(tmp_path)
+    async with _workers(scratch, JobUser(54323, 54323)) as workers:
+        await _write(workers, scratch)
+        idle = workers.idle_pid
+        for secret in ("environ", "maps", "fd", "cwd", "root"):
+            assert _denied(54325, f"/proc/{idle}/{secret}"), secret
+            assert _denied(54323, f"/proc/{idle}/{secret}"), f"{secret}, of its own user"
+    for path in (scratch / "demo").rglob("*"):
+        assert not path.stat().st_mode & 0o077, path
+
+
+def _denied(uid: int, path: str) -> bool:
+    """Return whether a process of this user can neither read nor list nor follow a path."""
+    done = subprocess.run(
+        ["sh", "-c", f"cat {path} || ls {path}/ || readlink {path}"],
+        user=uid,
+        group=uid,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        cwd="/",
+    )
+    return done.returncode != 0 and not done.stdout
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"a=b": "1"},
+        {"": "1"},
+        {"LD_PRELOAD": "/tmp/x.so"},
+        {"AWS_A": "\0"},
+        {"AWS_A": "x" * 99_999},
+    ],
+)
+@lived
+async def test_an_environment_that_cannot_be_one_is_refused_in_a_sentence(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    user = JobUser(os.getuid(), os.getgid(), environment=environment)
+    async with _workers(tmp_path, user) as workers:
+        with pytest.raises(StorageRefusedError, match=r"^environment: "):
+            await workers.ask(ListSteps(StorageLocation(str(tmp_path), "demo")), StepListing)
+
+
+@pytest.mark.parametrize("path", ["relative", "/proc/self/mem", "/dev/zero", "/proc/1/root/x"])
+@lived
+async def test_a_path_that_is_no_folder_is_refused_in_a_sentence(path: str) -> None:
+    async with _workers(Path("/")) as workers:
+        with pytest.raises(StorageRefusedError):
+            await workers.ask(ListSteps(StorageLocation(path, "demo")), StepListing)
+        assert workers.idle_pid is not None, "the process answers, and lives"
+
+
+@needs_root
 @lived
 async def test_the_process_of_roots_job_has_no_capabilities_either(tmp_path: Path) -> None:
     folder = tmp_path / "closed"

@@ -5,7 +5,7 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import AUTOMATION, NodeState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.timers import TimerKind
-from everstep_sim.cluster import SimulatedCluster
+from everstep_sim.cluster import JOB_FINDING, SimulatedCluster
 from everstep_sim.timeline import SECOND
 from simulation.budget_watch import Budgets
 from simulation.invariants import Invariants
@@ -36,6 +36,7 @@ class WhateverHappens(Invariants):
         super().__call__(cluster, event)
         self._nobody_is_lost_who_was_heard(cluster)
         self._nobody_is_isolated_for_nothing(cluster)
+        self._no_node_pays_for_a_job(cluster)
         self._no_clock_moves_the_timeline(cluster, event)
         self._budgets(cluster, event)
         self._waits(cluster)
@@ -73,6 +74,12 @@ class WhateverHappens(Invariants):
             if claim is not None and node.name not in self.grounds and not claim.dead:
                 told = f"{node.name} is isolated: {claim.reason}"
                 assert node.state in (NodeState.LOST, NodeState.VALIDATING), told
+
+    def _no_node_pays_for_a_job(self, cluster: SimulatedCluster) -> None:
+        """By a finding about what a job's user did."""
+        for node in cluster.controller.core.state.nodes.values():
+            told = [node.reason, node.deferred, node.blamed, *(one.reason for one in node.claims)]
+            assert not any(JOB_FINDING in words for words in told), f"{node.name}: {told}"
 
     def _no_clock_moves_the_timeline(self, cluster: SimulatedCluster, event: events.Event) -> None:
         timeline = cluster.controller.timeline

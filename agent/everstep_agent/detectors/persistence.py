@@ -13,14 +13,16 @@ CONDITIONS = (
         component="job/NAME/storage",
         meaning="the job's steps cannot be stored in its folder or bucket (--persist)",
         source="ours: the last attempt failed, for ten polls; one that fails is made again sooner",
-        clears_when="a step was stored, or the job is over",
+        clears_when="a step was stored, or this node has none to store any more: the job is over, "
+        "or goes on without it",
         raise_after=10,
         mode=Mode.ADVISE,
     ),
 )
 
 _FAULT = Fault(
-    message="the job's steps do not reach its storage: they are only in memory",
+    message="the job's steps do not reach its storage: they are only in memory; its user mends "
+    "the folder or bucket, and no other job is concerned",
     rule="the last attempt to write to the job's storage failed",
 )
 

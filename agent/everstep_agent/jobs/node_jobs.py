@@ -282,16 +282,18 @@ def judge_jobs(
     gone: list[Judgement] = [
         Healthy(key, "the job is not on this node any more")
         for key in open_keys
-        if key.condition in (SKIPPED, FAILING, HELD) and key.component.split("/")[1] not in named
+        if key.condition in (SKIPPED, FAILING, HELD) and key.job not in named
     ]
     over = {job_key(name) for name, job in named.items() if job.facts.ended}
     gone += [Healthy(key, "the job has ended") for key in over.intersection(open_keys)]
     held = {name: job.processes.held() for name, job in named.items()}
-    files = ((name, job.storage.files) for name, job in named.items())
+    storing = {name for name, job in named.items() if job.storage.files.configured}
+    # Of a job that has storage no more nobody else would say that it is well.
+    storing |= {key.job for key in open_keys if key.condition == FAILING} & named.keys()
     return [
         *gone,
         *judge_held(held, open_keys),
-        *(judge_storage(name, one.trouble) for name, one in files if one.configured),
+        *(judge_storage(name, named[name].storage.trouble) for name in sorted(storing)),
         *context.vault_context.refusals.judge(open_keys),
         *(one for one in context.skips.judge(context.boot_ns()) if one.key not in over),
     ]

@@ -30,10 +30,14 @@ _LOOK_AGAIN_S_MAX = 40.0
 
 @dataclass(frozen=True, slots=True)
 class StorageDeadlines:
-    """Deadlines of storage: ``stall_s`` without a byte, ``list_s`` to say what is there."""
+    """Deadlines of storage: ``stall_s`` without a byte, ``list_s`` to say what is there.
+
+    ``unseen_s``: until a file of another node is seen.
+    """
 
     stall_s: float
     list_s: float
+    unseen_s: float
     at_once: int
 
 
@@ -55,6 +59,8 @@ class JobStorage:
         self._target: StorageTarget | None = None
         # Why the storage could not be listed; empty when it could.
         self.unseen_reason = ""
+        # Of which the controller spoke last.
+        self._generation = 0
 
     def open(self, storage: Storage, user: JobUser) -> None:
         """Use this place from now on, with this user's rights."""
@@ -109,6 +115,10 @@ class JobStorage:
 
     def apply_directive(self, directive: VaultDirective, recoverable: Recoverable) -> Recoverable:
         """Take the controller's word; return what may be freed while it is being done."""
+        if directive.generation != self._generation:
+            # What an older one could not store is nobody's trouble any more.
+            self._generation = directive.generation
+            self.persister.trouble = self.publisher.trouble = ""
         steps = tuple(StepKey(directive.generation, step) for step in directive.persist_steps)
         self.publisher.set_target(directive.publish)
         self.persist_state.apply_directive(steps, frozenset(directive.persist_replicas))
@@ -191,4 +201,7 @@ class JobStorage:
 
     def _current_target(self) -> StorageTarget | None:
         target = self._target
-        return target and StorageTarget(target.location, target.workers, self.world_size)
+        if target is None:
+            return None
+        unseen_s = self._deadlines.unseen_s
+        return StorageTarget(target.location, target.workers, self.world_size, unseen_s)

@@ -22,11 +22,14 @@ class PersistState:
     on_disk: dict[CopyKey, CopyManifest] = field(default_factory=dict)
     failures: dict[StepKey, str] = field(default_factory=dict)
     stored: tuple[StoredStep, ...] = ()
+    # Id of the folder to which this node has written; "" before.
+    storage_id: str = ""
     _attempts: dict[CopyKey, int] = field(default_factory=dict)
 
     def change_location(self) -> None:
         """The job names another place: nothing is there yet, as far as is known."""
         self.stored, self.on_disk, self.failures, self._attempts = (), {}, {}, {}
+        self.storage_id = ""
 
     def apply_directive(self, steps: tuple[StepKey, ...], replicas: frozenset[int]) -> None:
         """Take the controller's word; what it does not name any more is no failure any more."""

@@ -29,6 +29,8 @@ class StorageTarget:
     location: StorageLocation
     workers: StorageWorkerPool
     world_size: int
+    # How long a file that another node has written may stay unseen.
+    unseen_s: float = 0.0
 
 
 class Persister:
@@ -117,6 +119,7 @@ class Persister:
         counts.stored_bytes += written.file_bytes
         counts.stored_s += now - began
         self.trouble, self.stored_at_s = "", now
+        self._state.storage_id = written.storage_id
         self._state.mark_persisted(pinned.manifest)
         logger.info("job %s: %s is in storage", self._vault.job, pinned.manifest.key)
 

@@ -50,7 +50,8 @@ class Publisher:
             self._task = self._spawn(self._publish(storage_target), f"publish {self._vault.job}")
 
     async def _publish(self, storage_target: StorageTarget) -> None:
-        attempts = 0
+        attempts, clock = 0, asyncio.get_running_loop().time
+        ends_s = clock() + storage_target.unseen_s
         while (wanted := self._wanted) is not None and wanted != self._done:
             try:
                 moved = await storage_target.workers.ask(
@@ -60,10 +61,15 @@ class Publisher:
                     ListSteps(storage_target.location), StepListing
                 )
             except StorageError as error:
+                refused = isinstance(error, StorageRefusedError)
+                if refused and error.unseen and clock() < ends_s:
+                    self.trouble = str(error)
+                    await asyncio.sleep(_RETRY_S)
+                    continue
                 attempts += 1
                 self._record_failure(wanted, error)
-                if isinstance(error, StorageRefusedError) or attempts == _ATTEMPTS_MAX:
-                    self._done = wanted
+                if refused or attempts == _ATTEMPTS_MAX:
+                    self._done, ends_s = wanted, clock() + storage_target.unseen_s
                 else:
                     await asyncio.sleep(_RETRY_S)
                 continue

@@ -46,12 +46,22 @@ class Measurement:
     value: float
 
 
+# What belongs to a job and not to the machine: "job/NAME", "job/NAME/storage".
+_OF_JOB = "job/"
+
+
 @dataclass(frozen=True, slots=True)
 class FindingKey:
     """Identity of a finding: the component and the condition it is in."""
 
     component: str
     condition: str
+
+    @property
+    def job(self) -> str:
+        """Return the name of the job that it is about; empty for one about the node itself."""
+        kind, _, rest = self.component.partition("/")
+        return rest.partition("/")[0] if f"{kind}/" == _OF_JOB else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,8 @@ class StoredFile:
     size_bytes: q.SizeBytes
     # The part of the state that it is.
     layout: q.HashOrNone = ""
+    # Id of the folder that it was written to; "": not known.
+    storage_id: q.StorageId = ""
 
 
 @dataclass(frozen=True, slots=True)

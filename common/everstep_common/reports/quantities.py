@@ -59,6 +59,8 @@ Evidence = Annotated[str, Text(4096)]
 Place = Annotated[str, Opaque(1, 4096, "a folder or s3://bucket/prefix", option="--persist")]
 Key = Annotated[str, Opaque(1, 4096, "an id of 1 to 4096 characters")]
 TokenHash = Annotated[str, Name(r"[0-9a-z]{1,64}", 64, "the hash of a token")]
+# By it nodes know whether they write to one folder or to two of one name.
+StorageId = Annotated[str, Name(r"|[0-9a-f]{32}", 32, "the id of a folder")]
 HashBytes = Annotated[bytes, Bytes(64, least=1)]
 HashBytesOrNone = Annotated[bytes, Bytes(64)]
 Hash = Annotated[str, Digest(64)]

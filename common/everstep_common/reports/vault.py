@@ -79,6 +79,8 @@ class VaultReport:
     preload: Preload | None = None
     # Memory was too short here for the replicas of more than one member.
     replicas_short: bool = False
+    # Id of the storage folder to which this node has written files of the job; "": not known.
+    storage_id: q.StorageId = ""
 
     def problems(self) -> list[str]:
         """Say what is wrong with what is in storage."""

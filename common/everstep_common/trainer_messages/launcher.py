@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from everstep_common.reports import JobRequest
 from everstep_common.reports import quantities as q
+from everstep_common.storage_environment import environment_problem
 
 # --- launcher to agent ---------------------------------------------------------------------------
 
@@ -20,6 +21,11 @@ class Join(JobRequest):
     snapshot_bytes: q.SizeBytes = 0
     # The user's credentials for the bucket of the job's storage (AWS_…); never written anywhere.
     environment: dict[str, str] = field(default_factory=dict)
+
+    def problems(self) -> list[str]:
+        """Say what is wrong with the numbers together, and with the environment."""
+        problem = environment_problem(self.environment)
+        return [*JobRequest.problems(self), *([problem] if problem else [])]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from everstep_cli.views import tables, words
 from everstep_cli.views.deaths import death_lists
+from everstep_cli.views.findings import finding_table
 from everstep_cli.views.snapshots import cadence_line, storage_facts
 from everstep_proto.generated import admin_pb2
 
@@ -66,6 +67,9 @@ def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]
             ("uid", str(summary.uid)),
         ]
     )
+    if job.findings:
+        yield tables.section("findings about it, which its user mends")
+        yield finding_table(job.findings, now_ns)
     yield from incident_list(job.incidents)
     yield from death_lists(job.incidents)
 

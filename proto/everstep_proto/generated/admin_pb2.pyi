@@ -904,6 +904,7 @@ class JobDetail(_message.Message):
     PLANNED_FIELD_NUMBER: _builtins.int
     KEPT_OUT_FIELD_NUMBER: _builtins.int
     CONTINUES_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
     nodes_min: _builtins.int
     """Fewest nodes."""
     nodes_max: _builtins.int
@@ -948,6 +949,10 @@ class JobDetail(_message.Message):
     def kept_out(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Why nodes whose launchers wait take no ranks of it, a sentence for each, by node."""
 
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___FindingLine]:
+        """Open findings of its nodes that are about it, worst first."""
+
     def __init__(
         self,
         *,
@@ -966,10 +971,11 @@ class JobDetail(_message.Message):
         planned: Global___PlannedLine | None = ...,
         kept_out: _abc.Iterable[_builtins.str] | None = ...,
         continues: _builtins.str = ...,
+        findings: _abc.Iterable[Global___FindingLine] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "planned", b"planned", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "continues", b"continues", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "kept_out", b"kept_out", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "planned", b"planned", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "standbys", b"standbys", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "continues", b"continues", "findings", b"findings", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "kept_out", b"kept_out", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "planned", b"planned", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "standbys", b"standbys", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

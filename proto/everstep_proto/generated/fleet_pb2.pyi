@@ -1637,6 +1637,7 @@ class VaultReport(_message.Message):
     PRELOAD_FIELD_NUMBER: _builtins.int
     REPLICAS_SHORT_FIELD_NUMBER: _builtins.int
     LINEAGE_ID_FIELD_NUMBER: _builtins.int
+    STORAGE_ID_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     settled_generation: _builtins.int
@@ -1649,6 +1650,8 @@ class VaultReport(_message.Message):
     """Memory was too short here for the replicas of more than one member."""
     lineage_id: _builtins.str
     """Id of the job with which the lineage of the copies began."""
+    storage_id: _builtins.str
+    """Id of the storage folder to which this node has written files of the job; empty: none that is known."""
     @_builtins.property
     def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___VaultCopy]:
         """Every committed and verified copy, own slots and replicas; of a change, those that are new."""
@@ -1692,10 +1695,11 @@ class VaultReport(_message.Message):
         preload: Global___Preload | None = ...,
         replicas_short: _builtins.bool = ...,
         lineage_id: _builtins.str = ...,
+        storage_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["preload", b"preload", "standbys", b"standbys"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "lineage_id", b"lineage_id", "persist_failures", b"persist_failures", "preload", b"preload", "replicas_short", b"replicas_short", "settled_generation", b"settled_generation", "standbys", b"standbys", "stored", b"stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "lineage_id", b"lineage_id", "persist_failures", b"persist_failures", "preload", b"preload", "replicas_short", b"replicas_short", "settled_generation", b"settled_generation", "standbys", b"standbys", "storage_id", b"storage_id", "stored", b"stored"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3000,6 +3004,7 @@ class StoredFile(_message.Message):
     ROOT_HASH_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     LAYOUT_FIELD_NUMBER: _builtins.int
+    STORAGE_ID_FIELD_NUMBER: _builtins.int
     rank: _builtins.int
     """The rank."""
     root_hash: _builtins.bytes
@@ -3008,6 +3013,8 @@ class StoredFile(_message.Message):
     """Size of the state in bytes."""
     layout: _builtins.bytes
     """The part of the state that it is; see VaultCopy.layout."""
+    storage_id: _builtins.str
+    """Id of the folder that it was written to, as VaultReport.storage_id of its node; empty: not known."""
     def __init__(
         self,
         *,
@@ -3015,10 +3022,11 @@ class StoredFile(_message.Message):
         root_hash: _builtins.bytes = ...,
         size_bytes: _builtins.int = ...,
         layout: _builtins.bytes = ...,
+        storage_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["layout", b"layout", "rank", b"rank", "root_hash", b"root_hash", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["layout", b"layout", "rank", b"rank", "root_hash", b"root_hash", "size_bytes", b"size_bytes", "storage_id", b"storage_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

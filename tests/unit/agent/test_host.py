@@ -125,6 +125,8 @@ def test_processes_that_are_killed_for_memory_are_told_until_ten_minutes_are_qui
     assert book.open == set(), "what was killed before the agent came is not told"
     book.look(look(8))
     assert book.open == {"ProcessesKilledForMemory"}
+    severity = book.finding("ProcessesKilledForMemory").severity
+    assert severity is Severity.INFO, "a job within its own limit is counted, too"
     book.look(look(8), 9)
     assert book.open == {"ProcessesKilledForMemory"}
     book.look(look(8))

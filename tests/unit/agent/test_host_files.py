@@ -207,6 +207,26 @@ def test_all_processes_are_looked_at_first_and_then_a_slice_at_a_time(tmp_path: 
     assert [task.where for task in second.waiting if task.pid == 105] == ["rpc_wait_bit_killable"]
 
 
+def test_whose_a_waiting_process_is_and_whose_program_collects_no_zombies(tmp_path: Path) -> None:
+    def process(pid: int, state: str, parent: int, uid: int) -> None:
+        (tmp_path / str(pid)).mkdir()
+        rest = " ".join(["0"] * 13)
+        text = f"{pid} (a) b) {state} {parent} 1 1 0 -1 {rest} {pid} 0 0 0"
+        (tmp_path / str(pid) / "stat").write_text(text)
+        (tmp_path / str(pid) / "status").write_text(f"Name:\tUid:\nUid:\t{uid}\t0\t0\t0\n")
+
+    process(1, "S", 0, 0)
+    process(10, "S", 1, 1000)
+    process(11, "D", 10, 1000)
+    process(12, "Z", 10, 0)
+    process(13, "Z", 1, 1000)
+    process(14, "Z", 1, 1000)
+    reading = TaskScan(tmp_path, 6).read()
+    assert reading is not None
+    assert [(task.pid, task.uid) for task in reading.waiting] == [(11, 1000)]
+    assert (reading.zombies, reading.zombies_of_users) == (2, 1)
+
+
 def test_the_real_files_of_this_machine_are_read() -> None:
     readers = _readers(Path("/"))
     readers["clock"] = lambda: read_clock(Path("/sys"))

@@ -23,9 +23,11 @@ class Node:
         self.book = OpenBook(interval_s=60)
         self._detector = TaskDetector(HostLimits())
 
-    def look(self, *waiting: WaitingTask, zombies: int = 0, times: int = 1) -> set[str]:
+    def look(
+        self, *waiting: WaitingTask, zombies: int = 0, of_users: int = 0, times: int = 1
+    ) -> set[str]:
         """Look so often, and return what is open."""
-        self.book.look(self._judge(TasksReading(waiting, zombies)), times)
+        self.book.look(self._judge(TasksReading(waiting, zombies, of_users)), times)
         return self.book.open
 
     def _judge(self, reading: TasksReading) -> Callable[[Stamp], Sequence[Judgement]]:
@@ -103,3 +105,49 @@ def test_twenty_zombies_in_five_looks_are_found_and_a_thousand_call_for_a_reboot
     assert node.book.finding("ZombieProcesses").suggested_action is SuggestedAction.REBOOT_NODE
     assert node.look(zombies=19) == {"ZombieProcesses"}
     assert node.look(zombies=19) == set()
+
+
+def _of(uid: int, where: str = "", name: str = "nvidia-smi", pid: int = 7) -> WaitingTask:
+    return WaitingTask(pid, 1, name, uid=uid, where=where)
+
+
+def test_a_users_process_that_is_called_like_the_drivers_is_no_hanging_driver() -> None:
+    """Anybody can wait in state D behind a vfork, under any name."""
+    node = Node()
+    assert "DriverTasksStuck" not in node.look(_of(1000), times=20)
+    assert "DriverTasksStuck" in node.look(_of(113), times=20), "nvidia-persistenced has such a uid"
+
+
+@pytest.mark.parametrize("where", ["", "kernel_clone", "request_wait_answer", "lookup_slow"])
+def test_what_one_user_may_have_willed_makes_no_node_suspect(where: str) -> None:
+    node = Node()
+    assert node.look(_of(1000, where), _of(1000, where, pid=8), times=7) == {"TasksStuck"}
+    finding = node.book.finding("TasksStuck")
+    assert finding.severity is Severity.INFO
+    assert "user 1000" in finding.message
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        [_of(0, name="sshd")],
+        [_of(1000, "rpc_wait_bit_killable")],
+        [_of(1000, "nvidia_ioctl")],
+        [_of(1000), _of(1001, pid=8)],
+        [_of(1000), _of(0, name="sshd", pid=8)],
+    ],
+)
+def test_what_no_single_user_has_willed_is_a_fault_of_the_node(tasks: list[WaitingTask]) -> None:
+    node = Node()
+    node.look(*tasks, times=7)
+    assert node.book.finding("TasksStuck").severity is Severity.DEGRADED
+
+
+def test_zombies_of_a_users_program_make_no_node_suspect() -> None:
+    node = Node()
+    assert node.look(zombies=3, of_users=5000, times=5) == {"ZombieProcesses"}
+    finding = node.book.finding("ZombieProcesses")
+    assert finding.severity is Severity.INFO
+    assert finding.suggested_action is SuggestedAction.WATCH
+    node.look(zombies=20, of_users=5000)
+    assert node.book.finding("ZombieProcesses").severity is Severity.DEGRADED

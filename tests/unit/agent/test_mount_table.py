@@ -33,6 +33,27 @@ def test_file_systems_that_somebody_answers_for_are_known(filesystem: str, remot
     assert mount.is_remote is remote
 
 
+_FUSE = "1 1 0:5 / /home/me/x rw - {} me@host:/x rw,user_id={},group_id=1000,allow_other"
+
+
+@pytest.mark.parametrize("filesystem", ["fuse", "fuse.sshfs", "fuse.lxcfs", "fuse.\\040x"])
+def test_what_a_user_mounted_and_serves_is_never_asked(tmp_path: Path, filesystem: str) -> None:
+    """It hangs whenever that user wishes, and many of it would leave no thread for the others."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/mountinfo").write_text(_FUSE.format(filesystem, 1000) + "\n")
+    (tmp_path / "filesystems").write_text("nodev\tfuse\n")
+    table = MountTable(tmp_path)
+    (mount,) = table.read()
+    assert not mount.is_remote
+    assert table.disks([mount]) == ()
+
+
+def test_what_root_mounted_is_asked_though_it_is_served_by_a_process() -> None:
+    mount = parse_mount(_FUSE.format("fuse.sshfs", 0))
+    assert mount is not None
+    assert mount.is_remote
+
+
 def test_a_disk_that_is_mounted_in_parts_is_listed_once_by_its_top_folder(tmp_path: Path) -> None:
     (tmp_path / "self").mkdir()
     (tmp_path / "self/mountinfo").write_text(

@@ -13,7 +13,7 @@ CONDITIONS = (
     Condition(
         name="MountHang",
         component="disk/MOUNT",
-        meaning="a network or user-space file system did not answer within "
+        meaning="a network or user-space file system that root mounted did not answer within "
         f"{_D.mount_deadline_s:g} s (signals.host.mount_deadline_s) in two polls",
         source="gpud probes NFS with a deadline; two polls, because a server fails over in seconds",
         clears_when="it answers in two polls, or is mounted no more",
@@ -24,8 +24,8 @@ CONDITIONS = (
     Condition(
         name="MountFailed",
         component="disk/MOUNT",
-        meaning="a network or user-space file system answers with an error (stale handle, I/O "
-        "error, not connected) in two polls",
+        meaning="a network or user-space file system that root mounted answers with an error "
+        "(stale handle, I/O error, not connected) in two polls",
         source="reported by the server; a refused permission is an answer, and no fault",
         clears_when="it answers without an error in two polls, or is mounted no more",
         raise_after=2,

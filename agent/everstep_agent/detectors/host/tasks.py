@@ -24,14 +24,16 @@ CONDITIONS = (
         component="host/tasks",
         meaning=f"a process waits in the kernel (state D) for {_D.stuck_tasks_age_s:g} s or longer;"
         " the kernel's own threads, which may rest so, are left out",
-        source="Meta's gcm (check_dstate): 300 s",
+        source="Meta's gcm (check_dstate): 300 s; only info where all are one user's, and do not "
+        "wait in a driver or file system of the node: a user can have processes wait so",
         clears_when="no process has waited for so long",
         mode=Mode.ADVISE,
     ),
     Condition(
         name="DriverTasksStuck",
         component="driver/nvidia",
-        meaning='one and the same process whose name begins with "nvidia" waits in the '
+        meaning='one and the same process of root or a service whose name begins with "nvidia", '
+        "or kernel thread, waits in the "
         f"kernel (state D) in {_DRIVER_LOOKS} polls, a minute apart",
         source="gpud: five checks, a minute apart; the driver holds it, and a reset may not help",
         clears_when="none of them waits for so long any more",
@@ -42,7 +44,8 @@ CONDITIONS = (
         component="host/tasks",
         meaning=f"{_D.zombies_max} or more ended processes are not collected in five polls, a "
         f"minute apart; from {_D.zombies_many} on a reboot is suggested",
-        source="AWS's node monitoring agent: 20, five times; gpud: 1,000",
+        source="AWS's node monitoring agent: 20, five times; gpud: 1,000; only info where the "
+        "parents are programs of users",
         clears_when="there are fewer in two polls",
         raise_after=5,
         clear_after=2,
@@ -59,6 +62,7 @@ class WaitingTask:
     started_ticks: int
     name: str
     kernel: bool = False
+    uid: int = 0
     # The kernel function in which it waits; empty where the kernel does not tell.
     where: str = ""
 
@@ -68,7 +72,9 @@ class TasksReading:
     """All processes, looked at once."""
 
     waiting: tuple[WaitingTask, ...] = ()
+    # Ended processes that nobody collects: those of the system's programs, and of users' programs.
     zombies: int = 0
+    zombies_of_users: int = 0
     processes: int = 0
 
 
@@ -89,14 +95,16 @@ class TaskDetector:
         return [
             self._judge_driver(tasks.waiting, now),
             self._judge_stuck(tasks.waiting, now),
-            self._judge_zombies(tasks.zombies),
+            self._judge_zombies(tasks),
         ]
 
     def _judge_driver(self, waiting: Sequence[WaitingTask], now: Moment) -> Judgement:
         stuck = [
             task
             for task in waiting
+            # A user's process is called, and waits, as its user likes.
             if task.name.startswith("nvidia")
+            and is_of_system(task.uid)
             and self._of(task)[1] >= _DRIVER_LOOKS
             and now.boot_ns - self._of(task)[0] >= _DRIVER_AGE_NS
         ]
@@ -116,15 +124,26 @@ class TaskDetector:
             for task in waiting
             if not task.kernel and now.boot_ns - self._of(task)[0] >= limit_ns
         ]
+        rule = f"state D for {limit_ns / 1e9:g} s or longer"
         fault = Fault(
             message="processes are stuck in the kernel and cannot be killed",
-            rule=f"state D for {limit_ns / 1e9:g} s or longer",
+            rule=rule,
             action=SuggestedAction.REBOOT_NODE,
         )
+        if stuck and _may_be_willed(stuck):
+            fault = Fault(
+                message=f"processes of user {stuck[0].uid} wait in the kernel, as a user can have "
+                "them do",
+                rule=f"{rule}, all of one user, and not in a driver or file system of the node",
+                severity=Severity.INFO,
+            )
         evidence = self._told(stuck, now) or "no process is stuck"
         return judged("host/tasks", "TasksStuck", evidence, fault if stuck else None)
 
-    def _judge_zombies(self, zombies: int) -> Judgement:
+    def _judge_zombies(self, tasks: TasksReading) -> Judgement:
+        zombies = tasks.zombies
+        if zombies < self._limits.zombies_max <= tasks.zombies_of_users:
+            return _judge_zombies_of_users(tasks.zombies_of_users, self._limits.zombies_max)
         many = zombies >= self._limits.zombies_many
         limit = self._limits.zombies_many if many else self._limits.zombies_max
         fault = Fault(
@@ -151,6 +170,37 @@ class TaskDetector:
         return f"{len(stuck)} waiting: {', '.join(told)}{f' and {more} more' if more else ''}" * (
             len(told) > 0
         )
+
+
+# Users begin here (SYS_UID_MAX of login.defs): below are services, such as nvidia-persistenced.
+_USERS_FROM = 1000
+# Where a process waits for a driver or a file system that only root can have made hang. All other
+# places it may have chosen: behind a vfork, or in a FUSE file system that its user serves.
+_OF_NODE = (
+    *("nv", "os_", "mlx", "ib_", "uverbs", "rdma", "amdgpu", "kfd", "nvme"),
+    *("rpc_", "nfs", "ptlrpc", "ceph", "xfs_", "ext4_", "jbd2", "md_"),
+)
+
+
+def is_of_system(uid: int) -> bool:
+    """Return whether a user is root or a service, and nobody who runs jobs."""
+    return uid < _USERS_FROM
+
+
+def _may_be_willed(stuck: Sequence[WaitingTask]) -> bool:
+    """Return whether one user alone may have had these processes wait, for no fault of the node."""
+    users = {task.uid for task in stuck}
+    held_by_node = any(task.where.startswith(_OF_NODE) for task in stuck)
+    return len(users) == 1 and not is_of_system(users.pop()) and not held_by_node
+
+
+def _judge_zombies_of_users(zombies: int, limit: int) -> Judgement:
+    fault = Fault(
+        message="programs of users do not collect their ended processes",
+        rule=f"{limit} or more zombies, whose parents are no services of the node",
+        severity=Severity.INFO,
+    )
+    return judged("host/tasks", "ZombieProcesses", f"{zombies} zombies", fault)
 
 
 def _seen_again(before: tuple[int, int] | None, now: Moment) -> tuple[int, int]:

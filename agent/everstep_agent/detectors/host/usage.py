@@ -53,8 +53,10 @@ CONDITIONS = (
     Condition(
         name="ProcessesKilledForMemory",
         component="memory",
-        meaning="the kernel killed a process because memory ran out (its counter oom_kill grew)",
-        source="any; the counter tells also where the kernel log cannot be read",
+        meaning="the kernel killed a process because memory ran out, of the node or of a job "
+        "within its own limit (its counter oom_kill grew)",
+        source="any; info only, for the counter does not tell which: the kernel log does "
+        "(NodeOutOfMemory)",
         clears_when=f"none was killed for {_OOM_WINDOW_MIN} min",
         mode=Mode.ADVISE,
     ),
@@ -194,8 +196,9 @@ class UsageDetector:
         killed = self._kills.add_growth(grown.count if is_recent else 0, now.boot_ns)
         evidence = f"{killed} processes killed in {_OOM_WINDOW_MIN} min"
         fault = Fault(
-            message="memory ran out, and the kernel killed processes",
+            message="memory ran out, of the node or of a job, and the kernel killed processes",
             rule="the kernel's counter oom_kill grew",
+            severity=Severity.INFO,
             action=SuggestedAction.RESTART_JOB,
         )
         return judged("memory", "ProcessesKilledForMemory", evidence, fault if killed else None)

@@ -51,6 +51,7 @@ def vault_report(
         standbys=standbys,
         preload=preload,
         replicas_short=vault.replicas_short,
+        storage_id=persisted.storage_id,
     )
     return to_wire(report, fleet_pb2.VaultReport)
 

@@ -15,8 +15,6 @@ from everstep_agent.storage.worker_process import JobUser
 from everstep_agent.vault.job_vault import JobVault
 from everstep_common.trainer_messages import Join, Notice, Storage
 
-# How many environment variables with credentials for a bucket are accepted from a launcher.
-_ENVIRONMENT_MAX = 64
 _LOOK_AGAIN_S = 2.0
 
 
@@ -30,6 +28,7 @@ class StorageLifecycle:
         patience = StorageDeadlines(
             settings.storage_stall_timeout_s,
             settings.storage_list_timeout_s,
+            settings.storage_unseen_timeout_s,
             settings.storage_workers,
         )
         self.files = JobStorage(vault, context.spawn, context.jitter, patience)
@@ -45,6 +44,21 @@ class StorageLifecycle:
             self._open(storage, {})
         self._task = context.spawn(self.files.run(), f"storage {self._job}")
         self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def trouble(self) -> str:
+        """Return why what this node has of the job does not reach its storage; "" where it does.
+
+        A node that has nothing to bring there, such as a spare, only looks what is there.
+        """
+        facts = self._record.facts
+        if not self.files.configured:
+            return ""
+        if facts.ended:
+            return self.files.trouble if self.ending else ""
+        if facts.active or self.files.pending:
+            return self.files.trouble
+        return self.files.unseen_reason if self._link.connected else ""
 
     def join(self, request: Join, peer: Peer) -> None:
         """The launcher joined: report it, and what its storage has, unless it is gone by then."""
@@ -125,7 +139,6 @@ class StorageLifecycle:
 
     def _open(self, storage: Storage, environment: Mapping[str, str]) -> None:
         facts = self._record.facts
-        known = dict(list(environment.items())[:_ENVIRONMENT_MAX])
         access = facts.storage
-        user = JobUser(facts.owner.uid, access.gid, access.groups, access.umask, known)
+        user = JobUser(facts.owner.uid, access.gid, access.groups, access.umask, dict(environment))
         self.files.open(storage, user)

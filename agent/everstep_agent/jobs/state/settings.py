@@ -190,6 +190,12 @@ class JobsSettings:
         help="Deadline for listing a job's steps in storage; then it is tried again. The job "
         "waits for it, because without the list it would start from scratch.",
     )
+    storage_unseen_timeout_s: float = setting(
+        65.0,
+        unit="s",
+        help="How long a file that another node has written may stay unseen before its step is "
+        "given up: an NFS client believes for up to 60 s (acdirmax) that it is not there.",
+    )
     storage_drain_timeout_s: float = setting(
         300.0,
         unit="s",
@@ -229,6 +235,7 @@ class JobsSettings:
                 "worker_threads",
                 "storage_stall_timeout_s",
                 "storage_list_timeout_s",
+                "storage_unseen_timeout_s",
                 "storage_drain_timeout_s",
                 "storage_workers",
                 "controller_grace_s",

@@ -34,6 +34,7 @@ _NETWORK = frozenset(
 _LOCAL_FUSE = frozenset({"fuse.lxcfs", "fuse.gvfsd-fuse", "fuse.portal", "fuse.snapfuse"})
 # The kernel's file systems without a device that can fill up, which stops jobs.
 _NAMED_MEMORY = frozenset({"/dev/shm", "/tmp", "/run"})
+_USER = re.compile(r"(?:^|,)user_id=(\d{1,10})(?:,|$)", re.ASCII)
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
@@ -47,11 +48,15 @@ class Mount:
     filesystem: str
     source: str
     writable: bool
+    # The user who mounted it and whose process serves it (FUSE); 0 for root.
+    user: int = 0
 
     @property
     def is_remote(self) -> bool:
         """Return whether somebody else must answer before a call of it returns."""
         is_fuse = self.filesystem == "fuse" or self.filesystem.startswith("fuse.")
+        if self.user:
+            return False  # that user's affair: it hangs when that user wishes
         return self.filesystem in _NETWORK or (is_fuse and self.filesystem not in _LOCAL_FUSE)
 
 
@@ -79,6 +84,7 @@ class MountTable:
             mount
             for mount in mounts
             if not mount.is_remote
+            and not mount.user
             and (mount.filesystem not in no_device or mount.path in _NAMED_MEMORY)
         ]
         return tuple(_each_device_once(local))
@@ -99,7 +105,14 @@ def parse_mount(line: str) -> Mount | None:
         # The file system's own options, not the mount's: a service manager shows a confined agent
         # every mount read-only.
         writable="ro" not in options.split(","),
+        user=_user_of(options),
     )
+
+
+def _user_of(options: str) -> int:
+    """Return who mounted a FUSE file system: fusermount tells the kernel, which lets nobody lie."""
+    found = _USER.search(options)
+    return int(found[1]) if found else 0
 
 
 def _unescaped(text: str) -> str:

@@ -15,6 +15,10 @@ class BackendError(Exception):
     """The place does not do what was asked; one sentence for the user."""
 
 
+class UnseenFileError(BackendError):
+    """A file that another node has written is not seen here: later it may be."""
+
+
 class StorageBackend(Protocol):
     """The files of one job. Raises OSError and BackendError; what returned is durable.
 
@@ -53,6 +57,10 @@ class StorageBackend(Protocol):
         on_progress: ProgressCallback,
     ) -> None:
         """Fill buffers, one after another, from a place in a file on."""
+        ...
+
+    def identity(self) -> str:
+        """Return the id of this place, the same for all nodes that share it; "" for none."""
         ...
 
     def list_steps(self) -> list[StepKey]:

@@ -102,6 +102,10 @@ class BucketBackend:
         found = self._get(self._key(key, name))
         return found[0] if found else None
 
+    def identity(self) -> str:
+        """See StorageBackend."""
+        return ""
+
     def file_size(self, key: StepKey, name: str) -> int | None:
         """See StorageBackend."""
         try:

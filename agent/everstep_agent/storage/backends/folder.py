@@ -1,9 +1,11 @@
 """Folder backend: steps on a disk of the node or on a shared file system."""
 
+import contextlib
 import fcntl
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +17,12 @@ from everstep_agent.storage.formats.records import RECORD_BYTES_MAX, StepKey
 
 _LATEST = "latest"
 _LATEST_BYTES_MAX = 64 * 1024
+# By its random content nodes know whether they write to one folder or to two of one name.
+_IDENTITY = ".everstep-id"
+_ID = re.compile(rb"[0-9a-f]{32}")
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+# The user to whom a file server maps root.
+_NOBODY = 65534
 # How long the lock is waited for: who holds it longer is stopped or cut off, and harmless by then.
 _LOCK_S = 10.0
 _LOCK_POLL_S = 0.05
@@ -92,6 +99,18 @@ class FolderBackend:
                         raise BackendError(f"{name} is shorter than it was written")
                     filled, at = filled + count, at + count
                     on_progress(count)
+
+    def identity(self) -> str:
+        """See StorageBackend. Whoever is first makes the id; the file system decides who that is.
+
+        A node that does not see yet what another has made learns nothing, and asks again.
+        """
+        with self._root(create=True) as root:
+            found = files.read_small(root, _IDENTITY, _LATEST_BYTES_MAX)
+            if found is None:
+                _make_identity(root)
+                found = files.read_small(root, _IDENTITY, _LATEST_BYTES_MAX) or b""
+        return found.decode() if _ID.fullmatch(found) else ""
 
     def list_steps(self) -> list[StepKey]:
         """See StorageBackend."""
@@ -186,6 +205,8 @@ class FolderBackend:
                 f"{self._path} is not there for this node's agent: mount it there, or make it"
             ) from error
         with files.closing(base), subfolder(base, self._job, create=create) as root:
+            if problem := _owner_problem(os.fstat(base), os.fstat(root)):
+                raise BackendError(f"{self._job} in {self._path} {problem}")
             yield root
 
     @contextmanager
@@ -196,6 +217,33 @@ class FolderBackend:
             subfolder(generation, f"step-{key.step}", create=create) as folder,
         ):
             yield folder
+
+
+def _owner_problem(base: os.stat_result, root: os.stat_result) -> str:
+    """Return why what is in a job's folder may be another user's; "" when it is not.
+
+    Where everybody may make folders, another user may have made the one of this name before the
+    job did, with a state in it that the job would go on from.
+    """
+    user = os.geteuid()
+    trusted = (user, 0) if user else (0, _NOBODY)
+    if not base.st_mode & stat.S_IWOTH or root.st_uid in trusted:
+        return ""
+    return (
+        f"belongs to another user (uid {root.st_uid}), and everybody may write there: choose "
+        "another name with --job, or a folder that only you may write"
+    )
+
+
+def _make_identity(root: int) -> None:
+    """Give a folder an id, unless another process is quicker. Whole or not at all."""
+    made, unnamed = secrets.token_hex(16).encode(), files.temporary_name(_IDENTITY)
+    files.write_new(root, unnamed, [memoryview(made)], len(made), lambda _: None)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(unnamed, _IDENTITY, src_dir_fd=root, dst_dir_fd=root)
+    finally:
+        files.remove_if_present(root, unnamed)
 
 
 def _lock(fd: int) -> bool:

@@ -9,20 +9,28 @@ import os
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 
 if __name__ == "__main__":
     # Started by its path, so the packages beside it are found from here, wherever it is installed.
     sys.path.append(str(Path(__file__).resolve().parents[3]))
 
-from everstep_agent.storage.backends.backend import BackendError, StorageBackend
+from everstep_agent.storage.backends.backend import (
+    BackendError,
+    StorageBackend,
+    UnseenFileError,
+)
 from everstep_agent.storage.backends.folder import FolderBackend
 from everstep_agent.storage.formats.records import RecordError
 from everstep_agent.storage.worker import messages, rank_files, step_publication
 from everstep_agent.storage.worker.user_rights import assume_user
 from everstep_common.frames import Channel, FrameError
+from everstep_common.printable import printable
 from everstep_common.sealed_memory import sealed_memory_problem
+from everstep_common.storage_environment import environment_problem
 
 # How often progress is reported: often enough for any deadline, seldom enough to cost nothing.
 _BEAT_S = 0.2
@@ -47,9 +55,10 @@ class StorageWorker:
             try:
                 answer: object = self._answer(request, fds)
             except (BackendError, RecordError) as error:
-                answer = messages.RequestFailed(str(error))
-            except OSError as error:
-                answer = messages.RequestFailed(_sentence(error))
+                unseen = isinstance(error, UnseenFileError)
+                answer = messages.RequestFailed(printable(str(error)), unseen)
+            except (OSError, ValueError) as error:  # a path may be no text that a path can be
+                answer = messages.RequestFailed(printable(_sentence(error)))
             finally:
                 for fd in fds:
                     os.close(fd)
@@ -78,9 +87,8 @@ class StorageWorker:
         # Not closed here: the mapping ends with the last view of it, and closing it before raises.
         memory = memoryview(mmap.mmap(fd, size, flags=_POPULATED, prot=mmap.PROT_READ))
         backend = self._open_backend(request.location)
-        return messages.CopyWritten(
-            rank_files.write_copy(backend, request, memory, self._report_progress)
-        )
+        written = rank_files.write_copy(backend, request, memory, self._report_progress)
+        return messages.CopyWritten(written, _identity(backend))
 
     def _fill(self, request: messages.FillCopy, fds: list[int]) -> object:
         fd = _sealed_memory(fds, 0)
@@ -118,6 +126,8 @@ def main(channel: Channel) -> None:
     if not isinstance(user, messages.AssumeUser):
         return
     try:
+        if problem := environment_problem(user.environment):
+            raise BackendError(problem)
         if user.bucket:
             from everstep_agent.storage.backends.bucket import import_boto3
 
@@ -125,10 +135,18 @@ def main(channel: Channel) -> None:
         os.environ.update(user.environment)
         assume_user(user, os.getppid())
     except (BackendError, OSError) as error:
-        channel.send(messages.RequestFailed(str(error)))
+        channel.send(messages.RequestFailed(printable(str(error))))
         return
     channel.send(messages.UserAssumed())
     StorageWorker(channel, open_backend).serve()
+
+
+def _identity(backend: StorageBackend) -> str:
+    """Return the id of a place; "" where it cannot have one, as on a file system without links."""
+    try:
+        return backend.identity()
+    except (BackendError, OSError):
+        return ""
 
 
 def _sealed_memory(fds: list[int], size_bytes: int) -> int:
@@ -140,8 +158,10 @@ def _sealed_memory(fds: list[int], size_bytes: int) -> int:
     return fds[0]
 
 
-def _sentence(error: OSError) -> str:
+def _sentence(error: OSError | ValueError) -> str:
     """Return what went wrong, and with which file where that is known."""
+    if isinstance(error, ValueError):
+        return str(error)
     what = error.strerror or str(error)
     return (
         f"{what}: {os.fsdecode(error.filename)}"
@@ -150,7 +170,15 @@ def _sentence(error: OSError) -> str:
     )
 
 
+def _tell_in_one_line(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Print an error that ends this process: it may have words of the user, and goes to a log."""
+    print(printable("".join(traceback.format_exception(kind, error, trace))), file=sys.stderr)
+
+
 if __name__ == "__main__":
+    sys.excepthook = _tell_in_one_line
     try:
         main(Channel(agent_socket(), messages.TO_WORKER, messages.CARRIERS))
     except (ConnectionError, FrameError, KeyboardInterrupt):

@@ -61,9 +61,13 @@ class WriteCopy:
 
 @dataclass(frozen=True, slots=True)
 class CopyWritten:
-    """The file is there, whole; ``file_bytes`` 0: it was there before."""
+    """The file is there, whole; ``file_bytes`` 0: it was there before.
+
+    ``storage_id`` is that of the folder it is in, as StorageBackend says it.
+    """
 
     file_bytes: int
+    storage_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +153,10 @@ class BytesMoved:
 
 @dataclass(frozen=True, slots=True)
 class RequestFailed:
-    """Answer to a request that could not be done; one sentence."""
+    """Answer to a request that could not be done; one sentence. ``unseen``: it may be later."""
 
     reason: str
+    unseen: bool = False
 
 
 TO_WORKER = (AssumeUser, WriteCopy, DescribeFile, FillCopy, MoveLatest, ListSteps)

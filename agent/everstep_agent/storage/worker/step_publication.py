@@ -3,7 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from everstep_agent.storage.backends.backend import BackendError, StorageBackend
+from everstep_agent.storage.backends.backend import (
+    BackendError,
+    StorageBackend,
+    UnseenFileError,
+)
 from everstep_agent.storage.formats.latest_pointer import (
     best_available,
     decide_move,
@@ -147,6 +151,28 @@ def _whole(backend: StorageBackend, wanted: MoveLatest, target: StoredStep) -> S
     return found
 
 
+def _unseen(backend: StorageBackend, key: StepKey, file: StoredFile) -> BackendError:
+    """Return why a file that was written is not seen; that is known only where both have an id."""
+    what = f"the file of rank {file.rank}, {key}, is not seen from this node"
+    try:
+        here = backend.identity()
+    except (BackendError, OSError):  # as on a file system without links
+        here = ""
+    if here and file.storage_id and here != file.storage_id:
+        return BackendError(
+            f"{what}, and its own node has written it to another folder: the path is not shared"
+            " by all nodes; name one that is"
+        )
+    if here and here == file.storage_id:
+        return UnseenFileError(
+            f"{what}, though both nodes share the folder: it was removed, or is not visible yet"
+        )
+    return UnseenFileError(
+        f"{what}: it was removed, or is not visible yet, or its node has another folder of that"
+        " name; it is not known which"
+    )
+
+
 def _by_rank(files: Iterable[StoredFile]) -> list[StoredFile]:
     return sorted(files, key=lambda file: file.rank)
 
@@ -154,10 +180,7 @@ def _by_rank(files: Iterable[StoredFile]) -> list[StoredFile]:
 def _record(backend: StorageBackend, key: StepKey, file: StoredFile) -> FileRecord:
     content = backend.read_small(key, description_name(file.rank))
     if content is None:
-        raise BackendError(
-            f"the file of rank {file.rank}, {key}, is not seen from this node: the path is not"
-            " shared by all nodes; name one that is"
-        )
+        raise _unseen(backend, key, file)
     found = open_description(content)
     if found.root_hash.hex() != file.root_hash or (found.key, found.rank) != (key, file.rank):
         raise BackendError(f"the file of rank {file.rank}, {key}, is of another copy")

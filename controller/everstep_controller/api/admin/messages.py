@@ -26,6 +26,8 @@ from everstep_controller.telemetry.clock_map import ClockEstimate
 from everstep_controller.telemetry.kernel_messages import kernel_line
 from everstep_proto.generated import admin_pb2
 
+# A job of thousands of nodes may have the same finding on each: these tell what it is.
+_FINDINGS_MAX = 100
 _WORST_FIRST = {Severity.FATAL: 0, Severity.DEGRADED: 1, Severity.INFO: 2}
 
 
@@ -196,7 +198,25 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
         continues=job.lineage.continues.job_id if job.lineage.continues else "",
         planned=planned_line(state, job),
         kept_out=claims.waiting_launchers(state, job),
+        findings=_findings_about(state, job),
     )
+
+
+def _findings_about(state: State, job: JobRecord) -> list[admin_pb2.FindingLine]:
+    """Return what the nodes of a job have found that is its user's to mend."""
+    if not state.is_current(job):
+        return []  # they are known by the name, which another job has by now
+    nodes = dict.fromkeys([*job.generation.members, *job.launchers])
+    held = [
+        (name, one)
+        for name in nodes
+        if name in state.nodes
+        for one in state.nodes[name].findings.values()
+        if one.finding.key.job == job.name
+    ]
+    order = {id(one): place for place, one in enumerate(worst_first(one for _, one in held))}
+    held.sort(key=lambda pair: order[id(pair[1])])
+    return [finding_line(state, name, one) for name, one in held[:_FINDINGS_MAX]]
 
 
 def ledger(state: State, job: JobRecord, now_ns: int) -> admin_pb2.Ledger:

@@ -66,6 +66,7 @@ def _report(
         standbys=report.standbys,
         preload=report.preload if sound else None,
         replicas_short=report.replicas_short,
+        storage_id=report.storage_id,
     )
 
 

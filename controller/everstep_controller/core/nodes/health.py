@@ -393,7 +393,7 @@ def _ask_again(turn: Reconciliation, node: NodeRecord) -> None:
 def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
     """Return what a check does not show: an open finding that automation would act on."""
     for held in node.findings.values():
-        fatal = held.finding.severity is Severity.FATAL and not held.accepted_by
+        fatal = held.finding.severity is Severity.FATAL and counts_against_node(held)
         if fatal and not claims.refusal(turn, node, held.finding.condition, held.finding.mode):
             return finding_sentence(held.finding)
     return ""
@@ -439,12 +439,21 @@ def _judge_findings(turn: Reconciliation, node: NodeRecord, cleared: str) -> _Ad
     return advice
 
 
+def counts_against_node(held: OpenFinding) -> bool:
+    """Return whether a finding is about the node, and no operator has accepted it.
+
+    One about a job, such as a storage folder that its user named, is its user's to mend, and says
+    nothing about what others could do with the node.
+    """
+    return not held.accepted_by and not held.finding.key.job
+
+
 def _findings_that_count(state: State, node: NodeRecord) -> tuple[list[Finding], list[Finding]]:
-    """Return the fatal and the degraded ones that nobody has accepted or wants only observed."""
+    """Return the fatal and the degraded ones about the node that nobody wants only observed."""
     found = [
         held.finding
         for held in node.findings.values()
-        if not held.accepted_by
+        if counts_against_node(held)
         and claims.mode_of(state, held.finding.condition, held.finding.mode) is not Mode.OBSERVE
     ]
     return (

@@ -15,7 +15,7 @@ from everstep_controller.core.model.incident import (
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import jobs_of_node
-from everstep_controller.core.nodes import claims
+from everstep_controller.core.nodes import claims, health
 from everstep_controller.core.recovery import causes
 from everstep_controller.core.turn import Reconciliation
 
@@ -126,7 +126,7 @@ def _faults(turn: Reconciliation, job: JobRecord, incident: JobIncident) -> list
         for name in job.generation.members
         for held in turn.state.nodes[name].findings.values()
         if _of_hardware(held.finding)
-        and not held.accepted_by
+        and health.counts_against_node(held)
         and abs(held.since_ns - incident.onset_ns) <= window_ns
         and claims.mode_of(turn.state, held.finding.condition, held.finding.mode)
         is not Mode.OBSERVE

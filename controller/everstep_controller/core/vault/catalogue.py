@@ -36,6 +36,8 @@ class _Holding:
     settled_generation: int = -1
     # Whole steps in storage that it can read; None until it has said so.
     stored: tuple[StoredStep, ...] | None = None
+    # Id of the folder to which it has written files.
+    storage_id: str = ""
 
 
 @dataclass(slots=True)
@@ -81,9 +83,15 @@ class Catalogue:
             held.copies = {name: copy for name, copy in copies.items() if id(copy) not in taken}
         held.settled_generation = max(held.settled_generation, settled_generation)
 
-    def record_stored(self, node: str, stored: Iterable[StoredStep]) -> None:
-        """Take the list of whole steps in storage that a node can read."""
-        self._nodes.setdefault(node, _Holding()).stored = tuple(stored)
+    def record_stored(self, node: str, stored: Iterable[StoredStep], storage_id: str = "") -> None:
+        """Take the list of whole steps in storage that a node can read, and where it writes."""
+        held = self._nodes.setdefault(node, _Holding())
+        held.stored, held.storage_id = tuple(stored), storage_id
+
+    def storage_id(self, node: str) -> str:
+        """Return the id of the folder to which a node has written files; "": not known."""
+        held = self._nodes.get(node)
+        return "" if held is None else held.storage_id
 
     def sees_storage(self, node: str) -> bool:
         """Return whether the node has told what it can read in storage."""

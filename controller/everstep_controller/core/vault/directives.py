@@ -62,7 +62,7 @@ class Holdings:
     def record(self, node: str, report: NodeHoldings) -> None:
         """Replace what is known of a node by its report."""
         self.catalogue.record_copies(node, report.copies, report.settled_generation, report.news)
-        self.catalogue.record_stored(node, report.stored)
+        self.catalogue.record_stored(node, report.stored, report.storage_id)
         (self.holders.add if report.copies else self.holders.discard)(node)
         (self.short.add if report.replicas_short else self.short.discard)(node)
         if report.standbys is None:

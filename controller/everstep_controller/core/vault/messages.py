@@ -29,6 +29,8 @@ class NodeHoldings(NamedTuple):
     preload: Preload | None = None
     # The node's memory is too short for the replicas of more than one member.
     replicas_short: bool = False
+    # Id of the storage folder to which the node has written files; "": not known.
+    storage_id: str = ""
 
 
 class Directive(NamedTuple):

@@ -145,7 +145,9 @@ class Persistence:
         ahead = [key for key in written if newest is None or key > newest]
         chosen = min(ahead, default=newest)
         target = chosen and (stored.get(chosen) or _unnamed(job, written[chosen], chosen))
-        files = () if chosen is None or chosen in stored else _files(written[chosen])
+        files: tuple[StoredFile, ...] = ()
+        if chosen is not None and chosen not in stored:
+            files = _files(written[chosen], inputs.catalogue)
         newest_first = sorted(stored, reverse=True)
         kept = {key: stored[key] for key in newest_first[: max(KEEP_MIN, storage.keep)]}
         restored = job.lineage.restored
@@ -209,9 +211,10 @@ def _unnamed(job: JobRecord, copies: Sequence[Copy], key: StepKey) -> StoredStep
     return StoredStep(*key, world_size or len(ranks), "", sum(ranks.values()))
 
 
-def _files(copies: Sequence[Copy]) -> tuple[StoredFile, ...]:
+def _files(copies: Sequence[Copy], catalogue: Catalogue) -> tuple[StoredFile, ...]:
     by_rank = {copy.rank: copy for copy in copies}
+    folders = {node: catalogue.storage_id(node) for node in {copy.node for copy in copies}}
     return tuple(
-        StoredFile(copy.rank, copy.root_hash, copy.size_bytes, copy.layout)
+        StoredFile(copy.rank, copy.root_hash, copy.size_bytes, copy.layout, folders[copy.node])
         for _, copy in sorted(by_rank.items())
     )

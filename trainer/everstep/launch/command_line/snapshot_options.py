@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from everstep_common.storage_environment import credentials
 from everstep_common.trainer_messages import Storage
 
 # Ten minutes of work is what losing all nodes at once may cost, where nobody says otherwise.
@@ -23,9 +24,6 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B?)", re.IGNORECASE)
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 # A page: nobody means less.
 _SIZE_MIN = 4096
-# What lets a user into a bucket travels with the job: the agent has no rights of its own there.
-_CREDENTIALS = re.compile(r"AWS_[A-Z0-9_]+|HOME|HTTPS?_PROXY|NO_PROXY")
-_VARIABLES_MAX = 64
 
 
 class KeepError(Exception):
@@ -99,7 +97,7 @@ def keep_options(
     )
     storage = _storage(values)
     in_bucket = storage is not None and storage.path.startswith("s3://")
-    environment = _credentials(environ) if in_bucket else {}
+    environment = credentials(environ) if in_bucket else {}
     return KeepOptions(storage, *every, memory, values.fresh, environment)
 
 
@@ -164,11 +162,6 @@ def _bucket(text: str) -> str:
             f"--persist {text}: expected s3://BUCKET/PREFIX, for example s3://models/runs"
         )
     return text.rstrip("/")
-
-
-def _credentials(environ: Mapping[str, str]) -> dict[str, str]:
-    found = {name: value for name, value in environ.items() if _CREDENTIALS.fullmatch(name.upper())}
-    return dict(sorted(found.items())[:_VARIABLES_MAX])
 
 
 def _every(text: str) -> tuple[int, int]:

@@ -6,9 +6,17 @@ from dataclasses import dataclass
 # An address as the drivers write it: "0000:3b:00", "00000000:3B:00.0", "PCI:0001:81:00.0".
 PCI = r"(?:PCI:)?(?P<pci>[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-9a-fA-F])?)"
 _FUNCTION = re.compile(r"\.[0-9a-f]+$")
-# Paths of files and of control groups: the kernel repeats them as a process chose them, and a
-# control group may be called "NVRM: Xid (PCI:…".
-_CHOSEN = re.compile(r"^(?:oom-kill:|audit:)|[\s=,:(\"']/")
+# What the kernel writes before a message: a time stamp, drivers and devices with a colon, a word
+# or two. Not what a process chose, which stands behind other words, quotes or brackets: a program
+# that crashes may be called "NVRM: Xid (PCI:…", and a control group, or an option of a mount.
+_BEFORE = re.compile(
+    r"(?:<\d>)?(?:\[ *[\d.]{1,20}\] )?(?:\[ *[TC]\d{1,9}\] )?"
+    r"(?!audit: |usb |input: )"  # a device that is plugged in says its name
+    r"(?:(?:\{\d{1,9}\})?\[Hardware Error\]: +|[\w.-]{1,64}(?: [\w.:-]{1,32})?: ){0,3}"
+    r"(?:(?:Watchdog )?detected |rcu_\w{1,16} |EXT4-fs |M|[\w-]{1,32} )?"
+)
+# A packet that a firewall logs, with words of whoever made the rule before it.
+_PACKET = re.compile(r"IN=\S* OUT=\S* ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +34,9 @@ class KernelLine:
 
 
 def is_the_kernels(match: re.Match[str]) -> bool:
-    """Return whether a match begins in kernel message, not in those of a process."""
-    return _CHOSEN.search(match.string, 0, match.start()) is None
+    """Return whether a match is the beginning of a kernel message, and no words of a process."""
+    begins = _BEFORE.fullmatch(match.string, 0, match.start()) is not None
+    return begins and _PACKET.search(match.string) is None
 
 
 def pci_address(text: str) -> str:
