@@ -25,6 +25,7 @@ from everstep_proto.record_codec import to_wire
 from everstep_proto.tls import TlsSettings
 from fakes.agent_stream import AgentStream, agent_stream, stamp
 from fakes.controllers import controller
+from fakes.local_secret import admin_channel
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -81,7 +82,7 @@ BAD_MESSAGES: dict[str, dict[str, object]] = {
 
 async def rejected(running: Controller) -> list[admin_pb2.FindingLine]:
     """Return what people see of rejected records, as the admin API tells it."""
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel:
+    async with admin_channel(running.port) as channel:
         admin = admin_pb2_grpc.AdminStub(channel)
         reply = await admin.ListFindings(admin_pb2.ListFindingsRequest())
     return [line for line in reply.findings if line.condition == "RecordRejected"]
