@@ -22,10 +22,9 @@ from everstep_common.clock import stamp_clock
 from everstep_controller.service import Controller
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from everstep_proto.record_codec import to_wire
-from everstep_proto.tls import TlsSettings
 from fakes.agent_stream import AgentStream, agent_stream, stamp
 from fakes.controllers import controller
-from fakes.local_secret import admin_channel
+from fakes.local_secret import access_to, admin_channel
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -224,9 +223,7 @@ async def uplink(port: int) -> AsyncIterator[tuple[Outbox, Uplink]]:
     """Run an agent's own outbox and uplink."""
     now = stamp_clock()
     outbox = Outbox(LostStore("test"), Remembered("outbox-1"), now, 10_000)
-    settings = UplinkSettings(
-        controller=f"127.0.0.1:{port}", tls=TlsSettings(), connect_timeout_s=5.0, silence_s=30.0
-    )
+    settings = UplinkSettings(access=access_to(port), connect_timeout_s=5.0, silence_s=30.0)
     up = Uplink(settings, outbox, now, Backoff(random.Random(1), first_s=0.02, cap_s=0.1))
 
     def hello() -> fleet_pb2.Hello:

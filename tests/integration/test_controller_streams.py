@@ -12,7 +12,7 @@ from everstep_controller.service import Controller
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream, stamp
 from fakes.controllers import controller
-from fakes.local_secret import admin_channel
+from fakes.local_secret import admin_channel, shown
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -172,7 +172,7 @@ def test_bytes_that_are_no_message_are_answered_with_a_sentence(tmp_path: Path) 
         ):
             call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(
                 "/everstep.fleet.v1.Fleet/Connect"
-            )()
+            )(metadata=shown())
             await call.write(b"\xff\xff\xff\xff")
             code, details = await call.code(), await call.details()
             assert isinstance(code, grpc.StatusCode)
