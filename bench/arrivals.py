@@ -8,6 +8,7 @@ import uuid
 import grpc
 
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2, fleet_pb2_grpc
+from everstep_proto.local.client import Metadata
 
 _PATIENCE_S = 30.0
 
@@ -15,10 +16,10 @@ _PATIENCE_S = 30.0
 class Arrivals:
     """Times at which the controller told of a condition, by component and a word of its message."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, metadata: Metadata) -> None:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
         self._stream = admin_pb2_grpc.AdminStub(self._channel).WatchEvents(
-            admin_pb2.WatchEventsRequest(follow=True, limit=1)
+            admin_pb2.WatchEventsRequest(follow=True, limit=1), metadata=metadata
         )
         self._seen: queue.SimpleQueue[tuple[float, admin_pb2.Event]] = queue.SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
@@ -51,13 +52,13 @@ class Arrivals:
 class BareStream:
     """A stream of a node that only sends what it is given."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, metadata: Metadata) -> None:
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}")
         self._outgoing: queue.SimpleQueue[fleet_pb2.AgentMessage | None] = queue.SimpleQueue()
         self._boot_id = str(uuid.uuid4())
         self._sequence = 0
         stub = fleet_pb2_grpc.FleetStub(self._channel)
-        self._answers = stub.Connect(iter(self._outgoing.get, None))
+        self._answers = stub.Connect(iter(self._outgoing.get, None), metadata=metadata)
         hello = fleet_pb2.Hello(
             node="bare", agent_version="0.1.0", outbox=str(uuid.uuid4()), stamp=self._stamp()
         )

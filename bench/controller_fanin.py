@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import Popen
 
-from daemons import controller_command
+from daemons import controller_command, secret_file
 from processes import cpu_s, free_port, memory_bytes, running, wait_for_port
 from table import Row, arguments, row, show
+
+from everstep_proto.local.secret import make_secret
 
 HERE = Path(__file__).parent
 # What follows the last Hello (clock requests, first decisions) is not the steady state.
@@ -39,10 +41,11 @@ class Plan:
     repeats: int
 
 
-def measure(server: Sequence[str | Path], port: int, plan: Plan) -> Load:
+def measure(server: Sequence[str | Path], port: int, secret: Path, plan: Plan) -> Load:
     """Run a server and a fleet against it, and read what the server used."""
     generator = HERE / "fanin_generator.py"
     fleet_command = [sys.executable, str(generator), f"127.0.0.1:{port}", str(plan.agents)]
+    fleet_command.append(str(secret))
     with running(server) as process:
         wait_for_port(port, process)
         with running(fleet_command) as fleet:
@@ -79,10 +82,13 @@ def _line(fleet: "Popen[str]") -> str:
 def compare(plan: Plan) -> Iterator[Row]:
     """Measure both servers with a fleet of one size."""
     port = free_port()
-    limit = measure([sys.executable, HERE / "fanin_drain.py", str(port)], port, plan)
-    with tempfile.TemporaryDirectory(prefix="everstep-bench-") as folder:
+    with tempfile.TemporaryDirectory(prefix="everstep-bench-") as name:
+        folder, secret = Path(name), secret_file(Path(name))
+        make_secret(secret)
+        drain = [sys.executable, str(HERE / "fanin_drain.py"), str(port)]
+        limit = measure(drain, port, secret, plan)
         port = free_port()
-        controller = measure(controller_command(Path(folder), port), port, plan)
+        controller = measure(controller_command(folder, port), port, secret, plan)
     for name, title, unit in (
         ("us_per_message", "CPU per message", "µs"),
         ("cpu_percent", "CPU", "% of a core"),

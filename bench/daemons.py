@@ -3,6 +3,18 @@
 import sys
 from pathlib import Path
 
+from everstep_proto.local.secret import read_secret
+
+
+def secret_file(folder: Path) -> Path:
+    """Return the secret of a controller whose state is in a folder."""
+    return folder / "secret"
+
+
+def shown(folder: Path) -> tuple[tuple[str, str], ...]:
+    """Return what calls to it carry."""
+    return read_secret(secret_file(folder)).metadata()
+
 
 def controller_command(folder: Path, port: int) -> list[str | Path]:
     """Write a controller's configuration and return its command."""
@@ -11,6 +23,7 @@ def controller_command(folder: Path, port: int) -> list[str | Path]:
         f'listen = "127.0.0.1:{port}"\n'
         'metrics = ""\n'
         f'journal = "{folder}/journal.sqlite"\n'
+        f'secret_file = "{secret_file(folder)}"\n'
         'log_level = "warning"\n'
     )
     return [sys.executable, "-m", "everstep_controller.main", "--config", path]
@@ -24,6 +37,7 @@ def agent_command(
     path.write_text(
         f'node = "{node}"\n'
         f'controller = "127.0.0.1:{controller_port}"\n'
+        f'secret_file = "{secret_file(folder)}"\n'
         f'metrics_address = "127.0.0.1:{metrics_port}"\n'
         'liveness_address = "127.0.0.1:0"\n'
         f'data_folder = "{folder}/agent"\n'

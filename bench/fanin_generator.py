@@ -12,11 +12,14 @@ import uuid
 from array import array
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import grpc
 
 from everstep_common.samples import COLUMNS, SCHEMA
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
+from everstep_proto.local.client import Metadata
+from everstep_proto.local.secret import read_secret
 
 _ROW = array("f", range(len(COLUMNS))).tobytes()
 # Streams opened at once: a ramp, not a storm.
@@ -50,13 +53,15 @@ class Agent:
         self._counters = counters
         self._outgoing: asyncio.Queue[fleet_pb2.AgentMessage] = asyncio.Queue()
 
-    async def run(self, address: str, gate: asyncio.Semaphore, agents: int) -> None:
+    async def run(
+        self, address: str, shown: Metadata, gate: asyncio.Semaphore, agents: int
+    ) -> None:
         """Stream until cancelled."""
         options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
         async with grpc.aio.insecure_channel(address, options=options) as channel:
             self._outgoing.put_nowait(self._hello())
             async with gate:
-                stream = fleet_pb2_grpc.FleetStub(channel).Connect(self._messages())
+                stream = fleet_pb2_grpc.FleetStub(channel).Connect(self._messages(), metadata=shown)
                 answers = aiter(stream)
                 await anext(answers)
             self._counters.welcomed += 1
@@ -115,19 +120,21 @@ async def _tell(counters: Counters) -> None:
     raise SystemExit(0)
 
 
-async def main(address: str, agents: int) -> None:
+async def main(address: str, shown: Metadata, agents: int) -> None:
     """Run the fleet until standard input ends."""
     counters = Counters()
     gate = asyncio.Semaphore(_RAMP)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_tell(counters))
         for index in range(agents):
-            tasks.create_task(Agent(index, agents, counters).run(address, gate, agents))
+            tasks.create_task(Agent(index, agents, counters).run(address, shown, gate, agents))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("address")
     parser.add_argument("agents", type=int)
+    parser.add_argument("secret_file", type=Path)
     given = parser.parse_args()
-    asyncio.run(main(given.address, given.agents))
+    shown = read_secret(given.secret_file).metadata()
+    asyncio.run(main(given.address, shown, given.agents))

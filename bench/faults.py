@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from arrivals import Arrivals, BareStream
-from daemons import agent_command, controller_command
+from daemons import agent_command, controller_command, shown
 from machines import GPUS, HCAS, FakeMachine, Machine, fake_machine, this_machine
 from processes import free_port, running, wait_for_port
 
@@ -118,7 +118,7 @@ def watched(folder: Path, machine: Machine) -> Iterator[tuple[int, Arrivals]]:
     ):
         wait_for_port(port, controller)
         wait_for_port(metrics_port, agent)
-        arrivals = Arrivals(port)
+        arrivals = Arrivals(port, shown(folder))
         time.sleep(_SETTLE_S)
         yield port, arrivals
         arrivals.close()
@@ -137,7 +137,7 @@ def measure(kind: str, count: int, folder: Path) -> list[float]:
         config = f'kernel_log = "{log}"\n{fakes.machine.config}'
         with (
             watched(folder, Machine(config, fakes.machine.environment)) as (port, arrivals),
-            contextlib.closing(BareStream(port)) as stream,
+            contextlib.closing(BareStream(port, shown(folder))) as stream,
         ):
             faults = {
                 "bare": bare_fault(stream),

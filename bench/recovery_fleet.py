@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from daemons import agent_command, controller_command
+from daemons import agent_command, controller_command, secret_file
 from processes import free_port
 from vault_nodes import RANK_PATH
 from vault_peers import python
@@ -153,7 +153,8 @@ class Fleet:
         )
 
     def _admin(self) -> AbstractContextManager[GrpcAdmin]:
-        return connect(Connection(address=f"127.0.0.1:{self.port}", timeout_s=5.0))
+        address, secret = f"127.0.0.1:{self.port}", secret_file(self.folder)
+        return connect(Connection(address=address, secret_file=secret, timeout_s=5.0))
 
     def _start_agent(self, name: str) -> None:
         folder = self.folder / name

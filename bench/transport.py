@@ -15,10 +15,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from daemons import controller_command
+from daemons import controller_command, secret_file
 from processes import free_port, memory_bytes, process_cpu_s, running, wait_for_port
 from table import Row, arguments, row, show
 from vault_nodes import Talk, until_quiet
+
+from everstep_proto.local.secret import make_secret
 
 HERE = Path(__file__).parent
 BARE, CONTROLLER = "bare gRPC", "controller"
@@ -73,7 +75,8 @@ class _Side:
         self._nodes = nodes
         self._port = free_port()
         self._pid = 0
-        words = [str(word) for word in (self._port, nodes, per_relay)]
+        make_secret(secret_file(folder))
+        words = [str(word) for word in (self._port, nodes, per_relay, secret_file(folder))]
         self._fleet: list[str | Path] = [sys.executable, HERE / "transport_fleet.py", *words]
         self._command: list[str | Path]
         if name == BARE:

@@ -1,6 +1,7 @@
 """Generator of the transport benchmark: a fleet of agents in one process, each with its stream.
 
-Arguments: port of loopback, number of agents, agents of a relay (1: each has its own connection).
+Arguments: port of loopback, number of agents, agents of a relay (1: each has its own connection),
+file of the controller's secret.
 Takes a command a line, and answers each with a line of JSON: what was sent and received by kind.
 """
 
@@ -13,12 +14,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
+from pathlib import Path
 
 from transport_agent import SAMPLE_S, Agent
 from transport_http2 import Http2Stream, StreamEndedError
 from transport_relay import pack, unpack
 
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.local.secret import read_secret
 
 _PATH, _RELAY_PATH = "/everstep.fleet.v1.Fleet/Connect", "/everstep.bench.Relay/Connect"
 _PATIENCE_S = 240.0
@@ -36,11 +39,11 @@ _COMMIT_S, _COMMIT_REST_S, _RECEIVE_S = 0.3, 0.6, 0.9
 class Link:
     """Connection of one agent, or of a relay for several."""
 
-    def __init__(self, agents: Sequence[Agent], port: int, *, relay: bool) -> None:
+    def __init__(self, agents: Sequence[Agent], port: int, secret: str, *, relay: bool) -> None:
         self.agents = agents
         # The server is going to end.
         self.may_end = False
-        self.stream = Http2Stream(port, _RELAY_PATH if relay else _PATH)
+        self.stream = Http2Stream(port, _RELAY_PATH if relay else _PATH, secret)
         self._relay = relay
         self._first = agents[0].index
         self._waiting: list[tuple[int, bytes]] = []
@@ -71,8 +74,9 @@ class Link:
 class Fleet:
     """All agents, and the loop in which they speak."""
 
-    def __init__(self, port: int, nodes: int, per_relay: int) -> None:
+    def __init__(self, port: int, nodes: int, per_relay: int, *, secret: str) -> None:
         self._port = port
+        self._secret = secret
         self._per_relay = per_relay
         self.agents = [Agent(index, nodes, self._say) for index in range(nodes)]
         self._by_name = {agent.name: agent for agent in self.agents}
@@ -192,7 +196,7 @@ class Fleet:
         """Open the stream of an agent, or of a relay for several, and say Hello."""
         first = number * self._per_relay
         agents = self.agents[first : first + self._per_relay]
-        link = Link(agents, self._port, relay=self._per_relay > 1)
+        link = Link(agents, self._port, self._secret, relay=self._per_relay > 1)
         self._links[number] = link
         self._selector.register(link.stream, selectors.EVENT_READ, link)
         for agent in agents:
@@ -289,6 +293,6 @@ class Fleet:
 
 
 if __name__ == "__main__":
-    fleet = Fleet(*map(int, sys.argv[1:4]))
+    fleet = Fleet(*map(int, sys.argv[1:4]), secret=read_secret(Path(sys.argv[4])).value)
     print(json.dumps("ready"), flush=True)
     fleet.serve()

@@ -9,6 +9,8 @@ import socket
 import struct
 from collections.abc import Iterator
 
+from everstep_proto.local.secret import METADATA_KEY
+
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 _ACK = _END_STREAM = 1
@@ -39,7 +41,7 @@ def _literal(name: bytes, value: bytes) -> bytes:
     return name + bytes([len(value)]) + value
 
 
-def _request(path: str) -> bytes:
+def _request(path: str, secret: str) -> bytes:
     # 0x83 and 0x86: POST, http. 4 is :path, 1 :authority, 31 content-type (RFC 7541, appendix A).
     return b"\x83\x86" + b"".join(
         (
@@ -47,6 +49,7 @@ def _request(path: str) -> bytes:
             _literal(b"\x01", b"localhost"),
             _literal(b"\x0f\x10", b"application/grpc"),
             _literal(b"\x00\x02te", b"trailers"),
+            _literal(bytes([0, len(METADATA_KEY)]) + METADATA_KEY.encode(), secret.encode()),
         )
     )
 
@@ -79,7 +82,7 @@ def messages_of(received: bytearray) -> Iterator[bytes]:
 class Http2Stream:
     """A stream that is open from both ends; ``fileno`` is for a selector."""
 
-    def __init__(self, port: int, path: str) -> None:
+    def __init__(self, port: int, path: str, secret: str) -> None:
         """Connect to a port of loopback and open the stream. Raises OSError."""
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE_S)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -94,7 +97,7 @@ class Http2Stream:
             _PREFACE
             + _frame(_SETTINGS, 0, 0, settings)
             + _frame(_WINDOW_UPDATE, 0, 0, more)
-            + _frame(_HEADERS, _END_HEADERS, _STREAM, _request(path))
+            + _frame(_HEADERS, _END_HEADERS, _STREAM, _request(path, secret))
         )
 
     def fileno(self) -> int:

@@ -19,9 +19,10 @@ mistakes in a file are reported at once, and the daemon exits with 78. A dotted 
 a table: `tls.ca` is `ca` under `[tls]`. Commented examples are in `systemd/agent.toml` and
 `systemd/controller.toml`.
 
-The command line reads no file: `EVERSTEP_CONTROLLER` (host:port) names the controller,
-`EVERSTEP_TLS_CA`, `EVERSTEP_TLS_CERTIFICATE` and `EVERSTEP_TLS_KEY` its certificates, and
-`EVERSTEP_SOCKET` the socket of this node's agent for launchers.
+The command line reads no file: `EVERSTEP_CONTROLLER` (unix:/path or host:port) names the
+controller, `EVERSTEP_SECRET_FILE` its secret on loopback, `EVERSTEP_TLS_CA`,
+`EVERSTEP_TLS_CERTIFICATE` and `EVERSTEP_TLS_KEY` its certificates, and `EVERSTEP_SOCKET` the socket
+of this node's agent for launchers.
 """
 
 

@@ -38,6 +38,7 @@ from everstep_common.reports import Hello
 from everstep_common.systemd import notify
 from everstep_common.version import VERSION
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.local.client import LocalAccess
 from everstep_proto.record_codec import to_wire
 from everstep_proto.tls import split_address
 
@@ -102,8 +103,9 @@ class Daemon:
         rng = random.Random()
         self._uplink = Uplink(
             UplinkSettings(
-                controller=config.controller,
-                tls=config.tls,
+                access=LocalAccess(
+                    address=config.controller, tls=config.tls, secret_file=config.secret_file
+                ),
                 connect_timeout_s=config.connect_timeout_s,
                 silence_s=config.controller_timeout_s,
             ),

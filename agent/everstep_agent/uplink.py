@@ -19,8 +19,10 @@ from everstep_common.orders import Ping
 from everstep_common.reports import GoingAway, Pong, TimeReply
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.keepalive import keepalive
+from everstep_proto.local.client import LocalAccess, Metadata, NoControllerError
+from everstep_proto.local.ownership import UntrustedError
 from everstep_proto.record_codec import WireError, from_wire, to_wire
-from everstep_proto.tls import TlsSettings, aio_channel
+from everstep_proto.tls import aio_channel
 from everstep_proto.web_server import in_words
 
 logger = logging.getLogger(__name__)
@@ -61,6 +63,7 @@ _STREAM_ERRORS = (
     asyncio.InvalidStateError,
     StreamError,
     OtherClusterError,
+    UntrustedError,
     OSError,
 )
 
@@ -79,10 +82,9 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UplinkSettings:
-    """Address of the controller, and how long it may take or be silent."""
+    """Where the controller is, by what it is known, and how long it may take or be silent."""
 
-    controller: str
-    tls: TlsSettings
+    access: LocalAccess
     connect_timeout_s: float
     silence_s: float
 
@@ -182,7 +184,7 @@ class Uplink:
                 self.trouble, self.refused = str(error), error.refused
                 if str(error) != said and not (self._renewal.is_set() or self._leaving):
                     said = str(error)
-                    logger.warning("controller %s: %s", self._settings.controller, said)
+                    logger.warning("controller %s: %s", self._settings.access.address, said)
             finally:
                 good = self.connected and loop.time() - self._welcomed_s > _STEADY_S
                 if self.connected:
@@ -200,9 +202,13 @@ class Uplink:
 
     async def _stream(self, hello: fleet_pb2.Hello, listener: Listener) -> None:
         """Run one stream to its end, which is always a StreamError."""
-        settings = self._settings
-        async with aio_channel(settings.controller, settings.tls, _CHANNEL_OPTIONS) as channel:
-            call = fleet_pb2_grpc.FleetStub(channel).Connect()
+        access = self._settings.access
+        try:
+            access.check_socket()
+        except (UntrustedError, NoControllerError) as error:
+            raise StreamError(str(error)) from error
+        async with aio_channel(access.address, access.tls, _CHANNEL_OPTIONS) as channel:
+            call = fleet_pb2_grpc.FleetStub(channel).Connect(metadata=await self._shown(channel))
             try:
                 await self._greet(call, hello, listener)
                 await first_to_end(
@@ -214,11 +220,24 @@ class Uplink:
             finally:
                 call.cancel()
 
+    async def _shown(self, channel: grpc.aio.Channel) -> Metadata:
+        """Return what the controller is shown, once it is known whose process it is."""
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout_s):
+                return await self._settings.access.aio_metadata(channel)
+        except TimeoutError as error:
+            raise StreamError("no connection") from error
+        except grpc.aio.AioRpcError as error:
+            raise StreamError(in_words(error.code().name, error.details() or "")) from error
+        except UntrustedError as error:
+            raise StreamError(str(error)) from error
+
     async def _greet(self, call: "_Call", hello: fleet_pb2.Hello, listener: Listener) -> None:
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 await call.write(AgentMessage(hello=hello))
                 first = await call.read()
+                await self._settings.access.check_again()
         except TimeoutError as error:
             raise StreamError("no answer to Hello") from error
         if not isinstance(first, ControllerMessage) or not first.HasField("welcome"):

@@ -7,6 +7,13 @@ from pathlib import Path
 from everstep_common.config import setting
 from everstep_controller.core_settings import CoreSettings
 from everstep_controller.drivers.drivers import DriversConfig
+from everstep_proto.local.address import (
+    DEFAULT_SHOWN,
+    SECRET_SHOWN,
+    address_problem,
+    default_address,
+    default_secret_file,
+)
 from everstep_proto.tls import TlsSettings, split_address
 
 _ABOVE_ZERO = (
@@ -72,9 +79,18 @@ class ControllerConfig:
     """Keys of the controller's configuration file. Durations are in seconds."""
 
     listen: str = setting(
-        "127.0.0.1:7433",
-        unit="host:port",
-        help="Where agents and the command line connect. Other addresses than loopback need [tls].",
+        factory=default_address,
+        shown=DEFAULT_SHOWN,
+        help="Where agents and the command line connect: unix:/path, a socket in a folder that "
+        "only its owner and group may enter, or host:port. Other addresses than loopback need "
+        "[tls]. Who may enter the folder, or knows the secret on loopback, is an operator.",
+    )
+    secret_file: Path = setting(
+        factory=default_secret_file,
+        shown=SECRET_SHOWN,
+        help="Secret of this machine, for host:port on loopback without [tls]: agents and the "
+        "command line show it with each call. The controller makes the file; one that is replaced "
+        "counts at once.",
     )
     metrics: str = setting(
         "127.0.0.1:7434",
@@ -140,11 +156,11 @@ class ControllerConfig:
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values."""
-        found = [*_address_problems("listen", self.listen)]
+        found = [problem for problem in [address_problem("listen", self.listen)] if problem]
         if self.metrics:
             found += _address_problems("metrics", self.metrics)
         addresses = {"listen": self.listen, "metrics": self.metrics}
-        exposed = {k: v for k, v in addresses.items() if v and not _address_problems(k, v)}
+        exposed = {k: v for k, v in addresses.items() if v and not address_problem(k, v)}
         found += self.tls.problems(exposed)
         found += _core_problems(self.core)
         found += [f"drivers.{problem}" for problem in self.drivers.problems()]

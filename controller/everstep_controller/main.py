@@ -26,6 +26,7 @@ from everstep_controller.journal.schema import SchemaError
 from everstep_controller.journal.store import JournalLock, JournalLockedError
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.service import Controller, Options
+from everstep_proto.local.address import socket_path
 
 logger = logging.getLogger("everstep_controller")
 
@@ -137,10 +138,10 @@ async def _run(config: ControllerConfig, options: Options) -> None:
     controller = Controller(config, options)
     await controller.start()
     logger.info(
-        "version %s, term %d, listening on port %d, metrics on port %d, journal %s",
+        "version %s, term %d, listening %s, metrics on port %d, journal %s",
         VERSION,
         controller.runtime.state.term,
-        controller.port,
+        f"at {config.listen}" if socket_path(config.listen) else f"on port {controller.port}",
         controller.metrics_port,
         config.journal,
     )

@@ -23,7 +23,7 @@ from everstep_controller.api.admin.servicer import AdminServicer
 from everstep_controller.api.fleet.agent_streams import AgentStreams, StreamCollaborators
 from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_controller.api.fleet.sessions import Sessions
-from everstep_controller.api.server import ListenError, make_server
+from everstep_controller.api.server import Endpoint, ListenError, make_server
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.events import (
     ClusterNamed,
@@ -138,9 +138,11 @@ class Controller:
         runtime.listen(self._streams.note_event)
         self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
         sources = AdminSources(runtime, sessions, kernel, self._history, vault, self._trouble)
+        endpoint = Endpoint(listen=config.listen, tls=config.tls, secret_file=config.secret_file)
+        self._guard = endpoint.guard()
         self._server, self.port = make_server(
-            config.listen,
-            config.tls,
+            endpoint,
+            self._guard,
             FleetServicer(self._streams),
             AdminServicer(AdminApi(sources)),
         )
@@ -318,6 +320,7 @@ class Controller:
             rejected=runtime.events_rejected,
             journal_full=self._journal.full is not None,
             driver_failures=self._drivers.failed_calls,
+            unauthenticated=self._guard.refused if self._guard else 0,
             now_ns=runtime.now_ns(),
         )
 

@@ -31,7 +31,8 @@ class Identity:
     role: Role
 
 
-# Without TLS only processes of this machine can connect, and its users are its operators.
+# Without TLS only who reaches the controller's socket, or knows its secret, gets as far as this:
+# the operators of this machine.
 LOCAL = Identity("", Role.OPERATOR)
 
 

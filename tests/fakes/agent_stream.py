@@ -9,6 +9,7 @@ import grpc
 
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.tls import TlsSettings, aio_channel
+from fakes.local_secret import shown
 
 Call = grpc.aio.StreamStreamCall[fleet_pb2.AgentMessage, fleet_pb2.ControllerMessage]
 WAIT_S = 20.0
@@ -137,7 +138,8 @@ async def agent_stream(
 ) -> AsyncIterator[AgentStream]:
     """Open a stream; Hello is the caller's."""
     async with aio_channel(f"localhost:{port}", tls or TlsSettings()) as channel:
-        call = fleet_pb2_grpc.FleetStub(channel).Connect()
+        metadata = () if tls else shown()
+        call = fleet_pb2_grpc.FleetStub(channel).Connect(metadata=metadata)
         try:
             yield AgentStream(node, call)
         finally:

@@ -17,6 +17,7 @@ from everstep_controller.service import Controller
 from everstep_proto.generated import fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
+from fakes.local_secret import SECRET_FILE
 
 NODES = ("node-1", "node-2")
 GIB = 1 << 30
@@ -51,7 +52,8 @@ class Stage:
         drawn = io.StringIO()
         session = AdminSession(connect, screen(drawn, 80), time.time_ns)
         address = f"127.0.0.1:{self.running.port}"
-        code = await asyncio.to_thread(run_command, session, [*arguments, "--controller", address])
+        there = ["--controller", address, "--secret-file", str(SECRET_FILE)]
+        code = await asyncio.to_thread(run_command, session, [*arguments, *there])
         told = self.capture.readouterr()
         return Answer(code, drawn.getvalue(), told.out, told.err)
 

@@ -23,6 +23,7 @@ from everstep_controller.core_settings import CoreSettings
 from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.service import Controller, Options
 from everstep_proto.tls import TlsSettings
+from fakes.local_secret import SECRET_FILE, SECRET_LINE
 
 _LISTENING = re.compile(r"listening on port (\d+), metrics on port (\d+)")
 
@@ -33,6 +34,7 @@ def config(folder: Path, tls: TlsSettings | None = None) -> ControllerConfig:
         listen="127.0.0.1:0",
         metrics="127.0.0.1:0",
         journal=folder / "journal.sqlite",
+        secret_file=SECRET_FILE,
         core=CoreSettings(mode=Mode.ENFORCE),
         tls=tls or TlsSettings(),
     )
@@ -114,7 +116,7 @@ def start_controller(
     file = folder / "controller.toml"
     file.write_text(
         f'listen = "127.0.0.1:{port}"\nmetrics = "127.0.0.1:0"\n'
-        f'journal = "{folder}/journal.sqlite"\nlog_style = "text"\n{tables}'
+        f'journal = "{folder}/journal.sqlite"\nlog_style = "text"\n{SECRET_LINE}{tables}'
     )
     process = subprocess.Popen(
         controller_command("--config", str(file)),

@@ -1,12 +1,14 @@
 """The uplink of an agent in a process of its own, whose event loop can be made to hang.
 
-Arguments: the port of the controller. SIGUSR1 has the loop hang until SIGUSR2; SIGTERM ends it.
+Arguments: the port of the controller, and the file of its secret. SIGUSR1 has the loop hang
+until SIGUSR2; SIGTERM ends it.
 """
 
 import asyncio
 import random
 import signal
 import sys
+from pathlib import Path
 
 from everstep_agent.backoff import Backoff
 from everstep_agent.persistence.agent_database import Remembered
@@ -15,7 +17,7 @@ from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import stamp_clock
 from everstep_proto.generated import fleet_pb2
-from everstep_proto.tls import TlsSettings
+from everstep_proto.local.client import LocalAccess
 
 
 class Nobody:
@@ -28,12 +30,14 @@ class Nobody:
         """See Listener."""
 
 
-async def main(port: int) -> None:
+async def main(port: int, secret: Path) -> None:
     """Keep a stream open until SIGTERM."""
     stamp, stop, loop = stamp_clock(), asyncio.Event(), asyncio.get_running_loop()
     outbox = Outbox(LostStore("test"), Remembered("outbox-1"), stamp, 100)
     settings = UplinkSettings(
-        controller=f"127.0.0.1:{port}", tls=TlsSettings(), connect_timeout_s=5.0, silence_s=60.0
+        access=LocalAccess(address=f"127.0.0.1:{port}", secret_file=secret),
+        connect_timeout_s=5.0,
+        silence_s=60.0,
     )
     uplink = Uplink(settings, outbox, stamp, Backoff(random.Random(1), 0.02, 0.1))
     # Blocked, so that it wakes the loop that waits for it, as it does where it hangs.
@@ -48,4 +52,4 @@ async def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1])))
+    asyncio.run(main(int(sys.argv[1]), Path(sys.argv[2])))

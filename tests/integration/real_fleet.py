@@ -49,7 +49,6 @@ class RealFleet:
     folder: Path
     owned: OwnedProcesses
     admin: GrpcAdmin
-    port: int
     nodes: tuple[str, ...]
     # More lines for the top of every agent's configuration.
     agent_lines: tuple[str, ...] = ()
@@ -61,6 +60,8 @@ class RealFleet:
     launcher_options: tuple[str, ...] = ()
     # By the name of the node, and "controller".
     places: Mapping[str, Place] = field(default_factory=dict)
+    # Of the controller.
+    address: str = ""
     controller: Child | None = None
     agents: dict[str, Child] = field(default_factory=dict)
     launchers: dict[str, Child] = field(default_factory=dict)
@@ -74,7 +75,7 @@ class RealFleet:
         """Start the controller, or one of its commands."""
         config, place = self.folder / "controller.toml", self._place("controller")
         config.write_text(
-            f'listen = "{place.host}:{self.port}"\nmetrics = "127.0.0.1:0"\nlog_style = "text"\n'
+            f'listen = "{self.address}"\nmetrics = "127.0.0.1:0"\nlog_style = "text"\n'
             f'journal = "{self.journal}"\n[core]\nmode = "enforce"\n'
             "startup_grace_s = 20.0\nrecover_listen_s = 6.0\n"
             + "".join(f"{line}\n" for line in self.core_lines)
@@ -97,9 +98,9 @@ class RealFleet:
         (folder / "kernel.log").touch()
         config = self.folder / f"{name}.toml"
         lines = "".join(f"{line}\n" for line in self.agent_lines)
-        place, controller = self._place(name), self._place("controller").host
+        place = self._place(name)
         config.write_text(
-            lines + f'node = "{name}"\ncontroller = "{controller}:{self.port}"\n'
+            lines + f'node = "{name}"\ncontroller = "{self.address}"\n'
             f'host = "{place.host}"\nliveness_address = "{place.host}:0"\n'
             f'domain = "rack-{name}"\ndata_folder = "{folder}"\n'
             'metrics_address = "127.0.0.1:0"\n'
@@ -191,7 +192,7 @@ class RealFleet:
         environ = self._environ() | {"COLUMNS": "200"}
         return subprocess.run(
             [sys.executable, "-m", "everstep.entry", *arguments],
-            env=environ | {"EVERSTEP_CONTROLLER": f"127.0.0.1:{self.port}"},
+            env=environ | {"EVERSTEP_CONTROLLER": self.address},
             capture_output=True,
             text=True,
             timeout=30,
@@ -277,11 +278,10 @@ def running_fleet(
     try:
         with (
             reserved_port() as port,
-            connect(Connection(address=f"{host}:{port}", tls=tls, timeout_s=5.0)) as admin,
+            connect(_connection(folder, host, port, tls)) as admin,
         ):
-            fleet = RealFleet(
-                folder, owned, admin, port, nodes, agent_lines, core_lines, variables or {}
-            )
+            fleet = RealFleet(folder, owned, admin, nodes, agent_lines, core_lines, variables or {})
+            fleet.address = _connection(folder, host, port, tls).address
             fleet.places = places
             fleet.start_controller()
             for name in nodes:
@@ -290,6 +290,12 @@ def running_fleet(
             yield fleet
     finally:
         owned.close()
+
+
+def _connection(folder: Path, host: str, port: int, tls: TlsSettings) -> Connection:
+    """Return how the controller is asked: without certificates at a socket in its own folder."""
+    address = f"{host}:{port}" if tls.enabled else f"unix:{folder}/c/grpc.sock"
+    return Connection(address=address, tls=tls, timeout_s=5.0)
 
 
 def _tail(log: Path) -> str:

@@ -20,7 +20,7 @@ from everstep_common.clock import stamp_clock
 from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
-from everstep_proto.tls import TlsSettings
+from fakes.local_secret import access_to
 from fakes.no_injections import NoInjections
 from fakes.one_loop import run
 from fakes.tiny_fleet import TinyFleet, serving
@@ -34,9 +34,7 @@ class _Agent:
 
     def __init__(self, folder: Path, port: int) -> None:
         self.outbox = Outbox(LostStore("test"), Remembered("outbox-1"), _STAMP, 10_000)
-        uplink = UplinkSettings(
-            controller=f"127.0.0.1:{port}", tls=TlsSettings(), connect_timeout_s=5.0, silence_s=30.0
-        )
+        uplink = UplinkSettings(access=access_to(port), connect_timeout_s=5.0, silence_s=30.0)
         backoff = Backoff(random.Random(1), first_s=0.02, cap_s=0.1)
         self.uplink = Uplink(uplink, self.outbox, _STAMP, backoff)
         chosen = settings(folder)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.local_secret import SECRET_FILE
 from fakes.nvml import FakeDriver
 from fakes.tiny_fleet import TinyFleet, serving
 
@@ -29,6 +30,7 @@ async def _agent(folder: Path, port: int, driver: FakeDriver) -> AsyncIterator[N
         f"""
         node = "node-1"
         controller = "127.0.0.1:{port}"
+        secret_file = "{SECRET_FILE}"
         data_folder = "{folder}/data"
         kernel_log = "{folder}/no-such-log"
         metrics_address = ""

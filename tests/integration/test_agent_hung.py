@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from everstep_proto.generated import fleet_pb2
+from fakes.local_secret import SECRET_FILE
 from fakes.one_loop import run
 from fakes.tiny_fleet import TinyFleet, serving
 
@@ -24,7 +25,8 @@ def _agent(port: int) -> Iterator["subprocess.Popen[bytes]"]:
     """Run the uplink of an agent; SIGUSR1 has its event loop hang until SIGUSR2."""
     paths = os.pathsep.join(entry for entry in sys.path if entry)
     process = subprocess.Popen(
-        [sys.executable, str(_HUNG_AGENT), str(port)], env={**os.environ, "PYTHONPATH": paths}
+        [sys.executable, str(_HUNG_AGENT), str(port), str(SECRET_FILE)],
+        env={**os.environ, "PYTHONPATH": paths},
     )
     try:
         yield process
@@ -87,6 +89,8 @@ def test_the_end_of_an_agent_that_was_told_to_stop_is_its_last_word() -> None:
         async with serving(TinyFleet()) as fleet:
             with _agent(fleet.port) as process:
                 await fleet.until(lambda: fleet.hellos)
+                fleet.say(_ping(1))
+                await fleet.until(lambda: fleet.messages)  # the agent has taken the Welcome
                 process.send_signal(signal.SIGTERM)
                 await fleet.until(lambda: fleet.ended)
                 assert fleet.messages[-1].going_away.reason == "told to stop"

@@ -23,9 +23,9 @@ from everstep_controller.runtime.controller_findings import ShellTrouble, open_c
 from everstep_controller.service import Controller, Options
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
-from everstep_proto.tls import TlsSettings
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import config, controller
+from fakes.local_secret import access_to
 
 
 def findings(running: Controller) -> dict[str, str]:
@@ -320,8 +320,6 @@ def _hello(cluster_id: str) -> fleet_pb2.Hello:
 
 
 def _uplink(port: int, cluster: ClusterMembership) -> Uplink:
-    settings = UplinkSettings(
-        controller=f"127.0.0.1:{port}", tls=TlsSettings(), connect_timeout_s=5.0, silence_s=30.0
-    )
+    settings = UplinkSettings(access=access_to(port), connect_timeout_s=5.0, silence_s=30.0)
     outbox = Outbox(LostStore("test"), Remembered("outbox-1"), _STAMP, 100)
     return Uplink(settings, outbox, _STAMP, Backoff(random.Random(1), 0.02, 0.1), cluster)

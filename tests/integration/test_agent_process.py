@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from fakes.inherited_signals import ignored, ignoring
+from fakes.local_secret import SECRET_FILE
 from fakes.ports import reserved_port
 from fakes.tiny_fleet import TinyFleet, serving
 
@@ -26,6 +27,7 @@ def _configure(folder: Path, port: int) -> Path:
         f"""
         node = "node-1"
         controller = "127.0.0.1:{port}"
+        secret_file = "{SECRET_FILE}"
         data_folder = "{folder}/data"
         kernel_log = "{folder}/kmsg"
         metrics_address = "127.0.0.1:0"

@@ -25,7 +25,7 @@ from everstep_common.orders import (
     VaultDirective,
 )
 from everstep_proto.generated import fleet_pb2
-from everstep_proto.tls import TlsSettings
+from fakes.local_secret import access_to
 from fakes.no_injections import NoInjections
 from fakes.one_loop import run
 from fakes.ports import reserved_port
@@ -77,8 +77,7 @@ class Rig:
     def __init__(self, port: int, silence_s: float = 30.0, backoff: Backoff | None = None) -> None:
         self.outbox = Outbox(LostStore("test"), Remembered("outbox-1"), _STAMP, 10_000)
         settings = UplinkSettings(
-            controller=f"127.0.0.1:{port}",
-            tls=TlsSettings(),
+            access=access_to(port),
             connect_timeout_s=2.0,
             silence_s=silence_s,
         )

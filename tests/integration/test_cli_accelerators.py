@@ -17,7 +17,6 @@ from everstep_cli.client.grpc_admin import connect
 from everstep_cli.demo.processes import OwnedProcesses
 from everstep_cli.main import main
 from fakes.accelerator_tools import FakeTool
-from fakes.ports import reserved_port
 
 _PATIENCE_S = 60.0
 
@@ -25,8 +24,8 @@ _PATIENCE_S = 60.0
 @pytest.fixture
 def address() -> Iterator[str]:
     """Run a controller, and an agent that finds npu-smi; return the controller's address."""
-    with tempfile.TemporaryDirectory(prefix="es") as name, reserved_port() as port:
-        folder, address = Path(name), f"127.0.0.1:{port}"
+    with tempfile.TemporaryDirectory(prefix="es") as name:
+        folder, address = Path(name), f"unix:{name}/grpc.sock"
         tools = folder / "bin"
         FakeTool(tools, "npu-smi").answers(
             {"info": "ascend_info_910b2.txt", "info -t ecc": "ascend_ecc_910.txt"}

@@ -16,7 +16,6 @@ from everstep_cli.client.connection import Connection
 from everstep_cli.client.grpc_admin import connect
 from everstep_cli.demo.processes import OwnedProcesses
 from everstep_cli.main import main
-from fakes.ports import reserved_port
 
 _PATIENCE_S = 30.0
 
@@ -24,8 +23,8 @@ _PATIENCE_S = 30.0
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """Run a controller and an agent; return the controller's address once the node is healthy."""
-    with tempfile.TemporaryDirectory(prefix="es") as name, reserved_port() as port:
-        folder, address = Path(name), f"127.0.0.1:{port}"
+    with tempfile.TemporaryDirectory(prefix="es") as name:
+        folder, address = Path(name), f"unix:{name}/grpc.sock"
         (folder / "controller.toml").write_text(
             f'listen = "{address}"\nmetrics = ""\njournal = "{folder}/journal.sqlite"\n'
         )

@@ -17,6 +17,7 @@ from everstep_cli.client.grpc_admin import connect
 from everstep_cli.commands.session import AdminSession
 from everstep_cli.main import run_command
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
+from fakes.local_secret import SECRET_FILE
 from fakes.ports import reserved_port
 
 Context = grpc.ServicerContext
@@ -78,6 +79,7 @@ def call(*arguments: str) -> tuple[int, str]:
     """Run a command; return its exit code and what it drew."""
     screen = io.StringIO()
     session = AdminSession(connect, Console(file=screen, width=120), time.time_ns)
+    arguments = (*arguments, "--secret-file", str(SECRET_FILE))
     return run_command(session, arguments), screen.getvalue()
 
 

@@ -12,6 +12,7 @@ import pytest
 from everstep_cli.client.grpc_admin import connect
 from everstep_cli.commands.session import AdminSession
 from everstep_cli.main import run_command, screen
+from fakes.local_secret import SECRET_FILE
 
 
 @contextmanager
@@ -78,7 +79,9 @@ def test_a_web_server_is_told_from_a_controller_with_what_to_name_instead(
 ) -> None:
     with web_server(answer) as address:
         session = AdminSession(connect, screen(io.StringIO()), time.time_ns)
-        code = run_command(session, ["nodes", "--controller", address])
+        code = run_command(
+            session, ["nodes", "--controller", address, "--secret-file", str(SECRET_FILE)]
+        )
     assert code == 1
     error = capsys.readouterr().err
     assert f"what answers at {address} is no controller but a web server" in error

@@ -11,6 +11,7 @@ import pytest
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
+from fakes.local_secret import admin_channel
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -20,7 +21,7 @@ def test_an_operator_isolates_and_releases_and_everybody_reads_why(tmp_path: Pat
         async with (
             controller(tmp_path) as running,
             agent_stream(running.port, "node-1") as agent,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             await agent.healthy()
@@ -44,7 +45,7 @@ def test_everybody_sees_who_is_doubtful_who_is_refused_and_which_cluster_it_is(
     async def scenario() -> None:
         async with (
             controller(tmp_path) as running,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             async with agent_stream(running.port, "node-1") as agent:
@@ -71,7 +72,7 @@ def test_unknown_names_and_missing_reasons_change_nothing(tmp_path: Path) -> Non
     async def scenario() -> list[grpc.StatusCode]:
         async with (
             controller(tmp_path) as running,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             before = running.runtime.seq
@@ -101,7 +102,7 @@ def test_a_follower_sees_old_events_and_then_new_ones(tmp_path: Path) -> None:
     async def scenario() -> list[str]:
         async with (
             controller(tmp_path) as running,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             watch = admin.WatchEvents(admin_pb2.WatchEventsRequest(follow=True))
@@ -169,7 +170,7 @@ def test_a_full_disk_is_a_finding_and_what_was_refused_is_taken_later(tiny_disk:
     async def scenario() -> None:
         async with (
             controller(tiny_disk) as running,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             pause = admin_pb2.PauseRequest(reason="x" * 1500, operator="ann")
@@ -199,7 +200,7 @@ def test_a_node_that_is_connected_is_not_removed(tmp_path: Path) -> None:
         async with (
             controller(tmp_path) as running,
             agent_stream(running.port, "node-1") as agent,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             await agent.healthy()

@@ -3,12 +3,12 @@
 import asyncio
 from pathlib import Path
 
-import grpc
 import pytest
 
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
+from fakes.local_secret import admin_channel
 from integration.test_controller_streams import launcher
 
 pytestmark = pytest.mark.timeout(60)
@@ -40,7 +40,7 @@ async def _die(agent: AgentStream) -> None:
 
 def test_who_died_and_what_was_left_is_told_also_after_a_restart(tmp_path: Path) -> None:
     async def ask(port: int) -> tuple[admin_pb2.Incident, ...]:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        async with admin_channel(port) as channel:
             admin = admin_pb2_grpc.AdminStub(channel)
             job = await admin.GetJob(admin_pb2.GetJobRequest(job="train"))
             why = await admin.Why(admin_pb2.WhyRequest(name="train"))
@@ -77,7 +77,7 @@ def test_a_node_has_no_incident(tmp_path: Path) -> None:
         async with (
             controller(tmp_path) as running,
             agent_stream(running.port, "n") as agent,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             await _die(agent)
             reply = await admin_pb2_grpc.AdminStub(channel).Why(admin_pb2.WhyRequest(name="n"))

@@ -8,14 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-import grpc
-
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.drivers.drivers import CommandDriverConfig, DriversConfig
 from everstep_controller.service import Controller, Options
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.agent_stream import agent_stream
 from fakes.controllers import config, controller_command, environment, scrape, start_controller
+from fakes.local_secret import admin_channel
 
 PROGRAM = Path(__file__).with_name("isolation_program.py")
 _PATIENCE_S = 40
@@ -75,7 +74,7 @@ def test_claims_reach_the_scheduler_and_what_others_drain_takes_no_ranks(tmp_pat
     async def scenario() -> None:
         running = make_controller(tmp_path, site)
         await running.start()
-        channel = grpc.aio.insecure_channel(f"127.0.0.1:{running.port}")
+        channel = admin_channel(running.port)
         admin = admin_pb2_grpc.AdminStub(channel)
         async with agent_stream(running.port, "node-1") as agent:
             await agent.healthy()
@@ -107,7 +106,7 @@ def test_a_failing_driver_is_told_and_catches_up_when_it_works_again(tmp_path: P
     async def scenario() -> None:
         running = make_controller(tmp_path, site)
         await running.start()
-        channel = grpc.aio.insecure_channel(f"127.0.0.1:{running.port}")
+        channel = admin_channel(running.port)
         admin = admin_pb2_grpc.AdminStub(channel)
         async with agent_stream(running.port, "node-1") as agent:
             await agent.healthy()
@@ -145,7 +144,7 @@ def test_a_start_reads_and_asks_for_nothing_that_is_so(tmp_path: Path) -> None:
         async with agent_stream(running.port, "node-1") as agent:
             if isolate:
                 await agent.healthy()
-                channel = grpc.aio.insecure_channel(f"127.0.0.1:{running.port}")
+                channel = admin_channel(running.port)
                 request = admin_pb2.IsolateRequest(node="node-1", reason="fan", operator="ann")
                 await admin_pb2_grpc.AdminStub(channel).Isolate(request)
                 await channel.close()
@@ -167,7 +166,7 @@ def test_a_controller_that_is_killed_during_a_call_asks_for_nothing_twice(tmp_pa
     )
 
     async def isolate(port: int, node: str) -> None:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        async with admin_channel(port) as channel:
             request = admin_pb2.IsolateRequest(node=node, reason="fan", operator="ann")
             await admin_pb2_grpc.AdminStub(channel).Isolate(request)
 

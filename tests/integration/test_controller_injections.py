@@ -9,6 +9,7 @@ import pytest
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
+from fakes.local_secret import admin_channel
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -40,7 +41,7 @@ def test_an_operator_hears_what_the_agent_says(tmp_path: Path) -> None:
         async with (
             controller(tmp_path) as running,
             agent_stream(running.port, "node-1") as agent,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             await agent.healthy()
@@ -80,7 +81,7 @@ def test_two_operators_hear_each_of_their_own(tmp_path: Path) -> None:
         async with (
             controller(tmp_path) as running,
             agent_stream(running.port, "node-1") as agent,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             await agent.healthy()
@@ -102,7 +103,7 @@ def test_what_cannot_be_ordered_changes_nothing(tmp_path: Path) -> None:
         async with (
             controller(tmp_path) as running,
             agent_stream(running.port, "node-1") as agent,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             await agent.healthy()
@@ -130,7 +131,7 @@ def test_the_end_of_many_is_waited_for_only_while_their_agent_is_there(tmp_path:
     async def scenario() -> list[str]:
         async with (
             controller(tmp_path) as running,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             async with agent_stream(running.port, "node-1") as agent:

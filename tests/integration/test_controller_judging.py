@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
-import grpc
 import numpy as np
 import pytest
 
@@ -27,6 +26,7 @@ from everstep_controller.service import Controller, Options
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import WAIT_S, AgentStream, agent_stream
 from fakes.controllers import config
+from fakes.local_secret import admin_channel
 
 NODES = tuple(f"n{number}" for number in range(5))
 ODD = "n3"
@@ -107,7 +107,7 @@ async def judging_controller(
 
 async def findings(port: int) -> Sequence[admin_pb2.FindingLine]:
     """Return what `everstep findings` shows."""
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with admin_channel(port) as channel:
         admin = admin_pb2_grpc.AdminStub(channel)
         return (await admin.ListFindings(admin_pb2.ListFindingsRequest())).findings
 

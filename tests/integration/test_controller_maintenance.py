@@ -11,6 +11,7 @@ from everstep_controller.core.model.node import NodeState
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.agent_stream import agent_stream
 from fakes.controllers import controller
+from fakes.local_secret import admin_channel
 
 pytestmark = pytest.mark.timeout(60)
 _S = 1_000_000_000
@@ -39,7 +40,7 @@ def test_a_window_is_kept_over_a_restart_of_the_controller(tmp_path: Path) -> No
         async with (
             controller(tmp_path) as running,
             agent_stream(running.port, "node-1") as agent,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             await agent.healthy()
@@ -50,7 +51,7 @@ def test_a_window_is_kept_over_a_restart_of_the_controller(tmp_path: Path) -> No
             assert "maintenance m-1" in node.maintenance
         async with (
             controller(tmp_path) as again,
-            grpc.aio.insecure_channel(f"127.0.0.1:{again.port}") as channel,
+            admin_channel(again.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             (kept,) = (await admin.ListMaintenance(admin_pb2.ListMaintenanceRequest())).windows
@@ -73,7 +74,7 @@ def test_a_window_that_begins_now_has_its_node_in_maintenance_and_ends_when_canc
         async with (
             controller(tmp_path) as running,
             agent_stream(running.port, "node-1") as agent,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             await agent.healthy()
@@ -96,7 +97,7 @@ def test_what_makes_no_sense_is_refused(tmp_path: Path) -> None:
         async with (
             controller(tmp_path) as running,
             agent_stream(running.port, "node-1") as agent,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             await agent.healthy()

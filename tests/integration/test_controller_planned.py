@@ -9,6 +9,7 @@ import pytest
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.agent_stream import agent_stream
 from fakes.controllers import controller
+from fakes.local_secret import admin_channel
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -18,7 +19,7 @@ def test_a_drained_node_takes_no_new_ranks_until_it_is_released(tmp_path: Path) 
         async with (
             controller(tmp_path) as running,
             agent_stream(running.port, "node-1") as agent,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             await agent.healthy()
@@ -39,7 +40,7 @@ def test_what_is_not_known_is_neither_drained_nor_restarted(tmp_path: Path) -> N
     async def scenario() -> None:
         async with (
             controller(tmp_path) as running,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             admin = admin_pb2_grpc.AdminStub(channel)
             for call in (

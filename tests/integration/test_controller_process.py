@@ -21,6 +21,7 @@ from everstep_controller.replay import replay
 from fakes.agent_stream import agent_stream
 from fakes.controllers import controller_command, environment, start_controller
 from fakes.inherited_signals import ignored, ignoring
+from fakes.local_secret import SECRET_FILE, SECRET_LINE
 from fakes.ports import reserved_port
 
 pytestmark = pytest.mark.timeout(90)
@@ -143,6 +144,7 @@ def refused_start(folder: Path, metrics: str = "127.0.0.1:0") -> str:
     file = folder / "controller.toml"
     file.write_text(
         f'listen = "127.0.0.1:0"\nmetrics = "{metrics}"\njournal = "{folder}/journal.sqlite"\n'
+        + SECRET_LINE
     )
     ended = subprocess.run(
         controller_command("--config", str(file)),
@@ -224,7 +226,7 @@ def test_following_the_events_goes_on_over_a_kill_of_the_controller(tmp_path: Pa
     with reserved_port() as port:
         running = start_controller(tmp_path, port)
         with subprocess.Popen(
-            [*command, "--controller", f"127.0.0.1:{port}"],
+            [*command, "--controller", f"127.0.0.1:{port}", "--secret-file", str(SECRET_FILE)],
             env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

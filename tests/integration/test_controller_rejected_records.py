@@ -22,9 +22,9 @@ from everstep_common.clock import stamp_clock
 from everstep_controller.service import Controller
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from everstep_proto.record_codec import to_wire
-from everstep_proto.tls import TlsSettings
 from fakes.agent_stream import AgentStream, agent_stream, stamp
 from fakes.controllers import controller
+from fakes.local_secret import access_to, admin_channel
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -81,7 +81,7 @@ BAD_MESSAGES: dict[str, dict[str, object]] = {
 
 async def rejected(running: Controller) -> list[admin_pb2.FindingLine]:
     """Return what people see of rejected records, as the admin API tells it."""
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel:
+    async with admin_channel(running.port) as channel:
         admin = admin_pb2_grpc.AdminStub(channel)
         reply = await admin.ListFindings(admin_pb2.ListFindingsRequest())
     return [line for line in reply.findings if line.condition == "RecordRejected"]
@@ -223,9 +223,7 @@ async def uplink(port: int) -> AsyncIterator[tuple[Outbox, Uplink]]:
     """Run an agent's own outbox and uplink."""
     now = stamp_clock()
     outbox = Outbox(LostStore("test"), Remembered("outbox-1"), now, 10_000)
-    settings = UplinkSettings(
-        controller=f"127.0.0.1:{port}", tls=TlsSettings(), connect_timeout_s=5.0, silence_s=30.0
-    )
+    settings = UplinkSettings(access=access_to(port), connect_timeout_s=5.0, silence_s=30.0)
     up = Uplink(settings, outbox, now, Backoff(random.Random(1), first_s=0.02, cap_s=0.1))
 
     def hello() -> fleet_pb2.Hello:

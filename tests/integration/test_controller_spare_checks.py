@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import grpc
 import pytest
 
 from everstep_common.judging.findings import Mode
@@ -17,6 +16,7 @@ from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.cli_stage import NODES, begin, launcher
 from fakes.controllers import config
+from fakes.local_secret import admin_channel
 
 pytestmark = pytest.mark.timeout(90)
 _SPARE = "node-3"
@@ -41,7 +41,7 @@ async def _training(
             for agent in members:
                 await begin(agent)
             await spare.record(2, launcher_joined=launcher())
-            channel = grpc.aio.insecure_channel(f"127.0.0.1:{running.port}")
+            channel = admin_channel(running.port)
             await stack.enter_async_context(channel)
             yield spare, admin_pb2_grpc.AdminStub(channel)
     finally:

@@ -12,6 +12,7 @@ from everstep_controller.service import Controller
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream, stamp
 from fakes.controllers import controller
+from fakes.local_secret import admin_channel, shown
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -167,11 +168,11 @@ def test_bytes_that_are_no_message_are_answered_with_a_sentence(tmp_path: Path) 
     async def scenario() -> tuple[grpc.StatusCode, str]:
         async with (
             controller(tmp_path) as running,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(
                 "/everstep.fleet.v1.Fleet/Connect"
-            )()
+            )(metadata=shown())
             await call.write(b"\xff\xff\xff\xff")
             code, details = await call.code(), await call.details()
             assert isinstance(code, grpc.StatusCode)
@@ -187,7 +188,7 @@ def test_an_event_that_makes_the_core_raise_is_rejected_and_pauses_its_node(tmp_
         async with (
             controller(tmp_path, FragileCore) as running,
             agent_stream(running.port, "node-1") as agent,
-            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+            admin_channel(running.port) as channel,
         ):
             await agent.hello()
             await agent.finding(1)

@@ -62,16 +62,16 @@ def running(command: Sequence[str | Path], log: Path) -> Iterator[subprocess.Pop
 @contextlib.contextmanager
 def fleet(folder: Path) -> Iterator[dict[str, str]]:
     """Run a controller and one agent; yield the metrics address of each."""
-    grpc, controller_metrics, agent_metrics = free_port(), free_port(), free_port()
+    address, controller_metrics, agent_metrics = f"unix:{folder}/c/s", free_port(), free_port()
     controller = folder / "controller.toml"
     controller.write_text(
-        f'listen = "127.0.0.1:{grpc}"\n'
+        f'listen = "{address}"\n'
         f'metrics = "127.0.0.1:{controller_metrics}"\n'
         f'journal = "{folder}/journal.sqlite"\n'
     )
     agent = folder / "agent.toml"
     agent.write_text(
-        f'node = "node-1"\ncontroller = "127.0.0.1:{grpc}"\n'
+        f'node = "node-1"\ncontroller = "{address}"\n'
         f'metrics_address = "127.0.0.1:{agent_metrics}"\n'
         f'liveness_address = "127.0.0.1:0"\ndata_folder = "{folder}/agent"\n'
         f'[jobs]\nruntime_folder = "{folder}/run"\nbulk_port = 0\n'

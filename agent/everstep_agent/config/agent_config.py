@@ -9,6 +9,13 @@ from pathlib import Path
 from everstep_agent.config.signal_settings import SignalsSettings
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_common.config import setting
+from everstep_proto.local.address import (
+    DEFAULT_SHOWN,
+    SECRET_SHOWN,
+    address_problem,
+    default_address,
+    default_secret_file,
+)
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
 
 _LEVELS = ("debug", "info", "warning", "error")
@@ -25,9 +32,16 @@ class AgentConfig:
         help="Name of the node; empty means the host name. With TLS it is the certificate's name.",
     )
     controller: str = setting(
-        "127.0.0.1:7433",
-        help="host:port of the controller. Loopback by default, so that a single machine works "
-        "without any configuration.",
+        factory=default_address,
+        shown=DEFAULT_SHOWN,
+        help="Address of the controller: unix:/path of its socket, or host:port. By default the "
+        "socket, so that a single machine works without any configuration.",
+    )
+    secret_file: Path = setting(
+        factory=default_secret_file,
+        shown=SECRET_SHOWN,
+        help="Secret of a controller at host:port on loopback without [tls]; it is sent only to a "
+        "process of root, of the agent's user, or of the owner of this file.",
     )
     domain: str = setting(
         "",
@@ -192,11 +206,18 @@ class AgentConfig:
             for key in _POSITIVE
             if getattr(self, key) <= 0
         ]
-        addresses = {"controller": self.controller, "liveness_address": self.liveness_address}
+        addresses = {"liveness_address": self.liveness_address}
         if self.metrics_address:
             addresses["metrics_address"] = self.metrics_address
-        malformed = {key: value for key, value in addresses.items() if not _is_address(value)}
-        found += [f"{key}: expected host:port, got {value!r}" for key, value in malformed.items()]
+        malformed = {
+            key: f"{key}: expected host:port, got {value!r}"
+            for key, value in addresses.items()
+            if not _is_address(value)
+        }
+        addresses["controller"] = self.controller
+        if problem := address_problem("controller", self.controller):
+            malformed["controller"] = problem
+        found += malformed.values()
         if self.gpus_expected < 0:
             found.append(f"gpus_expected: must be 0 or more, got {self.gpus_expected}")
         if self.state_folder == self.jobs.runtime_folder:

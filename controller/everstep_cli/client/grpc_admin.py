@@ -10,12 +10,14 @@ from google.protobuf.message import Message
 
 from everstep_cli.client.admin import AdminError, NameNotFoundError, Reply, Request
 from everstep_cli.client.connection import Connection
-from everstep_cli.client.grpc_errors import sentence
+from everstep_cli.client.grpc_errors import no_controller, sentence
 from everstep_common.config import ConfigError
 from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2
 from everstep_proto.generated.admin_pb2_grpc import AdminStub
 from everstep_proto.keepalive import keepalive
+from everstep_proto.local.client import Metadata, NoControllerError
+from everstep_proto.local.ownership import UntrustedError
 from everstep_proto.tls import ChannelOptions, channel_credentials, channel_options
 
 # An error message must not wait long for its hint.
@@ -49,7 +51,7 @@ class GrpcAdmin:
     """See Admin."""
 
     def __init__(self, channel: grpc.Channel, connection: Connection) -> None:
-        self._stub = AdminStub(channel)
+        self._channel, self._stub = channel, AdminStub(channel)
         self._connection = connection
         self._timeout_s = connection.timeout_s
 
@@ -62,7 +64,8 @@ class GrpcAdmin:
         """See Admin."""
         _fill_in_operator(request)
         try:
-            reply = method(self._stub)(request, timeout=self._timeout_s)
+            shown = self._metadata()
+            reply = method(self._stub)(request, timeout=self._timeout_s, metadata=shown)
         except grpc.RpcError as error:
             raise self._sentence(error, about) from error
         make_printable(reply)
@@ -80,7 +83,8 @@ class GrpcAdmin:
         _fill_in_operator(request)
         deadline_s = None if endless else self._timeout_s
         try:
-            for reply in method(self._stub)(request, timeout=deadline_s):
+            shown = self._metadata()
+            for reply in method(self._stub)(request, timeout=deadline_s, metadata=shown):
                 make_printable(reply)
                 yield reply
         except grpc.RpcError as error:
@@ -240,14 +244,31 @@ class GrpcAdmin:
         request = admin_pb2.ResumeRequest(subject=subject)
         return self.call(lambda stub: stub.Resume, request, subject)
 
+    def _metadata(self) -> Metadata:
+        """Return what a call carries, once it is known whose process the controller is."""
+        access = self._connection.access
+        try:
+            access.check_socket()
+            return access.metadata(self._channel, self._timeout_s)
+        except UntrustedError as error:
+            raise AdminError(str(error)) from error
+        except NoControllerError as error:
+            raise AdminError(no_controller(self._connection)) from error
+
     def _sentence(self, error: grpc.RpcError, name: str) -> AdminError:
         return sentence(self._connection, error, name, self._nearest)
 
     def _nearest(self, name: str) -> str:
+        ask, every_node, every_job = (
+            self._stub,
+            admin_pb2.ListNodesRequest(),
+            admin_pb2.ListJobsRequest(),
+        )
         try:
-            nodes = self._stub.ListNodes(admin_pb2.ListNodesRequest(), timeout=_HINT_S).nodes
-            jobs = self._stub.ListJobs(admin_pb2.ListJobsRequest(), timeout=_HINT_S).jobs
-        except grpc.RpcError:
+            shown = self._metadata()
+            nodes = ask.ListNodes(every_node, timeout=_HINT_S, metadata=shown).nodes
+            jobs = ask.ListJobs(every_job, timeout=_HINT_S, metadata=shown).jobs
+        except (grpc.RpcError, AdminError):
             return "'everstep nodes' lists nodes, 'everstep jobs' jobs"
         known = [*(node.node for node in nodes), *(job.job for job in jobs)]
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)

@@ -36,10 +36,7 @@ def sentence(
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return AdminError(unreachable(connection, code, details))
     if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
-        return AdminError(
-            f"{details or 'not allowed'}; ask again with the certificate of an operator: "
-            "--tls-ca FILE --tls-certificate FILE --tls-key FILE"
-        )
+        return AdminError(_not_allowed(connection, code, details))
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return AdminError(
             f"the controller at {connection.address} does not know this command, for it is of "
@@ -50,6 +47,15 @@ def sentence(
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return UnusableError(f"{details or 'not understood'}; --help of the command tells more")
     return AdminError(f"{details or code.name}; try 'everstep version'")
+
+
+def _not_allowed(connection: Connection, code: grpc.StatusCode, details: str) -> str:
+    if code is grpc.StatusCode.UNAUTHENTICATED and connection.access.needs_secret and details:
+        return details
+    return (
+        f"{details or 'not allowed'}; ask again with the certificate of an operator: "
+        "--tls-ca FILE --tls-certificate FILE --tls-key FILE"
+    )
 
 
 def unreachable(connection: Connection, code: grpc.StatusCode, details: str) -> str:
@@ -76,7 +82,12 @@ def unreachable(connection: Connection, code: grpc.StatusCode, details: str) -> 
             f"the controller at {address} and this command do not trust each other; "
             "give --tls-ca, --tls-certificate and --tls-key of the controller's authority"
         )
+    return no_controller(connection)
+
+
+def no_controller(connection: Connection) -> str:
+    """Return that nobody answers, and what to try."""
     return (
-        f"no controller answers at {address}; start one with 'everstep-controller', "
-        "or name another with --controller HOST:PORT"
+        f"no controller answers at {connection.address}; start one with 'everstep-controller', "
+        "or name another with --controller HOST:PORT or unix:/path"
     )

@@ -1,13 +1,15 @@
 """Completion in the shell: the script to install, and the names that a controller knows."""
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import click
 from click.shell_completion import get_completion_class
 
 from everstep_cli.client.admin import Admin, AdminError
-from everstep_cli.client.connection import DEFAULT_CONTROLLER, Connection
+from everstep_cli.client.connection import Connection
 from everstep_cli.commands.session import AdminSession
+from everstep_proto.local.address import default_address, default_secret_file
 
 PROGRAM = "everstep"
 VARIABLE = "_EVERSTEP_COMPLETE"
@@ -65,9 +67,14 @@ def _names(
     session = context.find_object(AdminSession)
     if session is None:
         return []
-    address = str(context.params.get("controller") or DEFAULT_CONTROLLER)
+    params = context.params
+    asked = Connection(
+        address=str(params.get("controller") or default_address()),
+        secret_file=Path(str(params.get("secret_file") or default_secret_file())),
+        timeout_s=_PATIENCE_S,
+    )
     try:
-        with session.connect(Connection(address=address, timeout_s=_PATIENCE_S)) as admin:
+        with session.connect(asked) as admin:
             return [name for name in ask(admin) if name.startswith(incomplete)]
     except AdminError:
         return []

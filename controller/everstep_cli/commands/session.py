@@ -12,8 +12,9 @@ from google.protobuf.message import Message
 from rich.console import Console, RenderableType
 
 from everstep_cli.client.admin import Admin, AdminError, UnusableError
-from everstep_cli.client.connection import DEFAULT_CONTROLLER, Connection
+from everstep_cli.client.connection import Connection
 from everstep_cli.views import json_output
+from everstep_proto.local.address import default_address, default_secret_file
 from everstep_proto.tls import TlsSettings
 
 P = ParamSpec("P")
@@ -65,12 +66,21 @@ _OPTIONS = (
     click.option("--json", "as_json", is_flag=True, help="Print JSON; keys as in admin.proto."),
     click.option(
         "--controller",
-        metavar="HOST:PORT",
+        metavar="ADDRESS",
         envvar="EVERSTEP_CONTROLLER",
-        default=DEFAULT_CONTROLLER,
-        show_default=True,
+        default=default_address,
+        show_default="the socket of this machine's",
         show_envvar=True,
-        help="The controller to ask.",
+        help="The controller to ask: HOST:PORT, or unix:/path.",
+    ),
+    click.option(
+        "--secret-file",
+        type=click.Path(path_type=Path),
+        envvar="EVERSTEP_SECRET_FILE",
+        default=default_secret_file,
+        show_default="that of this machine's controller",
+        show_envvar=True,
+        help="File with the secret of a controller at HOST:PORT on loopback, without TLS.",
     ),
     click.option(
         "--timeout",
@@ -146,6 +156,7 @@ def connection_of(options: dict[str, object]) -> Connection:
             key=_path(options.pop("tls_key")),
             server_name=str(options.pop("tls_server_name")),
         ),
+        secret_file=Path(str(options.pop("secret_file"))),
         timeout_s=float(str(options.pop("timeout"))),
     )
     if problem := connection.problem():

@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +37,7 @@ class DemoCluster:
 
     @classmethod
     def plan(cls, folder: Path, owned: OwnedProcesses, steps: int) -> "DemoCluster":
-        """Lay out folders for a cluster whose controller listens on a port that is free now."""
+        """Lay out folders for a cluster whose controller listens on a socket in its own."""
         folder = folder.resolve()
         (folder / "losses").mkdir()
         for name in NODES:
@@ -47,7 +46,7 @@ class DemoCluster:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
         environ["PYTHONUNBUFFERED"] = "1"
         environ["DEMO_LOSSES"] = str(folder / "losses")
-        return cls(folder, owned, steps, f"127.0.0.1:{_free_port()}", environ)
+        return cls(folder, owned, steps, f"unix:{folder / 'controller' / 'grpc.sock'}", environ)
 
     @property
     def reference_path(self) -> Path:
@@ -117,7 +116,7 @@ class DemoCluster:
 
     def _controller_config(self) -> str:
         folder = self.folder / "controller"
-        folder.mkdir()
+        folder.mkdir(mode=0o700)
         return f"""\
 listen = "{self.address}"
 metrics = "127.0.0.1:0"
@@ -163,13 +162,6 @@ def _daemon(name: str) -> list[str]:
     return (
         [str(installed)] if installed.exists() else [sys.executable, "-m", f"everstep_{name}.main"]
     )
-
-
-def _free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 _RESTORED = re.compile(

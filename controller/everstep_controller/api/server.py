@@ -1,11 +1,25 @@
-"""gRPC server of the controller: agents' streams and the command line on one port."""
+"""gRPC server of the controller: agents' streams and the command line at one address."""
+
+import socket
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 
 from everstep_controller.api.admin.servicer import AdminServicer
 from everstep_controller.api.fleet.servicer import FleetServicer
+from everstep_controller.api.secret_guard import SecretGuard
 from everstep_proto.generated import admin_pb2_grpc, fleet_pb2
 from everstep_proto.keepalive import keepalive
+from everstep_proto.local.address import socket_path
+from everstep_proto.local.ownership import (
+    UntrustedError,
+    open_to_others,
+    share_with_group,
+    trusted_owner,
+)
 from everstep_proto.tls import TlsSettings, server_credentials
 
 HANDSHAKE_S = 30
@@ -33,11 +47,32 @@ class ListenError(Exception):
     """The address cannot be listened on."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where the controller listens, and by what it knows who may speak to it."""
+
+    listen: str
+    tls: TlsSettings
+    secret_file: Path
+
+    def guard(self) -> SecretGuard | None:
+        """Return what asks for the secret; None where a folder or certificates keep others out.
+
+        Raises ListenError.
+        """
+        if self.tls.enabled or socket_path(self.listen) is not None:
+            return None
+        try:
+            return SecretGuard(self.secret_file)
+        except UntrustedError as error:
+            raise ListenError(f"secret_file: {error}") from error
+
+
 def make_server(
-    listen: str, tls: TlsSettings, fleet: FleetServicer, admin: AdminServicer
+    endpoint: Endpoint, guard: SecretGuard | None, fleet: FleetServicer, admin: AdminServicer
 ) -> tuple[grpc.aio.Server, int]:
     """Return a server that is not started, and its port. Raises ListenError."""
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[] if guard is None else [guard])
     # Requests stay bytes here, so that the servicer answers what is no message with a sentence.
     connect: grpc.RpcMethodHandler[bytes, fleet_pb2.ControllerMessage] = (
         grpc.stream_stream_rpc_method_handler(
@@ -47,14 +82,59 @@ def make_server(
     handlers = grpc.method_handlers_generic_handler(_FLEET, {"Connect": connect})
     server.add_generic_rpc_handlers((handlers,))
     admin_pb2_grpc.add_AdminServicer_to_server(admin, server)
+    path = socket_path(endpoint.listen)
+    return server, _listen(server, endpoint) if path is None else _listen_at(server, endpoint, path)
+
+
+def _listen(server: grpc.aio.Server, endpoint: Endpoint) -> int:
     try:
-        if tls.enabled:
-            port = server.add_secure_port(listen, server_credentials(tls))
-        else:
-            port = server.add_insecure_port(listen)
+        if endpoint.tls.enabled:
+            return server.add_secure_port(endpoint.listen, server_credentials(endpoint.tls))
+        return server.add_insecure_port(endpoint.listen)
     except RuntimeError as error:
         raise ListenError(
-            f"listen: {listen} cannot be listened on; is it an address of this machine, and does "
-            "nothing else use the port? 'ss -ltnp' shows who does"
+            f"listen: {endpoint.listen} cannot be listened on; is it an address of this machine, "
+            "and does nothing else use the port? 'ss -ltnp' shows who does"
         ) from error
-    return server, port
+
+
+def _listen_at(server: grpc.aio.Server, endpoint: Endpoint, path: Path) -> int:
+    """Listen on a Unix socket that only the owner and the group of its folder reach."""
+    folder = path.parent
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check(folder)
+        _make_room(path)
+        port = _listen(server, endpoint)
+        # Connecting takes the right to write, which a umask of 027 takes from the group.
+        path.chmod(0o600)
+        share_with_group(path, stat.S_IRGRP | stat.S_IWGRP)
+    except UntrustedError as error:
+        raise ListenError(f"listen: {error}") from error
+    except OSError as error:
+        raise ListenError(f"listen: {path} cannot be made: {error.strerror or error}") from error
+    return port
+
+
+def _check(folder: Path) -> None:
+    """Raise UntrustedError for a folder that others may enter."""
+    trusted_owner(folder)
+    if open_to_others(folder):
+        raise UntrustedError(
+            f"every user may enter {folder}, and would be an operator; 'chmod o= {folder}' ends "
+            "that, or name a socket in a folder of its own"
+        )
+
+
+def _make_room(path: Path) -> None:
+    """See that nobody listens at a path: gRPC would take it from another server unasked."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise UntrustedError(f"{path} is there already, and not a socket; name another path")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as one:
+            one.settimeout(1.0)
+            try:
+                one.connect(str(path))
+            except (ConnectionRefusedError, TimeoutError):
+                return
+        raise UntrustedError(f"another controller listens at {path}; stop it, or name another path")

@@ -39,6 +39,8 @@ class Counts:
     journal_full: bool
     # By the name of the driver.
     driver_failures: Mapping[str, int]
+    # Calls and streams without the secret of this machine.
+    unauthenticated: int
     now_ns: int
 
 
@@ -130,6 +132,11 @@ def _controller(state: State, counts: Counts) -> Iterator[Metric]:
         "everstep_controller_events_rejected",
         "Events that the core could not take since this start.",
         value=counts.rejected,
+    )
+    yield CounterMetricFamily(
+        "everstep_controller_unauthenticated_calls",
+        "Calls refused since this start because they came without the secret of this machine.",
+        value=counts.unauthenticated,
     )
 
 

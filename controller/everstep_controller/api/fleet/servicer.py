@@ -98,8 +98,10 @@ class FleetServicer:
 
 
 def peer_address(peer: str) -> str:
-    """Return the host of what gRPC says of the other end, ``ipv4:10.0.0.7:4242``."""
+    """Return the host of what gRPC says of the other end, ``ipv4:10.0.0.7:4242`` or ``unix:``."""
     kind, _, address = unquote(peer).partition(":")
+    if kind == "unix":
+        return "127.0.0.1"
     return address.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
 
 
