@@ -6,6 +6,7 @@ from everstep_controller.api.admin.servicer import AdminServicer
 from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_proto.generated import admin_pb2_grpc, fleet_pb2
 from everstep_proto.keepalive import keepalive
+from everstep_proto.message_sizes import TO_CONTROLLER_BYTES_MAX
 from everstep_proto.tls import TlsSettings, server_credentials
 
 # Measured with 12,500 streams: the bandwidth probe costs 43 % CPU at 1 Hz streams, and with default
@@ -14,7 +15,7 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.server.max_pending_requests", 100_000),
     ("grpc.server.max_pending_requests_hard_limit", 100_000),
-    ("grpc.max_receive_message_length", 16 * 1024 * 1024),
+    ("grpc.max_receive_message_length", TO_CONTROLLER_BYTES_MAX),
     # The stream of an agent that is stopped, or whose machine vanished, ends within 15 s. Samples
     # come every 5 s, so that no such ping is needed while all is well.
     *keepalive(idle_s=7.0, timeout_s=5.0),
