@@ -22,6 +22,7 @@ from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.kernel_messages import RecentKernelMessages
 from everstep_agent.liveness import Liveness
+from everstep_agent.message_fitting import fitting_hello
 from everstep_agent.monitoring.findings import Findings, load_findings
 from everstep_agent.monitoring.memory import Memory
 from everstep_agent.monitoring.node_watch import NodeWatch
@@ -225,7 +226,7 @@ class Daemon:
             open_findings=self._findings.open_now(),
             cluster_id=self._cluster.cluster_id,
         )
-        return to_wire(hello, fleet_pb2.Hello)
+        return fitting_hello(to_wire(hello, fleet_pb2.Hello))
 
     async def _check(self) -> CheckResult:
         return await run_check(

@@ -4,10 +4,11 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from everstep_agent.sources.source import ProbeResult
+from everstep_common import clock
 from everstep_common.judging.findings import Finding
 from everstep_common.judging.judgement import Faulty
 from everstep_common.orders import (
@@ -21,7 +22,8 @@ from everstep_common.orders import (
     SparePreload,
     VaultDirective,
 )
-from everstep_common.reports import CheckFinished
+from everstep_common.reports import CheckFinished, OrderRejected
+from everstep_common.reports.quantities import COUNT_MAX, NUMBER_MAX
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire
 from everstep_proto.record_codec import WireError, from_wire
@@ -31,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 # How many answers are remembered, so that a check that is ordered again is not run again.
 _CHECKS_REMEMBERED = 100
+# How often the controller is told of messages of one kind that cannot be used.
+_TELL_EVERY_NS = 60_000_000_000
 
 
 class Jobs(Protocol):
@@ -102,7 +106,9 @@ class TermGate:
         self._keep = keep
 
     def admits(self, term: int, what: str) -> bool:
-        """Return whether an order of this term may be done."""
+        """Return whether an order of this term may be done. Raises WireError for what is none."""
+        if term > NUMBER_MAX:  # kept, it would make every later Hello one that no controller takes
+            raise WireError(f"{what}: a term of {term}")
         if term < self.highest:
             self.refused += 1
             logger.warning(
@@ -113,6 +119,43 @@ class TermGate:
             self.highest = term
             self._keep(term)
         return True
+
+
+class RejectedOrders:
+    """Messages of the controller that could not be used, as it is told of them.
+
+    Of each kind the first is told at once, and the others with the next one a minute later: what
+    is sent again and again must not fill the outbox.
+    """
+
+    def __init__(self) -> None:
+        # By kind: when it was told last, and what has come since.
+        self._told_ns: dict[str, int] = {}
+        self._since: dict[str, OrderRejected] = {}
+
+    def note(self, rejected: OrderRejected, now_ns: int) -> OrderRejected | None:
+        """Note one; return what is to be told now."""
+        kind = rejected.kind
+        before = self._since.pop(kind, None)
+        if before is not None:
+            rejected = replace(before, count=min(before.count + 1, COUNT_MAX))
+        if kind in self._told_ns and now_ns - self._told_ns[kind] < _TELL_EVERY_NS:
+            self._since[kind] = rejected
+            return None
+        self._told_ns[kind] = now_ns
+        return rejected
+
+
+def _rejection(message: fleet_pb2.ControllerMessage, error: WireError) -> OrderRejected:
+    """Return what is told of a message that cannot be used."""
+    body = kind = message.WhichOneof("body") or "unknown"
+    if body == "order":
+        kind = message.order.WhichOneof("body") or "order"
+    told = getattr(message, body, None)
+    if body == "order":
+        told = getattr(message.order, kind, None)
+    job = getattr(told, "job", "")
+    return OrderRejected(kind, message.order.order_id, job, str(error), count=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +172,18 @@ class OrderTargets:
 class Orders:
     """Dispatcher of the controller's messages, each to the part that it is for."""
 
-    def __init__(self, terms: TermGate, targets: OrderTargets) -> None:
+    def __init__(
+        self,
+        terms: TermGate,
+        targets: OrderTargets,
+        boot_ns: Callable[[], int] = clock.boot_ns,
+    ) -> None:
         self._terms = terms
         self._to = targets
         self._results: OrderedDict[str, CheckResult | None] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._boot_ns = boot_ns
+        self._rejected = RejectedOrders()
 
     def on_welcome(self, welcome: fleet_pb2.Welcome, forgotten: bool) -> None:
         """See Listener. A lower term is connected to, so that it learns of the higher one."""
@@ -142,7 +192,10 @@ class Orders:
                 "the controller has lost records that it had acknowledged; was its journal "
                 "restored from a backup?"
             )
-        self._terms.admits(welcome.term, "the controller that answered")
+        try:
+            self._terms.admits(welcome.term, "the controller that answered")
+        except WireError as error:
+            logger.warning("ignored: %s", error)
         self._to.jobs.on_connected(forgotten)
         self._to.peers.tell_again()
 
@@ -151,7 +204,10 @@ class Orders:
         try:
             self._dispatch(message)
         except WireError as error:
-            logger.warning("ignored: %s of the controller: %s", message.WhichOneof("body"), error)
+            said = self._rejected.note(_rejection(message, error), self._boot_ns())
+            if said is not None:
+                logger.warning("ignored: %s of the controller: %s", said.kind, said.error)
+                self._to.record(record_of(said))
 
     def _dispatch(self, message: fleet_pb2.ControllerMessage) -> None:
         match message.WhichOneof("body"):
@@ -163,10 +219,8 @@ class Orders:
                 self._to.peers.watch(from_wire(PeerList, message.peers))
             case "confirm":
                 self._to.peers.confirm(from_wire(ConfirmPeer, message.confirm))
-            case other:
-                logger.warning(
-                    "ignored: a message of kind %s, which this version does not know", other
-                )
+            case _:
+                raise WireError("it has no body that this version of the agent knows")
 
     def _about_job(self, kind: str, message: fleet_pb2.ControllerMessage) -> None:
         jobs = self._to.jobs

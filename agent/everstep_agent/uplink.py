@@ -17,10 +17,12 @@ from everstep_agent.vault_reports import VaultReports
 from everstep_common.clock import StampClock
 from everstep_common.orders import Ping
 from everstep_common.reports import GoingAway, Pong, TimeReply
+from everstep_common.reports.quantities import NUMBER_MAX
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.keepalive import keepalive
 from everstep_proto.local.client import LocalAccess, Metadata, NoControllerError
 from everstep_proto.local.ownership import UntrustedError
+from everstep_proto.message_sizes import TO_AGENT_BYTES_MAX
 from everstep_proto.record_codec import WireError, from_wire, to_wire
 from everstep_proto.tls import aio_channel
 from everstep_proto.web_server import in_words
@@ -38,6 +40,7 @@ _CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.http2.bdp_probe", 0),
+    ("grpc.max_receive_message_length", TO_AGENT_BYTES_MAX),
     # A controller whose machine vanished; one that stands still has `controller_timeout_s`, because
     # streams that it ends with all agents at once cost more than waiting for it.
     *keepalive(idle_s=20.0, timeout_s=15.0),
@@ -242,6 +245,8 @@ class Uplink:
             raise StreamError("no answer to Hello") from error
         if not isinstance(first, ControllerMessage) or not first.HasField("welcome"):
             raise StreamError("the first answer was not Welcome")
+        if first.welcome.acknowledged > NUMBER_MAX:
+            raise StreamError(f"it acknowledges record {first.welcome.acknowledged}")
         self._cluster.join(first.welcome.cluster_id)
         logger.info("connected to the controller, term %d", first.welcome.term)
         listener.on_welcome(first.welcome, self._begin(first.welcome))
@@ -273,7 +278,7 @@ class Uplink:
     def _take(self, message: ControllerMessage, listener: Listener) -> None:
         kind = message.WhichOneof("body")
         if kind == "ack":
-            self._outbox.acknowledge(message.ack.sequence)
+            self._outbox.acknowledge(min(message.ack.sequence, NUMBER_MAX))
         elif kind == "time_request":
             reply = TimeReply(message.time_request.sent_ns, self._stamp())
             self._say_first(AgentMessage(time_reply=to_wire(reply, fleet_pb2.TimeReply)))

@@ -1,5 +1,6 @@
 """Vault report queue: what is reported next of each lineage's copies, whole or as a change."""
 
+from everstep_agent.message_fitting import fitting_report
 from everstep_proto.generated import fleet_pb2
 
 # How many bad copies a report lists: broken memory must not make it grow without end.
@@ -25,6 +26,7 @@ class VaultReports:
 
     def put(self, report: fleet_pb2.VaultReport) -> None:
         """Send a report soon; what an unsent one said of bad copies is not lost."""
+        report = fitting_report(report)
         lineage = _lineage_of(report)
         before = self._waiting.get(lineage)
         if before is not None and before.bad_copies:

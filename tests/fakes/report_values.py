@@ -80,7 +80,15 @@ def _fit_range(values: _Fields) -> _Fields:
 def _fit_request(values: _Fields) -> _Fields:
     together = values["replica_nodes"]
     copies = sorted(max(1, values[name] // together) for name in ("nodes_min", "nodes_max"))
-    return values | {"nodes_min": copies[0] * together, "nodes_max": copies[1] * together}
+    each = min(values["processes_per_node"], q.RANKS_MAX // (copies[1] * together))
+    least, most = sorted((values["snapshot_every_min"], values["snapshot_every_max"]))
+    return values | {
+        "nodes_min": copies[0] * together,
+        "nodes_max": copies[1] * together,
+        "processes_per_node": each,
+        "snapshot_every_min": least,
+        "snapshot_every_max": most,
+    }
 
 
 def _fit_restart(values: _Fields) -> _Fields:

@@ -111,7 +111,10 @@ def test_a_bad_record_holds_up_no_other_job_and_people_see_it(
 
     (line,) = asyncio.run(scenario())
     assert line.node == "controller"
-    assert line.component == f"controller/records/node-1/{next(iter(bad), 'record')}"
+    kind = next(iter(bad), "record")
+    # Of a launcher the record itself says whose it is.
+    user = "/1000" if kind == "launcher_joined" else ""
+    assert line.component == f"controller/records/node-1/{kind}{user}"
     assert line.message
     assert "1 so far" in line.evidence
 
@@ -187,6 +190,95 @@ def test_a_record_with_a_number_that_no_journal_holds_stops_nobody(tmp_path: Pat
     assert "whose sequence is 9223372036854775808" in line.message
 
 
+def test_bytes_that_are_no_message_end_no_stream_and_are_told(tmp_path: Path) -> None:
+    async def scenario() -> list[admin_pb2.FindingLine]:
+        async with (
+            controller(tmp_path) as running,
+            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
+        ):
+            call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(
+                "/everstep.fleet.v1.Fleet/Connect"
+            )()
+            hello = fleet_pb2.Hello(node="node-1", outbox="o", stamp=stamp(), host="h")
+            await call.write(fleet_pb2.AgentMessage(hello=hello).SerializeToString())
+            check = fleet_pb2.CheckFinished(order_id="o", passed=True, message="fine")
+            record = fleet_pb2.Record(sequence=2, stamp=stamp(), check_finished=check)
+            for sent in (b"\xff" * 8, fleet_pb2.AgentMessage(record=record).SerializeToString()):
+                await call.write(sent)
+            acknowledged = 0
+            async with asyncio.timeout(20):
+                while acknowledged < 2:
+                    told = fleet_pb2.ControllerMessage.FromString(await call.read())  # type: ignore[arg-type]
+                    acknowledged = max(acknowledged, told.ack.sequence)
+            call.cancel()
+            return await rejected(running)
+
+    (line,) = asyncio.run(scenario())
+    assert line.component == "controller/records/node-1/message"
+
+
+def test_a_hello_that_cannot_be_used_is_a_finding_of_a_node_that_is_known(tmp_path: Path) -> None:
+    async def scenario() -> list[admin_pb2.FindingLine]:
+        async with controller(tmp_path) as running:
+            async with agent_stream(running.port, "node-1") as agent:
+                await agent.hello()
+            for node in ("node-1", "never-seen"):
+                async with agent_stream(running.port, node) as agent:
+                    await agent.send_hello(jobs=(fleet_pb2.JobOnNode(job="../etc"),))
+                    code, _ = await agent.end()
+                    assert code is grpc.StatusCode.INVALID_ARGUMENT
+            await eventually(lambda: bool(running.runtime.state.rejected_records))
+            return await rejected(running)
+
+    (line,) = asyncio.run(scenario())
+    assert line.component == "controller/records/node-1/hello"
+    assert "--job '../etc'" in line.message
+
+
+def test_a_record_is_of_the_user_that_its_agent_names_or_else_of_its_job(tmp_path: Path) -> None:
+    async def scenario() -> list[str]:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.healthy()
+            await agent.record(2, job="train", launcher_joined=joined(uid=1042))
+            await agent.acknowledged(2)
+            bad = fleet_pb2.PhaseReached(generation=1)
+            await agent.record(3, job="train", uid=7, phase_reached=bad)
+            # An agent of the version before says no user.
+            await agent.record(4, job="train", phase_reached=bad)
+            await agent.record(5, job="unknown", phase_reached=bad)
+            await agent.acknowledged(5)
+            return [line.component for line in await rejected(running)]
+
+    place = "controller/records/node-1/phase_reached"
+    assert asyncio.run(scenario()) == [f"{place}/7", f"{place}/1042", place]
+
+
+def test_a_stream_that_ends_again_and_again_for_one_message_says_for_which(tmp_path: Path) -> None:
+    change = fleet_pb2.VaultReport(job="train", change=True)
+
+    async def scenario() -> list[admin_pb2.FindingLine]:
+        async with controller(tmp_path) as running:
+            async with agent_stream(running.port, "node-1") as agent:
+                await agent.healthy()
+                await agent.record(2, job="train", launcher_joined=joined(uid=1042))
+                await agent.acknowledged(2)
+            for _ in range(6):
+                async with agent_stream(running.port, "node-1") as agent:
+                    await agent.hello()
+                    await agent.send(vault=change)
+                    await agent.end()
+            node = running.runtime.state.nodes["node-1"]
+            await eventually(lambda: bool(node.flaps_since_ns))
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel:
+                admin = admin_pb2_grpc.AdminStub(channel)
+                reply = await admin.ListFindings(admin_pb2.ListFindingsRequest())
+            return list(reply.findings)
+
+    found = {line.condition: line for line in asyncio.run(scenario())}
+    assert "vault of user 1042: a change of a list" in found["StreamFlapping"].evidence
+    assert found["RecordRejected"].component == "controller/records/node-1/vault/1042"
+
+
 def test_changes_of_a_list_of_copies_that_could_not_be_used_are_left_out_with_it(
     tmp_path: Path,
 ) -> None:
@@ -209,17 +301,21 @@ def test_changes_of_a_list_of_copies_that_could_not_be_used_are_left_out_with_it
 
 
 class Deaf:
-    """An agent that does nothing of what it is told."""
+    """An agent that does nothing of what it is told, but counts the copies to restore."""
+
+    def __init__(self, heard: list[int]) -> None:
+        self._heard = heard
 
     def on_welcome(self, welcome: fleet_pb2.Welcome, forgotten: bool) -> None:
         pass
 
     def on_message(self, message: fleet_pb2.ControllerMessage) -> None:
-        pass
+        if message.order.HasField("start_generation"):
+            self._heard.append(len(message.order.start_generation.sources))
 
 
 @asynccontextmanager
-async def uplink(port: int) -> AsyncIterator[tuple[Outbox, Uplink]]:
+async def uplink(port: int, heard: list[int] | None = None) -> AsyncIterator[tuple[Outbox, Uplink]]:
     """Run an agent's own outbox and uplink."""
     now = stamp_clock()
     outbox = Outbox(LostStore("test"), Remembered("outbox-1"), now, 10_000)
@@ -231,13 +327,39 @@ async def uplink(port: int) -> AsyncIterator[tuple[Outbox, Uplink]]:
             node="node-1", outbox="outbox-1", stamp=to_wire(now(), fleet_pb2.Stamp)
         )
 
-    running = asyncio.create_task(up.run(hello, Deaf()))
+    running = asyncio.create_task(up.run(hello, Deaf([] if heard is None else heard)))
     try:
         yield outbox, up
     finally:
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
+
+
+def test_an_order_of_more_than_four_mebibytes_reaches_its_agent_and_a_longer_one_ends_no_stream(
+    tmp_path: Path,
+) -> None:
+    """Four MiB are what gRPC takes unasked; a job of 16,384 ranks is told more."""
+
+    def order(sources: int) -> fleet_pb2.ControllerMessage:
+        source = fleet_pb2.ShardSource(node="n" * 200, bulk_address="b" * 200)
+        start = fleet_pb2.StartGeneration(job="train", sources=[source] * sources)
+        return fleet_pb2.ControllerMessage(order=fleet_pb2.Order(start_generation=start))
+
+    async def scenario() -> tuple[list[int], int]:
+        heard: list[int] = []
+        async with controller(tmp_path) as running, uplink(running.port, heard) as (outbox, up):
+            outbox.record(fleet_pb2.Record(job="train", launcher_joined=joined()))
+            await eventually(lambda: bool(up.streams) and not outbox.counts.waiting)
+            session = running._sessions.of("node-1")
+            assert session is not None
+            session.send(order(20_000))
+            session.send(order(200_000))
+            session.send(order(1))
+            await eventually(lambda: len(heard) >= 2)
+            return heard, up.streams
+
+    assert asyncio.run(scenario()) == ([20_000, 1], 1)
 
 
 def test_an_agent_gets_rid_of_a_bad_record_on_its_first_stream(tmp_path: Path) -> None:

@@ -47,6 +47,25 @@ class ThreadPool:
                 future.exception()  # the caller is gone; nobody else will look at it
             raise
 
+    def start(self, work: Callable[[], None], done: Callable[[], None]) -> bool:
+        """Begin work that nobody waits for, and call ``done`` on this loop after it.
+
+        Returns False where the threads have ended, or no loop runs.
+        """
+        try:
+            loop = asyncio.get_running_loop()
+            submitted = self._pool.submit(work)
+        except RuntimeError:
+            return False
+
+        def ended(future: "asyncio.Future[None]") -> None:
+            if not future.cancelled():
+                future.exception()  # it can only be that the memory is gone already
+            done()
+
+        asyncio.wrap_future(submitted, loop=loop).add_done_callback(ended)
+        return True
+
     def close(self) -> None:
         """End the threads after what they are doing."""
         self._pool.shutdown(wait=True, cancel_futures=True)

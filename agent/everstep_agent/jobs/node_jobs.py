@@ -22,7 +22,7 @@ from everstep_agent.jobs.metrics import JobsMetrics, ServerCounts, jobs_metrics,
 from everstep_agent.jobs.retention import EndedJobs, JobPromises
 from everstep_agent.jobs.sessions.launcher import report_joining_again
 from everstep_agent.jobs.sessions.server import JobServer
-from everstep_agent.jobs.state.facts import JobFacts
+from everstep_agent.jobs.state.facts import NOBODY, JobFacts
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_agent.jobs.state.store import RuntimeFolder, open_database
 from everstep_agent.vault.adoption import adopt_regions, recover_regions
@@ -46,6 +46,7 @@ from everstep_common.orders import (
     VaultDirective,
 )
 from everstep_common.reports import JobOnNode, LauncherLeft
+from everstep_proto.generated import fleet_pb2
 from everstep_proto.reports import record_of
 
 
@@ -80,7 +81,7 @@ class NodeJobs:
             stack.callback(database.close)
             parts = ContextParts(
                 self._settings,
-                self._outlet,
+                self,
                 self._node,
                 self._world,
                 self._spawn,
@@ -92,6 +93,19 @@ class NodeJobs:
             async with self._group:
                 self._adopt(context)
                 await self._serve(context, stack)
+
+    # --- Outlet of the jobs -----------------------------------------------------------------------
+
+    def record(self, record: fleet_pb2.Record) -> None:
+        """See Outlet; the controller is told whose job it is."""
+        user = self.table.user_of(record.job)
+        if user != NOBODY:
+            record.uid = user
+        self._outlet.record(record)
+
+    def vault_report(self, report: fleet_pb2.VaultReport) -> None:
+        """See Outlet."""
+        self._outlet.vault_report(report)
 
     # --- what the controller says; only after ``ready`` ------------------------------------------
 
@@ -244,7 +258,7 @@ class NodeJobs:
         reason = await job.stopper.await_departure(self._settings.reconnect_grace_s)
         job.vacate_place()
         if not told:
-            self._outlet.record(record_of(LauncherLeft(reason, by_user=False), launcher))
+            self.record(record_of(LauncherLeft(reason, by_user=False), launcher))
         self.forget_if_over(job)
 
     def _watch_again(self, job: NodeJob) -> None:

@@ -53,12 +53,12 @@ class StartGeneration(NodeOrder):
     job: q.JobName
     generation: q.Generation
     # Index of this node among the members, and how many they are.
-    node_rank: q.Count
-    node_count: q.Count
+    node_rank: q.Nodes
+    node_count: q.Nodes
     # Global rank of this node's first process, and how many processes there are: here, in all.
     first_rank: q.Rank
-    processes: q.Count
-    world_size: q.Count
+    processes: q.RanksOfNode
+    world_size: q.Ranks
     # Where rank 0 listens.
     master_address: q.Address
     master_port: q.Port

@@ -90,7 +90,7 @@ class SpareMemory:
     term: Term
     # Largest copy of a rank, and how many ranks would come here.
     copy_bytes: q.SizeBytes
-    processes: q.Count
+    processes: q.RanksOfNode
     # Copies of a silent member's ranks, whose place this node would take, and the first of these
     # ranks; empty: nothing is to be fetched (any more), and what is on its way is left off.
     ahead: ShardSources = ()

@@ -44,6 +44,7 @@ from everstep_common.reports.nodes import (
     InjectionState,
     KernelMessage,
     KernelMessages,
+    OrderRejected,
     PeerEvidence,
     PeerReport,
     Pong,
@@ -79,6 +80,7 @@ __all__ = [
     "LauncherJoined",
     "LauncherLeft",
     "NodeReport",
+    "OrderRejected",
     "PeerEvidence",
     "PeerReport",
     "PersistFailure",
@@ -101,5 +103,5 @@ __all__ = [
     "VaultReport",
 ]
 
-NodeReport = FindingRaised | FindingCleared | CheckFinished | InjectionChanged
+NodeReport = FindingRaised | FindingCleared | CheckFinished | InjectionChanged | OrderRejected
 Report = JobReport | NodeReport

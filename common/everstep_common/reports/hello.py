@@ -94,7 +94,7 @@ class JobOnNode:
     job_id: q.JobId = ""
     lineage_id: q.JobId = ""
     # How many ranks its newest generation has, on all nodes; 0 when that is not known.
-    world_size: q.Count = 0
+    world_size: q.Ranks = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

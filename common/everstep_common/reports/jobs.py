@@ -48,9 +48,9 @@ class Storage:
 class StoredStep:
     """A whole step in a job's storage folder: every rank's file, and a manifest of them all."""
 
-    generation: q.Generation
-    step: q.Step
-    world_size: Annotated[int, Integer(1, q.COUNT_MAX)]
+    generation: q.ToldGeneration
+    step: q.ToldStep
+    world_size: Annotated[int, Integer(1, q.RANKS_MAX)]
     # xxh3-128 of the manifest, which has the hash of every file; "" in an order to write it.
     manifest_hash: q.HashOrNone
     size_bytes: q.SizeBytes
@@ -67,9 +67,9 @@ class StoredStep:
 class JobRequest:
     """Request of a launcher: how large its job is, what it starts, and what runs of it."""
 
-    nodes_min: Annotated[int, Integer(1, q.COUNT_MAX, option="--nnodes")]
-    nodes_max: Annotated[int, Integer(1, q.COUNT_MAX, option="--nnodes")]
-    processes_per_node: Annotated[int, Integer(1, q.COUNT_MAX, option="--nproc-per-node")]
+    nodes_min: Annotated[int, Integer(1, q.NODES_MAX, option="--nnodes")]
+    nodes_max: Annotated[int, Integer(1, q.NODES_MAX, option="--nnodes")]
+    processes_per_node: Annotated[int, Integer(1, q.RANKS_OF_NODE_MAX, option="--nproc-per-node")]
     # Without a spare: go on with fewer nodes, not wait for capacity.
     reform: bool
     # Restarts without progress before the job is given up.
@@ -77,17 +77,17 @@ class JobRequest:
     # A TCP port that is free here, for the rendezvous of the next generation.
     free_port: q.Port
     # Generation whose processes this launcher has running; 0: none.
-    running_generation: q.Generation = 0
+    running_generation: q.ToldGeneration = 0
     storage: Storage | None = None
     # Least and most steps from one snapshot to the next; 0 leaves it to the controller.
-    snapshot_every_min: Annotated[int, Integer(0, q.NUMBER_MAX, option="--snapshot-every")] = 0
-    snapshot_every_max: Annotated[int, Integer(0, q.NUMBER_MAX, option="--snapshot-every")] = 0
+    snapshot_every_min: Annotated[int, Integer(0, q.TOLD_MAX, option="--snapshot-every")] = 0
+    snapshot_every_max: Annotated[int, Integer(0, q.TOLD_MAX, option="--snapshot-every")] = 0
     # Begin anew, whatever there is of a job of this name before.
     fresh: bool = False
     # Id of the job that it is of, once it was told; "" before.
     job_id: q.JobId = ""
     # How many nodes together hold one copy of the model.
-    replica_nodes: Annotated[int, Integer(1, q.COUNT_MAX, option="--nodes-per-replica")] = 1
+    replica_nodes: Annotated[int, Integer(1, q.NODES_MAX, option="--nodes-per-replica")] = 1
     # The program that the launcher starts, as a title that differs for other programs; "": unknown.
     program: q.Title = ""
 
@@ -98,7 +98,18 @@ class JobRequest:
         if self.nodes_min % self.replica_nodes or self.nodes_max % self.replica_nodes:
             told = f"--nodes-per-replica {self.replica_nodes}"
             return [f"{told}: expected a number that divides both ends of {self._nodes}"]
-        return []
+        if self.nodes_max * self.processes_per_node > q.RANKS_MAX:
+            told = f"--nproc-per-node {self.processes_per_node} with {self._nodes}"
+            return [f"{told}: expected at most {q.RANKS_MAX} ranks in all"]
+        if self.job_id and int(self.job_id.rpartition("-")[2]) > q.TOLD_MAX:
+            return [f"job id {self.job_id}: expected a number up to {q.TOLD_MAX} at its end"]
+        return self._snapshot_problems()
+
+    def _snapshot_problems(self) -> list[str]:
+        least, most = self.snapshot_every_min, self.snapshot_every_max
+        if not most or least <= most:
+            return []
+        return [f"--snapshot-every {least}:{most}: expected MIN:MAX, MIN not above MAX"]
 
     @property
     def _nodes(self) -> str:
@@ -114,7 +125,7 @@ class LauncherJoined(JobRequest):
     uid: q.Uid
     # Where `latest` in the storage folder points to, and the newest generation that it has seen.
     latest: StoredStep | None = None
-    stored_generation: q.Generation = 0
+    stored_generation: q.ToldGeneration = 0
     # Id of the job with which the lineage of its state began, for a controller that has forgotten
     # it; "": not known.
     lineage_id: q.JobId = ""
@@ -171,7 +182,7 @@ class RankExited:
     exception: q.Line = ""
     core_dumped: bool = False
     # Last step that it completed; None when it told of none.
-    step: q.Step | None = None
+    step: q.ToldStep | None = None
     # Where its core dump is, or the command that shows it, where the kernel's settings tell.
     core_file: q.Evidence = ""
 
@@ -189,7 +200,7 @@ class RankReport:
 class RollbackAsked(RankReport):
     """A rank says that the state after a step is bad: the job shall go on from an older one."""
 
-    step: q.Step
+    step: q.ToldStep
     reason: q.Line
     # Data that is left out from then on.
     skip: DataRange | None = None
@@ -242,11 +253,11 @@ class StepsCompleted:
     """Consecutive steps that all ranks of a node completed."""
 
     generation: q.Generation
-    first_step: q.Step
+    first_step: q.ToldStep
     # Of each step: when the slowest local rank had completed it, and how long training stood still
     # for its snapshot (largest of the local ranks). A second of very short steps, at most.
-    end_boot_ns: Annotated[tuple[int, ...], Items(100_000)]
-    stall_ns: Annotated[tuple[int, ...], Items(100_000)]
+    end_boot_ns: Annotated[tuple[q.BootNs, ...], Items(100_000)]
+    stall_ns: Annotated[tuple[q.DurationNs, ...], Items(100_000)]
     # Steps that were not saved since the generation began, for whatever reason.
     snapshots_skipped: Annotated[int, Integer(0, q.NUMBER_MAX)] = 0
     # Read from the output of one rank, and true for the whole job: no other node reports it.
@@ -256,8 +267,6 @@ class StepsCompleted:
         """Say what is wrong with the lists."""
         if len(self.end_boot_ns) != len(self.stall_ns):
             return [f"{len(self.end_boot_ns)} steps with {len(self.stall_ns)} stalls"]
-        if self.stall_ns and min(self.stall_ns) < 0:
-            return ["a negative stall"]
         return []
 
 

@@ -43,6 +43,22 @@ class CheckFinished:
     message: q.Evidence
 
 
+@dataclass(frozen=True, slots=True)
+class OrderRejected:
+    """Messages of the controller of one kind that this agent cannot use, and has left out.
+
+    ``order_id``, ``job`` and ``error`` are those of the first; "" where it has none.
+    """
+
+    # The body of the message, or of the order in it; "unknown" for one that is none.
+    kind: q.Title
+    order_id: q.Line
+    job: q.Line
+    error: q.Line
+    # How many since the agent said so last.
+    count: Annotated[int, Integer(1, q.COUNT_MAX)]
+
+
 class InjectionState(Enum):
     """State of a fault that was ordered on purpose."""
 

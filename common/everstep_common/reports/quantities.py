@@ -8,6 +8,14 @@ from everstep_common.bounds import Bytes, Digest, Integer, Items, Name, Opaque, 
 NUMBER_MAX = 10**18 - 1
 # The largest count of a 32-bit integer with a sign.
 COUNT_MAX = 2**31 - 1
+# What a user's processes and files may say of a generation or a step: whoever counts on from there
+# stays below `NUMBER_MAX`, beyond which nothing could be ordered or reported any more.
+TOLD_MAX = 9 * 10**17
+# More than any job has: the largest that are known train on 16,384 ranks, of 16 a node; a node of
+# many CPUs starts one for each of them. What is told of a job is counted rank by rank.
+RANKS_MAX = 200_000
+RANKS_OF_NODE_MAX = 4096
+NODES_MAX = 100_000
 # Batches that a job leaves out in its whole life; more is a job that needs another data set.
 RANGES_MAX = 1000
 
@@ -31,8 +39,14 @@ JobId = Annotated[
 ]
 Generation = Annotated[int, Integer(0, NUMBER_MAX)]
 Step = Annotated[int, Integer(0, NUMBER_MAX)]
+ToldGeneration = Annotated[int, Integer(0, TOLD_MAX)]
+ToldStep = Annotated[int, Integer(0, TOLD_MAX)]
 Batch = Annotated[int, Integer(0, NUMBER_MAX)]
-Rank = Annotated[int, Integer(0, COUNT_MAX)]
+Rank = Annotated[int, Integer(0, RANKS_MAX - 1)]
+# How many ranks a job has, or a node of it.
+Ranks = Annotated[int, Integer(0, RANKS_MAX)]
+RanksOfNode = Annotated[int, Integer(0, RANKS_OF_NODE_MAX)]
+Nodes = Annotated[int, Integer(0, NODES_MAX)]
 Count = Annotated[int, Integer(0, COUNT_MAX)]
 Pid = Annotated[int, Integer(0, COUNT_MAX)]
 Uid = Annotated[int, Integer(0, 2**32 - 1)]
@@ -58,6 +72,8 @@ Evidence = Annotated[str, Text(4096)]
 # Texts that are opened or compared, and so never cut.
 Place = Annotated[str, Opaque(1, 4096, "a folder or s3://bucket/prefix", option="--persist")]
 Key = Annotated[str, Opaque(1, 4096, "an id of 1 to 4096 characters")]
+# Kept and sent as its hash only; "" is refused by who asks for it.
+Token = Annotated[str, Opaque(0, 65_536, "a token without NUL", option="--token-file")]
 TokenHash = Annotated[str, Name(r"[0-9a-z]{1,64}", 64, "the hash of a token")]
 # By it nodes know whether they write to one folder or to two of one name.
 StorageId = Annotated[str, Name(r"|[0-9a-f]{32}", 32, "the id of a folder")]

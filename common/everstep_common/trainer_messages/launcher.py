@@ -1,7 +1,9 @@
 """Launcher messages: between a job's launcher and the agent of its node."""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from everstep_common.bounds import Items
 from everstep_common.reports import JobRequest
 from everstep_common.reports import quantities as q
 from everstep_common.storage_environment import environment_problem
@@ -16,7 +18,7 @@ class Join(JobRequest):
     protocol: int
     version: q.Title
     job: q.JobName
-    token: str
+    token: q.Token
     # Memory that each rank's state will need, to be refused before anything starts; 0: unknown.
     snapshot_bytes: q.SizeBytes = 0
     # The user's credentials for the bucket of the job's storage (AWS_…); never written anywhere.
@@ -41,7 +43,7 @@ class Started:
     """All local processes of the generation are running."""
 
     generation: q.Generation
-    processes: tuple[RankProcess, ...]
+    processes: Annotated[tuple[RankProcess, ...], Items(q.RANKS_OF_NODE_MAX)]
     at_boot_ns: q.BootNs
 
 
@@ -50,7 +52,7 @@ class StepSeen:
     """The output of a rank says that the job has completed a step."""
 
     generation: q.Generation
-    step: q.Step
+    step: q.ToldStep
     at_boot_ns: q.BootNs
 
 
@@ -76,11 +78,11 @@ class Start:
     """Start the processes of a generation."""
 
     generation: q.Generation
-    node_rank: q.Count
-    node_count: q.Count
+    node_rank: q.Nodes
+    node_count: q.Nodes
     first_rank: q.Rank
-    processes: q.Count
-    world_size: q.Count
+    processes: q.RanksOfNode
+    world_size: q.Ranks
     master_address: q.Address
     master_port: q.Port
     restore_step: q.Step | None

@@ -15,7 +15,7 @@ class Attach:
     protocol: int
     version: q.Title
     job: q.JobName
-    token: str
+    token: q.Token
     generation: q.Generation
     rank: q.Rank
 
@@ -31,7 +31,7 @@ class Ready:
 class Progress:
     """This rank completed a step; ``stall_ns`` is how long it stood still for the snapshot."""
 
-    step: q.Step
+    step: q.ToldStep
     at_boot_ns: q.BootNs
     stall_ns: q.DurationNs
     # How many steps of this process were not saved, for whatever reason.

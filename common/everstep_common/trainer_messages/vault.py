@@ -55,7 +55,7 @@ class Reserve:
 class Begin:
     """Ask for a slot to copy the state after ``step`` into."""
 
-    step: q.Step
+    step: q.ToldStep
     # How long the answer may wait for a free slot: 0 skips, None leaves it to the agent.
     wait_s: float | None = None
 
@@ -64,7 +64,7 @@ class Begin:
 class Commit:
     """The copy is complete."""
 
-    step: q.Step
+    step: q.ToldStep
     slot: q.Count
     epoch: q.Step
     entries: tuple[Entry, ...]

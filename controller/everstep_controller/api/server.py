@@ -20,6 +20,7 @@ from everstep_proto.local.ownership import (
     share_with_group,
     trusted_owner,
 )
+from everstep_proto.message_sizes import TO_CONTROLLER_BYTES_MAX
 from everstep_proto.tls import TlsSettings, server_credentials
 
 HANDSHAKE_S = 30
@@ -29,7 +30,7 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.bdp_probe", 0),
     ("grpc.server.max_pending_requests", 100_000),
     ("grpc.server.max_pending_requests_hard_limit", 100_000),
-    ("grpc.max_receive_message_length", 16 * 1024 * 1024),
+    ("grpc.max_receive_message_length", TO_CONTROLLER_BYTES_MAX),
     # The stream of an agent that is stopped, or whose machine vanished, ends within 15 s. Samples
     # come every 5 s, so that no such ping is needed while all is well.
     *keepalive(idle_s=7.0, timeout_s=5.0),

@@ -1,5 +1,6 @@
-"""Rejected records: one row a minute per node and kind, so that nobody can fill the journal."""
+"""Rejected records: one row a minute per node, kind and user, so that none can fill the journal."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from everstep_common.printable import printable
@@ -7,16 +8,32 @@ from everstep_controller.core.events import RecordRejected
 
 ROW_NS = 60_000_000_000
 _ERROR_BYTES_MAX = 512
+# How many kinds and users of one node have a row of their own each minute: more users than share a
+# node, each with a kind or two. What an agent names beyond them is counted in one row together.
+KEYS_MAX = 32
+OTHERS = "others"
+
+# Kind and user.
+_Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """One record, or other message, that cannot be used. ``job`` is empty where it names none."""
+    """One record, or other message, that cannot be used. ``job`` is empty where it names none.
+
+    ``user`` is the uid whose job it is of; empty where that is not known.
+    """
 
     node: str
     kind: str
     job: str
     error: str
+    user: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Return what is wrong, with the kind and the user, in at most 512 bytes."""
+        return _bounded(f"{self.kind} of user {self.user or 'unknown'}: {self.error}")
 
 
 @dataclass(slots=True)
@@ -28,18 +45,20 @@ class _Minute:
 
 
 class Rejections:
-    """Counts rejections between rows. The first of its node and kind is a row at once."""
+    """Counts rejections between rows. The first of its node, kind and user is a row at once."""
 
     def __init__(self) -> None:
-        self._minutes: dict[tuple[str, str], _Minute] = {}
+        self._minutes: dict[str, dict[_Key, _Minute]] = {}
 
     def add(self, rejection: Rejection, now_ns: int) -> list[RecordRejected]:
         """Take a rejection; return the row that is due at once."""
-        key = (rejection.node, rejection.kind)
-        event = RecordRejected(*key, rejection.job, _bounded(rejection.error), 1)
-        minute = self._minutes.get(key)
+        minutes = self._minutes.setdefault(rejection.node, {})
+        event = _row(rejection)
+        if (event.kind, event.user) not in minutes and len(minutes) >= KEYS_MAX:
+            event = _row(replace(rejection, kind=OTHERS, user="", error=rejection.sentence))
+        minute = minutes.get((event.kind, event.user))
         if minute is None:
-            self._minutes[key] = _Minute(now_ns)
+            minutes[event.kind, event.user] = _Minute(now_ns)
             return [event]
         self._count(minute, event)
         return []
@@ -47,31 +66,46 @@ class Rejections:
     def tick(self, now_ns: int) -> list[RecordRejected]:
         """Return the rows whose minute is over."""
         rows = []
-        for key, minute in list(self._minutes.items()):
+        for node, key, minute in self._all():
             if now_ns - minute.since_ns < ROW_NS:
                 continue
             if minute.event is None:
-                del self._minutes[key]
+                self._drop(node, key)
             else:
                 rows.append(minute.event)
-                self._minutes[key] = _Minute(now_ns)
+                self._minutes[node][key] = _Minute(now_ns)
         return rows
 
     def flush(self) -> list[RecordRejected]:
         """Return everything that is counted and not in a row."""
-        minutes, self._minutes = self._minutes, {}
-        return [minute.event for minute in minutes.values() if minute.event is not None]
+        rows = [minute.event for _, _, minute in self._all() if minute.event is not None]
+        self._minutes = {}
+        return rows
 
     def not_written(self, event: RecordRejected) -> None:
         """Count the records of a row again with the next one: it could not be journaled."""
-        minute = self._minutes.get((event.node, event.kind))
+        minute = self._minutes.get(event.node, {}).get((event.kind, event.user))
         if minute is not None:
             self._count(minute, event)
+
+    def _all(self) -> Iterator[tuple[str, _Key, _Minute]]:
+        for node, minutes in list(self._minutes.items()):
+            for key, minute in list(minutes.items()):
+                yield node, key, minute
+
+    def _drop(self, node: str, key: _Key) -> None:
+        del self._minutes[node][key]
+        if not self._minutes[node]:
+            del self._minutes[node]
 
     @staticmethod
     def _count(minute: _Minute, event: RecordRejected) -> None:
         first = minute.event or replace(event, count=0)
         minute.event = replace(first, count=first.count + event.count)
+
+
+def _row(one: Rejection) -> RecordRejected:
+    return RecordRejected(one.node, one.kind, one.job, _bounded(one.error), 1, one.user)
 
 
 def _bounded(error: str) -> str:

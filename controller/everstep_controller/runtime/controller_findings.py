@@ -24,7 +24,10 @@ class StateFindings:
 # All of them; a new one is a condition and a function beside what it is about, and a line here.
 FROM_STATE = (
     StateFindings((forecast.MAINTENANCE_INTERRUPTS,), forecast.interruption_findings),
-    StateFindings((rejected_records.RECORD_REJECTED,), rejected_records.findings),
+    StateFindings(
+        (rejected_records.RECORD_REJECTED, rejected_records.ORDER_REJECTED),
+        rejected_records.findings,
+    ),
     StateFindings((isolation.DRIVER_FAILED,), isolation.driver_findings),
     StateFindings(
         (agent_identity.NODE_NAME_TAKEN, agent_identity.AGENT_QUARANTINED), agent_identity.findings

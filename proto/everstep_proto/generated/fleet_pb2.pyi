@@ -756,6 +756,7 @@ class Record(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     STAMP_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
+    UID_FIELD_NUMBER: _builtins.int
     FINDING_RAISED_FIELD_NUMBER: _builtins.int
     FINDING_CLEARED_FIELD_NUMBER: _builtins.int
     LAUNCHER_JOINED_FIELD_NUMBER: _builtins.int
@@ -769,12 +770,15 @@ class Record(_message.Message):
     INJECTION_CHANGED_FIELD_NUMBER: _builtins.int
     ROLLBACK_ASKED_FIELD_NUMBER: _builtins.int
     RESTARTED_HERE_FIELD_NUMBER: _builtins.int
+    ORDER_REJECTED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Counts from 1 within the outbox."""
     job: _builtins.str
     """Id of the job that the body is about, or its name while no controller has told the id; of a launcher that joins
     always the name. Empty for a body that is about the node.
     """
+    uid: _builtins.int
+    """User of that job, by the credentials of its launcher; absent where the agent does not know, or there is none."""
     @_builtins.property
     def stamp(self) -> Global___Stamp:
         """When the node saw it."""
@@ -831,12 +835,17 @@ class Record(_message.Message):
     def restarted_here(self) -> Global___RestartedHere:
         """The agent restarted a job in place while the controller was away."""
 
+    @_builtins.property
+    def order_rejected(self) -> Global___OrderRejected:
+        """Messages of the controller that the agent cannot use: it has left them out."""
+
     def __init__(
         self,
         *,
         sequence: _builtins.int = ...,
         stamp: Global___Stamp | None = ...,
         job: _builtins.str = ...,
+        uid: _builtins.int | None = ...,
         finding_raised: Global___FindingRaised | None = ...,
         finding_cleared: Global___FindingCleared | None = ...,
         launcher_joined: Global___LauncherJoined | None = ...,
@@ -850,13 +859,19 @@ class Record(_message.Message):
         injection_changed: Global___InjectionChanged | None = ...,
         rollback_asked: Global___RollbackAsked | None = ...,
         restarted_here: Global___RestartedHere | None = ...,
+        order_rejected: Global___OrderRejected | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "stamp", b"stamp", "steps_completed", b"steps_completed"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_uid", b"_uid", "body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "order_rejected", b"order_rejected", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "stamp", b"stamp", "steps_completed", b"steps_completed", "uid", b"uid"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "job", b"job", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "sequence", b"sequence", "stamp", b"stamp", "steps_completed", b"steps_completed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_uid", b"_uid", "body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "job", b"job", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "order_rejected", b"order_rejected", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "sequence", b"sequence", "stamp", b"stamp", "steps_completed", b"steps_completed", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "steps_completed", "check_finished", "injection_changed", "rollback_asked", "restarted_here"]  # noqa: Y015
+    _WhichOneofReturnType__uid: _TypeAlias = _typing.Literal["uid"]  # noqa: Y015
+    _WhichOneofArgType__uid: _TypeAlias = _typing.Literal["_uid", b"_uid"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "steps_completed", "check_finished", "injection_changed", "rollback_asked", "restarted_here", "order_rejected"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__uid) -> _WhichOneofReturnType__uid | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___Record: _TypeAlias = Record  # noqa: Y015
@@ -1488,6 +1503,44 @@ class CheckFinished(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CheckFinished: _TypeAlias = CheckFinished  # noqa: Y015
+
+@_typing.final
+class OrderRejected(_message.Message):
+    """Messages of the controller of one kind that the agent cannot use, since it said so last."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    ORDER_ID_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """The body of the message, or of the order in it: "start_generation", "vault"; "unknown" for one that is none."""
+    order_id: _builtins.str
+    """Id of the first of them; empty where it has none."""
+    job: _builtins.str
+    """Job that the first of them is about; empty where it names none."""
+    error: _builtins.str
+    """What is wrong with the first of them, in one sentence."""
+    count: _builtins.int
+    """How many they are."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        order_id: _builtins.str = ...,
+        job: _builtins.str = ...,
+        error: _builtins.str = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "error", b"error", "job", b"job", "kind", b"kind", "order_id", b"order_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OrderRejected: _TypeAlias = OrderRejected  # noqa: Y015
 
 @_typing.final
 class InjectionChanged(_message.Message):

@@ -1,9 +1,15 @@
 from everstep_controller.core.events import RecordRejected
-from everstep_controller.records.rejections import ROW_NS, Rejection, Rejections
+from everstep_controller.journal.codec import decode_event
+from everstep_controller.records.rejections import KEYS_MAX, ROW_NS, Rejection, Rejections
 
 
-def bad(kind: str = "launcher_joined", error: str = "no processes", node: str = "a") -> Rejection:
-    return Rejection(node, kind, "train", error)
+def bad(
+    kind: str = "launcher_joined",
+    error: str = "no processes",
+    node: str = "a",
+    user: str = "",
+) -> Rejection:
+    return Rejection(node, kind, "train", error, user)
 
 
 def row(error: str, count: int) -> RecordRejected:
@@ -15,6 +21,44 @@ def test_the_first_of_a_node_and_kind_is_a_row_at_once() -> None:
     assert rejections.add(bad(), 0) == [row("no processes", 1)]
     assert len(rejections.add(bad(node="b"), 0)) == 1
     assert len(rejections.add(bad("progress"), 0)) == 1
+
+
+def test_each_user_has_a_row_of_their_own() -> None:
+    rejections = Rejections()
+    (first,) = rejections.add(bad(user="1000"), 0)
+    (second,) = rejections.add(bad(user="1001"), 0)
+    assert (first.user, second.user) == ("1000", "1001")
+    rejections.add(bad(user="1001", error="again"), 1)
+    assert [(one.user, one.error, one.count) for one in rejections.tick(ROW_NS)] == [
+        ("1001", "again", 1)
+    ]
+
+
+def test_users_beyond_those_that_share_a_node_are_one_row_a_minute() -> None:
+    rejections = Rejections()
+    rows = [rejections.add(bad(user=str(user)), 0) for user in range(10_000)]
+    told = [one for each in rows for one in each]
+    assert len(told) == KEYS_MAX + 1
+    assert (told[-1].kind, told[-1].user) == ("others", "")
+    assert told[-1].error == f"launcher_joined of user {KEYS_MAX}: no processes"
+    (others,) = rejections.tick(ROW_NS)
+    assert others.count == 10_000 - KEYS_MAX - 1
+    assert sum(one.count for one in [*told, others]) == 10_000
+    # Another node has its own rows.
+    assert [one.user for one in rejections.add(bad(node="b", user="7"), 0)] == ["7"]
+
+
+def test_users_that_are_quiet_again_make_room_for_others() -> None:
+    rejections = Rejections()
+    for user in range(KEYS_MAX):
+        rejections.add(bad(user=str(user)), 0)
+    assert rejections.tick(ROW_NS) == []
+    assert [one.user for one in rejections.add(bad(user="new"), ROW_NS + 1)] == ["new"]
+
+
+def test_a_journal_from_before_users_were_noted_is_read() -> None:
+    body = b'{"node":"a","kind":"launcher_joined","job":"train","error":"no processes","count":1}'
+    assert decode_event("RecordRejected", body) == row("no processes", 1)
 
 
 def test_those_after_it_are_one_row_when_the_minute_is_over_with_the_first_as_example() -> None:

@@ -19,6 +19,8 @@ from everstep_common.trainer_messages import (
     Progress,
     RankExited,
     Ready,
+    RollbackAsked,
+    StepSeen,
     Storage,
 )
 from everstep_common.version import TRAINER_PROTOCOL
@@ -88,7 +90,22 @@ def test_a_number_that_travels_nowhere_is_named(message: object) -> None:
 
 
 def test_the_id_of_a_job_is_its_name_and_a_number() -> None:
-    assert _heard(join := replace(_JOIN, job_id=f"demo-{10**18 - 1}")) == join
+    assert _heard(join := replace(_JOIN, job_id=f"demo-{9 * 10**17}")) == join
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        replace(_JOIN, job_id=f"demo-{10**18 - 1}"),
+        replace(_JOIN, running_generation=10**18 - 1),
+        Progress(10**18 - 1, 2, 3),
+        StepSeen(1, 10**18 - 1, 2),
+        RollbackAsked(step=10**18 - 1, reason="bad"),
+    ],
+)
+def test_a_number_from_which_nobody_could_count_on_is_refused(message: object) -> None:
+    with pytest.raises(MessageError):
+        _heard(message)
 
 
 def test_a_launcher_whose_job_has_a_size_may_join() -> None:
@@ -96,6 +113,10 @@ def test_a_launcher_whose_job_has_a_size_may_join() -> None:
         assert _heard(join) == join
     assert _heard(replace(_JOIN, nodes_min=2, nodes_max=4, replica_nodes=2))
     assert _heard(replace(_JOIN, storage=Storage(path="/x")))
+    assert _heard(replace(_JOIN, snapshot_every_min=5))
+    # Sixteen times the largest job that is known, and torchrun's way to say "as many as there are".
+    assert _heard(replace(_JOIN, nodes_max=12_500, processes_per_node=16))
+    assert _heard(replace(_JOIN, nodes_max=100_000, processes_per_node=2))
 
 
 @pytest.mark.parametrize(
@@ -107,6 +128,10 @@ def test_a_launcher_whose_job_has_a_size_may_join() -> None:
         (replace(_JOIN, nodes_max=4, replica_nodes=2), "--nodes-per-replica 2"),
         (replace(_JOIN, nodes_min=2, nodes_max=3, replica_nodes=2), "--nodes-per-replica 2"),
         (replace(_JOIN, storage=Storage(path="")), "--persist"),
+        (replace(_JOIN, processes_per_node=4097), "--nproc-per-node 4097: expected from 1 to 4096"),
+        (replace(_JOIN, nodes_max=100_000, processes_per_node=16), "at most 200000 ranks in all"),
+        (replace(_JOIN, snapshot_every_min=5, snapshot_every_max=2), "--snapshot-every 5:2"),
+        (replace(_JOIN, token="a\0b"), "--token-file"),
     ],
 )
 def test_a_launcher_hears_which_option_to_change_where_the_controller_could_not_use_it(

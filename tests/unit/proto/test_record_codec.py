@@ -205,7 +205,7 @@ def test_a_step_that_was_not_told_is_none_and_step_0_is_a_step() -> None:
         (fleet_pb2.Record(sequence=4), "record 4 has no body that this version knows"),
         (
             fleet_pb2.Record(rank_exited=fleet_pb2.RankExited(rank=2**32 - 1)),
-            "RankExited.rank: 4294967295 is not from 0 to 2147483647",
+            "RankExited.rank: 4294967295 is not from 0 to 199999",
         ),
         (
             fleet_pb2.Record(phase_reached=fleet_pb2.PhaseReached(generation=1)),

@@ -161,6 +161,7 @@ def test_who_is_cancelled_while_pages_come_leaves_nothing_behind(
         (result,) = await asyncio.gather(work, return_exceptions=True)
         for region in result if isinstance(result, list) else ():
             region.release()  # it was faster
+        await allocator.until_freed()
 
     asyncio.run(cancelled())
     assert allocator.used_bytes == 0
@@ -189,3 +190,27 @@ def test_kept_memory_goes_only_where_its_going_helps(workers: ThreadPool) -> Non
     asyncio.run(life())
     kept.evict()
     assert allocator.used_bytes == 0
+
+
+def test_memory_that_is_still_being_freed_is_waited_for_before_more_is_taken(
+    workers: ThreadPool,
+) -> None:
+    """Much memory is freed in a thread; until then it must not look as if nothing had gone."""
+    size = 16 * 1024 * 1024
+
+    async def scenario() -> None:
+        limits = MemoryLimits(0, 2 * size, 0)
+        allocator = Allocator(workers, _Plenty(), limits, HugePages.NONE)
+        kept = _Kept()
+        allocator.evictable = kept
+        for uid in (1, 2):
+            (region,) = await allocator.allocate(AllocationRequest(uid, 1, size, "kept", f"j{uid}"))
+            kept.regions.append((uid, region))
+        (region,) = await allocator.allocate(AllocationRequest(3, 1, size, "new", "j3"))
+        assert [uid for uid, _ in kept.regions] == [2]
+        region.release()
+        kept.regions.pop()[1].release()
+        (region,) = await allocator.allocate(AllocationRequest(3, 1, 2 * size, "all", "j3"))
+        region.release()
+
+    asyncio.run(scenario())

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -151,6 +151,35 @@ def test_memory_is_closed_by_its_last_user() -> None:
     assert not closed
     region.release()
     assert closed
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(region.fd)
+
+
+def test_much_memory_is_freed_by_whoever_does_that_and_told_after_it() -> None:
+    region = allocate_region(16 * 1024 * 1024, "test")
+    closed: list[bool] = []
+    waiting: list[Callable[[], None]] = []
+
+    def take(*works: Callable[[], None]) -> bool:
+        waiting.extend(works)
+        return True
+
+    region.on_close = lambda: closed.append(True)
+    region.disposer = take
+    region.release()
+    os.fstat(region.fd)
+    assert not closed
+    for work in waiting:
+        work()
+    assert closed
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(region.fd)
+
+
+def test_memory_is_freed_at_once_where_nobody_else_does_it() -> None:
+    region = allocate_region(16 * 1024 * 1024, "test")
+    region.disposer = lambda _free, _closed: False
+    region.release()
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(region.fd)
 

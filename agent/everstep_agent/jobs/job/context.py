@@ -152,7 +152,7 @@ def _make_vault_context(
         threads=threads,
         outgoing=outgoing,
         incoming=incoming,
-        allocator=_make_allocator(parts, threads),
+        allocator=_make_allocator(parts),
         region_store=RegionStore(database, world.keeper),
         # Slot epochs begin at the number of this agent process, so none of an earlier one returns.
         next_epoch=itertools.count(incarnation << 32).__next__,
@@ -164,8 +164,11 @@ def _make_vault_context(
     )
 
 
-def _make_allocator(parts: ContextParts, threads: ThreadPool) -> Allocator:
+def _make_allocator(parts: ContextParts) -> Allocator:
     settings, world = parts.settings, parts.world
+    # Threads of its own: to take the pages of one user's memory from the kernel takes seconds, in
+    # which the copies of all others would wait to be verified, and their ranks for a free slot.
+    threads = _pool("vault-memory", settings.worker_threads, parts.stack)
     limits = MemoryLimits(
         settings.memory_reserve_bytes,
         settings.memory_bytes_max,

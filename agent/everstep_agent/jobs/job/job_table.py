@@ -12,7 +12,7 @@ from typing import Protocol
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.job.peers import LauncherPeer
-from everstep_agent.jobs.state.facts import JobFacts, job_key, token_hash
+from everstep_agent.jobs.state.facts import NOBODY, JobFacts, job_key, token_hash
 from everstep_common.orders import EndJob
 from everstep_common.trainer_messages import Join
 
@@ -89,6 +89,14 @@ class JobTable:
     def by_key(self, key: str) -> NodeJob | None:
         """Return the job of an id, or the newest of a name."""
         return self._jobs.get(key) or self.newest(key)
+
+    def user_of(self, key: str) -> int:
+        """Return the user of the job of an id, or of the newest of a name; NOBODY: not known."""
+        job = self.by_key(key)
+        if job is None:
+            return NOBODY
+        facts = job.facts
+        return facts.place.uid if facts.place.uid != NOBODY else facts.owner.uid
 
     def _of_id(self, name: str, job_id: str) -> NodeJob | None:
         return self._jobs.get(job_key(name, job_id))

@@ -27,6 +27,7 @@ from everstep_agent.jobs.sessions.launcher import LauncherSession, admit_launche
 from everstep_agent.jobs.sessions.trainer import TrainerSession
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError, MessageError
+from everstep_common.printable import printable
 from everstep_common.reports import LauncherLeft
 from everstep_common.version import TRAINER_PROTOCOL
 from everstep_proto.reports import record_of
@@ -202,7 +203,8 @@ async def _first_message(connection: Connection) -> object:
             # Fields that another version has would be called unknown ones, which explains nothing.
             protocol = error.fields.get("protocol", TRAINER_PROTOCOL)
             other = protocol_problem(protocol, error.fields.get("version"))
-            await connection.send(messages.Refused(other or str(error)))
+            # It quotes what came, which may be what no message and no terminal can show.
+            await connection.send(messages.Refused(printable(other or str(error))))
             raise
 
 

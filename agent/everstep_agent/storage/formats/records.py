@@ -13,18 +13,15 @@ import xxhash
 
 from everstep_common.codec import CodecError, from_json, to_json
 from everstep_common.reports import DataRange, StoredStep
+from everstep_common.reports import quantities as q
 from everstep_common.trainer_messages import Entry
 
 T = TypeVar("T")
 # The largest record that is read: 100,000 shards with long names.
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 _FORMAT = 1
-# Largest step and generation, which name folders; largest number of ranks, a signed 32-bit integer;
-# and largest size, which leaves room to add.
-_NUMBER_MAX = 10**18 - 1
-_WORLD_MAX = 2**31 - 1
+# Largest size, which leaves room to add. The other limits are those of what is reported.
 _SIZE_MAX = 2**62
-_RANGES_MAX = 1000
 
 
 class RecordError(Exception):
@@ -134,23 +131,29 @@ def is_sane(record: "LatestPointer | StepManifest | FileRecord") -> bool:
     limits: tuple[tuple[int, int], ...]
     match record:
         case LatestPointer(generation=generation, world_size=world_size, size_bytes=size_bytes):
-            limits = ((generation, _NUMBER_MAX), (world_size, _WORLD_MAX), (size_bytes, _SIZE_MAX))
+            limits = (*_limits(record.target), (generation, q.TOLD_MAX))
+            limits += ((world_size, q.RANKS_MAX), (size_bytes, _SIZE_MAX))
         case FileRecord(rank=rank, size_bytes=size_bytes, file_bytes=file_bytes):
-            limits = ((rank, _WORLD_MAX), (size_bytes, _SIZE_MAX), (file_bytes, _SIZE_MAX))
+            limits = ((rank, q.RANKS_MAX - 1), (size_bytes, _SIZE_MAX), (file_bytes, _SIZE_MAX))
         case StepManifest(world_size=world_size, files=files):
             if world_size == 0 or not all(map(is_sane, files)):
                 return False
-            limits = ((world_size, _WORLD_MAX), (record.size_bytes, _SIZE_MAX))
+            limits = (*_limits(record.key), (world_size, q.RANKS_MAX))
+            limits += ((record.size_bytes, _SIZE_MAX),)
     if not isinstance(record, FileRecord) and not _apart(record.skipped):
         return False
     return all(0 <= number <= most for number, most in limits)
+
+
+def _limits(key: StepKey | None) -> tuple[tuple[int, int], ...]:
+    return ((key.generation, q.TOLD_MAX), (key.step, q.TOLD_MAX)) if key else ()
 
 
 def _apart(ranges: tuple[DataRange, ...]) -> bool:
     """Return whether ranges are few enough, in order and apart."""
     ends = [-1, *(end for one in ranges for end in (one.first, one.last + 1))]
     ordered = all(before < after for before, after in pairwise(ends))
-    return len(ranges) <= _RANGES_MAX and ordered and ends[-1] <= _NUMBER_MAX
+    return len(ranges) <= q.RANGES_MAX and ordered and ends[-1] <= q.NUMBER_MAX
 
 
 def record_hash(content: bytes) -> bytes:

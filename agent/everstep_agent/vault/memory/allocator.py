@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
+from everstep_agent.concurrency.change_signal import ChangeSignal
 from everstep_agent.concurrency.thread_pool import ThreadPool
 from everstep_agent.vault.memory.capacity import (
     NO_USE,
@@ -102,6 +103,9 @@ class Allocator:
         # about memory are made one after the other.
         self._populator = PagePopulator(threads, pages)
         self._one_at_a_time = asyncio.Lock()
+        # How much memory that was given up is not free yet.
+        self._freeing = 0
+        self._freed = ChangeSignal()
         # Memory that is kept only in case somebody comes back, and what joining jobs were promised.
         self.evictable: EvictableMemory = NothingEvictable()
         self.promises: Promises = NothingPromised()
@@ -110,6 +114,11 @@ class Allocator:
     def used_bytes(self) -> int:
         """Return how much is given out."""
         return self._accounting.used_bytes
+
+    async def until_freed(self) -> None:
+        """Return when all memory that was given up has gone back to the kernel."""
+        while self._freeing:
+            await self._freed.wait()
 
     async def allocate(self, request: AllocationRequest) -> list[Region]:
         """Return pre-faulted memory. Raises MemoryShortError."""
@@ -172,7 +181,22 @@ class Allocator:
         add = partial(self._accounting.add, requester.uid, requester.job)
         add(region.size_bytes)
         region.on_close = partial(add, -region.size_bytes)
+        region.disposer = self._dispose
         return region
+
+    def _dispose(self, free: Callable[[], None], closed: Callable[[], None]) -> bool:
+        """Free memory in a thread: on the event loop all jobs of the node would wait for it."""
+
+        def done() -> None:
+            closed()
+            self._freeing -= 1
+            self._freed.notify()
+
+        self._freeing += 1
+        if self._threads.start(free, done):
+            return True
+        self._freeing -= 1
+        return False
 
     async def forecast_refusal(self, requester: Requester, forecast: MemoryForecast) -> str | None:
         """Return why a job would not fit, and what would; frees what is kept if that helps."""
@@ -245,8 +269,14 @@ class Allocator:
             return capacity_refusal(request.pieces, size, of(left))
 
         # Pages being taken are counted twice: a refusal counts only once none are being taken.
-        while (said := problem(await self._capacity(request.requester))) and self._populator.busy:
-            await self._populator.wait_any()
+        # And memory that goes back to the kernel is there only once it has gone.
+        while said := problem(await self._capacity(request.requester)):
+            if self._populator.busy:
+                await self._populator.wait_any()
+            elif self._freeing:
+                await self.until_freed()
+            else:
+                break
         if said and not request.spare:
             said = await self._evict_until_fits(request.requester, problem)
         if said:
@@ -257,6 +287,9 @@ class Allocator:
     ) -> str | None:
         """Return what is still wrong. Kept memory goes only where its going helps."""
         while said := problem(await self._capacity(requester)):
+            if self._freeing:
+                await self.until_freed()
+                continue
             spared = self._spared(requester)
             freed = await self._capacity(requester, self.evictable.evictable(requester.uid, spared))
             if problem(freed) or not self.evictable.evict(spared):

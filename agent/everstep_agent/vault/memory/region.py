@@ -27,6 +27,10 @@ _FREEZE_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 _COPIED_BYTES = 1024 * 1024
 
 
+# So much is freed within 40 ms, also where a kernel is slow at it (0.4 GB/s).
+_FREED_AT_ONCE_BYTES = 16 * 1024 * 1024
+
+
 class Region:
     """One memfd, counted by those who use it; the last ``release`` closes it.
 
@@ -39,6 +43,9 @@ class Region:
         self.fd = fd
         self.size_bytes = size_bytes
         self.on_close: Callable[[], None] | None = None
+        # Has the memory freed off the event loop, and what is to be called after that called on it;
+        # returns whether it does.
+        self.disposer: Callable[[Callable[[], None], Callable[[], None]], bool] | None = None
         self._users = 1
         self._view: memoryview | None = None
         self._writable: tuple[mmap.mmap, memoryview] | None = None
@@ -77,12 +84,25 @@ class Region:
                 return
             # A thread that still reads a view keeps the mapping; the descriptor is independent.
             self._view = None
-            self._unmap()
-            if self.lent_writable:
-                free_pages(self.fd, self.size_bytes)
-            os.close(self.fd)
-            if self.on_close:
-                self.on_close()
+            self._dispose()
+
+    def _dispose(self) -> None:
+        """Free the memory; much of it elsewhere, for the kernel takes seconds for that."""
+        small = self.size_bytes < _FREED_AT_ONCE_BYTES
+        if small or self.disposer is None or not self.disposer(self._free, self._tell_closed):
+            self._free()
+            self._tell_closed()
+
+    def _free(self) -> None:
+        if self.lent_writable:
+            # First, because this lets other threads run, and unmapping does not.
+            free_pages(self.fd, self.size_bytes)
+        self._unmap()
+        os.close(self.fd)
+
+    def _tell_closed(self) -> None:
+        if self.on_close:
+            self.on_close()
 
     def view(self) -> memoryview:
         """Return the bytes, read-only; slow the first time (maps all of it)."""

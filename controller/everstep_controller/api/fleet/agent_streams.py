@@ -39,6 +39,7 @@ from everstep_controller.core.nodes.watchers import watched_peers
 from everstep_controller.core.vault.messages import NodeHoldings
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.records.intake import Intake
+from everstep_controller.records.rejections import Rejection
 from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.runtime.vault_service import VaultService
@@ -94,8 +95,7 @@ class AgentStreams:
 
     async def open(self, hello: fleet_pb2.Hello, identity: Identity, address: str) -> Session:
         """Take a Hello; welcome its agent once it is journaled. Raises StreamEnd, WireError."""
-        event = replace(from_agent.node_connected(hello), address=address)
-        _check_identity(event.node, identity)
+        event = replace(self._hello(hello, identity), address=address)
         if self._judge(event).standing is Standing.CONTENDS:
             await self._await_name(event)
         found = self._judge(event)
@@ -144,7 +144,7 @@ class AgentStreams:
         if not self._sessions.close(session) or self._stopping:
             return
         self._intake.flush_node(session.node)
-        self._runtime.post(NodeDisconnected(session.node))
+        self._runtime.post(NodeDisconnected(session.node, session.fault))
         self.peers_changed()
 
     def handle_message(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
@@ -161,6 +161,16 @@ class AgentStreams:
             taker(session, message)
         except WireError as error:
             self._reject(session.node, message, error)
+        except StreamEnd as end:
+            session.fault = self._reject(session.node, message, WireError(end.sentence))
+            raise
+
+    def reject_bytes(self, session: Session, error: WireError) -> None:
+        """Leave out bytes that are no message, and have it known; the stream goes on.
+
+        A record among them has no number to acknowledge: the next one's stands for it.
+        """
+        self._reject(session.node, fleet_pb2.AgentMessage(), error)
 
     def busy(self, session: Session) -> bool:
         """Return whether the stream should not be read on yet."""
@@ -200,6 +210,17 @@ class AgentStreams:
             asyncio.get_running_loop().call_later(_PEERS_DELAY_S, self._send_peers)
 
     # ---------------------------------------------------------------------------------------------
+
+    def _hello(self, hello: fleet_pb2.Hello, identity: Identity) -> NodeConnected:
+        """Return the event of a Hello; of a node that is known it is told why it cannot be used."""
+        _check_identity(hello.node, identity)
+        try:
+            return from_agent.node_connected(hello)
+        except WireError as error:
+            if hello.node in self._runtime.state.nodes:
+                rejection = Rejection(hello.node, "hello", "", str(error))
+                self._intake.reject(None, rejection, self._runtime.now_ns())
+            raise
 
     def _judge(self, event: NodeConnected) -> HelloVerdict:
         return agent_identity.judge_hello(self._runtime.state, event, self._runtime.now_ns())
@@ -288,9 +309,15 @@ class AgentStreams:
         message: fleet_pb2.AgentMessage,
         error: WireError,
         origin: Origin | None = None,
-    ) -> None:
-        rejection = from_agent.rejection(node, message, error)
+    ) -> str:
+        """Leave out a message, and have it known; return a sentence on it."""
+        rejection = from_agent.rejection(node, message, error, self._user_of)
         self._intake.reject(origin, rejection, self._runtime.now_ns())
+        return rejection.sentence
+
+    def _user_of(self, job: str) -> str:
+        known = self._runtime.state.job(job)
+        return str(known.spec.uid) if known is not None else ""
 
     def _sample(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         batch, now_ns = from_wire(SampleBatch, message.samples), self._runtime.now_ns()

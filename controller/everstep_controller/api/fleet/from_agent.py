@@ -78,8 +78,16 @@ def _steps(report: StepsCompleted, job: str, stamp: Stamp, context: RecordContex
     )
 
 
-def rejection(node: str, message: fleet_pb2.AgentMessage, error: WireError) -> Rejection:
-    """Return what is kept of a message that cannot be used: its kind, its job, what is wrong."""
+def rejection(
+    node: str,
+    message: fleet_pb2.AgentMessage,
+    error: WireError,
+    user_of: Callable[[str], str],
+) -> Rejection:
+    """Return what is kept of a message that cannot be used: kind, job, user, and what is wrong.
+
+    ``user_of`` returns the user of a job, for an agent that does not say it.
+    """
     of: fleet_pb2.Record | fleet_pb2.AgentMessage = message
     if message.HasField("record"):
         of = message.record
@@ -87,4 +95,14 @@ def rejection(node: str, message: fleet_pb2.AgentMessage, error: WireError) -> R
     job = (
         of.job if isinstance(of, fleet_pb2.Record) else getattr(getattr(of, kind, None), "job", "")
     )
-    return Rejection(node, kind, job if is_job_name(job) else "", str(error))
+    told = job if is_job_name(job) else ""
+    return Rejection(node, kind, told, str(error), _user(of) or user_of(told))
+
+
+def _user(of: fleet_pb2.Record | fleet_pb2.AgentMessage) -> str:
+    """Return the user of a record's job as its agent says it; "" where it does not."""
+    if not isinstance(of, fleet_pb2.Record):
+        return ""
+    if of.HasField("launcher_joined"):
+        return str(of.launcher_joined.uid)
+    return str(of.uid) if of.HasField("uid") else ""

@@ -37,6 +37,10 @@ class StreamHandler(Protocol):
         """Take a message. Raises StreamEnd for one after which the stream cannot go on."""
         ...
 
+    def reject_bytes(self, session: Session, error: WireError) -> None:
+        """Leave out bytes that are no message, and have it known."""
+        ...
+
     def busy(self, session: Session) -> bool:
         """Return whether the stream should not be read on yet."""
         ...
@@ -47,7 +51,7 @@ class StreamHandler(Protocol):
 
 
 class FleetServicer:
-    """Parses each message itself: bytes that are no message end their stream with a sentence."""
+    """Parses each message itself: bytes that are none are told, and do not end their stream."""
 
     def __init__(self, handler: StreamHandler) -> None:
         self._handler = handler
@@ -77,10 +81,18 @@ class FleetServicer:
 
     async def _read(self, requests: AsyncIterator[bytes], session: Session) -> None:
         async for request in requests:
-            self._handler.handle_message(session, _parse(request))
+            self._handle(session, request)
             while self._handler.busy(session):  # noqa: ASYNC110 - rare, and the journal is quick
                 # gRPC's flow control then holds the agent back.
                 await asyncio.sleep(_BUSY_S)
+
+    def _handle(self, session: Session, request: bytes) -> None:
+        try:
+            message = _parse(request)
+        except WireError as error:
+            self._handler.reject_bytes(session, error)
+        else:
+            self._handler.handle_message(session, message)
 
     async def _write(self, session: Session, context: Context) -> None:
         while True:

@@ -1,6 +1,7 @@
 """Sessions: the open stream of each node, its queue of outgoing messages, and its end."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -11,6 +12,9 @@ from everstep_controller.core.vault.copies import Copy
 from everstep_controller.runtime.clock import WITNESSES_MAX, Witness
 from everstep_controller.telemetry.clock_map import ClockMap
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.message_sizes import TO_AGENT_BYTES_MAX
+
+logger = logging.getLogger(__name__)
 
 
 class StreamEnd(Exception):  # noqa: N818 - the end of a stream, whoever is to blame
@@ -41,6 +45,8 @@ class Session:
         self.copies: dict[str, dict[bytes, Copy]] = {}
         # Jobs whose list of copies could not be used: changes to it cannot be used either.
         self.unusable_copies: set[str] = set()
+        # What the controller could not go on with: the message, its user, and what is wrong.
+        self.fault = ""
         self._welcomed = False
         self._wake = asyncio.Event()
         self._end: StreamEnd | None = None
@@ -52,7 +58,11 @@ class Session:
         self._wake.set()
 
     def send(self, message: fleet_pb2.ControllerMessage) -> None:
-        """Send a message when its turn comes."""
+        """Send a message when its turn comes; one that no agent takes is left out and logged."""
+        if (size_bytes := message.ByteSize()) > TO_AGENT_BYTES_MAX:
+            kind = message.WhichOneof("body")
+            logger.error("%s: a %s of %d bytes is too long to send", self.node, kind, size_bytes)
+            return
         self._messages.append(message)
         self._wake.set()
 

@@ -57,9 +57,10 @@ class NodeConnected:
 
 @dataclass(frozen=True, slots=True)
 class NodeDisconnected:
-    """An agent's stream ended."""
+    """An agent's stream ended; ``reason`` is what the controller could not go on with, if any."""
 
     node: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

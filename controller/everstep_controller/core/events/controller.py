@@ -68,6 +68,8 @@ class RecordRejected:
     """Records of a kind that an agent sent cannot be used; they are acknowledged and left out.
 
     ``job`` and ``error`` are those of the first of them; ``job`` is empty where it names none.
+    ``user`` is the uid whose jobs all of them are of; empty where that is not known, and in
+    journals from before it was noted.
     """
 
     node: str
@@ -75,6 +77,7 @@ class RecordRejected:
     job: str
     error: str
     count: int
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,10 @@ class OpenFinding:
 
 @dataclass(slots=True)
 class RejectedRecords:
-    """Records of one kind of a node that could not be used, with what was wrong with the first."""
+    """Records of one kind and user of a node that could not be used, with the fault of the first.
+
+    Or orders to its agent, which it could not use. ``user`` is a uid; "" where it is not known.
+    """
 
     node: str
     kind: str
@@ -111,6 +114,8 @@ class RejectedRecords:
     since_ns: int
     last_ns: int = 0
     count: int = 0
+    user: str = ""
+    to_agent: bool = False
 
 
 @dataclass(slots=True)
@@ -190,6 +195,8 @@ class NodeRecord:
     # When its streams have ended lately, and since when they do so again and again; 0: they do not.
     stream_ends_ns: list[int] = field(default_factory=list)
     flaps_since_ns: int = 0
+    # The last message with which the controller could not go on; "" where none is known.
+    stream_end_reason: str = ""
     # Since when it answers there, and peers do not hear it over UDP.
     blocked_since_ns: int = 0
     # Peers that watch it over UDP and do not hear it.

@@ -88,7 +88,7 @@ class State:
     # Node, name of a job, or "fleet" to the reason of the pause.
     paused: dict[str, str] = field(default_factory=dict)
     findings: dict[str, OpenFinding] = field(default_factory=dict)
-    # By "node/kind".
+    # By "node/kind/user", and of orders by "node/orders/kind".
     rejected_records: dict[str, RejectedRecords] = field(default_factory=dict)
     # Why the controller acts on nothing; empty while it does.
     halted: str = ""

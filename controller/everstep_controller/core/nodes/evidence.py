@@ -85,7 +85,7 @@ def node_disconnected(turn: Turn, event: NodeDisconnected) -> None:
     node = turn.state.nodes.get(event.node)
     if node is not None and not node.gone and node.connected:
         node.connected = False
-        stream_flaps.record_end(turn, node)
+        stream_flaps.record_end(turn, node, event.reason)
         _fall_silent(turn, node, turn.now_ns)
 
 

@@ -34,10 +34,11 @@ STREAM_FLAPPING = Condition(
 )
 
 
-def record_end(turn: Turn, node: NodeRecord) -> None:
+def record_end(turn: Turn, node: NodeRecord, reason: str = "") -> None:
     """Take note that a stream has ended, or that another one took its place."""
     if node.state is NodeState.MAINTENANCE:
         return
+    node.stream_end_reason = reason or node.stream_end_reason
     node.stream_ends_ns = [*node.stream_ends_ns, turn.now_ns][-ENDS:]
     turn.mark_node(node.name)
 
@@ -74,7 +75,7 @@ def _begin_flapping(turn: Reconciliation, node: NodeRecord) -> None:
 
 
 def _end_flapping(turn: Reconciliation, node: NodeRecord) -> None:
-    node.flaps_since_ns, node.stream_ends_ns = 0, []
+    node.flaps_since_ns, node.stream_ends_ns, node.stream_end_reason = 0, [], ""
     keep_listed(turn.state.flapping, node.name, listed=False)
     turn.drop_timer(f"{TimerKind.STREAM}/{node.name}")
     evidence = "it is lost" if node.gone else "its stream has been open for 10 min"
@@ -89,6 +90,7 @@ def _finding(node: NodeRecord) -> Finding:
         mode=STREAM_FLAPPING.mode,
         severity=Severity.DEGRADED,
         message=f"the stream of its agent ended {ENDS} times within 10 min",
+        evidence=node.stream_end_reason,
         suggested_action=SuggestedAction.WATCH,
         rule="see 'journalctl -u everstep-agent' on the node, and the network between it and the "
         "controller; cleared when the stream has been open for 10 min",

@@ -5,6 +5,7 @@ from itertools import groupby
 
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.fleet.incidents import open_incident
+from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.incident import (
     JUDGEMENTS_MAX,
     STRIKES_MAX,
@@ -103,8 +104,21 @@ def _evidence(
             for name in job.generation.members
         },
         world_size=job.world_size,
+        neighbours=_neighbours(turn, job),
         fresh=job.lineage.last_step is None and job.lineage.recoverable_step is None,
     )
+
+
+def _neighbours(turn: Reconciliation, job: JobRecord) -> dict[str, str]:
+    """Return, of each node of a job on which a job of another user steps, that job."""
+    return {
+        name: other.name
+        for name in job.generation.members
+        for other in jobs_of_node(turn.state, turn.state.nodes[name])
+        if other.spec.uid != job.spec.uid
+        and other.state in ACTIVE
+        and name in other.generation.members
+    }
 
 
 def _outside(job: JobRecord, incident: JobIncident) -> str:

@@ -71,6 +71,14 @@ RULES: Mapping[tuple[Side, History], Rule] = MappingProxyType(
     | {(Side.NODE, history): _NODES_WORD for history in History}
 )
 
+# A launcher says how its ranks died, and says what it likes: by that alone no node is taken from
+# other users whose jobs step there.
+_SHARED = Rule(
+    Remedy.RESTART,
+    "{what}, and not for the first time there; {node} is not replaced for that, because job "
+    "{neighbour} of another user steps on it: if the node is at fault, 'everstep drain {node}'",
+)
+
 # A pair that is not in the table is tried once more.
 OTHERWISE: Mapping[Side, str] = MappingProxyType(
     {
@@ -110,6 +118,8 @@ class Evidence:
     # Unexplained deaths on each node before this one, of all jobs, within the window.
     strikes: Mapping[str, int] = field(default_factory=dict)
     world_size: int = 0
+    # Of each node on which a job of another user steps, that job.
+    neighbours: Mapping[str, str] = field(default_factory=dict)
     # The job has not made one step in its life.
     fresh: bool = False
 
@@ -131,6 +141,8 @@ def judge(evidence: Evidence) -> Judgement:
     otherwise = Rule(Remedy.RESTART, OTHERWISE[whose] if culprit.exit.kind else "{what}")
     rule = RULES.get((whose, history), otherwise)
     node = fault.node if fault else culprit.node
+    if rule.remedy is Remedy.REPLACE and not fault and node in evidence.neighbours:
+        rule = _SHARED
     return Judgement(
         generation=evidence.generation,
         at_ns=evidence.now_ns,
@@ -142,6 +154,7 @@ def judge(evidence: Evidence) -> Judgement:
             where=_where(culprit.exit.step),
             others=_others(evidence, culprit),
             finding=f" ({fault.message})" if fault else "",
+            neighbour=evidence.neighbours.get(node, ""),
         ),
         evidence=_shown(evidence),
         node=node if whose in (Side.NODE, Side.UNKNOWN) else "",

@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 
+from everstep_common.reports import OrderRejected
 from everstep_controller.core import actions, events
 from everstep_controller.core.fleet import rejected_records
 from everstep_controller.core.model.node import OpenFinding
@@ -12,9 +13,19 @@ HOUR_S = 3600.0
 
 
 def bad(
-    node: str = "n0", kind: str = "launcher_joined", job: str = "", count: int = 1
+    node: str = "n0",
+    kind: str = "launcher_joined",
+    job: str = "",
+    count: int = 1,
+    user: str = "",
 ) -> events.RecordRejected:
-    return events.RecordRejected(node, kind, job, f"what {job or kind} said is wrong", count)
+    error = f"what {job or kind} said is wrong"
+    return events.RecordRejected(node, kind, job, error, count, user)
+
+
+def unusable(story: Story, count: int = 1, kind: str = "start_generation") -> events.Event:
+    told = OrderRejected(kind, "o/1", "j", "StartGeneration.processes: 5000 \x1b[2J", count)
+    return events.Reported(story.origin("n0"), 0, told)
 
 
 def findings(story: Story) -> list[OpenFinding]:
@@ -45,6 +56,54 @@ def test_each_node_and_kind_has_its_own() -> None:
         "controller/records/n1/launcher_joined",
         "controller/records/n1/progress",
     ]
+
+
+def test_each_user_has_their_own_and_one_of_old_has_none() -> None:
+    story = Story()
+    for user in ("1000", "1001", ""):
+        story.tell(bad(user=user))
+    assert [held.finding.component for held in findings(story)] == [
+        "controller/records/n0/launcher_joined/1000",
+        "controller/records/n0/launcher_joined/1001",
+        "controller/records/n0/launcher_joined",
+    ]
+    assert (
+        "a launcher_joined of user 1000 that cannot be used" in findings(story)[0].finding.message
+    )
+
+
+def test_a_node_whose_agent_names_very_many_users_keeps_those_of_others() -> None:
+    story = Story()
+    story.tell(bad("n1"))
+    for user in range(2000):
+        story.tell(bad("n0", user=str(user)))
+    kept = story.core.state.rejected_records
+    assert "n1/launcher_joined" in kept
+    assert len(kept) == 66
+    assert kept["n0/others"].count == 2000 - 64
+
+
+def test_an_order_that_an_agent_cannot_use_is_a_finding_and_told_of_the_job() -> None:
+    story = Story()
+    story.run()
+    assert announced(story.tell(unusable(story))) == ["n0", "j"]
+    assert announced(story.tell(unusable(story, count=9))) == ["j"]
+    (held,) = findings(story)
+    assert held.finding.condition == "OrderRejected"
+    assert held.finding.component == "controller/orders/n0/start_generation"
+    assert "n0 cannot use the message start_generation" in held.finding.message
+    assert held.finding.message.isprintable()
+    assert "10 so far, of job j" in held.finding.evidence
+    story.tell(events.TimerDue("rejected/n0/orders/start_generation"), after_s=HOUR_S + 1)
+    assert findings(story) == []
+
+
+def test_a_state_from_before_users_were_noted_is_read() -> None:
+    story = Story()
+    story.tell(bad(user="1000"))
+    state = encode(story.core.state).replace(b',"user":"1000","to_agent":false', b"")
+    (kept,) = decode_state(state).rejected_records.values()
+    assert (kept.user, kept.to_agent) == ("", False)
 
 
 def test_the_node_is_told_of_once_and_a_job_that_is_known_each_time() -> None:

@@ -28,10 +28,10 @@ class Shared(Story):
             inventory = Inventory(accelerators=(GPU,) * devices)
             self.core.state.nodes[f"n{index}"].inventory = inventory
 
-    def start(self, job: str, *nodes: str, ranks: int = 8, most: int = 2) -> None:
+    def start(self, job: str, *nodes: str, ranks: int = 8, most: int = 2, uid: int = 1) -> None:
         for node in nodes:
             launcher = reports.LauncherJoined(
-                uid=1,
+                uid=uid,
                 token_sha256="t",
                 nodes_min=2,
                 nodes_max=most,
@@ -148,3 +148,30 @@ def test_a_place_in_a_job_that_waits_is_nobodys() -> None:
     story.lose("n2")
     story.stop("b")
     assert sorted(story.job("b").generation.members) == ["n1", "n3"]
+
+
+@pytest.mark.parametrize(("uid", "isolated"), [(1, True), (2, False)])
+def test_a_node_is_not_taken_from_another_user_for_what_a_launcher_says_of_its_ranks(
+    uid: int, isolated: bool
+) -> None:
+    story = Shared(2, settings=Settings(mode=Mode.ENFORCE))
+    story.start("theirs", "n0", "n1", uid=uid)
+    story.start("ours", "n0", "n1")
+    story.step("theirs")
+    for step in (7, 19):
+        story.step("ours")
+        exited = reports.RankExited(
+            generation=story.job("ours").generation.number,
+            rank=0,
+            exit_code=0,
+            signal=1,
+            last_line="",
+            kind="crash",
+            step=step,
+        )
+        story.tell(events.Reported(story.origin("n0"), story.now_ns, exited, "ours"))
+        story.stop("ours")
+    said = story.job("ours").recovery.judgements[-1].sentence
+    assert bool(story.core.state.nodes["n0"].claims) is isolated
+    assert ("job theirs of another user steps on it" in said) is not isolated
+    assert (story.job("theirs").state is JobState.RUNNING) is not isolated
