@@ -22,17 +22,22 @@ _SYSLOG_LEVEL = {
 class _TextFormatter(logging.Formatter):
     """A message is one line, though jobs and operators have a word in it; a traceback is several.
 
-    Else who gives a reason, or raises an exception, could write other lines of the log.
+    Else who gives a reason, or raises an exception, could write other lines of the log: those of a
+    traceback are printable, and all begin alike.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         record.message = printable(record.message)
         return super().formatMessage(record)
 
+    def formatException(self, ei: object) -> str:  # noqa: N802 - logging's name
+        told = super().formatException(ei)  # type: ignore[arg-type]
+        return "\n".join(f"| {printable(line)}" for line in told.split("\n"))
+
 
 class _JournalFormatter(_TextFormatter):
     def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record).replace("\n", " | ")
+        text = super().format(record).replace("\n", " ")
         return f"<{_SYSLOG_LEVEL.get(record.levelno, 6)}>{text}"
 
 

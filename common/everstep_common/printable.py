@@ -1,4 +1,4 @@
-"""Printable text: texts of jobs, kernels and operators, made safe for a terminal. Pure."""
+"""Printable text: texts of jobs, kernels and operators, made safe for a terminal or a log. Pure."""
 
 
 def printable(text: str) -> str:
@@ -6,3 +6,8 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def quoted(text: str) -> str:
+    """Return somebody else's words within a sentence: printable, and ended by nothing in them."""
+    return f'"{printable(text).replace(chr(34), chr(39))}"'

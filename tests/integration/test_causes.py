@@ -47,7 +47,7 @@ def test_a_script_that_exits_twice_before_its_first_step_is_stopped_with_its_las
         fleet.until("the end", 90, lambda: _ended(fleet))
         assert fleet.admin.job(JOB).restarts == 1
         reason = fleet.job().reason
-        assert "exited 1 (no configuration for this cluster), the same as generation 1" in reason
+        assert 'exited 1 ("no configuration for this cluster"), the same as generation 1' in reason
         assert "the script ends itself" in reason
         assert {child.process.poll() for child in fleet.launchers.values()} == {1}
         assert {node.state for node in fleet.admin.nodes().nodes} == {"healthy"}

@@ -10,6 +10,7 @@ from everstep_agent.detectors.kernel.logs.log_reading import (
     ToldXid,
 )
 from everstep_common.judging.findings import Severity, SuggestedAction
+from everstep_common.printable import printable
 
 _SEVERITIES = list(Severity)
 _ACTIONS = list(SuggestedAction)
@@ -85,25 +86,25 @@ def _overview(found: Iterable[ToldFinding], several: bool) -> Iterable[str]:
         worst = max((told.finding.severity for told in of_it), key=_SEVERITIES.index)
         action = max((told.finding.suggested_action for told in of_it), key=_ACTIONS.index)
         why = ", ".join(f"{told.finding.condition} line {told.places.line}" for told in of_it)
-        name = f"{_safe(host)}: " if several and host else ""
-        yield f"{worst.value.upper():<8}  {name}{_safe(component)}: {action.value} ({why})"
+        name = f"{printable(host)}: " if several and host else ""
+        yield f"{worst.value.upper():<8}  {name}{printable(component)}: {action.value} ({why})"
 
 
 def _paragraph(told: ToldFinding, several: bool) -> Iterable[str]:
     finding, places = told.finding, told.places
-    host = f"{_safe(told.host)}: " if several and told.host else ""
-    yield f"{finding.severity.value.upper():<8}  {host}{_safe(finding.message)}"
-    where = f"line {places.line}" + (f", {_safe(places.time)}" if places.time else "")
+    host = f"{printable(told.host)}: " if several and told.host else ""
+    yield f"{finding.severity.value.upper():<8}  {host}{printable(finding.message)}"
+    where = f"line {places.line}" + (f", {printable(places.time)}" if places.time else "")
     if places.count > 1:
         where += f"; {places.count} times, last in line {places.last_line}"
     yield f"          {where}"
-    yield f"          {_safe(finding.component)}: {finding.condition}"
+    yield f"          {printable(finding.component)}: {finding.condition}"
     yield f"          do: {finding.suggested_action.value}; decided by: {finding.rule}"
     if finding.injected:
         yield "          a process wrote this line, not the kernel"
     if told.ended_line is not None:
         yield f"          over: see line {told.ended_line}"
-    yield f"          | {_safe(finding.evidence)}"
+    yield f"          | {printable(finding.evidence)}"
 
 
 def _other_xids(reading: LogReading) -> Iterable[str]:
@@ -112,7 +113,7 @@ def _other_xids(reading: LogReading) -> Iterable[str]:
     for told in reading.xids.values():
         known = (told.host, f"gpu/{told.gpu}", told.code) in found
         if not known and told.code not in (154, 162, 163):
-            host = f"{_safe(told.host)}: " if several and told.host else ""
+            host = f"{printable(told.host)}: " if several and told.host else ""
             places = told.places
             times = f"{places.count} times, lines {places.line} to {places.last_line}"
             where = times if places.count > 1 else f"line {places.line}"
@@ -142,8 +143,3 @@ def _sorted(reading: LogReading) -> list[ToldFinding]:
         return over, -_SEVERITIES.index(told.finding.severity), told.places.line
 
     return sorted(reading.findings.values(), key=rank)
-
-
-def _safe(text: str) -> str:
-    """Return text without what could steer a terminal; logs are written by anybody."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from everstep_agent.health.report import REPORT_VERSION, HealthReport, Held, Unread
+from everstep_common.printable import printable
 
 _WIDTHS = (8, 24, 24)
 _LINE_MAX = 1000
@@ -17,18 +18,18 @@ def as_text(report: HealthReport) -> str:
 
 def _lines(report: HealthReport) -> Iterator[str]:
     about = f" ({', '.join(report.groups)})" if report.groups else ""
-    yield _printable(f"{report.node}: {report.status.name}{about}, {_who(report)}")
+    yield printable(f"{report.node}: {report.status.name}{about}, {_who(report)}")
     for held in report.findings:
         found = held.finding
         words = (found.severity.value, found.component, found.condition)
         columns = zip(words, _WIDTHS, strict=True)
         row = "  ".join(text.ljust(width) for text, width in columns)
-        yield _printable(f"{row}  {found.message}{_mark(held)}; do: {found.suggested_action.value}")
+        yield printable(f"{row}  {found.message}{_mark(held)}; do: {found.suggested_action.value}")
     for name, entries in (("unread", report.unread), ("blind", report.blind)):
         for one in entries:
-            yield _printable(f"{name.ljust(_WIDTHS[0])}  {one.probe.ljust(_WIDTHS[1])}  {one.why}")
+            yield printable(f"{name.ljust(_WIDTHS[0])}  {one.probe.ljust(_WIDTHS[1])}  {one.why}")
     for note in report.notes:
-        yield _printable(f"{'note'.ljust(_WIDTHS[0])}  {note}")
+        yield printable(f"{'note'.ljust(_WIDTHS[0])}  {note}")
 
 
 def as_nagios(report: HealthReport) -> str:
@@ -42,7 +43,7 @@ def as_nagios(report: HealthReport) -> str:
     counts |= {"unread": len(report.unread), "blind": len(report.blind)}
     numbers = " ".join(f"{name}={count}" for name, count in counts.items())
     # Everything after a bar is performance data; what a kernel line says must not forge it.
-    text = _printable(said).replace("|", "/")[:_LINE_MAX]
+    text = printable(said).replace("|", "/")[:_LINE_MAX]
     return f"EVERSTEP {report.status.name} - {text} | {numbers}\n"
 
 
@@ -99,8 +100,3 @@ def _mark(held: Held) -> str:
 
 def _who(report: HealthReport) -> str:
     return "says the running agent" if report.asked == "agent" else "by a look of its own"
-
-
-def _printable(text: str) -> str:
-    """Return text that neither breaks the line nor steers a terminal."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

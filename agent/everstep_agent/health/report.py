@@ -102,7 +102,10 @@ def report_on(known: Known, groups: Iterable[str]) -> HealthReport:
         (
             Held(one.finding, one.since.wall_ns)
             for one in known.findings
-            if one.finding.key not in blind
+            # What is about a job says nothing of the node, and names paths that are its user's
+            # affair: everybody may ask for this report.
+            if not one.finding.key.job
+            and one.finding.key not in blind
             and (not wanted or groups_of(one.finding.key, known.probes) & set(wanted))
         ),
         key=lambda one: (-_status_of(one.finding), one.since_ns),

@@ -169,13 +169,21 @@ def _own_cost(view: NodeView) -> Iterator[Metric]:
     yield _gauge("agent_tree_private_bytes", "Memory that none of them shares.", cost.private_bytes)
 
 
+# Series of findings about jobs, whose names users choose: more are only in 'everstep findings'.
+_OF_JOBS_MAX = 256
+
+
 def _findings(findings: tuple[BookEntry, ...]) -> Iterator[Metric]:
     labels = ["component", "condition", "severity", "injected"]
     family = GaugeMetricFamily(
         "everstep_node_finding_open", "Open findings; 1 each.", labels=labels
     )
+    of_jobs = 0
     for known in findings:
         finding = known.finding
+        of_jobs += bool(finding.key.job)
+        if finding.key.job and of_jobs > _OF_JOBS_MAX:
+            continue
         injected = str(finding.injected).lower()
         severity = finding.severity.value
         family.add_metric([finding.component, finding.condition, severity, injected], 1)

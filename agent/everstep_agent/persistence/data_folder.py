@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,30 @@ _LOAD_S = 10.0
 
 
 class FolderInUseError(Exception):
-    """Another agent uses this data folder."""
+    """The data folder is another agent's, or another user could be in it."""
+
+
+# Owners whom no user of the node can be: root, and whoever a user namespace does not show.
+_TRUSTED = (0, 65534)
+
+
+def folder_problem(folder: Path) -> str:
+    """Return why another user could put files into a folder, or another in its place; or ""."""
+    trusted = (*_TRUSTED, os.geteuid())
+    for part in (folder, *folder.absolute().parents):
+        try:
+            found = os.stat(part)
+        except OSError:
+            continue
+        open_to_all = found.st_mode & stat.S_IWOTH
+        if found.st_uid not in trusted or (
+            open_to_all and (part == folder or not found.st_mode & stat.S_ISVTX)
+        ):
+            return (
+                f"{part} may be written by another user: have {folder} in a folder that only "
+                "the agent's user may write, and name that in the configuration"
+            )
+    return ""
 
 
 def open_store(folder: Path, deadline_s: float) -> tuple[DiskStore | LostStore, Remembered]:
@@ -46,6 +70,9 @@ def only_agent_of(folder: Path) -> Iterator[None]:
         logger.error("%s: %s; running without its lock", folder, error.strerror)
         yield
         return
+    if problem := folder_problem(folder):
+        os.close(fd)
+        raise FolderInUseError(problem)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

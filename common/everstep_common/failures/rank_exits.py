@@ -2,6 +2,7 @@
 
 from everstep_common.failures.classification import ENDED_ITSELF, Side, side
 from everstep_common.failures.texts import unvarying
+from everstep_common.printable import quoted
 from everstep_common.reports import RankExited
 
 
@@ -25,6 +26,7 @@ def sentence_of(exit: RankExited, node: str = "") -> str:
     """Return what happened, in words."""
     how = f"was killed by signal {exit.signal}" if exit.signal else f"exited {exit.exit_code}"
     said = exit.exception or exit.last_line
-    told = [part for part in (said, "core dumped" if exit.core_dumped else "") if part]
+    told = [quoted(said)] if said else []
+    told += ["core dumped"] if exit.core_dumped else []
     where = f" on {node}" if node else ""
     return f"rank {exit.rank}{where} {how}" + (f" ({', '.join(told)})" if told else "")

@@ -77,7 +77,7 @@ class FindingBook:
 
     def fatal_findings(self) -> tuple[Finding, ...]:
         """Return the open findings with which the node cannot train."""
-        found = (known.finding for known in self._open.values())
+        found = (known.finding for known in self._open.values() if not known.finding.key.job)
         return tuple(finding for finding in found if finding.severity is Severity.FATAL)
 
     def enter_judgements(self, judgements: Iterable[Judgement], now: Moment) -> BookChanges:

@@ -6,6 +6,7 @@ import grpc
 
 from everstep_cli.client.admin import AdminError, NameNotFoundError, UnusableError
 from everstep_cli.client.connection import Connection
+from everstep_common.printable import printable
 from everstep_proto.web_server import is_web_server
 
 # What gRPC says of a failed handshake; the last is a server with TLS to a client without.
@@ -17,8 +18,8 @@ def status(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
     # Every error of a call is a grpc.Call too; the stubs do not know it.
     code, details = getattr(error, "code", None), getattr(error, "details", None)
     if code is None or details is None:
-        return grpc.StatusCode.UNKNOWN, str(error)
-    return code(), details() or ""
+        return grpc.StatusCode.UNKNOWN, printable(str(error))
+    return code(), printable(details() or "")
 
 
 def sentence(

@@ -189,7 +189,12 @@ def job_metrics(state: State, now_ns: int) -> Iterator[Metric]:
 
     The id of a job is in a series of its own, to be joined with the others.
     """
-    running = [job for job in state.newest_jobs() if job.state is not JobState.ENDED]
+    running, others = _with_series(state)
+    yield _gauge(
+        "jobs_without_series",
+        f"Jobs of users who have more than {SERIES_PER_USER_MAX}: these have no series.",
+        others,
+    )
     ids = GaugeMetricFamily(
         "everstep_job_info", "1 for the id of the job that has a name now.", labels=["job", "id"]
     )
@@ -232,6 +237,22 @@ def job_metrics(state: State, now_ns: int) -> Iterator[Metric]:
         for category, amount in job.ledger.totals(now_ns).items():
             time_s.add_metric([job.name, category], amount / 1e9)
     yield from (incidents, failures, skipped, restarts, time_s)
+
+
+# So many jobs of one user have series of their own, the first ones: names are the user's to choose,
+# and each is a hundred series that Prometheus keeps.
+SERIES_PER_USER_MAX = 256
+
+
+def _with_series(state: State) -> tuple[list[JobRecord], int]:
+    """Return the jobs that are shown one by one, and how many others there are."""
+    running = [job for job in state.newest_jobs() if job.state is not JobState.ENDED]
+    shown, of_user = [], Counter[int]()
+    for job in sorted(running, key=lambda one: one.created_ns):
+        of_user[job.spec.uid] += 1
+        if of_user[job.spec.uid] <= SERIES_PER_USER_MAX:
+            shown.append(job)
+    return shown, len(running) - len(shown)
 
 
 def standby_metrics(jobs: Iterable[tuple[str, Mapping[str, Standbys]]]) -> Iterator[Metric]:

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from everstep_common.printable import printable
 from everstep_common.reports import KernelMessage, KernelMessages
 
+# Written out, a character may be ten.
+_TEXT_MAX = 500
 _LEVELS = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
 
 
@@ -34,5 +37,4 @@ class NewestKernelMessages:
 
 def _printable(message: KernelMessage) -> KernelMessage:
     # Any process of root writes what it likes; on a terminal it must be text and nothing else.
-    shown = (c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in message.text)
-    return replace(message, text="".join(shown))
+    return replace(message, text=printable(message.text)[:_TEXT_MAX])

@@ -208,3 +208,20 @@ def test_only_events_whose_time_is_over_are_over() -> None:
     held = [BookEntry(_finding("x", one.name), _SINCE) for one in (event, lasting)]
     assert {one.key.condition for one in judge_quiet(held, event.quiet_ns)} == {event.name}
     assert judge_quiet(held, event.quiet_ns - 1) == []
+
+
+@pytest.mark.parametrize("severity", list(Severity))
+def test_a_finding_about_a_job_fails_no_check_and_is_told_to_no_other_user(
+    severity: Severity,
+) -> None:
+    secret = Finding(
+        component="job/llama/storage",
+        condition="StorageFailing",
+        severity=severity,
+        message="its steps do not reach its storage",
+        evidence="Permission denied: /home/alice/plans",
+    )
+    report = _report(secret)
+    assert report.status is Status.OK
+    assert "alice" not in encode(report)
+    assert _report(secret, _DEGRADED).status is Status.WARNING

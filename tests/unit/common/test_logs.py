@@ -60,3 +60,17 @@ def test_what_jobs_and_operators_say_makes_no_line_of_its_own(environ: dict[str,
     logging.getLogger("everstep.test").warning("planned: %s", "fans\n<0>forged\x1b[31m")
     assert stream.getvalue().endswith("everstep.test: planned: fans\\n<0>forged\\x1b[31m\n")
     assert stream.getvalue().count("\n") == 1
+
+
+@pytest.mark.parametrize("environ", [{}, {"JOURNAL_STREAM": "8:1"}])
+def test_what_an_exception_says_looks_like_no_line_of_its_own(environ: dict[str, str]) -> None:
+    stream = io.StringIO()
+    configure_logging("info", "auto", stream, environ)
+    try:
+        raise ValueError("x\n<0>forged\x1b[2J\r12:00:00 WARNING everstep.test: raised XidFatal")
+    except ValueError:
+        logging.getLogger("everstep.test").exception("it failed")
+    first, *others = stream.getvalue().rstrip("\n").split("\n")
+    assert "it failed" in first
+    assert all(line.startswith("| ") for line in others)
+    assert all(line.isprintable() for line in (first, *others))

@@ -37,7 +37,7 @@ def test_what_would_move_the_cursor_of_a_terminal_is_replaced_and_nothing_is_end
     held = NewestKernelMessages()
     held.replace("a", _read(*[_message()] * 19, _message("\x1b[2J" + "x" * 10_000)))
     text = held.of("a")[-1].text
-    assert text.startswith("\N{REPLACEMENT CHARACTER}[2Jxx")
+    assert text.startswith("\\x1b[2Jxx")
     assert len(text) == 500
     with pytest.raises(WireError, match=r"KernelMessages\.lines: 21 items are more than 20"):
         _read(*[_message()] * 21)

@@ -1,6 +1,7 @@
 """What ranks and operators write: it steers no terminal, and hides no exception."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -52,3 +53,18 @@ def test_after_a_line_of_megabytes_the_exception_is_still_what_is_kept() -> None
     assert writer.traceback.lines == (HEAD, "  File 'x'", "ValueError: bad")
     assert max(map(len, writer.last_lines)) <= 8 * 1024
     assert error.data.count(b"z") == 3_000_000
+
+
+def test_a_log_file_is_not_written_through_a_link_that_somebody_has_put_there(
+    tmp_path: Path,
+) -> None:
+    victim, log = tmp_path / "bashrc", tmp_path / "logs/0/stdout.log"
+    victim.write_bytes(b"mine\n")
+    log.parent.mkdir(parents=True)
+    log.symlink_to(victim)
+    error = Reader()
+    writer = LineWriter(Terminal(Reader(), error), LineDestination(b"", is_error=True, log=log))
+    writer.write(b"evil\n")
+    writer.close()
+    assert victim.read_bytes() == b"mine\n"
+    assert b"evil" in error.data

@@ -63,3 +63,13 @@ def test_a_token_that_cannot_be_read(tmp_path: Path, content: str | None, words:
         path.chmod(0o600)
     with pytest.raises(TokenError, match=words):
         job_token("j", path, {})
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to make another user's file")
+def test_a_token_that_another_user_has_written_is_no_secret(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("t")
+    path.chmod(0o600)
+    os.chown(path, 54321, 54321)
+    with pytest.raises(TokenError, match="belongs to another user"):
+        job_token("j", path, {})

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _TOKEN_BYTES = 32
+# The user to whom a file server maps root.
+_NOBODY = 65534
 
 
 class TokenError(Exception):
@@ -61,7 +63,13 @@ def _create(path: Path) -> None:
 
 
 def _read(path: Path) -> str:
-    mode = path.stat().st_mode
+    found = path.stat()
+    mode, user = found.st_mode, os.geteuid()
+    if found.st_uid not in (user, 0, *(() if user else (_NOBODY,))):
+        raise TokenError(
+            f"the job token {path} belongs to another user, who knows it; name another file with"
+            " --token-file"
+        )
     if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode)):  # of a device nobody should change rights
         raise TokenError(f"the job token {path} is not a file; name one with --token-file")
     if mode & 0o077:

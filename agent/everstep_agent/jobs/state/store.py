@@ -1,5 +1,6 @@
 """Job store: what the agent knows of its jobs, in SQLite, until the next boot of the node."""
 
+import errno
 import fcntl
 import json
 import logging
@@ -12,6 +13,7 @@ from typing import cast
 from everstep_agent.jobs.state.facts import JobFacts
 from everstep_agent.jobs.state.plan import NO_PLAN, Plan
 from everstep_agent.jobs.state.records import plan_from_bytes, plan_to_bytes
+from everstep_agent.persistence.data_folder import folder_problem
 from everstep_agent.vault.snapshots.database import write_row
 from everstep_common.codec import CodecError, from_json, to_json
 
@@ -98,6 +100,8 @@ class RuntimeFolder:
     def open(cls, path: Path) -> "RuntimeFolder":
         """Take the folder. Raises OSError, when another agent has it among other reasons."""
         path.mkdir(parents=True, exist_ok=True)
+        if problem := folder_problem(path):
+            raise OSError(errno.EPERM, problem, os.fspath(path))
         lock = os.open(path / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,6 +4,7 @@ from bisect import insort
 from dataclasses import replace
 
 from everstep_common import reports
+from everstep_common.printable import quoted
 from everstep_common.reports import DataRange, GenerationStopped, RollbackAsked
 from everstep_common.reports.quantities import RANGES_MAX
 from everstep_controller.core.accounting.categories import Category
@@ -285,7 +286,7 @@ def rollback_asked(turn: Turn, event: Reported[RollbackAsked]) -> None:
         f"; data {report.skip.first} to {report.skip.last} is left out" if report.skip else ""
     )
     message = f"rank {report.rank} on {node} asks to go back before step {report.step}"
-    told = f"{message}: {report.reason}{left_out}"
+    told = f"{message}: {quoted(report.reason)}{left_out}"
     record_fault(turn, job, JobFault(event.at_ns, Cause.ROLLBACK, node, told))
 
 

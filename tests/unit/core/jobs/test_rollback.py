@@ -52,7 +52,7 @@ def test_the_bad_step_and_those_after_it_are_avoided_and_the_one_before_is_not()
     assert story.avoided() == [(1, step) for step in range(15, 19)]
     incident = story.incidents[-1]
     assert (incident.cause, incident.node) == ("rollback", "n0")
-    assert "go back before step 15: step 15: the loss is nan" in incident.message
+    assert 'go back before step 15: "step 15: the loss is nan"' in incident.message
 
 
 def test_the_same_step_bad_again_goes_further_back() -> None:

@@ -205,4 +205,4 @@ def test_the_deaths_of_an_older_generation_are_forgotten_with_the_first_of_a_new
 def test_the_sentence_of_a_death_tells_what_the_people_need() -> None:
     dumped = with_exit(death("crash", exception=""), exit_code=0, signal=11, core_dumped=True)
     assert dumped.sentence() == "rank 0 on n0 was killed by signal 11 (core dumped)"
-    assert death().sentence() == f"rank 0 on n0 exited 1 ({BAD_BATCH})"
+    assert death().sentence() == f'rank 0 on n0 exited 1 ("{BAD_BATCH}")'

@@ -24,7 +24,7 @@ def test_a_script_that_ends_itself_twice_before_any_step_is_stopped_wherever_it_
     ended = judge(evidence(again, fresh=True, past=(before(first, "n0"),), strikes={node: 1}))
     assert ended.remedy is Remedy.STOP
     assert ended.sentence == (
-        f"rank 0 on {node} exited 3 (boom), the same as generation 1 before any step: the script "
+        f'rank 0 on {node} exited 3 ("boom"), the same as generation 1 before any step: the script '
         "ends itself; see its output, correct the command or the script, and start the job again"
     )
 

@@ -73,7 +73,9 @@ class LineWriter:
     def _open(self, path: Path) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._log = path.open("ab", buffering=0)
+            # Not through a link: where others may write, one could lead to a file of this user.
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._log = os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0)
         except OSError as error:  # without a log rather than without a rank
             self._without_log(path, error)
 

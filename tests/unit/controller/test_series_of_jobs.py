@@ -1,0 +1,76 @@
+"""The number of series that one user's names can make Prometheus keep is bounded."""
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.registry import Collector
+
+from everstep_agent.metrics.collector import _OF_JOBS_MAX, _findings, prometheus_text
+from everstep_common.clock import Stamp
+from everstep_common.judging.book import BookEntry
+from everstep_common.judging.findings import Finding, Severity
+from everstep_common.reports import LauncherJoined
+from everstep_controller.core import events
+from everstep_controller.metrics.collector import SERIES_PER_USER_MAX, job_metrics
+from unit.core.test_decisions import Story
+
+_MORE = 44
+
+
+def _join(story: Story, job: str, uid: int) -> None:
+    report = LauncherJoined(
+        uid=uid,
+        token_sha256="t",
+        nodes_min=2,
+        nodes_max=2,
+        processes_per_node=1,
+        reform=False,
+        restarts_max=2,
+        free_port=1234,
+    )
+    story.tell(events.Reported(story.origin("n0"), 0, report, job))
+
+
+def test_a_user_with_thousands_of_names_gets_no_more_series_and_takes_nobody_elses() -> None:
+    story = Story()
+    for number in range(SERIES_PER_USER_MAX + _MORE):
+        _join(story, f"flood{number}", 1001)
+    _join(story, "mine", 1002)
+    families = {family.name: family for family in job_metrics(story.core.state, story.now_ns)}
+    named = [sample.labels["job"] for sample in families["everstep_job_info"].samples]
+    assert len(named) == SERIES_PER_USER_MAX + 1
+    assert "mine" in named
+    assert "flood0" in named, "the first ones stay, so that series do not come and go"
+    (left,) = families["everstep_controller_jobs_without_series"].samples
+    assert left.value == _MORE
+
+
+def test_findings_about_jobs_take_no_more_than_a_share_of_a_nodes_series() -> None:
+    def entry(component: str) -> BookEntry:
+        finding = Finding(
+            component=component, condition="C", severity=Severity.DEGRADED, message="m"
+        )
+        return BookEntry(finding, Stamp("b", 1, 1))
+
+    jobs = [entry(f"job/j{number}/storage") for number in range(_OF_JOBS_MAX + _MORE)]
+    (family,) = _findings((*jobs, entry("gpu/0")))
+    told = [sample.labels["component"] for sample in family.samples]
+    assert len(told) == _OF_JOBS_MAX + 1
+    assert told[-1] == "gpu/0"
+
+
+def test_a_label_can_neither_end_its_line_nor_add_a_series() -> None:
+    hostile = 'x"} 1\neverstep_forged{a="\\'
+    finding = Finding(
+        component=f"disk/{hostile}", condition="C", severity=Severity.FATAL, message="m"
+    )
+    (family,) = _findings((BookEntry(finding, Stamp("b", 1, 1)),))
+
+    class _One(Collector):
+        def collect(self) -> "list[object]":  # type: ignore[override]
+            return [family]
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_One())
+    for text in (prometheus_text([family]), generate_latest(registry)):
+        lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
+        assert len(lines) == 1
+        assert lines[0].startswith("everstep_node_finding_open{")
