@@ -40,7 +40,7 @@ class FairTurns:
         # Turns of the loop on end in which messages have waited.
         self._crowded = 0
 
-    async def take(self, user: int, size_bytes: int = 0) -> None:
+    async def wait_turn(self, user: int, size_bytes: int = 0) -> None:
         """Return when a message of a user, of so many bytes, may be read."""
         weight = min(1 + size_bytes // _TURN_BYTES, _WEIGHT_MAX)
         if user not in self._waiting and self._taken[user] < self._turns_max:

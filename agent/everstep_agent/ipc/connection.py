@@ -82,7 +82,7 @@ class Connection:
         length = frames.body_length(bytes(self._buffer[: frames.HEADER_BYTES]))
         if length > most_bytes:
             raise frames.FrameError(f"a frame of {length} bytes where {most_bytes} are enough")
-        await fair_turns().take(self.peer.uid, length)
+        await fair_turns().wait_turn(self.peer.uid, length)
         self._lease.release()
         if self._memories is None or length <= SMALL_BYTES_MAX:
             payload = await self._body(length)

@@ -43,7 +43,7 @@ class ConnectionQuota:
         if self._open[user] >= limit.at_once:
             refused = limit.at_once_quota
             problem = f"this user has {limit.at_once} connections to the agent already"
-        elif not self._rates.take(user, self._now_s()):
+        elif not self._rates.spend_one(user, self._now_s()):
             refused = limit.rate_quota
             problem = f"this user makes more than {limit.per_s:g} connections a second to the agent"
         else:

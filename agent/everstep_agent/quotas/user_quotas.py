@@ -15,6 +15,9 @@ OTHER_USERS = -1
 # For how long a user counts as limited after a refusal, in seconds.
 _LIMITED_S = 60.0
 
+_MINUTE_S = 60.0
+_BURSTS_A_MINUTE = 3
+
 
 class Quota(Enum):
     """What is limited for each user; the value names it in metrics."""
@@ -48,7 +51,7 @@ class Rate:
     burst: float
 
 
-class TokenBucket:
+class RateBudget:
     """What is left of a rate. Pure."""
 
     def __init__(self, rate: Rate, now_s: float) -> None:
@@ -56,12 +59,12 @@ class TokenBucket:
         self._left = rate.burst
         self._at_s = now_s
 
-    def take(self, now_s: float, count: float = 1.0) -> bool:
-        """Take so many; False, and nothing taken, where they are not left."""
+    def spend_one(self, now_s: float) -> bool:
+        """Take one; False, and nothing taken, where none is left."""
         self._refill(now_s)
-        if self._left < count:
+        if self._left < 1:
             return False
-        self._left -= count
+        self._left -= 1
         return True
 
     def overdraw(self, now_s: float, count: float) -> float:
@@ -87,22 +90,22 @@ class UserRates:
         self._rate = rate
         self._users_max = users_max
         # Of the users, the one that took something last comes last.
-        self._buckets: OrderedDict[int, TokenBucket] = OrderedDict()
+        self._buckets: OrderedDict[int, RateBudget] = OrderedDict()
 
-    def take(self, user: int, now_s: float) -> bool:
+    def spend_one(self, user: int, now_s: float) -> bool:
         """Take one of a user's; False where none is left."""
-        return self._rate.per_s <= 0 or self._bucket(user, now_s).take(now_s)
+        return self._rate.per_s <= 0 or self._bucket(user, now_s).spend_one(now_s)
 
     def overdraw(self, user: int, now_s: float, count: float) -> float:
         """Take so many of a user's; return for how many seconds it shall wait then."""
         return 0.0 if self._rate.per_s <= 0 else self._bucket(user, now_s).overdraw(now_s, count)
 
-    def _bucket(self, user: int, now_s: float) -> TokenBucket:
+    def _bucket(self, user: int, now_s: float) -> RateBudget:
         if user not in self._buckets and len(self._buckets) >= self._users_max:
             self._forget_idle(now_s)
             if len(self._buckets) >= self._users_max:
                 user = OTHER_USERS
-        found = self._buckets.setdefault(user, TokenBucket(self._rate, now_s))
+        found = self._buckets.setdefault(user, RateBudget(self._rate, now_s))
         self._buckets.move_to_end(user)
         return found
 
@@ -138,3 +141,33 @@ class UserRefusals:
             if now_s - at_s < _LIMITED_S:
                 found.setdefault(user, {})[KEYS[quota]] = self.counts[user, quota]
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class JobLimit:
+    """What one user may have; a third of those of a minute may begin at once."""
+
+    at_once: int
+    per_min: float
+
+
+class JobQuota:
+    """Jobs of the users of this node."""
+
+    def __init__(self, limit: JobLimit, refusals: UserRefusals, now_s: Callable[[], float]) -> None:
+        self._limit = limit
+        self._refusals = refusals
+        self._now_s = now_s
+        self._rates = UserRates(Rate(limit.per_min / _MINUTE_S, limit.per_min / _BURSTS_A_MINUTE))
+
+    def refusal(self, user: int, jobs: int) -> str:
+        """Count a new job of a user who has so many and return ""; or return why it is refused."""
+        if jobs >= self._limit.at_once:
+            refused, problem = Quota.JOBS, f"has {jobs} jobs on this node already"
+        elif not self._rates.spend_one(user, self._now_s()):
+            refused = Quota.NEW_JOBS
+            problem = f"begins more than {self._limit.per_min:g} jobs a minute on this node"
+        else:
+            return ""
+        self._refusals.count(refused, user)
+        return f"this user {problem}: wait, or have {KEYS[refused]} of the agent raised"

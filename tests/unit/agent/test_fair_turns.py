@@ -16,7 +16,7 @@ def test_another_users_message_waits_for_a_few_of_one_who_floods() -> None:
 
         async def reader(user: int, messages: int) -> None:
             for _ in range(messages):
-                await turns.take(user)
+                await turns.wait_turn(user)
                 served[user] += 1
 
         floods = [asyncio.create_task(reader(_FLOOD, 10_000)) for _ in range(8)]
@@ -37,7 +37,7 @@ def test_a_user_who_is_alone_is_served_to_the_end() -> None:
     async def scenario() -> int:
         turns, served = FairTurns(), 0
         for _ in range(1000):
-            await turns.take(_FLOOD)
+            await turns.wait_turn(_FLOOD)
             served += 1
         return served
 
@@ -50,7 +50,7 @@ def test_a_long_message_counts_as_many() -> None:
 
         async def reader(name: str, user: int, size_bytes: int) -> None:
             for _ in range(6):
-                await turns.take(user, size_bytes)
+                await turns.wait_turn(user, size_bytes)
                 order.append(name)
 
         await asyncio.gather(reader("long", _FLOOD, 64 * 1024), reader("short", _OTHER, 100))
@@ -64,9 +64,9 @@ def test_who_left_while_it_waited_takes_no_turn_of_others() -> None:
     async def scenario() -> int:
         turns = FairTurns()
         for _ in range(4):
-            await turns.take(_FLOOD)
-        left = asyncio.create_task(turns.take(_FLOOD))
-        stayed = asyncio.create_task(turns.take(_FLOOD))
+            await turns.wait_turn(_FLOOD)
+        left = asyncio.create_task(turns.wait_turn(_FLOOD))
+        stayed = asyncio.create_task(turns.wait_turn(_FLOOD))
         await asyncio.sleep(0)
         left.cancel()
         await stayed

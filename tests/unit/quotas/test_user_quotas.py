@@ -4,10 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_agent.quotas.connection_quota import BURST_S, ConnectionLimit, ConnectionQuota
-from everstep_agent.quotas.job_quota import JobLimit, JobQuota
 from everstep_agent.quotas.user_quotas import (
     OTHER_USERS,
     USERS_MAX,
+    JobLimit,
+    JobQuota,
     Quota,
     Rate,
     UserRates,
@@ -32,17 +33,17 @@ def _quota(clock: _Clock, at_once: int = 256, per_s: float = 128.0) -> Connectio
 
 def test_a_user_has_its_burst_and_then_its_rate() -> None:
     rates = UserRates(Rate(per_s=2.0, burst=4))
-    assert [rates.take(1, 0.0) for _ in range(6)] == [True] * 4 + [False] * 2
-    assert [rates.take(1, 1.0) for _ in range(3)] == [True, True, False]
+    assert [rates.spend_one(1, 0.0) for _ in range(6)] == [True] * 4 + [False] * 2
+    assert [rates.spend_one(1, 1.0) for _ in range(3)] == [True, True, False]
     # However long the pause was, it is a burst and no more.
-    assert sum(rates.take(1, 1000.0) for _ in range(100)) == 4
+    assert sum(rates.spend_one(1, 1000.0) for _ in range(100)) == 4
 
 
 def test_one_user_takes_nothing_of_another() -> None:
     rates = UserRates(Rate(per_s=1.0, burst=1))
-    assert rates.take(1, 0.0)
-    assert not rates.take(1, 0.0)
-    assert rates.take(2, 0.0)
+    assert rates.spend_one(1, 0.0)
+    assert not rates.spend_one(1, 0.0)
+    assert rates.spend_one(2, 0.0)
 
 
 @given(st.lists(st.floats(0, 3), max_size=50), st.floats(0.1, 10), st.integers(1, 10))
@@ -52,20 +53,20 @@ def test_no_user_ever_gets_more_than_burst_and_rate(
     rates, now_s, taken = UserRates(Rate(per_s, burst)), 0.0, 0
     for pause in pauses:
         now_s += pause
-        taken += rates.take(7, now_s)
+        taken += rates.spend_one(7, now_s)
     assert taken <= burst + per_s * now_s + 1e-6
 
 
 def test_a_clock_that_goes_back_gives_nobody_anything() -> None:
     rates = UserRates(Rate(per_s=1.0, burst=1))
-    assert rates.take(1, 100.0)
-    assert not rates.take(1, 0.0)
-    assert rates.take(1, 1.0)
+    assert rates.spend_one(1, 100.0)
+    assert not rates.spend_one(1, 0.0)
+    assert rates.spend_one(1, 1.0)
 
 
 def test_zero_is_no_limit() -> None:
     rates = UserRates(Rate(per_s=0.0, burst=0.0))
-    assert all(rates.take(1, 0.0) for _ in range(1000))
+    assert all(rates.spend_one(1, 0.0) for _ in range(1000))
     assert rates.overdraw(1, 0.0, 1e9) == 0.0
 
 
@@ -77,9 +78,9 @@ def test_who_took_more_than_is_left_waits_until_it_is_back() -> None:
 
 def test_user_numbers_without_end_are_one_user() -> None:
     rates = UserRates(Rate(per_s=1.0, burst=1))
-    assert sum(rates.take(100_000 + number, 0.0) for number in range(65_536)) == USERS_MAX + 1
+    assert sum(rates.spend_one(100_000 + number, 0.0) for number in range(65_536)) == USERS_MAX + 1
     # Whoever paused is told apart again.
-    assert rates.take(1000, 10.0)
+    assert rates.spend_one(1000, 10.0)
 
 
 def test_the_counts_of_refusals_are_bounded() -> None:

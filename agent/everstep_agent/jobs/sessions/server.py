@@ -27,7 +27,7 @@ from everstep_agent.jobs.sessions.admission import (
 from everstep_agent.jobs.sessions.launcher import LauncherSession, admit_launcher
 from everstep_agent.jobs.sessions.trainer import TrainerSession
 from everstep_agent.quotas.connection_quota import ConnectionLimit, ConnectionQuota
-from everstep_agent.quotas.job_quota import JobLimit, JobQuota
+from everstep_agent.quotas.user_quotas import JobLimit, JobQuota
 from everstep_common import trainer_messages as messages
 from everstep_common.frames import FrameError, MessageError, encode
 from everstep_common.log_limit import by_user
