@@ -30,19 +30,27 @@ def controller_command(folder: Path, port: int) -> list[str | Path]:
 
 
 def agent_command(
-    folder: Path, controller_port: int, metrics_port: int, more: str = "", node: str = "node-1"
+    folder: Path,
+    controller_port: int,
+    metrics_port: int,
+    more: str = "",
+    node: str = "node-1",
+    ports: tuple[int, int] = (0, 0),
 ) -> list[str | Path]:
-    """Write an agent's configuration, with more keys if given, and return its command."""
+    """Write an agent's configuration, with more keys if given, and return its command.
+
+    ``ports``: those for liveness and for replicas; 0 picks one.
+    """
     path = folder / "agent.toml"
     path.write_text(
         f'node = "{node}"\n'
         f'controller = "127.0.0.1:{controller_port}"\n'
         f'secret_file = "{secret_file(folder)}"\n'
         f'metrics_address = "127.0.0.1:{metrics_port}"\n'
-        'liveness_address = "127.0.0.1:0"\n'
+        f'liveness_address = "127.0.0.1:{ports[0]}"\n'
         f'data_folder = "{folder}/agent"\n'
         'log_level = "warning"\n'
         f"{more}"
-        f'[jobs]\nruntime_folder = "{folder}/run"\nbulk_port = 0\n'
+        f'[jobs]\nruntime_folder = "{folder}/run"\nbulk_port = {ports[1]}\n'
     )
     return [sys.executable, "-m", "everstep_agent.main", "--config", path]

@@ -14,11 +14,12 @@ from everstep_agent.concurrency.cycle_collector import collect_all_periodically
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.agent import judge_backlog, judge_store
 from everstep_agent.detectors.conditions import CONDITIONS
+from everstep_agent.detectors.user_limits import judge_limited
 from everstep_agent.health.service import HealthSockets
 from everstep_agent.injections.injector import Injector, Reach
 from everstep_agent.injections.memory import InjectionMemory
 from everstep_agent.ipc.socket_disposal import socket_disposal
-from everstep_agent.jobs.job.context import Environment
+from everstep_agent.jobs.job.context import Environment, user_refusals
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.kernel_messages import RecentKernelMessages
 from everstep_agent.liveness import Liveness
@@ -35,6 +36,7 @@ from everstep_agent.supervise import feed_watchdog, first_error, keep_running
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import StampClock, stamp_clock
 from everstep_common.judging.book import FindingBook
+from everstep_common.log_limit import dropped_lines
 from everstep_common.reports import Hello
 from everstep_common.systemd import notify
 from everstep_common.version import VERSION
@@ -120,7 +122,9 @@ class Daemon:
         self._kernel = RecentKernelMessages(stamp, self._uplink.kernel_messages)
         self._node.kernel_log.on_lines = self._kernel.add_lines
         self._liveness = Liveness(config.node_name, self._uplink.say)
+        self._refusals = user_refusals()
         around = Environment(
+            refusals=self._refusals,
             tls=config.tls,
             controller_away=self._controller_away,
             controller_away_s=lambda: self._uplink.away_s(),
@@ -161,7 +165,7 @@ class Daemon:
             ),
         )
         self._injector.begin()
-        health = HealthSockets(config, self._node, self._findings.book)
+        health = HealthSockets(config, self._node, self._findings.book, self._refusals)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._jobs.run(), name="jobs")]
             # An agent without its socket serves nobody: then it does not start.
@@ -243,6 +247,7 @@ class Daemon:
                     judge_store(str(self._config.state_folder), self._store.trouble()),
                     judge_backlog(dropped - self._dropped_before),
                     *self._jobs.judgements(self._findings.book.open_keys),
+                    *judge_limited(self._refusals.limited_now(), self._findings.book.open_keys),
                 ]
             )
             self._dropped_before = dropped
@@ -282,6 +287,8 @@ class Daemon:
                 xids=self._node.kernel_log.xids,
                 connections_with_descriptors=disposal.refused,
                 sockets_closing=disposal.waiting,
+                refusals=self._refusals.by_name(),
+                log_lines_dropped=dropped_lines(),
             )
 
         sources = MetricSources(

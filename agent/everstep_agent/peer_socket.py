@@ -28,8 +28,11 @@ logger = logging.getLogger(__name__)
 _DATAGRAM = struct.Struct("!4s4s8s8s")
 _MAGIC = b"ESP1"
 _ASK, _ANSWER = b"ask\0", b"answ"
-# How many datagrams, and errors, one turn of the event loop reads before other tasks run.
-_DATAGRAMS_AT_ONCE = 256
+# How many datagrams, and errors, one turn of the event loop reads before other tasks run. Where as
+# many as that have come at once it rests, so that a flood takes a quarter of the loop's time: what
+# the kernel has no room for meanwhile is lost, as datagrams may be.
+_DATAGRAMS_AT_ONCE = 64
+_RESTS_PER_READ = 3.0
 _RESOLVE_TIMEOUT_S = 5.0
 _PORT_MAX = 65_535
 # include/uapi/linux/in.h, in6.h and errqueue.h: options, and who made an error.
@@ -74,7 +77,8 @@ class PeerSocket:
         self._tag = name_tag(node)
         self._socket = sock
         self._askers: dict[bytes, Asker] = {}
-        asyncio.get_running_loop().add_reader(sock.fileno(), self.drain)
+        self._rest: asyncio.TimerHandle | None = None
+        self._listen()
 
     @classmethod
     async def open(cls, node: str, host: str, port: int) -> "PeerSocket":
@@ -92,6 +96,8 @@ class PeerSocket:
 
     def close(self) -> None:
         """Answer and ask no more."""
+        if self._rest is not None:
+            self._rest.cancel()
         asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._socket.close()
 
@@ -107,19 +113,35 @@ class PeerSocket:
         """Wait for no answer to a question any more."""
         self._askers.pop(nonce, None)
 
-    def drain(self) -> None:
-        """Read what lies in the socket."""
+    def drain(self) -> bool:
+        """Read what lies in the socket, up to a limit; return whether that was all."""
+        is_empty = self._read_datagrams()
+        self._read_errors()
+        return is_empty
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._read)
+
+    def _read(self) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        if not self.drain():
+            loop.remove_reader(self._socket.fileno())
+            rest_s = _RESTS_PER_READ * (loop.time() - began_s)
+            self._rest = loop.call_later(rest_s, self._listen)
+
+    def _read_datagrams(self) -> bool:
         for _ in range(_DATAGRAMS_AT_ONCE):
             try:
                 data, source = self._socket.recvfrom(_DATAGRAM.size + 1)
             except BlockingIOError:
-                break
+                return True
             except OSError:
                 continue  # of a datagram that did not arrive: the error queue has it
             self._receive(data, source)
-        self._read_errors()
-
-    # ---------------------------------------------------------------------------------------------
+        return False
 
     def _receive(self, data: bytes, source: tuple[str, int]) -> None:
         """Answer a question for this node, or take an answer; anything else is dropped."""

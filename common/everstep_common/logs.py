@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TextIO
 
+from everstep_common.log_limit import LogLimit
 from everstep_common.printable import printable
 
 # syslog levels, which systemd reads from a "<N>" prefix (sd-daemon(3)).
@@ -62,6 +63,7 @@ def configure_logging(
 ) -> None:
     """Send all logging to ``stream``; styles: "auto" (journal under systemd), "text", "json"."""
     handler = logging.StreamHandler(stream)
+    handler.addFilter(LogLimit())
     if style == "json":
         handler.setFormatter(_JsonFormatter())
     elif style == "auto" and "JOURNAL_STREAM" in environ:

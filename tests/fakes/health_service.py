@@ -10,6 +10,8 @@ from everstep_agent.health.service import HealthService
 from everstep_agent.health.socket import SOCKET_NAME, HealthServer
 from everstep_agent.monitoring.findings import Findings
 from everstep_agent.monitoring.watch_loop import Watch
+from everstep_agent.quotas.connection_quota import ConnectionLimit, ConnectionQuota
+from everstep_agent.quotas.user_quotas import Quota, UserRefusals
 from everstep_agent.sources.source import Source
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import BookEntry, FindingBook
@@ -17,6 +19,16 @@ from everstep_common.judging.findings import Finding
 from everstep_common.judging.judgement import Judgement
 
 _NOW = Stamp("boot-1", 3600 * 10**9, 1_767_225_600 * 10**9)
+
+
+CONNECTIONS_MAX = 32
+
+
+def user_quota(per_s: float = 0.0) -> ConnectionQuota:
+    """Return what each user has of a health socket; 0 a second: any number."""
+    clock = asyncio.get_running_loop().time
+    limit = ConnectionLimit(CONNECTIONS_MAX, per_s, Quota.HEALTH_CONNECTIONS, Quota.HEALTH_RATE)
+    return ConnectionQuota(limit, UserRefusals(clock), clock)
 
 
 async def no_look() -> list[Judgement]:
@@ -33,7 +45,7 @@ async def served(
     source = Source(name="host", group="host", interval_s=1.0, look=look)
     held = [BookEntry(finding, _NOW) for finding in findings]
     service = HealthService("n1", Watch((source,), found), lambda: held)
-    server = HealthServer(folder / SOCKET_NAME, service)
+    server = HealthServer(folder / SOCKET_NAME, service, user_quota())
     task = asyncio.create_task(server.run())
     await server.ready.wait()
     yield

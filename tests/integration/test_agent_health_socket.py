@@ -13,7 +13,7 @@ import pytest
 from everstep_agent.health.report import HealthReport, Status
 from everstep_agent.health.socket import SOCKET_NAME, ask_agent
 from everstep_common.judging.judgement import Judgement
-from fakes.health_service import no_look, served
+from fakes.health_service import CONNECTIONS_MAX, no_look, served
 
 
 @pytest.fixture
@@ -100,14 +100,16 @@ def test_an_answer_nested_too_deeply_is_nonsense_like_any_other(folder: Path) ->
 
 
 def test_a_user_who_keeps_connections_takes_no_more_than_a_share(folder: Path) -> None:
-    async def scenario() -> int:
+    async def scenario() -> list[bytes]:
         async with served(folder, no_look):
-            kept = [await asyncio.open_unix_connection(folder / SOCKET_NAME) for _ in range(60)]
-            refused = 0
-            for reader, _ in kept[32:]:
-                refused += await reader.read() == b""
+            path = folder / SOCKET_NAME
+            kept = [await asyncio.open_unix_connection(path) for _ in range(CONNECTIONS_MAX + 3)]
+            heard = [await reader.read() for reader, _ in kept[CONNECTIONS_MAX:]]
+            with pytest.raises(OSError, match="health_connections_per_user_max"):
+                await asyncio.to_thread(ask_agent, [path], (), 20.0)
             for _, writer in kept:
                 writer.close()
-            return refused
+            return heard
 
-    assert asyncio.run(scenario()) == 28
+    heard = asyncio.run(scenario())
+    assert all(b"this user has 32 connections to the agent already" in said for said in heard)

@@ -62,6 +62,8 @@ def _sources(sysfs: Path) -> MetricSources:
         gpu_probe_replaced=0,
         xids={79: 1},
         connections_with_descriptors={1000: 2},
+        refusals={(65534, "connection_rate"): 7},
+        log_lines_dropped=3,
         sockets_closing=0,
     )
     jobs = JobsMetrics(**{spec.name: 1 for spec in dataclasses.fields(JobsMetrics)})

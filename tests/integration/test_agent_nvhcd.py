@@ -15,6 +15,7 @@ from everstep_common.clock import Stamp
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_proto.generated import nvhcd_pb2, nvhcd_pb2_grpc
+from fakes.health_service import user_quota
 from fakes.one_loop import run
 
 _XID = Finding(
@@ -71,7 +72,7 @@ def _ask(path: Path, *arguments: str) -> tuple[bool, str]:
 
 def _served(folder: Path, desk: _Desk, *arguments: str) -> tuple[bool, str]:
     async def scenario() -> tuple[bool, str]:
-        server = HealthCheckServer(folder / "nvhcd.sock", desk)
+        server = HealthCheckServer(folder / "nvhcd.sock", desk, user_quota())
         task = asyncio.create_task(server.run())
         await server.ready.wait()
         assert (folder / "nvhcd.sock").stat().st_mode & 0o777 == 0o666

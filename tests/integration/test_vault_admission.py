@@ -175,7 +175,8 @@ async def test_one_user_cannot_take_all_connections(tmp_path: Path) -> None:
         third = await Client.connect(node, TO_TRAINER)
         refused = await third.hear()
         assert isinstance(refused, Refused)
-        assert "too many connections" in refused.reason
+        assert "this user has 2 connections" in refused.reason
+        assert "jobs.connections_per_user_max" in refused.reason
         third.close()
 
 

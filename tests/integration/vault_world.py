@@ -188,6 +188,8 @@ def settings(folder: Path, **values: object) -> JobsSettings:
         stop_patience_s=TIMEOUT_S,
         # What a test asserts is told in the turn of the loop in which it happens.
         report_delay_s=0.0,
+        # All that tests do is of one user.
+        memory_per_user_max_ratio=1.0,
     )
     return replace(base, **values)  # type: ignore[arg-type]
 

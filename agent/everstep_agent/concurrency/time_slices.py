@@ -5,6 +5,8 @@ from collections.abc import Generator
 from typing import TypeVar, cast
 from weakref import WeakKeyDictionary
 
+from everstep_agent.concurrency.fair_turns import RoundRobinLock
+
 T = TypeVar("T")
 
 # Work shorter than this is done at once, in the turn of the loop in which it comes.
@@ -16,7 +18,7 @@ _MOVED_AT_ONCE = 512 * 1024
 
 # A lock by which long work takes turns, one slice in each turn of the loop: a flood of it would
 # stall the loop otherwise. It belongs to the loop, as its clock does: no caller has to pass it on.
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, RoundRobinLock] = WeakKeyDictionary()
 
 
 async def run_in_slices(work: Generator[None, None, T]) -> T:
@@ -27,7 +29,7 @@ async def run_in_slices(work: Generator[None, None, T]) -> T:
         _run(work, loop, slice_s)
     except StopIteration as done:
         return cast("T", done.value)
-    turn = _turns.setdefault(loop, asyncio.Lock())
+    turn = _turns.setdefault(loop, RoundRobinLock())
     while True:
         await asyncio.sleep(0)
         async with turn:

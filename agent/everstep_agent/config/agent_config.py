@@ -83,6 +83,17 @@ class AgentConfig:
         help="Unix socket on which ft_launcher of NVIDIA's resiliency extension checks this "
         "node (its --ft-node-health-check-endpoint); empty: none.",
     )
+    health_connections_per_user_max: int = setting(
+        128,
+        help="Most connections of one user at once to each of the sockets that tell of the node's "
+        "health: 64 ranks that all ask, twice.",
+    )
+    health_questions_per_user_per_s: float = setting(
+        32.0,
+        unit="1/s",
+        help="Connections that a user may make to each of these sockets in a second, for long; "
+        "four seconds' worth at once. An answer takes the agent about a millisecond. 0: no limit.",
+    )
     fault_injection: bool = setting(
         False,
         help="Whether operators may inject faults into this node with `everstep inject`. Off, "

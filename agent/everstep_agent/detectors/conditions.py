@@ -10,6 +10,7 @@ from everstep_agent.detectors import (
     snapshot_skips,
     transfer_refusals,
     unkillable_ranks,
+    user_limits,
 )
 from everstep_agent.detectors.accelerators import reading as accelerators
 from everstep_agent.detectors.gpus import clocks as gpu_clocks
@@ -69,7 +70,7 @@ _GROUPS: tuple[tuple[str, tuple[Condition, ...]], ...] = (
             *transfer_refusals.CONDITIONS,
         ),
     ),
-    ("The agent itself", agent.CONDITIONS),
+    ("The agent itself", (*agent.CONDITIONS, *user_limits.CONDITIONS)),
 )
 
 # For the reference: the groups in the order in which they are shown.

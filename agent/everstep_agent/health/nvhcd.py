@@ -20,6 +20,8 @@ from everstep_agent.health.user_connections import serve_users
 from everstep_agent.ipc.guarded_socket import GuardedSocket
 from everstep_agent.ipc.listeners import listening_unix
 from everstep_agent.ipc.private_address import address_of, bind_private
+from everstep_agent.quotas.connection_quota import ConnectionQuota
+from everstep_agent.quotas.user_quotas import Rate, UserRates
 from everstep_proto.generated import nvhcd_pb2, nvhcd_pb2_grpc
 
 Context = grpc.aio.ServicerContext[nvhcd_pb2.HealthCheckRequest, nvhcd_pb2.HealthCheckResponse]
@@ -31,6 +33,9 @@ _ASKING_MAX = 32
 _REQUEST_BYTES_MAX = 64 << 10
 _STOP_S = 0.2
 _RELAYED_BYTES = 64 << 10
+# Bytes with which a user may ask: a connection with one call takes 600, so that 64 ranks may ask at
+# once, and seven of them a second for long.
+_QUESTIONS = Rate(per_s=4 << 10, burst=64 << 10)
 # What `serve_users` lets in is limited there, for each user.
 _OPTIONS = (
     ("grpc.max_receive_message_length", _REQUEST_BYTES_MAX),
@@ -120,9 +125,10 @@ class HealthCheckServer:
     close: it listens at a private address, and what users send is relayed to it.
     """
 
-    def __init__(self, path: Path, service: HealthReporter) -> None:
+    def __init__(self, path: Path, service: HealthReporter, quota: ConnectionQuota) -> None:
         self.ready = asyncio.Event()
         self._path = path
+        self._quota = quota
         self._servicer = HealthCheckServicer(service)
 
     async def run(self) -> None:
@@ -137,7 +143,8 @@ class HealthCheckServer:
             await server.start()
             with listening_unix(self._path) as listener:
                 self.ready.set()
-                await serve_users(listener, "health check", _Relay(address_of(own)).run)
+                relay = _Relay(address_of(own), UserRates(_QUESTIONS))
+                await serve_users(listener, "health check", self._quota, relay.run)
         except OSError as error:
             raise OSError(f"health_check_socket: {self._path}: {error}") from error
         finally:
@@ -162,6 +169,8 @@ class _Relay:
     """Relay between users' connections and gRPC's."""
 
     address: str
+    # How many bytes each user may ask with in a second: one connection carries any number of calls.
+    rates: UserRates
 
     async def run(self, asking: GuardedSocket) -> None:
         """Relay until one side ends. Raises OSError."""
@@ -170,7 +179,7 @@ class _Relay:
             grpc_side.setblocking(False)
             await loop.sock_connect(grpc_side, self.address)
             directions = [
-                loop.create_task(_questions(asking, grpc_side)),
+                loop.create_task(self._questions(asking, grpc_side)),
                 loop.create_task(_answers(grpc_side, asking)),
             ]
             try:
@@ -180,10 +189,13 @@ class _Relay:
                     direction.cancel()
                 await asyncio.gather(*directions, return_exceptions=True)
 
-
-async def _questions(asking: GuardedSocket, grpc_side: socket.socket) -> None:
-    while data := await asking.receive():
-        await asyncio.get_running_loop().sock_sendall(grpc_side, data)
+    async def _questions(self, asking: GuardedSocket, grpc_side: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while data := await asking.receive():
+            wait_s = self.rates.overdraw(asking.user, loop.time(), len(data))
+            await loop.sock_sendall(grpc_side, data)
+            if wait_s:
+                await asyncio.sleep(wait_s)
 
 
 async def _answers(grpc_side: socket.socket, asking: GuardedSocket) -> None:

@@ -8,6 +8,8 @@ from everstep_agent.health.report import HealthReport, Known, report_on
 from everstep_agent.health.socket import SOCKET_NAME, HealthServer
 from everstep_agent.monitoring.node_watch import NodeWatch
 from everstep_agent.monitoring.watch_loop import Watch
+from everstep_agent.quotas.connection_quota import ConnectionLimit, ConnectionQuota
+from everstep_agent.quotas.user_quotas import Quota, UserRefusals
 from everstep_agent.sources.source import ProbeResult
 from everstep_common.judging.book import BookEntry, FindingBook
 
@@ -71,15 +73,18 @@ class HealthService:
 class HealthSockets:
     """Two tasks for the daemon: the fault of one does not silence the other."""
 
-    def __init__(self, config: AgentConfig, node: NodeWatch, book: FindingBook) -> None:
+    def __init__(
+        self, config: AgentConfig, node: NodeWatch, book: FindingBook, refusals: UserRefusals
+    ) -> None:
         self._config = config
+        self._refusals = refusals
         self._service = HealthService(config.node_name, node.watch, lambda: book.open_findings)
         self._service.blind = lambda: node.view.blind
 
     async def own(self) -> None:
         """Answer `everstep-agent check`. Raises OSError when the socket cannot be made."""
         path = self._config.jobs.runtime_folder / SOCKET_NAME
-        await HealthServer(path, self._service).run()
+        await HealthServer(path, self._service, self._quota()).run()
 
     async def nvhcd(self) -> None:
         """Answer ft_launcher, unless that is switched off. Raises OSError."""
@@ -89,4 +94,14 @@ class HealthSockets:
             return
         from everstep_agent.health.nvhcd import HealthCheckServer
 
-        await HealthCheckServer(path, self._service).run()
+        await HealthCheckServer(path, self._service, self._quota()).run()
+
+    def _quota(self) -> ConnectionQuota:
+        """Return what each user may have of one of the sockets."""
+        limit = ConnectionLimit(
+            self._config.health_connections_per_user_max,
+            self._config.health_questions_per_user_per_s,
+            Quota.HEALTH_CONNECTIONS,
+            Quota.HEALTH_RATE,
+        )
+        return ConnectionQuota(limit, self._refusals, asyncio.get_running_loop().time)

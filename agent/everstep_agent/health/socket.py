@@ -1,6 +1,8 @@
 """Health socket: a Unix socket that answers a one-line question of any user in one line."""
 
 import asyncio
+import contextlib
+import errno
 import json
 import socket
 import time
@@ -14,10 +16,13 @@ from everstep_agent.health.report import HealthReport, decode, encode
 from everstep_agent.health.user_connections import serve_users
 from everstep_agent.ipc.guarded_socket import GuardedSocket
 from everstep_agent.ipc.listeners import listening_unix
+from everstep_agent.quotas.connection_quota import ConnectionQuota
 from everstep_common.codec import from_json
 
 SOCKET_NAME = "health.sock"
 _QUESTION_BYTES_MAX = 4096
+# The only field of the line that is sent to a user beyond its quota.
+_REFUSED = "refused"
 _QUESTION_S = 5.0
 _PATIENCE_S_MAX = 60.0
 _ANSWER_BYTES_MAX = 4 << 20
@@ -41,16 +46,17 @@ class _Question:
 class HealthServer:
     """Answers on the socket until cancelled; ``ready`` once it can be asked."""
 
-    def __init__(self, path: Path, service: HealthReporter) -> None:
+    def __init__(self, path: Path, service: HealthReporter, quota: ConnectionQuota) -> None:
         self.ready = asyncio.Event()
         self._path = path
         self._service = service
+        self._quota = quota
 
     async def run(self) -> None:
         """Serve. Raises OSError when the socket cannot be made."""
         with listening_unix(self._path) as listener:
             self.ready.set()
-            await serve_users(listener, "health socket", self._serve)
+            await serve_users(listener, "health socket", self._quota, self._serve, _refusal)
 
     async def _serve(self, asking: GuardedSocket) -> None:
         async with asyncio.timeout(_QUESTION_S + _PATIENCE_S_MAX):
@@ -59,6 +65,17 @@ class HealthServer:
             report = await self._service.report(question.groups, question.patience_s)
             answer = encode(report).encode() + b"\n"
             await asyncio.get_running_loop().sock_sendall(asking.socket, answer)
+
+
+def _refusal(sentence: str) -> bytes:
+    return json.dumps({_REFUSED: sentence}).encode() + b"\n"
+
+
+def _refused(line: bytes) -> str:
+    """Return why an agent does not answer; "" for an answer."""
+    if not line.startswith(f'{{"{_REFUSED}"'.encode()):
+        return ""
+    return str(json.loads(line)[_REFUSED])
 
 
 async def _question_line(asking: GuardedSocket) -> bytes:
@@ -92,8 +109,12 @@ def ask_agent(paths: Sequence[Path], groups: Sequence[str], deadline_s: float) -
             try:
                 connection.settimeout(_left_s(until))
                 connection.connect(str(path))
-                connection.sendall(request)
-                return decode(_line(connection, until))
+                with contextlib.suppress(BrokenPipeError):  # why it is refused can still be read
+                    connection.sendall(request)
+                line = _line(connection, until)
+                if refused := _refused(line):
+                    raise PermissionError(errno.EPERM, refused)
+                return decode(line)
             except FileNotFoundError:
                 continue
             except OSError as error:

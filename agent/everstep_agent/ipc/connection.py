@@ -11,6 +11,7 @@ import termios
 from collections.abc import AsyncIterator, Iterable, Sequence
 
 from everstep_agent.concurrency.cycle_collector import mark_all_old
+from everstep_agent.concurrency.fair_turns import fair_turns
 from everstep_agent.concurrency.time_slices import LoopYielder, run_in_slices
 from everstep_agent.ipc.guarded_socket import GuardedSocket
 from everstep_agent.ipc.message_memory import (
@@ -81,6 +82,7 @@ class Connection:
         length = frames.body_length(bytes(self._buffer[: frames.HEADER_BYTES]))
         if length > most_bytes:
             raise frames.FrameError(f"a frame of {length} bytes where {most_bytes} are enough")
+        await fair_turns().wait_turn(self.peer.uid, length)
         self._lease.release()
         if self._memories is None or length <= SMALL_BYTES_MAX:
             payload = await self._body(length)

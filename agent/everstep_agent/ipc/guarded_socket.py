@@ -5,10 +5,10 @@ socket with that byte unread; a close can stand still (`socket_disposal`). So wh
 at first (MSG_PEEK), and a connection with a descriptor in it is ended in a thread.
 """
 
-import asyncio
 import contextlib
 import socket
 
+from everstep_agent.ipc.accept_pace import wait_readable
 from everstep_agent.ipc.socket_disposal import socket_disposal
 
 # include/uapi/asm-generic/socket.h: since Linux 6.16 a sender gets EPERM for its descriptors.
@@ -18,6 +18,8 @@ _RECEIVED_BYTES = 8 * 1024
 # What is dropped at a close, in parts; 208 KiB are unread at most, unless root has set more.
 _DROPPED_BYTES = 64 * 1024
 _PARTS_DROPPED_MAX = 16
+# One for all: what is in it is never read, and only the event loop writes it.
+_DROPPED = memoryview(bytearray(_DROPPED_BYTES))
 
 
 class DescriptorsPassedError(ConnectionError):
@@ -38,8 +40,9 @@ class GuardedSocket:
 
     def __init__(self, sock: socket.socket, user: int) -> None:
         self.socket = sock
-        self._user = user
-        self._room = memoryview(bytearray(_RECEIVED_BYTES))
+        self.user = user
+        # Made when something is received: most connections of a flood are closed unheard.
+        self._room = memoryview(b"")
         sock.setblocking(False)
         refuse_descriptors(sock)
         # A byte that was sent as urgent is otherwise dropped, with its descriptors, by a call that
@@ -51,6 +54,8 @@ class GuardedSocket:
 
         Raises DescriptorsPassedError, OSError.
         """
+        if not self._room:
+            self._room = memoryview(bytearray(_RECEIVED_BYTES))
         return self._room[: await self.receive_into(self._room)]
 
     async def receive_into(self, room: memoryview) -> int:
@@ -59,7 +64,7 @@ class GuardedSocket:
             try:
                 return self._take(room)
             except BlockingIOError:
-                await self._readable()
+                await wait_readable(self.socket)
 
     def close(self) -> None:
         """End the connection, in a thread if there are descriptors in it."""
@@ -69,7 +74,7 @@ class GuardedSocket:
         try:
             is_empty = self._drop_unread()
         except DescriptorsPassedError:
-            socket_disposal().refuse(self.socket, self._user)
+            socket_disposal().refuse(self.socket, self.user)
             return
         except OSError:  # it is closed already, or has ended with an error: nothing is in it
             is_empty = True
@@ -87,19 +92,4 @@ class GuardedSocket:
 
     def _drop_unread(self) -> bool:
         """Take what is left; return whether that was all. Raises as `receive` does."""
-        room = memoryview(bytearray(_DROPPED_BYTES))
-        return any(not self._take(room) for _ in range(_PARTS_DROPPED_MAX))
-
-    async def _readable(self) -> None:
-        loop, fd = asyncio.get_running_loop(), self.socket.fileno()
-        readable: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(fd, _resolve, readable)
-        try:
-            await readable
-        finally:
-            loop.remove_reader(fd)
-
-
-def _resolve(readable: "asyncio.Future[None]") -> None:
-    if not readable.done():
-        readable.set_result(None)
+        return any(not self._take(_DROPPED) for _ in range(_PARTS_DROPPED_MAX))

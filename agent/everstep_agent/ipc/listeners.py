@@ -5,17 +5,21 @@ import ipaddress
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from everstep_agent.ipc.accept_pace import AcceptPace, wait_readable
 from everstep_agent.ipc.guarded_socket import GuardedSocket, refuse_descriptors
-from everstep_agent.ipc.peer import Peer, peer_of
+from everstep_agent.ipc.peer import Peer, peer_of, user_of
 from everstep_agent.ipc.socket_disposal import socket_disposal
+from everstep_agent.quotas.connection_quota import ConnectionQuota
 
 logger = logging.getLogger(__name__)
 # How long a listener rests when the process has no descriptor left: the backlog waits.
 _REST_S = 0.2
+# Who connects while a listener rests waits here; net.core.somaxconn is 4,096 since Linux 5.4.
+_BACKLOG = 1024
 # Of a process that was gone before it was asked who it is.
 _NOBODY = -1
 
@@ -32,21 +36,70 @@ def listening_unix(path: Path) -> Iterator[socket.socket]:
         socket_disposal().close(listener)
 
 
-async def accept_user(listener: socket.socket, what: str) -> tuple[socket.socket, Peer]:
-    """Return the next connection of a Unix socket, and whose it is."""
-    loop = asyncio.get_running_loop()
-    while True:
-        await socket_disposal().room()
+class UserListener:
+    """Listener of a Unix socket: lets users in, each within its quota.
+
+    Who is refused costs a few system calls and hears why, if there is room for it. While refusals
+    take more than their share of the event loop the listener rests: the backlog waits, in which a
+    user who floods it has no more places than one who does not.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        what: str,
+        quota: ConnectionQuota,
+        say: Callable[[str], bytes] = lambda _: b"",
+    ) -> None:
+        """``say`` makes what is sent of a sentence of refusal."""
+        self._listener = listener
+        self._what = what
+        self._quota = quota
+        self._say = say
+        self._pace = AcceptPace()
+
+    async def accept(self) -> tuple[socket.socket, Peer]:
+        """Return the next connection that is let in; the caller tells its quota when it ends."""
+        clock = asyncio.get_running_loop().time
+        while True:
+            await socket_disposal().room()
+            await self._pace.rest_if_due()
+            began_s = clock()
+            try:
+                accepted, _ = self._listener.accept()
+            except BlockingIOError:
+                await wait_readable(self._listener)
+                continue
+            except OSError as error:
+                logger.warning("%s: %s", self._what, error)
+                await asyncio.sleep(_REST_S)
+                continue
+            peer = self._let_in(accepted)
+            self._pace.count_work(clock() - began_s)
+            if peer is not None:
+                return accepted, peer
+
+    def _let_in(self, accepted: socket.socket) -> Peer | None:
         try:
-            accepted, _ = await loop.sock_accept(listener)
-        except OSError as error:
-            logger.warning("%s: %s", what, error)
-            await asyncio.sleep(_REST_S)
-            continue
-        try:
-            return accepted, peer_of(accepted)
+            user = user_of(accepted)
+            if sentence := self._quota.enter(user):
+                self._refuse(accepted, user, sentence)
+                return None
         except OSError:  # it is gone already
             GuardedSocket(accepted, _NOBODY).close()
+            return None
+        try:
+            return peer_of(accepted)
+        except OSError:
+            self._quota.leave(user)
+            GuardedSocket(accepted, user).close()
+            return None
+
+    def _refuse(self, accepted: socket.socket, user: int, sentence: str) -> None:
+        connection = GuardedSocket(accepted, user)
+        with suppress(OSError):
+            accepted.send(self._say(sentence))
+        connection.close()
 
 
 @contextmanager
@@ -75,7 +128,7 @@ def listen_unix(path: Path) -> socket.socket:
         refuse_descriptors(listener)
         listener.bind(os.fspath(path))
         path.chmod(0o666)
-        listener.listen(128)
+        listener.listen(_BACKLOG)
     except OSError:
         listener.close()
         raise
@@ -83,18 +136,18 @@ def listen_unix(path: Path) -> socket.socket:
     return listener
 
 
-def listen_tcp(host: str, port: int) -> socket.socket:
-    """Return a listening TCP socket. Raises OSError."""
+def listen_tcp(host: str, port: int, key: str) -> socket.socket:
+    """Return a listening TCP socket. Raises OSError, which names the key to change."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, protocol, _, address = found[0]
     listener = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        listener.listen(128)
+        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise cannot_listen("jobs.bulk_host and bulk_port", f"{host}:{port}", error) from error
+        raise cannot_listen(key, f"{host}:{port}", error) from error
     listener.setblocking(False)
     return listener
 

@@ -15,6 +15,8 @@ _CLEARED_BYTES = 64 * 1024
 # Room for the largest messages of two owners at once: one who stops sending in the middle of a
 # message holds up nobody else.
 MESSAGE_MEMORY_BYTES_MIN = 2 * FRAME_BYTES_MAX
+# And for those of two jobs of one of them.
+MESSAGE_MEMORY_BYTES = 3 * FRAME_BYTES_MAX
 # About how long a value is written at most, and how many of them are surely a short message.
 _VALUE_BYTES = 256
 # How many owners' last turns are remembered: more than a node has jobs at once.
@@ -41,12 +43,26 @@ class LeaseRequest:
     size_bytes: int
 
 
+def memory_owner(uid: int, job: str) -> str:
+    """Return whose shares a message takes: its job's, and its user's."""
+    return f"{uid}/{job}"
+
+
+def _user_of(owner: str) -> str:
+    return owner.partition("/")[0]
+
+
 class FairShares:
     """Shares of the owners of long messages, and whose message is next in memory. Pure."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
+        # The longest message of another user always has room beside those of one.
+        self._user_bytes_max = most = max(bytes_max // 2, bytes_max - FRAME_BYTES_MAX)
+        # So has that of another of its jobs, where there is room for two.
+        self._job_bytes_max = max(most // 2, min(most, FRAME_BYTES_MAX))
         self._held: Counter[str] = Counter()
+        self._held_by_user: Counter[str] = Counter()
         # The number of each owner's last turn, in order.
         self._last_turns: dict[str, int] = {}
         self._turns = 0
@@ -59,16 +75,11 @@ class FairShares:
     def next_admitted(self, waiting: Sequence[LeaseRequest]) -> int | None:
         """Return the place in the queue of whose turn it is, or None while nobody can be let in.
 
-        The owner who has the least comes first, of equals the one whose last turn is longest ago,
-        however many of another's have queued before; and no smaller message overtakes his: it
-        would wait for ever. Nobody gets more than half.
+        The user who has the least comes first, and of its jobs the one that has; of equals the one
+        whose last turn is longest ago, however many of another's have queued before; and no smaller
+        message overtakes his: it would wait for ever. Nobody gets all, see the constructor.
         """
-        half = self._bytes_max // 2
-        may = [
-            place
-            for place, request in enumerate(waiting)
-            if self._held[request.owner] + request.size_bytes <= half
-        ]
+        may = [place for place, request in enumerate(waiting) if self._may_have(request)]
         if not may:
             return None
         first = min(may, key=lambda place: self._priority(waiting[place].owner))
@@ -78,6 +89,7 @@ class FairShares:
     def grant(self, request: LeaseRequest) -> None:
         """Give room to a message."""
         self._held[request.owner] += request.size_bytes
+        self._held_by_user[_user_of(request.owner)] += request.size_bytes
         self._turns += 1
         self._last_turns.pop(request.owner, None)
         self._last_turns[request.owner] = self._turns
@@ -89,9 +101,19 @@ class FairShares:
         self._held[owner] -= size_bytes
         if not self._held[owner]:
             del self._held[owner]
+        user = _user_of(owner)
+        self._held_by_user[user] -= size_bytes
+        if not self._held_by_user[user]:
+            del self._held_by_user[user]
 
-    def _priority(self, owner: str) -> tuple[int, int]:
-        return self._held[owner], self._last_turns.get(owner, 0)
+    def _may_have(self, request: LeaseRequest) -> bool:
+        job = self._held[request.owner] + request.size_bytes
+        user = self._held_by_user[_user_of(request.owner)] + request.size_bytes
+        return job <= self._job_bytes_max and user <= self._user_bytes_max
+
+    def _priority(self, owner: str) -> tuple[int, int, int]:
+        held = self._held_by_user[_user_of(owner)]
+        return held, self._held[owner], self._last_turns.get(owner, 0)
 
 
 class MemoryLease:

@@ -31,6 +31,12 @@ def peer_of(connection: socket.socket) -> Peer:
     return Peer(pid, uid, gid, _groups_of(connection, pid))
 
 
+def user_of(connection: socket.socket) -> int:
+    """Return the number of the user who connected. Raises OSError."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(raw)[1])
+
+
 def _groups_of(connection: socket.socket, pid: int) -> tuple[int, ...]:
     try:
         listed = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _OPTION_BYTES_MAX)

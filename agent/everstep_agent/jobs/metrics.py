@@ -22,6 +22,12 @@ class JobsMetrics:
     jobs: int = _metric("Jobs with a launcher or snapshots on this node.")
     launchers: int = _metric("Launchers that are connected.")
     job_connections: int = _metric("Connections of launchers and training processes.")
+    bulk_connections_unproven: int = _metric(
+        "Connections of other hosts that have proven no job's key yet."
+    )
+    bulk_connections_evicted_total: int = _metric(
+        "Such connections that lost their place to newer ones."
+    )
     standbys_ready: int = _metric("Warm standbys of launchers that can become ranks at once.")
     standbys_starting: int = _metric("Warm standbys that are being made, or are to be.")
     standby_memory_bytes: int = _metric(
@@ -84,6 +90,8 @@ class ServerCounts:
 
     connections: int
     evictions: int
+    bulk_unproven: int
+    bulk_evicted: int
 
 
 def jobs_metrics(
@@ -115,6 +123,8 @@ def jobs_metrics(
         jobs=len(jobs),
         launchers=sum(job.link.connected for job in jobs),
         job_connections=others.connections,
+        bulk_connections_unproven=others.bulk_unproven,
+        bulk_connections_evicted_total=others.bulk_evicted,
         vault_memory_bytes=context.vault_context.allocator.used_bytes,
         vault_snapshots=sum(not replica for _, replica in facts),
         vault_replicas=sum(replica for _, replica in facts),

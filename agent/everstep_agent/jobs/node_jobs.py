@@ -27,6 +27,7 @@ from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_agent.jobs.state.store import RuntimeFolder, open_database
 from everstep_agent.vault.adoption import adopt_regions, recover_regions
 from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.replication.connection_limits import ConnectionLimits
 from everstep_agent.vault.replication.server import BulkServer
 from everstep_common import systemd
 from everstep_common import trainer_messages as messages
@@ -48,6 +49,8 @@ from everstep_common.orders import (
 from everstep_common.reports import JobOnNode, LauncherLeft
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.reports import record_of
+
+_BULK_KEYS = "jobs.bulk_host and bulk_port"
 
 
 class NodeJobs:
@@ -71,6 +74,7 @@ class NodeJobs:
         self._group = asyncio.TaskGroup()
         self._context: JobContext | None = None
         self._server: JobServer | None = None
+        self._bulk: BulkServer | None = None
 
     async def run(self) -> None:
         """Serve until cancelled; ``ready`` is set once launchers can connect. Raises OSError."""
@@ -170,8 +174,9 @@ class NodeJobs:
         """Return the numbers of this moment."""
         if self._context is None:
             return no_metrics()
-        connections = self._server.connections.total() if self._server else 0
-        counts = ServerCounts(connections, self._ended.evictions)
+        connections = self._server.connections if self._server else 0
+        bulk = self._bulk.limits if self._bulk else ConnectionLimits[object]()
+        counts = ServerCounts(connections, self._ended.evictions, bulk.unproven, bulk.evicted)
         return jobs_metrics(list(self.table), self._context, counts)
 
     def judgements(self, open_keys: Collection[FindingKey]) -> list[Judgement]:
@@ -225,15 +230,13 @@ class NodeJobs:
 
     async def _serve(self, context: JobContext, stack: ExitStack) -> None:
         settings = self._settings
-        bulk = stack.enter_context(listen_tcp(settings.bulk_host, settings.bulk_port))
+        bulk = stack.enter_context(listen_tcp(settings.bulk_host, settings.bulk_port, _BULK_KEYS))
         host = settings.bulk_advertise_host or settings.bulk_host
         self.bulk_address = f"{host}:{bulk.getsockname()[1]}"
         listener = stack.enter_context(listening_unix(settings.socket_path))
         self._server = JobServer(context, self.table, self)
-        context.spawn(
-            BulkServer(context.vault_context, self._vault_of, context.spawn).serve(bulk),
-            "bulk listener",
-        )
+        self._bulk = BulkServer(context.vault_context, self._vault_of, context.spawn)
+        context.spawn(self._bulk.serve(bulk), "bulk listener")
         context.spawn(self._server.serve(listener), "job socket")
         self.ready.set()
 

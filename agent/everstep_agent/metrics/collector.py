@@ -10,7 +10,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.samples import Sample
 
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.ipc.listeners import cannot_listen
 from everstep_agent.jobs.metrics import JobsMetrics
 from everstep_agent.metrics.accelerators import accelerator_metrics
 from everstep_agent.metrics.gpus import gpu_metrics
@@ -71,6 +70,9 @@ class AgentCounts:
     # By user, -1 for those beyond a number of users.
     connections_with_descriptors: Mapping[int, int]
     sockets_closing: int
+    # By user, as above, and by the quota that refused it.
+    refusals: Mapping[tuple[int, str], int]
+    log_lines_dropped: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,21 @@ def _agent(counts: AgentCounts) -> Iterator[Metric]:
         "agent_sockets_closing",
         "Sockets whose close takes long; from 1,024 on no connection is accepted.",
         counts.sockets_closing,
+    )
+    refused = CounterMetricFamily(
+        "everstep_agent_user_refusals",
+        "Connections and jobs that were refused because their user had, or asked for, more than "
+        "one user may, by user (-1: further users) and quota.",
+        labels=["user", "quota"],
+    )
+    for (user, quota), count in counts.refusals.items():
+        refused.add_metric([str(user), quota], count)
+    yield refused
+    yield _counter(
+        "agent_log_lines_dropped",
+        "Lines of the log that were counted and not written: too many of one kind by one user, "
+        "host or job.",
+        counts.log_lines_dropped,
     )
     xids = CounterMetricFamily(
         "everstep_node_xid_errors", "Xid errors in the kernel log.", labels=["xid"]
@@ -235,10 +252,7 @@ async def serve(address: str, tls: TlsSettings, sources: MetricSources) -> None:
     server = MetricsServer(lambda: prometheus_text(collector.collect()))
     host, port = split_address(address)
     context = server_context(tls) if tls.enabled and not is_loopback(address) else None
-    try:
-        bound = await server.open(host, int(port), context)
-    except OSError as error:
-        raise cannot_listen("metrics_address", address, error) from error
+    bound = await server.open(host, int(port), context)
     logger.info("metrics on %s:%d", host, bound)
     try:
         await asyncio.Event().wait()

@@ -1,9 +1,14 @@
 """Metrics server: a small HTTP server on the event loop that serves /metrics and nothing else."""
 
 import asyncio
+import contextlib
 import logging
+import socket
 import ssl
 from collections.abc import Callable
+
+from everstep_agent.ipc.accept_pace import AcceptPace
+from everstep_agent.ipc.listeners import listen_tcp
 
 logger = logging.getLogger(__name__)
 
@@ -11,6 +16,11 @@ logger = logging.getLogger(__name__)
 _REQUEST_BYTES_MAX = 16 << 10
 _REQUEST_TIMEOUT_S = 5.0
 _CONNECTIONS_MAX = 16
+# Rendering takes milliseconds of the event loop, which any process on the node could ask for.
+_FRESH_S = 0.5
+# What a request takes of it besides. How long nobody is let in who finds no descriptor left.
+_ANSWER_S = 0.0005
+_REST_S = 0.2
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -20,19 +30,48 @@ class MetricsServer:
     def __init__(self, render: Callable[[], bytes]) -> None:
         self._render = render
         self._open = 0
-        self._server: asyncio.Server | None = None
+        self._text = b""
+        self._rendered_s = float("-inf")
+        self._listener: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
 
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen; return the port. Raises OSError."""
-        self._server = await asyncio.start_server(
-            self._serve, host, port, limit=_REQUEST_BYTES_MAX, ssl=tls
-        )
-        return int(self._server.sockets[0].getsockname()[1])
+        self._listener = listen_tcp(host, port, "metrics_address")
+        self._accepting = asyncio.create_task(self._accept(self._listener, tls), name="metrics")
+        return int(self._listener.getsockname()[1])
 
     def close(self) -> None:
         """Listen no more."""
-        if self._server is not None:
-            self._server.close()
+        if self._accepting is not None:
+            self._accepting.cancel()
+        if self._listener is not None:
+            self._listener.close()
+
+    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+        loop, pace = asyncio.get_running_loop(), AcceptPace()
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await pace.rest_if_due()
+                try:
+                    accepted, _ = await loop.sock_accept(listener)
+                except OSError as error:  # out of descriptors: the backlog waits
+                    logger.warning("metrics: %s", error)
+                    await asyncio.sleep(_REST_S)
+                    continue
+                pace.count_work(_ANSWER_S)
+                group.create_task(self._connect(accepted, tls), name="metrics connection")
+
+    async def _connect(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        reader = asyncio.StreamReader(_REQUEST_BYTES_MAX)
+        protocol = asyncio.StreamReaderProtocol(reader, self._serve)
+        with contextlib.suppress(OSError):  # it has left, or speaks another TLS
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: protocol,
+                accepted,
+                ssl=tls,
+                ssl_handshake_timeout=_REQUEST_TIMEOUT_S if tls else None,
+            )
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
@@ -56,7 +95,14 @@ class MetricsServer:
             return _response("404 Not Found", b"only /metrics is here\n")
         if method not in (b"GET", b"HEAD"):
             return _response("405 Method Not Allowed", b"only GET\n")
-        return _response("200 OK", self._render(), head=method == b"HEAD")
+        return _response("200 OK", self._page(), head=method == b"HEAD")
+
+    def _page(self) -> bytes:
+        """Return what was rendered a moment ago, or anew."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._rendered_s >= _FRESH_S:
+            self._text, self._rendered_s = self._render(), now_s
+        return self._text
 
 
 def _response(status: str, body: bytes, *, head: bool = False) -> bytes:

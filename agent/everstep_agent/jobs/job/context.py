@@ -15,6 +15,7 @@ from everstep_agent.detectors.snapshot_skips import SkipWatch
 from everstep_agent.ipc.message_memory import message_memories
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_agent.jobs.state.store import JobStore
+from everstep_agent.quotas.user_quotas import UserRefusals
 from everstep_agent.vault.memory.allocator import Allocator
 from everstep_agent.vault.memory.capacity import MemoryLimits
 from everstep_agent.vault.memory.gauges import HugePagePool, MemoryGauge, NodeMemory
@@ -59,6 +60,11 @@ def _heard() -> bool:
     return False
 
 
+def user_refusals() -> UserRefusals:
+    """Return the counts of an agent that begins."""
+    return UserRefusals(lambda: clock.boot_ns() / 1e9)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """What of the world the jobs of a node touch; the defaults are the real one."""
@@ -78,6 +84,8 @@ class Environment:
     controller_away_s: Callable[[], float] = _not_away
     # Whether neither the controller nor any peer has been heard for a few seconds.
     cut_off: Callable[[], bool] = _heard
+    # Who was refused by a quota, on all sockets of the agent.
+    refusals: UserRefusals = field(default_factory=user_refusals)
 
 
 @dataclass(slots=True)
@@ -104,6 +112,7 @@ class JobContext:
     away_s: Callable[[], float]
     # Whether neither the controller nor any peer has been heard for a few seconds.
     cut_off: Callable[[], bool]
+    refusals: UserRefusals
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +146,7 @@ def open_context(parts: ContextParts, database: sqlite3.Connection) -> JobContex
         SkipWatch(),
         world.controller_away_s,
         world.cut_off,
+        world.refusals,
     )
 
 
@@ -173,6 +183,7 @@ def _make_allocator(parts: ContextParts) -> Allocator:
         settings.memory_reserve_bytes,
         settings.memory_bytes_max,
         settings.memory_per_user_bytes_max,
+        settings.memory_per_user_max_ratio,
     )
     allocator = Allocator(threads, world.gauge, limits, settings.huge_pages, world.pool)
     allocator.evictable, allocator.promises = parts.kept, parts.promises

@@ -6,8 +6,9 @@ from everstep_agent.jobs.job.context import JobContext
 from everstep_agent.jobs.job.job_table import goes_on
 from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.state.facts import NOBODY, JobFacts, token_hash
+from everstep_agent.quotas.user_quotas import Quota
 from everstep_agent.vault.memory.allocator import Requester
-from everstep_agent.vault.memory.capacity import MemoryForecast
+from everstep_agent.vault.memory.capacity import PER_USER_BYTES, PER_USER_RATIO, MemoryForecast
 from everstep_common.job_ids import number_of_job
 from everstep_common.trainer_messages import Attach, Join
 from everstep_common.version import TRAINER_PROTOCOL
@@ -119,6 +120,12 @@ async def memory_refusal(
         return None
     asker = Requester(uid, join.job, after_promises=True)
     return await context.vault_context.allocator.forecast_refusal(asker, forecast)
+
+
+def count_memory_refusal(context: JobContext, uid: int, reason: str) -> None:
+    """Count a refusal of memory, if it was for what its user has, and not for what there is."""
+    if PER_USER_RATIO in reason or PER_USER_BYTES in reason:
+        context.refusals.count(Quota.MEMORY, uid)
 
 
 def late_refusal(facts: JobFacts, request: Join) -> str | None:

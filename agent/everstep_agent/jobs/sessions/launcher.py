@@ -91,7 +91,7 @@ class LauncherSession:
                     over = record_of(LauncherLeft("its job is over", by_user=False), name)
                     self.job.context.outlet.record(over)
         except OSError as error:  # the receiving side sees the end as well
-            logger.info("launcher of job %s: %s", self.job.facts.job, error)
+            logger.info("job %s: its launcher: %s", self.job.facts.job, error)
 
     def _dismiss(self) -> None:
         self.dismissed, job = True, self.job

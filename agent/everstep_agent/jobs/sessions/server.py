@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import socket
-from collections import Counter
 from typing import Protocol
 
+from everstep_agent.concurrency.fair_turns import served_user
 from everstep_agent.ipc.connection import Connection
-from everstep_agent.ipc.listeners import accept_user
-from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
+from everstep_agent.ipc.listeners import UserListener
+from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX, memory_owner
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.ipc.processes import alive
 from everstep_agent.jobs.job.context import JobContext
@@ -16,6 +16,7 @@ from everstep_agent.jobs.job.job_table import JobTable
 from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.sessions.admission import (
     attach_refusal,
+    count_memory_refusal,
     forecast_of,
     has_memory,
     join_refusal,
@@ -25,8 +26,11 @@ from everstep_agent.jobs.sessions.admission import (
 )
 from everstep_agent.jobs.sessions.launcher import LauncherSession, admit_launcher
 from everstep_agent.jobs.sessions.trainer import TrainerSession
+from everstep_agent.quotas.connection_quota import ConnectionLimit, ConnectionQuota
+from everstep_agent.quotas.user_quotas import JobLimit, JobQuota
 from everstep_common import trainer_messages as messages
-from everstep_common.frames import FrameError, MessageError
+from everstep_common.frames import FrameError, MessageError, encode
+from everstep_common.log_limit import by_user
 from everstep_common.printable import printable
 from everstep_common.reports import LauncherLeft
 from everstep_common.version import TRAINER_PROTOCOL
@@ -64,39 +68,49 @@ class JobServer:
         self._context = context
         self._jobs = jobs
         self._watch = watch
-        self.connections: Counter[int] = Counter()
+        settings, clock = context.settings, asyncio.get_running_loop().time
+        limit = ConnectionLimit(
+            settings.connections_per_user_max, settings.connections_per_user_per_s
+        )
+        self._quota = ConnectionQuota(limit, context.refusals, clock)
+        jobs_limit = JobLimit(settings.jobs_per_user_max, settings.new_jobs_per_user_per_min)
+        self._job_quota = JobQuota(jobs_limit, context.refusals, clock)
+
+    @property
+    def connections(self) -> int:
+        """Return how many connections of launchers and training processes there are."""
+        return sum(self._quota.open_connections.values())
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept until cancelled."""
+        users = UserListener(listener, "job socket", self._quota, _refusal_frame)
         while True:
-            connection = Connection(*await accept_user(listener, "job socket"))
+            connection = Connection(*await users.accept())
             self._context.spawn(self._serve(connection), "job connection")
 
     async def _serve(self, connection: Connection) -> None:
         uid = connection.peer.uid
-        self.connections[uid] += 1
+        served_user.set(uid)
         try:
-            if self.connections[uid] > self._context.settings.connections_per_user_max:
-                reason = "this user has too many connections to the agent; end some processes"
-                await connection.send(messages.Refused(reason))
-                return
             if connection.peer.pid == 0:  # pid_namespaces(7): it has no number here
                 await connection.send(messages.Refused(_UNSEEN))
                 return
             first = await _first_message(connection)
             if isinstance(first, messages.Join) and connection.is_hung_up():
                 # It was killed while this agent stood still: its successor has joined meanwhile.
-                logger.info("job %s: launcher %d did not wait", first.job, connection.peer.pid)
+                text = "job %s: launcher %d did not wait"
+                logger.info(text, first.job, connection.peer.pid, extra=by_user(uid))
             elif isinstance(first, messages.Join):
                 await self._launcher(connection, first)
             elif isinstance(first, messages.Attach):
                 await self._trainer(connection, first)
         except FrameError as error:
-            logger.warning("process %d of user %d: %s", connection.peer.pid, uid, error)
+            text = "process %d of user %d: %s"
+            logger.warning(text, connection.peer.pid, uid, error, extra=by_user(uid))
         except OSError as error:
             logger.debug("process %d of user %d: %s", connection.peer.pid, uid, error)
         finally:
-            self.connections[uid] -= 1
+            self._quota.leave(uid)
             connection.close()
 
     async def _trainer(self, connection: Connection, attach: messages.Attach) -> None:
@@ -113,7 +127,8 @@ class JobServer:
             await connection.send(messages.Refused(reason))
             return
         job.ranks.attach(attach.generation, attach.rank, connection.peer.pid)
-        connection.use_memory(self._context.vault_context.message_memories, attach.job)
+        memories = self._context.vault_context.message_memories
+        connection.use_memory(memories, memory_owner(connection.peer.uid, attach.job))
         try:
             await TrainerSession(connection, job, attach).run()
         finally:
@@ -123,8 +138,11 @@ class JobServer:
         peer = connection.peer
         refused = self._refusal(join, peer) or await self._other_launcher(join, peer)
         known = self._known(join, peer)
+        if refused is None and self._jobs.joined(join, peer) is None:
+            refused = self._quota_refusal(peer.uid)
         begins = refused is None and not has_memory(known, join, peer.uid)
         if begins and (reason := await memory_refusal(self._context, known, join, peer.uid)):
+            count_memory_refusal(self._context, peer.uid, reason)
             refused = messages.Refused(reason)
         refused = refused or self._taken_meanwhile(join)
         if refused is not None:
@@ -163,6 +181,11 @@ class JobServer:
             reason = late_refusal(known.facts, join)
         return messages.Refused(reason) if reason else None
 
+    def _quota_refusal(self, uid: int) -> messages.Refused | None:
+        """Return why a user gets no further job here."""
+        reason = self._job_quota.refusal(uid, sum(_is_of(job, uid) for job in self._jobs))
+        return messages.Refused(reason) if reason else None
+
     async def _other_launcher(
         self, join: messages.Join, peer: Peer
     ) -> messages.RefusedForNow | None:
@@ -192,6 +215,15 @@ class JobServer:
             self._watch.forget_if_over(job)
             return
         self._watch.watch_absent(job, told=session.leaving)
+
+
+def _refusal_frame(sentence: str) -> bytes:
+    return encode(messages.Refused(sentence))
+
+
+def _is_of(job: NodeJob, uid: int) -> bool:
+    """Return whether a job is a user's: by its launcher here, or by who began what is kept."""
+    return uid in (job.facts.place.uid, job.facts.owner.uid)
 
 
 async def _first_message(connection: Connection) -> object:

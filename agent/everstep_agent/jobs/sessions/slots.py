@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.jobs.sessions.admission import count_memory_refusal
 from everstep_agent.jobs.sessions.answers import AnswerQueue
 from everstep_agent.vault.job_vault import SlotWait
 from everstep_agent.vault.memory.allocator import MemoryShortError
@@ -59,6 +60,7 @@ class SlotSession:
         except MemoryShortError as error:
             if self._memory is not None and self._memory.retired:
                 self._memory = None
+            count_memory_refusal(self._job.context, self._job.vault.uid, str(error))
             await self._answers.send(messages.Refused(str(error)))
             return
         self._memory = memory

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_agent.ipc.listeners import is_wildcard
-from everstep_agent.ipc.message_memory import MESSAGE_MEMORY_BYTES_MIN
+from everstep_agent.ipc.message_memory import MESSAGE_MEMORY_BYTES, MESSAGE_MEMORY_BYTES_MIN
 from everstep_agent.vault.memory.pages import HugePages
 from everstep_common.config import setting
 
@@ -96,19 +96,44 @@ class JobsSettings:
         " kill of a job.",
     )
     memory_per_user_bytes_max: int = setting(
-        0, unit="bytes", help="Most snapshot memory for the jobs of one user; 0: no limit per user."
+        0,
+        unit="bytes",
+        help="Most snapshot memory for the jobs of one user; 0: memory_per_user_max_ratio alone "
+        "limits it.",
+    )
+    memory_per_user_max_ratio: float = setting(
+        0.9,
+        help="Share of all snapshot memory (memory_bytes_max, or what the node can spare) that the "
+        "jobs of one user may have, so that a job of another one can begin; 1: all of it. Less "
+        "where more was promised to others (--snapshot-memory), but at least half.",
     )
     connections_per_user_max: int = setting(
         256,
         help="Most connections of one user at once: enough for many jobs of eight ranks and a "
-        "launcher.",
+        "launcher, or for three generations of 64 ranks.",
+    )
+    connections_per_user_per_s: float = setting(
+        128.0,
+        unit="1/s",
+        help="Connections that a user may make in a second, for long; four seconds' worth at once. "
+        "64 ranks and a launcher that restart twice a second make as many. 0: no limit.",
+    )
+    jobs_per_user_max: int = setting(
+        256, help="Most jobs of one user on this node, those included that ended and keep memory."
+    )
+    new_jobs_per_user_per_min: float = setting(
+        240.0,
+        unit="1/min",
+        help="Jobs that a user may begin on this node in a minute, a third of them at once: 64 "
+        "jobs of one rank may be started together, and each again every 16 s. 0: no limit.",
     )
     message_memory_bytes: int = setting(
-        MESSAGE_MEMORY_BYTES_MIN,
+        MESSAGE_MEMORY_BYTES,
         unit="bytes",
         help="Memory for messages above 256 KiB (lists of very many shards): this much for "
         "incoming and as much for outgoing ones. Decoding takes about three times as much"
-        " again. A rank whose message finds no room waits; no job gets more than half.",
+        " again. A rank whose message finds no room waits; no user gets all but "
+        "64 MiB, and no job more than half of that.",
     )
     message_timeout_s: float = setting(
         20.0,
@@ -231,6 +256,7 @@ class JobsSettings:
                 "settle_timeout_s",
                 "stop_patience_s",
                 "connections_per_user_max",
+                "jobs_per_user_max",
                 "message_timeout_s",
                 "worker_threads",
                 "storage_stall_timeout_s",
@@ -248,9 +274,20 @@ class JobsSettings:
             found.append(f"jobs.message_memory_bytes: must be at least {MESSAGE_MEMORY_BYTES_MIN}")
         found += [
             f"jobs.{key}: must not be below 0"
-            for key in ("transfer_streams", "restore_bytes_per_s_min", "report_delay_s")
+            for key in (
+                "transfer_streams",
+                "restore_bytes_per_s_min",
+                "report_delay_s",
+                "connections_per_user_per_s",
+                "new_jobs_per_user_per_min",
+            )
             if getattr(self, key) < 0
         ]
+        if not 0 < self.memory_per_user_max_ratio <= 1:
+            found.append(
+                "jobs.memory_per_user_max_ratio: must be above 0 and at most 1, got "
+                f"{self.memory_per_user_max_ratio}"
+            )
         if self.slots_per_rank < 2:
             found.append(f"jobs.slots_per_rank: must be at least 2, got {self.slots_per_rank}")
         if not 0 <= self.bulk_port <= 65535:

@@ -18,6 +18,7 @@ from everstep_agent.vault.memory.capacity import (
     capacity_refusal,
     forecast_refusal,
     size_text,
+    user_capacity_left,
 )
 from everstep_agent.vault.memory.gauges import HugePagePool, MemoryGauge
 from everstep_agent.vault.memory.page_population import PagePopulator, unpopulated_bytes
@@ -246,13 +247,16 @@ class Allocator:
         unpopulated = self._unfilled_bytes + self._populator.unpopulated_bytes
         others = self._accounting.shares_of_others(requester.job, self.promises.standing())
         theirs = promised_use(others, requester.uid) if requester.after_promises else NO_USE
+        promised = promised_use(others, requester.uid)
         found = await self._node_capacity()
         back = freed.total_bytes - pooled - unpopulated
         node = NodeCapacity(found.ordinary_bytes + back, found.pool_bytes + pooled)
         use = self._accounting.use_of(requester.uid).plus(theirs).minus(freed)
-        return capacity_left(
+        left = capacity_left(
             node.without(theirs.total_bytes), self._limits, use, describe_shares(others)
         )
+        to_others = promised.total_bytes - promised.user_bytes
+        return user_capacity_left(left, self._limits.per_user_ratio, use, to_others)
 
     def _spared(self, requester: Requester) -> frozenset[str]:
         """Return whose memory helps nobody: what a job has ready of its promise is due again."""

@@ -5,6 +5,9 @@ from dataclasses import dataclass, replace
 
 from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES, round_up
 
+# The keys that limit what one user may have.
+PER_USER_RATIO = "jobs.memory_per_user_max_ratio"
+PER_USER_BYTES = "jobs.memory_per_user_bytes_max"
 # Fewest slots of a rank: with fewer, a copy would be overwritten while no other is recoverable.
 SLOTS_MIN = 2
 
@@ -16,6 +19,8 @@ class MemoryLimits:
     reserve_bytes: int = 0
     total_bytes: int = 0
     per_user_bytes: int = 0
+    # Of all that snapshots of all users may take; 1: no limit. See `user_capacity_left`.
+    per_user_ratio: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +105,25 @@ def capacity_left(
     if limits.total_bytes:
         rooms.append((limits.total_bytes - use.total_bytes, "jobs.memory_bytes_max leaves"))
     if limits.per_user_bytes:
-        rooms.append(
-            (limits.per_user_bytes - use.user_bytes, "jobs.memory_per_user_bytes_max leaves")
-        )
+        rooms.append((limits.per_user_bytes - use.user_bytes, f"{PER_USER_BYTES} leaves"))
     least, whose = min(rooms)
     return Capacity(max(0, least), whose, spared, others)
+
+
+def user_capacity_left(
+    left: Capacity, ratio: float, use: MemoryUse, promised_bytes: int
+) -> Capacity:
+    """Return what is left of it for one user, whose share of all is limited to a ratio; 1: to none.
+
+    Kept from one user is at least what others were promised and have not taken, up to half of all:
+    beyond that a promise that nobody uses must not keep a job that runs from its memory.
+    """
+    all_bytes = use.total_bytes + left.size_bytes
+    reserve = max(int((1 - ratio) * all_bytes), min(promised_bytes, all_bytes // 2))
+    own = max(0, all_bytes - reserve - use.user_bytes)
+    if ratio >= 1 or own >= left.size_bytes:
+        return left
+    return replace(left, size_bytes=own, limited_by=f"{PER_USER_RATIO} leaves")
 
 
 def capacity_refusal(pieces: int, piece_bytes: int, left: Capacity) -> str | None:

@@ -3,11 +3,14 @@
 import asyncio
 import logging
 import socket
-from collections import Counter
 from collections.abc import Callable
+from functools import partial
 
 from everstep_agent.concurrency.generation_tasks import Spawn
+from everstep_agent.ipc.accept_pace import AcceptPace
+from everstep_agent.ipc.message_memory import memory_owner
 from everstep_agent.vault.job_vault import JobVault
+from everstep_agent.vault.replication.connection_limits import ConnectionLimits
 from everstep_agent.vault.replication.receiver import ReplicaReceiver
 from everstep_agent.vault.replication.sender import CopySender
 from everstep_agent.vault.replication.transfer_registry import TransferRegistry
@@ -22,51 +25,14 @@ from everstep_agent.vault.transfer.messages import (
 from everstep_agent.vault.transfer.transport import PlainTransport, TlsError, Transport
 from everstep_agent.vault.vault_context import VaultContext
 from everstep_common.frames import FrameError
+from everstep_common.log_limit import by_host
 
 logger = logging.getLogger(__name__)
 
-# Connections that have proven a lineage's key; each costs a descriptor and a task, and a thread
-# while it moves bytes.
-CONNECTIONS_MAX = 64
-# Connections of one host that have proven nothing yet: any process may have opened them, and those
-# of one host keep out no other's. A peer begins at most two streams for each of its ranks at once.
-UNPROVEN_MAX = 512
-UNPROVEN_OF_HOST_MAX = 32
-
-# How many hosts are remembered for the log: a fleet's, and no more however many strangers connect.
-_LOGGED_HOSTS_MAX = 4096
-
-
-class ConnectionLimits:
-    """Counts of connections, and whether one more is admitted."""
-
-    def __init__(self) -> None:
-        self._unproven: Counter[str] = Counter()
-        self._proven = 0
-
-    def admit_unproven(self, host: str) -> bool:
-        """Count a connection that has proven nothing yet; False for one too many."""
-        if self._unproven.total() >= UNPROVEN_MAX or self._unproven[host] >= UNPROVEN_OF_HOST_MAX:
-            return False
-        self._unproven[host] += 1
-        return True
-
-    def release_unproven(self, host: str) -> None:
-        """A connection that had entered has ended, or has proven itself."""
-        self._unproven[host] -= 1
-        if not self._unproven[host]:
-            del self._unproven[host]
-
-    def admit_proven(self) -> bool:
-        """Count a connection that has proven itself; False for one too many."""
-        if self._proven >= CONNECTIONS_MAX:
-            return False
-        self._proven += 1
-        return True
-
-    def release_proven(self) -> None:
-        """A connection that was admitted has ended."""
-        self._proven -= 1
+# The share of the event loop that connections may take which come to nothing, and what each of them
+# takes of it: a task, its first bytes, a line of the log, a close.
+_ACCEPT_SHARE = 0.2
+_UNPROVEN_S = 0.0002
 
 
 class BulkServer:
@@ -78,9 +44,8 @@ class BulkServer:
         self._context = context
         self._vault_of = vault_of
         self._spawn = spawn
-        self._limits = ConnectionLimits()
-        # The refusal that was logged last for each host.
-        self._logged: dict[str, str] = {}
+        self.limits: ConnectionLimits[asyncio.Task[None]] = ConnectionLimits()
+        self._pace = AcceptPace(_ACCEPT_SHARE)
         self._transfers = TransferRegistry()
         self._receiver = ReplicaReceiver(context, self._transfers)
         self._sender = CopySender(context, self._transfers)
@@ -89,18 +54,27 @@ class BulkServer:
         """Accept until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
+            await self._pace.rest_if_due()
             try:
                 sock, address = await loop.sock_accept(listener)
             except OSError as error:  # out of descriptors: the backlog waits, nothing is lost
                 logger.warning("bulk listener: %s", error)
                 await asyncio.sleep(0.2)
                 continue
-            host = str(address[0])
-            if not self._limits.admit_unproven(host):
-                sock.close()
-                continue
-            connection = BulkConnection(self._transport(sock))
-            self._spawn(self._serve(connection, host), "bulk connection")
+            self._admit(sock, str(address[0]))
+
+    def _admit(self, sock: socket.socket, host: str) -> None:
+        connection = BulkConnection(self._transport(sock))
+        served = self._spawn(self._serve(connection, host), "bulk connection")
+        # Not at the end of its own work: one that is cancelled before it has begun does none.
+        served.add_done_callback(partial(self._end, connection))
+        if (evicted := self.limits.admit_unproven(served, host)) is not None:
+            evicted.cancel()
+
+    def _end(self, connection: BulkConnection, served: "asyncio.Task[None]") -> None:
+        connection.close()
+        if self.limits.release_unproven(served):
+            self._pace.count_work(_UNPROVEN_S)
 
     def _transport(self, sock: socket.socket) -> Transport:
         certificates = self._context.certificates
@@ -113,7 +87,7 @@ class BulkServer:
     async def _serve(self, connection: BulkConnection, host: str) -> None:
         try:
             lineage, request = await self._authenticate(connection, host)
-            if not self._limits.admit_proven():
+            if not self.limits.admit_proven():
                 await connection.send(
                     Refusal(f"{self._context.node} has too many transfers; try again")
                 )
@@ -121,41 +95,34 @@ class BulkServer:
             try:
                 await self._answer(connection, lineage, request)
             finally:
-                self._limits.release_proven()
+                self.limits.release_proven()
         except TlsError as error:
-            self._log_refusal(host, str(error))
+            logger.warning("bulk connection: %s", error, extra=by_host(host))
         except OSError as error:  # TimeoutError and every error of the wire among them
-            logger.info("bulk connection ended: %s", error or "no answer in time")
-        finally:
-            connection.close()
-
-    def _log_refusal(self, host: str, sentence: str) -> None:
-        """Log what was refused to a host, once while it is the same."""
-        news = self._logged.get(host) != sentence
-        if len(self._logged) >= _LOGGED_HOSTS_MAX:
-            self._logged.clear()
-        self._logged[host] = sentence
-        logger.log(logging.WARNING if news else logging.DEBUG, "bulk connection: %s", sentence)
+            text = "bulk connection ended: %s"
+            logger.info(text, error or "no answer in time", extra=by_host(host))
 
     async def _authenticate(self, connection: BulkConnection, host: str) -> tuple[str, object]:
         """Return the lineage whose key the other end has, and what it wants. Raises OSError."""
-        try:
-            async with asyncio.timeout(self._context.incoming.timeout_s):
-                lineage = await connection.accept(self._key_of)
-                connection.use_memory(
-                    self._context.message_memories.incoming, f"replicas of {lineage}"
+        async with asyncio.timeout(self._context.incoming.timeout_s):
+            lineage = await connection.accept(self._key_of)
+            self._note_proof(host)
+            vault = self._vault_of(lineage)
+            owner = memory_owner(vault.uid if vault else -1, f"replicas of {lineage}")
+            connection.use_memory(self._context.message_memories.incoming, owner)
+            try:
+                return lineage, await connection.receive(
+                    PutCopy, GetCopy, JoinTransfer, GetManifests
                 )
-                try:
-                    return lineage, await connection.receive(
-                        PutCopy, GetCopy, JoinTransfer, GetManifests
-                    )
-                except FrameError as error:
-                    await connection.send(
-                        Refusal(f"{self._context.node} does not understand: {error}")
-                    )
-                    raise
-        finally:
-            self._limits.release_unproven(host)
+            except FrameError as error:
+                await connection.send(Refusal(f"{self._context.node} does not understand: {error}"))
+                raise
+
+    def _note_proof(self, host: str) -> None:
+        served = asyncio.current_task()
+        assert served is not None
+        self.limits.release_unproven(served)
+        self.limits.note_proof(host)
 
     async def _answer(self, connection: BulkConnection, lineage: str, request: object) -> None:
         vault = self._vault_of(lineage)

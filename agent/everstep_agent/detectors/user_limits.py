@@ -1,0 +1,53 @@
+"""User limit detector: users of the node whom a quota of the agent refuses again and again.
+
+It is told to the operator and to nobody else: what one user does says nothing bad of the node.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
+from everstep_common.judging.judgement import Faulty, Healthy, Judgement
+
+LIMITED = "UserLimited"
+# Users who are named at once: any process may have thousands of user numbers of its own.
+_NAMED_MAX = 16
+
+CONDITIONS = (
+    Condition(
+        name=LIMITED,
+        component="user/UID",
+        meaning="the agent refuses this user's connections or jobs for minutes, because they are "
+        "more than one user may have; other users are served as ever",
+        source="ours: a refusal in every minute, for three minutes",
+        clears_when="the user was not refused for a minute",
+        raise_after=180,
+        mode=Mode.OBSERVE,
+    ),
+)
+
+
+def judge_limited(
+    limited: Mapping[int, Mapping[str, int]], open_keys: Collection[FindingKey]
+) -> Iterator[Judgement]:
+    """Judge the users: how often each was refused by which key, of those refused a moment ago."""
+    for user in list(limited)[:_NAMED_MAX]:
+        yield Faulty(_finding(user, limited[user]))
+    keys = {f"user/{user}" for user in limited}
+    for key in open_keys:
+        if key.condition == LIMITED and key.component not in keys:
+            yield Healthy(key, "the user was not refused for a minute")
+
+
+def _finding(user: int, refused: Mapping[str, int]) -> Finding:
+    counts = ", ".join(f"{count} by {key}" for key, count in sorted(refused.items()))
+    return Finding(
+        component=f"user/{user}",
+        condition=LIMITED,
+        severity=Severity.INFO,
+        message=f"user {user} asks more of the agent than one user may: raise "
+        f"{' or '.join(sorted(refused))} if these are jobs, else look what the user runs",
+        evidence=f"refused since the agent began: {counts}",
+        suggested_action=SuggestedAction.WATCH,
+        rule="self-observation of the agent",
+    )

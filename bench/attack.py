@@ -1,0 +1,173 @@
+"""Attack benchmark: one user's snapshots while a process of another user floods the agent.
+
+The whole product: a controller, an agent and `everstep run`, as shipped, and the attacker as the
+user nobody. Each flood is compared with the same process burning as much CPU, and not speaking to
+Everstep. Windows take turns: a flood, then its burn.
+"""
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from attack_flood import KINDS, Target
+from daemons import agent_command, controller_command
+from processes import free_port, process_cpu_s, running, wait_for_port
+from table import Row, arguments, row, show
+from vault_nodes import RANK_PATH, until_there
+
+_HERE = Path(__file__).parent
+_NOBODY = 65534
+_STATE_BYTES = 4 << 20
+_RATIO_MAX = 1.5
+# What a flood has done before its window begins is not measured, nor what the one before left.
+_SETTLE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What the job's rank did in one window, and what the attacker and the agent used of a core."""
+
+    took_s: tuple[float, ...]
+    unsaved: int
+    steps: int
+    attacker_share: float
+    agent_share: float
+
+
+class Job:
+    """Rank that trains, by what it writes, beside the agent that serves it."""
+
+    def __init__(self, told: Path, agent_pid: int, target: Target) -> None:
+        self._told = told
+        self._agent_pid = agent_pid
+        self.target = target
+
+    def window(self, kind: str, seconds: float, share: float = 1.0) -> Window:
+        """Return what happens while the attacker floods ("": there is none)."""
+        with ExitStack() as stack:
+            pid = stack.enter_context(_attacker(kind, replace(self.target, share=share)))
+            time.sleep(_SETTLE_S)
+            began, cpu = time.monotonic(), self._cpu(pid)
+            time.sleep(seconds)
+            ended, after = time.monotonic(), self._cpu(pid)
+        time.sleep(_SETTLE_S)
+        used = [(last - first) / (ended - began) for first, last in zip(cpu, after, strict=True)]
+        lines = [line for line in self._lines() if line[0] <= ended]
+        before = [line for line in lines if line[0] < began]
+        inside = lines[len(before) :]
+        unsaved = (lines[-1][2] - before[-1][2]) if inside else 0
+        return Window(tuple(line[1] for line in inside), int(unsaved), len(inside), *used)
+
+    def _cpu(self, attacker: int) -> tuple[float, float]:
+        return process_cpu_s(attacker) if attacker else 0.0, process_cpu_s(self._agent_pid)
+
+    def _lines(self) -> list[tuple[float, float, float]]:
+        whole = self._told.read_text(encoding="ascii").rpartition("\n")[0]
+        return [tuple(json.loads(line)) for line in whole.splitlines()]
+
+
+class _attacker:  # noqa: N801 - used as a context
+    """Attacker process of another user; its pid, 0 for none."""
+
+    def __init__(self, kind: str, target: Target) -> None:
+        self._kind, self._target = kind, target
+        self._stack = ExitStack()
+
+    def __enter__(self) -> int:
+        if not self._kind:
+            return 0
+        command = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups"]
+        command += [sys.executable, str(_HERE / "attack_flood.py"), self._kind]
+        process = self._stack.enter_context(running([*command, json.dumps(asdict(self._target))]))
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise SystemExit(f"the attacker did not begin: {self._kind}")
+        return process.pid
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def measure(kinds: Sequence[str], repeats: int, seconds: float) -> Iterator[Row]:
+    """Yield a row for no attacker, and two for each flood."""
+    with ExitStack() as stack:
+        job = _started(stack)
+        idle = [job.window("", seconds) for _ in range(repeats)]
+        yield _times("no attacker", idle)
+        for kind in kinds:
+            floods, burns = [], []
+            for _ in range(repeats):
+                floods.append(job.window(kind, seconds))
+                burns.append(job.window("burn", seconds, min(1.0, floods[-1].attacker_share)))
+            beside = _times(f"{kind}: beside as much CPU", burns)
+            yield beside
+            times = _times(f"{kind}: beside the flood", floods, beside)
+            yield replace(times, target=_RATIO_MAX * beside.value)
+            unsaved = [one.unsaved / max(1, one.steps) for one in floods]
+            yield row(f"{kind}: share of steps unsaved", unsaved, "of 1", target=0.0)
+            yield row(f"{kind}: the agent's share of a core", [w.agent_share for w in floods], "")
+            yield row(f"{kind}: the attacker's", [w.attacker_share for w in floods], "")
+
+
+def _times(name: str, windows: Sequence[Window], against: Row | None = None) -> Row:
+    medians = [statistics.median(one.took_s) * 1e3 for one in windows if one.took_s]
+    if not medians:
+        raise SystemExit(f"{name}: no step in a whole window")
+    return row(name, medians, "ms", against)
+
+
+def _started(stack: ExitStack) -> Job:
+    """Return a job that trains."""
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="everstep-bench-")))
+    # Other users reach the agent's sockets, as they do in /run.
+    folder.chmod(0o755)
+    port, metrics, liveness, bulk = (free_port() for _ in range(4))
+    controller = stack.enter_context(running(controller_command(folder, port)))
+    wait_for_port(port, controller)
+    command = agent_command(folder, port, metrics, ports=(liveness, bulk))
+    agent = stack.enter_context(running(command))
+    socket = folder / "run/agent.sock"
+    until_there(socket)
+    told = folder / "steps"
+    launcher = Path(sys.executable).with_name("everstep")
+    stack.enter_context(
+        running(
+            [
+                *(launcher, "run", "--job", "train", "--socket", socket),
+                *("--snapshot-every", "1", "--"),
+                *(sys.executable, _HERE / "attack_rank.py", str(_STATE_BYTES), told),
+            ],
+            os.environ | {"PYTHONPATH": RANK_PATH},
+        )
+    )
+    _until_trains(told)
+    return Job(told, agent.pid, Target(str(folder / "run"), bulk, liveness, metrics))
+
+
+def _until_trains(told: Path, patience_s: float = 60.0) -> None:
+    ends = time.monotonic() + patience_s
+    while time.monotonic() < ends:
+        if told.exists() and told.read_text(encoding="ascii").count("\n") > 50:
+            return
+        time.sleep(0.1)
+    raise SystemExit("the job does not train")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--only", action="append", choices=[k for k in KINDS if k != "burn"])
+    asked = parser.parse_args()
+    kinds = asked.only or [kind for kind in KINDS if kind != "burn"]
+    show(list(measure(kinds, asked.repeats, asked.seconds)), asked.json)
+
+
+if __name__ == "__main__":
+    main()

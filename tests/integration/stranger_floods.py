@@ -1,0 +1,30 @@
+"""A process of another user for tests: connects to a socket of the agent again and again.
+
+Arguments: folder of the socket, its name, user id, how often. Starts as root. Prints the first and
+the last thing that it heard.
+"""
+
+import contextlib
+import os
+import socket
+import sys
+
+
+def main(folder: str, name: str, uid: int, count: int) -> None:
+    # The folders above may be closed to this user: the socket is opened from inside.
+    os.chdir(folder)
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    heard = []
+    for _ in range(count):
+        with socket.socket(socket.AF_UNIX) as made, contextlib.suppress(ConnectionError):
+            made.settimeout(20)
+            made.connect(name)
+            made.sendall(b"\0\0\0\2{}")
+            heard.append(made.recv(4096))
+    print(heard[0], heard[-1])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
