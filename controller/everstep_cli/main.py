@@ -43,7 +43,7 @@ def everstep() -> None:
       everstep snapshots JOB             what a job would go back to, and where that is
       everstep ettr JOB                  where the time of a job went
 
-    Every command takes --json and --controller HOST:PORT (or EVERSTEP_CONTROLLER), and ends with
+    Every command takes --json and --controller ADDRESS (or EVERSTEP_CONTROLLER), and ends with
     0 when it was done, 1 when the controller could not be asked or said no, 2 when the command line
     was wrong or a name is unknown.
     """
