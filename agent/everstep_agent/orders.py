@@ -148,13 +148,11 @@ class RejectedOrders:
 
 def _rejection(message: fleet_pb2.ControllerMessage, error: WireError) -> OrderRejected:
     """Return what is told of a message that cannot be used."""
-    body = kind = message.WhichOneof("body") or "unknown"
-    if body == "order":
-        kind = message.order.WhichOneof("body") or "order"
-    told = getattr(message, body, None)
-    if body == "order":
-        told = getattr(message.order, kind, None)
-    job = getattr(told, "job", "")
+    of: fleet_pb2.ControllerMessage | fleet_pb2.Order = message
+    kind: str = message.WhichOneof("body") or "unknown"
+    if kind == "order":
+        of, kind = message.order, message.order.WhichOneof("body") or kind
+    job: str = getattr(getattr(of, kind, None), "job", "")
     return OrderRejected(kind, message.order.order_id, job, str(error), count=1)
 
 

@@ -62,6 +62,8 @@ class RealFleet:
     places: Mapping[str, Place] = field(default_factory=dict)
     # Of the controller.
     address: str = ""
+    # Packages of another version, for "controller", "agent" or "launcher".
+    packages: Mapping[str, Sequence[Path]] = field(default_factory=dict)
     controller: Child | None = None
     agents: dict[str, Child] = field(default_factory=dict)
     launchers: dict[str, Child] = field(default_factory=dict)
@@ -250,7 +252,10 @@ class RealFleet:
     def _start(self, name: str, *arguments: str) -> Child:
         place = self._place(name.removesuffix("-agent").removesuffix("-launcher"))
         line = [*place.enter, sys.executable, *arguments]
-        return self.owned.start(name, line, self._environ())
+        packages = self.packages.get(name.rpartition("-")[2], ())
+        environ = self._environ()
+        environ["PYTHONPATH"] = os.pathsep.join([*map(str, packages), environ["PYTHONPATH"]])
+        return self.owned.start(name, line, environ)
 
     def _environ(self) -> dict[str, str]:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
@@ -267,6 +272,7 @@ def running_fleet(
     places: Mapping[str, Place] | None = None,
     tls: TlsSettings | None = None,
     core_lines: tuple[str, ...] = (),
+    packages: Mapping[str, Sequence[Path]] | None = None,
 ) -> Iterator[RealFleet]:
     """Yield a fleet whose controller and agents run."""
     # A short path: the name of a socket in it has 107 bytes.
@@ -282,7 +288,7 @@ def running_fleet(
         ):
             fleet = RealFleet(folder, owned, admin, nodes, agent_lines, core_lines, variables or {})
             fleet.address = _connection(folder, host, port, tls).address
-            fleet.places = places
+            fleet.places, fleet.packages = places, packages or {}
             fleet.start_controller()
             for name in nodes:
                 fleet.start_agent(name)

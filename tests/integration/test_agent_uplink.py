@@ -324,6 +324,50 @@ def test_a_controller_that_has_less_than_it_acknowledged_has_forgotten() -> None
     run(scenario())
 
 
+def test_orders_that_cannot_be_used_end_no_stream_and_the_controller_is_told_of_each_kind() -> None:
+    stop = fleet_pb2.StopGeneration(job="a job", generation=1)
+    huge = fleet_pb2.StartGeneration(job="j", processes=2**31)
+    unusable = (
+        {"order": fleet_pb2.Order(order_id="bad", term=1, stop_generation=stop)},
+        {"order": fleet_pb2.Order(order_id="huge", term=1, start_generation=huge)},
+        {"order": fleet_pb2.Order(order_id="of tomorrow", term=1)},
+        {"order": fleet_pb2.Order(order_id="term", term=2**63, run_check=fleet_pb2.RunCheck())},
+        {"vault": fleet_pb2.VaultDirective(job="j", term=1, dead_steps=[2**63])},
+        {"spare_memory": fleet_pb2.SpareMemory(job="../j", term=1)},
+        {"peers": fleet_pb2.PeerList(peers=[fleet_pb2.WatchedPeer(node="")])},
+        {"confirm": fleet_pb2.ConfirmPeer(confirm_id="")},
+        {"ping": fleet_pb2.Ping()},
+        {},
+    )
+
+    async def scenario() -> None:
+        fleet = TinyFleet()
+        async with serving(fleet):
+            rig = Rig(fleet.port)
+            async with _running(rig):
+                await fleet.until(lambda: fleet.hellos)
+                for body in (*unusable, *unusable):
+                    fleet.say(fleet_pb2.ControllerMessage(**body))  # type: ignore[arg-type]
+                fleet.say(_order("good", 1))
+                await fleet.until(lambda: len(fleet.of("order_rejected")) == 9)
+                await fleet.until(lambda: rig.done.orders)
+            assert rig.uplink.streams == 1
+            assert rig.done.orders == ["good"]
+            assert rig.terms.highest == 1
+            told = [record.order_rejected for record in fleet.of("order_rejected")]
+            assert {one.kind: one.order_id for one in told} == {
+                "stop_generation": "bad",
+                "start_generation": "huge",
+                "order": "of tomorrow",
+                "run_check": "term",
+                **dict.fromkeys(("vault", "spare_memory", "peers", "confirm", "unknown"), ""),
+            }
+            assert {one.count for one in told} == {1}
+            assert all(one.error for one in told)
+
+    run(scenario())
+
+
 def test_an_order_that_cannot_be_used_is_left_out_and_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

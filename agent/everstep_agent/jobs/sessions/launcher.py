@@ -40,6 +40,8 @@ class LauncherSession:
         # Whether the launcher was told to exit, so that another one may take its place.
         self.dismissed = False
         self.leaving = False
+        # The newest generation that it said had finished: each record is a row of the journal.
+        self._finished_generation = 0
         self.ended = asyncio.Event()
 
     @property
@@ -104,12 +106,7 @@ class LauncherSession:
             case messages.Started():
                 job.processes.record_started(message)
             case messages.RankExited():
-                # The last steps of the rank are reported before its exit.
-                await job.stopper.drain(message.generation, message.rank)
-                step = job.progress.last_step(message.generation, message.rank)
-                exit = replace(message, step=step)
-                job.context.outlet.record(record_of(exit, job.facts.reported_as))
-                job.restart.record_failure(exit)
+                await self._rank_exited(message)
             case messages.StepSeen():
                 _count_seen_step(job, message)
             case messages.GenerationStopped():
@@ -118,15 +115,34 @@ class LauncherSession:
                 job.context.spawn(self._stopped(message), f"stopped {job.facts.job}")
             case messages.Standbys() | messages.Preload():
                 self._record_standbys(message)
-            case messages.GenerationFinished():
-                job.context.spawn(self._finished(message), f"finished {job.facts.job}")
-            case messages.LauncherLeft():
-                self.leaving = True
-                job.record.leave()
-                left = replace(message, by_user=True)
-                job.context.outlet.record(record_of(left, job.link.job))
+            case messages.GenerationFinished() | messages.LauncherLeft():
+                self._end(message)
             case _:
-                logger.info("job %s: a second Join on one connection", job.facts.job)
+                logger.debug("job %s: a second Join on one connection", job.facts.job)
+
+    async def _rank_exited(self, message: messages.RankExited) -> None:
+        job = self.job
+        if message.generation > job.facts.newest_generation:
+            return  # each that is newer than the one before would be a row of the journal
+        # The last steps of the rank are reported before its exit.
+        await job.stopper.drain(message.generation, message.rank)
+        step = job.progress.last_step(message.generation, message.rank)
+        exit = replace(message, step=step)
+        job.context.outlet.record(record_of(exit, job.facts.reported_as))
+        job.restart.record_failure(exit)
+
+    def _end(self, message: messages.GenerationFinished | messages.LauncherLeft) -> None:
+        """Report an end, once: what a launcher says again would be another row of the journal."""
+        job = self.job
+        if isinstance(message, messages.GenerationFinished):
+            if message.generation > self._finished_generation:
+                self._finished_generation = message.generation
+                job.context.spawn(self._finished(message), f"finished {job.facts.job}")
+        elif not self.leaving:
+            self.leaving = True
+            job.record.leave()
+            left = replace(message, by_user=True)
+            job.context.outlet.record(record_of(left, job.link.job))
 
     def _record_standbys(self, message: messages.Standbys | messages.Preload) -> None:
         if isinstance(message, messages.Preload):
