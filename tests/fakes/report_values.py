@@ -53,8 +53,11 @@ from everstep_proto.record_codec import shape_of
 
 _ITEMS_MAX = 4
 # Some of them match each pattern.
-_NAMES = ("demo", "a", "9" * 64, "llama-3.1_70B", "llama-1042", "/data/run", "node/check/1", "\n ü")
-_NAMES += ("5a" * 16,)  # the id of a storage folder
+# The last but one is the id of a storage folder.
+_NAMES = (
+    *("demo", "a", "9" * 64, "llama-3.1_70B", "llama-1042", "/data/run", "node/check/1"),
+    *("5a" * 16, "\n ü"),
+)
 Sample = tuple[object, bool]
 
 

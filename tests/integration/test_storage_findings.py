@@ -9,7 +9,7 @@ from pathlib import Path
 from everstep_agent.detectors.persistence import FAILING
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
-from everstep_common.trainer_messages import End, GenerationStopped, Start, Stop
+from everstep_common.trainer_messages import End, GenerationStopped, Notice, Start, Stop
 from everstep_proto.generated import fleet_pb2
 from integration.storage_world import storage_in
 from integration.vault_clients import Client
@@ -58,6 +58,16 @@ async def _stop(node: Node, control: Client) -> None:
     await _hear(control, Stop)
     await control.tell(GenerationStopped(1, 29501, 99))
     await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
+
+
+@lived
+async def test_the_jobs_user_is_told_in_the_launchers_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / "steps"
+    async with running(settings(tmp_path)) as node, _failing(node, folder) as control:
+        while not isinstance(told := await control.hear(), Notice):
+            pass
+        assert told.text.startswith("step 1 is not in storage, only in memory: ")
+        assert "gen-1 is not a folder" in told.text
 
 
 @lived

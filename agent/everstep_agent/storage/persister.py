@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from everstep_agent.concurrency.generation_tasks import Spawn
@@ -47,6 +48,9 @@ class Persister:
         # Why the last attempt failed; empty after one that did not.
         self.trouble = ""
         self.stored_at_s: float | None = None
+        # Tells the job's user that a step was given up, once for each reason.
+        self.notify: Callable[[str], None] = lambda _: None
+        self._told = ""
 
     @property
     def pending(self) -> bool:
@@ -118,7 +122,7 @@ class Persister:
         counts.stored += 1
         counts.stored_bytes += written.file_bytes
         counts.stored_s += now - began
-        self.trouble, self.stored_at_s = "", now
+        self.trouble, self._told, self.stored_at_s = "", "", now
         self._state.storage_id = written.storage_id
         self._state.mark_persisted(pinned.manifest)
         logger.info("job %s: %s is in storage", self._vault.job, pinned.manifest.key)
@@ -128,7 +132,11 @@ class Persister:
         self._vault.context.counters.store_failures += 1
         self.trouble = f"{key}: {error}"
         logger.warning("job %s: %s could not be stored: %s", self._vault.job, key, error)
-        return self._state.mark_failed(key, f"rank {key.rank}: {error}")
+        given_up = self._state.mark_failed(key, f"rank {key.rank}: {error}")
+        if given_up and self._told != str(error):
+            self._told = str(error)
+            self.notify(f"step {key.step} is not in storage, only in memory: {error}")
+        return given_up
 
     def _free_slots(self) -> None:
         vault = self._vault

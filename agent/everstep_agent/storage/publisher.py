@@ -61,14 +61,13 @@ class Publisher:
                     ListSteps(storage_target.location), StepListing
                 )
             except StorageError as error:
-                refused = isinstance(error, StorageRefusedError)
-                if refused and error.unseen and clock() < ends_s:
+                if _is_unseen(error) and clock() < ends_s:
                     self.trouble = str(error)
                     await asyncio.sleep(_RETRY_S)
                     continue
                 attempts += 1
                 self._record_failure(wanted, error)
-                if refused or attempts == _ATTEMPTS_MAX:
+                if isinstance(error, StorageRefusedError) or attempts == _ATTEMPTS_MAX:
                     self._done, ends_s = wanted, clock() + storage_target.unseen_s
                 else:
                     await asyncio.sleep(_RETRY_S)
@@ -84,6 +83,10 @@ class Publisher:
         if wanted.target is not None:
             self._state.failures[key_of(wanted.target)] = str(error)
         self._vault.notify_change()
+
+
+def _is_unseen(error: StorageError) -> bool:
+    return isinstance(error, StorageRefusedError) and error.unseen
 
 
 def move_latest_for(publish: Publish, location: StorageLocation) -> MoveLatest:

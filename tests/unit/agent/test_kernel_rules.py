@@ -333,6 +333,13 @@ def test_what_a_process_chose_to_be_called_is_no_word_of_the_kernel(line: str) -
     assert _judge(line) == []
 
 
+@pytest.mark.parametrize(
+    "before", ["", "<4>[  100.1] ", "[  100.1][ T4242] ", "kernel: ", "nvidia 0000:3b:00.0: "]
+)
+def test_what_the_kernel_itself_writes_before_a_message_hides_nothing(before: str) -> None:
+    assert _judge(f"{before}{_ALARM}")
+
+
 @pytest.mark.parametrize("device", ["fd0", "sr0"])
 def test_a_drive_without_a_medium_is_no_broken_disk(device: str) -> None:
     assert _judge(f"I/O error, dev {device}, sector 0 op 0x0:(READ) flags 0x0") == []

@@ -32,6 +32,7 @@ class StorageLifecycle:
             settings.storage_workers,
         )
         self.files = JobStorage(vault, context.spawn, context.jitter, patience)
+        self.files.persister.notify = self._notify
         # Whether the job has ended while its newest step is still being written to storage.
         self.ending = False
         # Whether the controller has not heard yet of the launcher that is here.

@@ -10,7 +10,7 @@ _FUNCTION = re.compile(r"\.[0-9a-f]+$")
 # or two. Not what a process chose, which stands behind other words, quotes or brackets: a program
 # that crashes may be called "NVRM: Xid (PCI:…", and a control group, or an option of a mount.
 _BEFORE = re.compile(
-    r"(?:<\d>)?(?:\[ *[\d.]{1,20}\] )?(?:\[ *[TC]\d{1,9}\] )?"
+    r"(?:<\d>)?(?:\[ *[\d.]{1,20}\] ?)?(?:\[ *[TC]\d{1,9}\] ?)?"
     r"(?!audit: |usb |input: )"  # a device that is plugged in says its name
     r"(?:(?:\{\d{1,9}\})?\[Hardware Error\]: +|[\w.-]{1,64}(?: [\w.:-]{1,32})?: ){0,3}"
     r"(?:(?:Watchdog )?detected |rcu_\w{1,16} |EXT4-fs |M|[\w-]{1,32} )?"
