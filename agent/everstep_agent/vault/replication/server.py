@@ -74,7 +74,7 @@ class BulkServer:
     def _end(self, connection: BulkConnection, served: "asyncio.Task[None]") -> None:
         connection.close()
         if self.limits.release_unproven(served):
-            self._pace.count_work(_UNPROVEN_S)
+            self._pace.count_work(_UNPROVEN_S + connection.transport.handshake_s)
 
     def _transport(self, sock: socket.socket) -> Transport:
         certificates = self._context.certificates
