@@ -232,6 +232,11 @@ async def test_a_flood_of_connections_is_counted_by_its_user_and_keeps_nobody_ou
     assert refusals.counts[_NOBODY, Quota.CONNECTION_RATE] > 4000
 
 
+async def _hear_all(client: Client) -> None:
+    while True:
+        await client.hear_any()
+
+
 @lived
 async def test_a_launcher_that_reads_nothing_is_hung_up_on_and_joins_anew(tmp_path: Path) -> None:
     told = 0
@@ -244,7 +249,6 @@ async def test_a_launcher_that_reads_nothing_is_hung_up_on_and_joins_anew(tmp_pa
                     await asyncio.sleep(0)
             assert told < 10_000
             with pytest.raises(ConnectionError):
-                while True:
-                    await control.hear_any()
+                await _hear_all(control)
         async with launcher(node):
             pass
