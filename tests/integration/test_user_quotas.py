@@ -230,3 +230,25 @@ async def test_a_flood_of_connections_is_counted_by_its_user_and_keeps_nobody_ou
         assert b"jobs.connections_per_user_per_s" in out
     assert set(refusals.counts) == {(_NOBODY, Quota.CONNECTION_RATE)}
     assert refusals.counts[_NOBODY, Quota.CONNECTION_RATE] > 4000
+
+
+async def _hear_all(client: Client) -> None:
+    while True:
+        await client.hear_any()
+
+
+@lived
+async def test_a_launcher_that_reads_nothing_is_hung_up_on_and_joins_anew(tmp_path: Path) -> None:
+    told = 0
+    async with running(settings(tmp_path)) as node:
+        async with launcher(node) as control:
+            while node.jobs.metrics().launchers and told < 100_000:
+                told += 1
+                node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo"))
+                if not told % 100:
+                    await asyncio.sleep(0)
+            assert told < 10_000
+            with pytest.raises(ConnectionError):
+                await _hear_all(control)
+        async with launcher(node):
+            pass

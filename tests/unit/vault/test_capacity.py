@@ -10,6 +10,7 @@ from everstep_agent.vault.memory.capacity import (
     NodeCapacity,
     capacity_left,
     capacity_refusal,
+    user_capacity_left,
 )
 from everstep_agent.vault.memory.pages import HUGE_PAGE_BYTES
 
@@ -97,3 +98,44 @@ def test_what_is_taken_is_missing_once(ordinary: int, pool: int, taken: int) -> 
     left = NodeCapacity(ordinary, pool).without(taken)
     assert left.ordinary_bytes + left.pool_bytes == ordinary + pool - taken
     assert left.pool_bytes >= 0
+
+
+def _left_for_user(ratio: float, use: MemoryUse, promised: int = 0) -> int:
+    node = capacity_left(NodeCapacity(1000 - use.total_bytes), MemoryLimits(), use)
+    return user_capacity_left(node, ratio, use, promised).size_bytes
+
+
+def test_one_user_leaves_a_tenth_of_all_that_snapshots_may_take() -> None:
+    assert _left_for_user(0.9, NO_USE) == 900
+    assert _left_for_user(0.9, MemoryUse(500, 500)) == 400
+    assert _left_for_user(0.9, MemoryUse(950, 950)) == 0
+    # What the others have not left cannot be had, whoever asks.
+    assert _left_for_user(0.9, MemoryUse(300, 0)) == 700
+    assert _left_for_user(1.0, NO_USE) == 1000
+
+
+def test_what_others_were_promised_is_kept_for_them_up_to_half_of_all() -> None:
+    assert _left_for_user(0.9, NO_USE, promised=50) == 900
+    assert _left_for_user(0.9, NO_USE, promised=300) == 700
+    # A promise that nobody uses leaves half of all to those who run.
+    assert _left_for_user(0.9, MemoryUse(400, 400), promised=900) == 100
+
+
+def test_a_refusal_by_the_share_of_one_user_names_its_key() -> None:
+    use = MemoryUse(800, 800)
+    left = user_capacity_left(capacity_left(NodeCapacity(200), MemoryLimits(), use), 0.9, use, 0)
+    assert capacity_refusal(1, 150, left) == (
+        "1 x 150 bytes of snapshot memory were asked for and jobs.memory_per_user_max_ratio leaves "
+        "100 bytes: 1 x 100 bytes would fit"
+    )
+
+
+@given(*[st.integers(0, 1000)] * 4)
+def test_no_user_ever_gets_more_than_its_share(
+    free: int, own: int, others: int, promised: int
+) -> None:
+    use = MemoryUse(own + others, own)
+    node = capacity_left(NodeCapacity(free), MemoryLimits(), use)
+    left = user_capacity_left(node, 0.9, use, promised).size_bytes
+    assert 0 <= left <= free
+    assert left == 0 or own + left <= 0.9 * (free + own + others) + 1

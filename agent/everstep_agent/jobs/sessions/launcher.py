@@ -22,6 +22,9 @@ from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
 
+# Messages that a launcher has not read yet: more than the controller says in an hour.
+_UNREAD_MAX = 1000
+
 
 class LauncherSession:
     """One launcher, from its Join to the end of its connection."""
@@ -51,7 +54,10 @@ class LauncherSession:
         return self._last_job
 
     def send(self, message: object) -> None:
-        """See LauncherPeer."""
+        """See LauncherPeer. One that reads nothing for so long has to join anew."""
+        if self._outgoing.qsize() >= _UNREAD_MAX:
+            self.hang_up()
+            return
         self._outgoing.put_nowait(message)
 
     def hang_up(self) -> None:

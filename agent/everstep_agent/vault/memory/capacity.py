@@ -119,7 +119,7 @@ def user_capacity_left(
     beyond that a promise that nobody uses must not keep a job that runs from its memory.
     """
     all_bytes = use.total_bytes + left.size_bytes
-    reserve = max(int((1 - ratio) * all_bytes), min(promised_bytes, all_bytes // 2))
+    reserve = max(all_bytes - int(ratio * all_bytes), min(promised_bytes, all_bytes // 2))
     own = max(0, all_bytes - reserve - use.user_bytes)
     if ratio >= 1 or own >= left.size_bytes:
         return left

@@ -84,7 +84,7 @@ class Replicator:
                     return
                 except MismatchError as error:
                     mismatches += 1
-                    logger.warning("%s", error)
+                    logger.warning("job %s: %s", self._vault.job, error)
                     if mismatches == _MISMATCHES_MAX:
                         self._vault.report_bad_copy(f"{error}, twice")
                         self._done.add((key, target))
@@ -92,7 +92,8 @@ class Replicator:
                 except OSError as error:
                     refusals += isinstance(error, TransferRefusedError)
                     self._vault.context.counters.replication_failures += 1
-                    logger.info("replica of %s to %s: %s", key, target.node, error or "no answer")
+                    what = (self._vault.job, key, target.node, error or "no answer")
+                    logger.info("job %s: replica of %s to %s: %s", *what)
                     if refusals == _REFUSALS_MAX and key in self._vault.initial_copies.only_here:
                         self._done.add((key, target))
                         return

@@ -92,7 +92,7 @@ class CopySender:
         try:
             return await vault.files.manifest(expected)
         except OSError as error:
-            logger.info("file of %s: %s", expected.key, error or "no answer")
+            logger.info("job %s: file of %s: %s", vault.job, expected.key, error or "no answer")
             return None
 
     async def _load_from_file(self, vault: JobVault, expected: CopyRef) -> PinnedCopy | None:
@@ -103,6 +103,6 @@ class CopySender:
         try:
             region = await vault.files.load(manifest)
         except (OSError, MemoryShortError) as error:
-            logger.warning("file of %s: %s", expected.key, error or "no answer")
+            logger.warning("job %s: file of %s: %s", vault.job, expected.key, error or "no answer")
             return None
         return PinnedCopy(manifest, region, True, True, region.release)

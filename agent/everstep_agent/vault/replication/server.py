@@ -31,8 +31,8 @@ logger = logging.getLogger(__name__)
 
 # The share of the event loop that connections may take which come to nothing, and what each of them
 # takes of it: a task, its first bytes, a line of the log, a close.
-_ACCEPT_SHARE = 0.2
-_UNPROVEN_S = 0.0002
+_ACCEPT_SHARE = 0.15
+_UNPROVEN_S = 0.0003
 
 
 class BulkServer:
@@ -74,7 +74,7 @@ class BulkServer:
     def _end(self, connection: BulkConnection, served: "asyncio.Task[None]") -> None:
         connection.close()
         if self.limits.release_unproven(served):
-            self._pace.count_work(_UNPROVEN_S)
+            self._pace.count_work(_UNPROVEN_S + connection.transport.handshake_s)
 
     def _transport(self, sock: socket.socket) -> Transport:
         certificates = self._context.certificates

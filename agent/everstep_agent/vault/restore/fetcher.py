@@ -111,7 +111,8 @@ class CopyFetcher:
                 # A source that was cut in the middle is asked to go on, if it brought anything.
                 if vault.receive_buffers.received_bytes(source.copy) <= before:
                     raise
-                logger.info("%s from %s goes on after: %s", source.copy.key, source, error)
+                what = (vault.job, source.copy.key, source, error)
+                logger.info("job %s: %s from %s goes on after: %s", *what)
 
     async def _from_file(self, source: CopySource) -> tuple[CopyManifest, Region]:
         vault = self._vault

@@ -83,7 +83,7 @@ class Restorer:
                 vault.slot_request(slot_bytes_for(wanted.copy_bytes)), ranks
             )
         except (OSError, MemoryShortError) as error:
-            logger.info("memory of a spare of job %s: %s", vault.job, error)
+            logger.info("job %s: memory of a spare: %s", vault.job, error)
 
     async def _prefetch_for_spare(self, wanted: SpareRequest) -> None:
         """Fetch what a silent member had, before it is judged lost; where that fails, it waits."""
@@ -145,7 +145,7 @@ class Restorer:
         try:
             await search.search_storage_if_alone()
         except OSError as error:
-            logger.info("prefetch of job %s: %s", self._vault.job, error or "no answer in time")
+            logger.info("job %s: prefetch: %s", self._vault.job, error or "no answer in time")
         await asyncio.gather(*map(self._prepare, best_for_ranks(plan.ranks, search.sources)))
 
     async def _prepare(self, source: CopySource) -> bool:
@@ -154,7 +154,8 @@ class Restorer:
         try:
             await self._fetcher.prefetch(source)
         except (OSError, MemoryShortError) as error:  # the restore will say so, and go on
-            logger.info("prefetch of %s from %s: %s", key, source, error or "no answer in time")
+            what = (self._vault.job, key, source, error or "no answer in time")
+            logger.info("job %s: prefetch of %s from %s: %s", *what)
             return False
         if source.tier is SourceTier.OWN_MEMORY:
             return False

@@ -107,7 +107,8 @@ class SourceSearch:
         """Do not take this source again."""
         self.sources = [other for other in self.sources if other != source]
         self._problems.append(f"{source}: {reason}")
-        logger.warning("restore of %s from %s: %s", source.copy.key, source, reason)
+        what = (self._vault.job, source.copy.key, source, reason)
+        logger.warning("job %s: restore of %s from %s: %s", *what)
 
     def mark_slow(self, source: CopySource, reason: str) -> None:
         """Take this source only for what no other one has."""

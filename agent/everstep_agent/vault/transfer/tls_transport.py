@@ -48,6 +48,7 @@ class TlsTransport:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side)
         self._heard = False
+        self.handshake_s = 0.0
         self._buffer = bytearray()
 
     async def handshake(self) -> None:
@@ -111,9 +112,12 @@ class TlsTransport:
 
     async def _advance_handshake(self) -> bool:
         """Go on with the handshake; return whether it is over. Raises OSError."""
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
+            self.handshake_s += clock() - began_s
             await self._flush()
             return False
         except ssl.SSLError as error:

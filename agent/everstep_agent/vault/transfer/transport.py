@@ -44,6 +44,11 @@ class Transport(Protocol):
         """Return the connection itself, to set, shut and close it."""
         ...
 
+    @property
+    def handshake_s(self) -> float:
+        """Return how much of the event loop's time the handshake took so far."""
+        ...
+
     async def handshake(self) -> None:
         """Agree with the other end on how to speak. Raises OSError."""
         ...
@@ -80,6 +85,8 @@ class PlainTransport:
         self._peer = peer_address(sock)
         self._server_side = server_side
         self._ahead = b""
+        # One byte is looked at.
+        self.handshake_s = 0.0
 
     async def handshake(self) -> None:
         """See Transport."""
