@@ -1,4 +1,4 @@
-"""Attacks on the ports of an agent and of its controller, from the same machine."""
+"""Attacks on the ports of an agent, and on its controller, from the same machine."""
 
 import random
 import socket
@@ -21,7 +21,19 @@ _CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 
 
 def _connect(target: Target, port: str) -> socket.socket:
-    return socket.create_connection((_HOST, target.ports[port]), _ANSWER_S)
+    if port in target.ports:
+        return socket.create_connection((_HOST, target.ports[port]), _ANSWER_S)
+    kind, _, place = target.controller.partition(":")
+    if kind != "unix":
+        return socket.create_connection((kind, int(place)), _ANSWER_S)
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        made.settimeout(_ANSWER_S)
+        made.connect(place)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 def _silent(port: str) -> Attack:
@@ -80,7 +92,7 @@ def orders_of_operators(target: Target, outcome: Outcome) -> Rounds:
     }
     while True:
         for metadata in ((), (("authorization", "Bearer guessed"),)):
-            with grpc.insecure_channel(f"{_HOST}:{target.ports['controller']}") as channel:
+            with grpc.insecure_channel(target.controller) as channel:
                 stub = admin_pb2_grpc.AdminStub(channel)
                 for name, request in requests.items():
                     ask = partial(getattr(stub, name), request, _ANSWER_S, metadata)
@@ -92,7 +104,7 @@ def a_false_agent(target: Target, outcome: Outcome) -> Rounds:
     """Say Hello as the node's own agent, and as another one."""
     while True:
         for node in (target.node, "another"):
-            with grpc.insecure_channel(f"{_HOST}:{target.ports['controller']}") as channel:
+            with grpc.insecure_channel(target.controller) as channel:
                 stub = fleet_pb2_grpc.FleetStub(channel)
                 _try(outcome, f"Hello of {node}", partial(_hello, stub, node))
             yield

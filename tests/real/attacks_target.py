@@ -16,7 +16,9 @@ class Target:
     run: str
     # Folders and files that are none of his business.
     private: tuple[str, ...]
-    # Listening ports on loopback: "controller", "metrics", "bulk", "liveness" (UDP).
+    # Of the controller, as gRPC calls it: a Unix socket or a port.
+    controller: str
+    # Listening ports of the agent on loopback: "metrics", "bulk", "liveness" (UDP).
     ports: dict[str, int]
     job: str
     node: str

@@ -142,7 +142,8 @@ def _target(world: FaultWorld) -> Target:
         uid=BOB.uid,
         run=str(run),
         private=tuple(str(path) for path in private if path.is_file()),
-        ports={"controller": fleet.port, **_ports(agent)},
+        controller=fleet.address,
+        ports=_ports(agent),
         job=JOB,
         node=node,
         processes=(
