@@ -327,17 +327,18 @@ def test_a_controller_that_has_less_than_it_acknowledged_has_forgotten() -> None
 def test_orders_that_cannot_be_used_end_no_stream_and_the_controller_is_told_of_each_kind() -> None:
     stop = fleet_pb2.StopGeneration(job="a job", generation=1)
     huge = fleet_pb2.StartGeneration(job="j", processes=2**31)
+    message, order = fleet_pb2.ControllerMessage, fleet_pb2.Order
     unusable = (
-        {"order": fleet_pb2.Order(order_id="bad", term=1, stop_generation=stop)},
-        {"order": fleet_pb2.Order(order_id="huge", term=1, start_generation=huge)},
-        {"order": fleet_pb2.Order(order_id="of tomorrow", term=1)},
-        {"order": fleet_pb2.Order(order_id="term", term=2**63, run_check=fleet_pb2.RunCheck())},
-        {"vault": fleet_pb2.VaultDirective(job="j", term=1, dead_steps=[2**63])},
-        {"spare_memory": fleet_pb2.SpareMemory(job="../j", term=1)},
-        {"peers": fleet_pb2.PeerList(peers=[fleet_pb2.WatchedPeer(node="")])},
-        {"confirm": fleet_pb2.ConfirmPeer(confirm_id="")},
-        {"ping": fleet_pb2.Ping()},
-        {},
+        message(order=order(order_id="bad", term=1, stop_generation=stop)),
+        message(order=order(order_id="huge", term=1, start_generation=huge)),
+        message(order=order(order_id="of tomorrow", term=1)),
+        message(order=order(order_id="term", term=2**63, run_check=fleet_pb2.RunCheck())),
+        message(vault=fleet_pb2.VaultDirective(job="j", term=1, dead_steps=[2**63])),
+        message(spare_memory=fleet_pb2.SpareMemory(job="../j", term=1)),
+        message(peers=fleet_pb2.PeerList(peers=[fleet_pb2.WatchedPeer(node="")])),
+        message(confirm=fleet_pb2.ConfirmPeer(confirm_id="")),
+        message(ping=fleet_pb2.Ping()),
+        message(),
     )
 
     async def scenario() -> None:
@@ -346,8 +347,8 @@ def test_orders_that_cannot_be_used_end_no_stream_and_the_controller_is_told_of_
             rig = Rig(fleet.port)
             async with _running(rig):
                 await fleet.until(lambda: fleet.hellos)
-                for body in (*unusable, *unusable):
-                    fleet.say(fleet_pb2.ControllerMessage(**body))  # type: ignore[arg-type]
+                for one in (*unusable, *unusable):
+                    fleet.say(one)
                 fleet.say(_order("good", 1))
                 await fleet.until(lambda: len(fleet.of("order_rejected")) == 9)
                 await fleet.until(lambda: rig.done.orders)

@@ -22,9 +22,16 @@ def _stored(count: int) -> list[fleet_pb2.StoredStep]:
 
 
 def _copies(count: int) -> list[fleet_pb2.VaultCopy]:
-    hashes = {"root_hash": b"r" * 16, "layout": b"l" * 16, "needed_layout": b"n" * 16}
     return [
-        fleet_pb2.VaultCopy(generation=10**17, rank=rank, step=10**17, size_bytes=2**40, **hashes)
+        fleet_pb2.VaultCopy(
+            generation=10**17,
+            rank=rank,
+            step=10**17,
+            size_bytes=2**40,
+            root_hash=b"r" * 16,
+            layout=b"l" * 16,
+            needed_layout=b"n" * 16,
+        )
         for rank in range(count)
     ]
 
