@@ -4,6 +4,7 @@ import grpc
 
 from everstep_controller.api.admin.servicer import AdminServicer
 from everstep_controller.api.fleet.servicer import FleetServicer
+from everstep_controller.api.request_parsing import RequestParsing
 from everstep_proto.generated import admin_pb2_grpc, fleet_pb2
 from everstep_proto.keepalive import keepalive
 from everstep_proto.tls import TlsSettings, server_credentials
@@ -33,7 +34,7 @@ def make_server(
     listen: str, tls: TlsSettings, fleet: FleetServicer, admin: AdminServicer
 ) -> tuple[grpc.aio.Server, int]:
     """Return a server that is not started, and its port. Raises ListenError."""
-    server = grpc.aio.server(options=SERVER_OPTIONS)
+    server = grpc.aio.server(interceptors=[RequestParsing()], options=SERVER_OPTIONS)
     # Requests stay bytes here, so that the servicer answers what is no message with a sentence.
     connect: grpc.RpcMethodHandler[bytes, fleet_pb2.ControllerMessage] = (
         grpc.stream_stream_rpc_method_handler(
