@@ -4,7 +4,7 @@ gRPC itself would call that an error of this server, and write a traceback for e
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -19,9 +19,9 @@ class RequestParsing(grpc.aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[Handler]]",
+        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]",
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> "Handler":
+    ) -> "Handler | None":
         """Return the method's handler, which is called with a request or not at all."""
         handler = await continuation(handler_call_details)
         if handler is None or handler.request_deserializer is None:
@@ -30,22 +30,30 @@ class RequestParsing(grpc.aio.ServerInterceptor):
 
 
 def _plain(handler: "Handler") -> "Handler":
+    answer_request: Callable[[object, Context], Awaitable[object]] = cast(
+        "Any", handler.unary_unary
+    )
+
     async def answer(content: bytes, context: "Context") -> object:
-        return await handler.unary_unary(await _parsed(handler, content, context), context)  # type: ignore[misc]
+        return await answer_request(await _parsed(handler, content, context), context)
 
     return grpc.unary_unary_rpc_method_handler(
-        answer, response_serializer=handler.response_serializer
+        cast("Any", answer), response_serializer=handler.response_serializer
     )
 
 
 def _streaming(handler: "Handler") -> "Handler":
+    answer_request: Callable[[object, Context], AsyncIterator[object]] = cast(
+        "Any", handler.unary_stream
+    )
+
     async def answer(content: bytes, context: "Context") -> AsyncIterator[object]:
         request = await _parsed(handler, content, context)
-        async for message in handler.unary_stream(request, context):  # type: ignore[misc]
+        async for message in answer_request(request, context):
             yield message
 
     return grpc.unary_stream_rpc_method_handler(
-        answer, response_serializer=handler.response_serializer
+        cast("Any", answer), response_serializer=handler.response_serializer
     )
 
 
