@@ -162,3 +162,16 @@ def test_a_replay_names_the_event_that_this_version_cannot_take(tmp_path: Path) 
     with pytest.raises(codec.UnreadableError, match=r"event 2 \(TimerDue\).*on purpose"):
         compare(store, FragileCore)
     store.close()
+
+
+def test_a_rejection_of_more_events_than_a_batch_has_leaves_out_those_that_it_has(
+    tmp_path: Path,
+) -> None:
+    batch = EventBatch((TimerDue("a"), TimerDue("b")))
+    store = journal(tmp_path / "j", ControllerStarted("1"), batch)
+    store.begin()
+    store.reject(2, "ZeroDivisionError", [0, 2])
+    store.commit()
+    _, taken = Fold(FragileCore, store).replay()
+    assert taken.event == EventBatch((TimerDue("b"),))
+    store.close()
