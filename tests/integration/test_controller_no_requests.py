@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -20,11 +21,11 @@ STREAMED = ("WatchEvents", "ListCopies")
 
 
 async def ask(channel: grpc.aio.Channel, path: str) -> None:
-    await channel.unary_unary(path)(NO_REQUEST)
+    await cast("Any", channel.unary_unary(path))(NO_REQUEST)
 
 
 async def ask_all(channel: grpc.aio.Channel, path: str) -> None:
-    await channel.unary_stream(path)(NO_REQUEST).read()
+    await cast("Any", channel.unary_stream(path))(NO_REQUEST).read()
 
 
 @pytest.mark.parametrize("method", ["Why", "Inject", *STREAMED])
