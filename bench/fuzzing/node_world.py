@@ -178,7 +178,8 @@ async def training(folder: Path) -> AsyncIterator[Node]:
         try:
             await loop.sock_sendall(launcher, encode(join()))
             await loop.sock_recv(launcher, 65536)
-            node.order(start_generation=start(1))
+            # It restores a step that nobody has: what is asked about it is looked for.
+            node.order(start_generation=start(1, 1))
             await loop.sock_recv(launcher, 65536)
             yield node
         finally:

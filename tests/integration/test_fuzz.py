@@ -17,7 +17,13 @@ from fuzzing.formats import FORMATS, load_format
 from fuzzing.session import Session, repeat
 
 # Fewer where a case is a stream over gRPC.
-CASES = {"agent streams": 60, "admin calls": 100, "journal rows": 100, "kernel lines": 60}
+CASES = {
+    "admin calls": 100,
+    "agent streams": 60,
+    "journal rows": 100,
+    "kernel lines": 60,
+    "snapshot frames": 60,
+}
 CASES_OTHERS = 150
 INPUT_BYTES = (20, 100, 600)
 

@@ -10,6 +10,7 @@ FORMATS = MappingProxyType(
     {
         "launcher frames": ("job_frames", "LAUNCHER"),
         "trainer frames": ("job_frames", "TRAINER"),
+        "snapshot frames": ("snapshot_frames", "SNAPSHOT_FRAMES"),
         "bulk": ("bulk", "BULK"),
         "agent streams": ("agent_streams", "AGENT_STREAMS"),
         "controller orders": ("controller_orders", "CONTROLLER_ORDERS"),

@@ -11,7 +11,7 @@ from fuzzing.format import Format, Handler
 from fuzzing.node_world import JOB, JOB_ID, TOKEN, Node, say_all, serving, training
 from fuzzing.shapes import Known, frames_of, messages_of
 
-_KNOWN: Known = {
+KNOWN: Known = {
     "protocol": option(TRAINER_PROTOCOL),
     "version": option(VERSION),
     "job": option(JOB, JOB, "other"),
@@ -30,7 +30,7 @@ _KNOWN: Known = {
     "epoch": option(*tuple((1 << 32) + number for number in range(4))),
     "pid": option(2**22 - 1),
 }
-_TESTED = (
+TESTED = (
     "everstep_common.frames",
     "everstep_common.long_frames",
     "everstep_common.json_readers",
@@ -45,7 +45,7 @@ _STORAGE = option("/nonexistent/fuzz")
 
 def _said(first: type, kinds: tuple[type, ...]) -> Maker[tuple[bytes, ...]]:
     """Return what makes the words of some connections: who is there, then anything."""
-    known = {**_KNOWN, "path": _STORAGE}
+    known = {**KNOWN, "path": _STORAGE}
     greet, go_on = frames_of(messages_of((first,), known)), frames_of(messages_of(kinds, known))
 
     def words(choices: Choices) -> bytes:
@@ -76,5 +76,5 @@ def _handler(node: Node) -> Handler:
     return handle
 
 
-LAUNCHER = Format(_said(Join, FROM_LAUNCHER), _launched, (*_TESTED, "everstep_agent.jobs.job"), 300)
-TRAINER = Format(_said(Attach, FROM_TRAINER), _trained, (*_TESTED, "everstep_agent.vault"), 500)
+LAUNCHER = Format(_said(Join, FROM_LAUNCHER), _launched, (*TESTED, "everstep_agent.jobs.job"), 300)
+TRAINER = Format(_said(Attach, FROM_TRAINER), _trained, (*TESTED, "everstep_agent.vault"), 500)
