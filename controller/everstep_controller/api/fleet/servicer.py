@@ -57,12 +57,25 @@ class FleetServicer:
 
     async def connect(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Serve one agent's stream."""
+        end = await self._ended(requests, context)
+        if end is not None:
+            await context.abort(*end)
+
+    async def _ended(
+        self, requests: AsyncIterator[bytes], context: Context
+    ) -> tuple[grpc.StatusCode, str] | None:
+        """Serve a stream; return what its agent is told of the end, if anything.
+
+        Not raised: gRPC keeps what `abort` raises, and with it all that the errors before it know,
+        a Hello of 16 MiB among that, until there is enough garbage to look for.
+        """
         try:
             await self._serve(requests, context)
         except WireError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            return grpc.StatusCode.INVALID_ARGUMENT, str(error)
         except StreamEnd as end:
-            await context.abort(end.code, end.sentence)
+            return end.code, end.sentence
+        return None
 
     async def _serve(self, requests: AsyncIterator[bytes], context: Context) -> None:
         try:
