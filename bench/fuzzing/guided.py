@@ -39,7 +39,8 @@ def result_of(folder: Path) -> dict[str, Any]:
 def main(budget: Budget) -> None:
     """Fuzz a format, and end the process."""
     begin_s, begin_cpu_s = time.monotonic(), time.process_time()
-    with atheris.instrument_imports(include=PACKAGES):
+    library: Any = atheris
+    with library.instrument_imports(include=PACKAGES):
         from fuzzing.formats import load_format
         from fuzzing.session import Session
 

@@ -87,6 +87,7 @@ def fuzz_sockets(names: Sequence[str], cases: int, seed: int) -> list[SocketRun]
 async def _fuzz(name: str, cases: int, seed: int) -> SocketRun:
     chosen, format = random.Random(seed), load_format(name)
     finds: list[str] = []
+    number = 0
     with tempfile.TemporaryDirectory() as folder:
         async with _OPENERS[name](Path(folder)) as daemon:
             begin_s, samples = time.monotonic(), [daemon.held()]

@@ -148,7 +148,9 @@ def _fold(path: Path) -> None:
         store = JournalStore(path, read_only=True)
         try:
             with suppress(UnreadableError, sqlite3.Error):
-                store.last_decision(), store.marks(), store.last_announcement()
+                store.last_decision()
+                store.marks()
+                store.last_announcement()
                 use(store)
         finally:
             store.close()
