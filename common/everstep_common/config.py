@@ -122,12 +122,20 @@ def _scalar(kind: object, value: object) -> object | None:
     if kind is Path and isinstance(value, str):
         return Path(value)
     if kind is float and type(value) is int:
-        return float(value)
+        return _as_float(value)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return next((member for member in kind if member.value == value), None)
     # TOML has nan and inf: no threshold, and no comparison with one is ever true.
     finite = not isinstance(value, float) or math.isfinite(value)
     return value if type(value) is kind and finite else None
+
+
+def _as_float(value: int) -> float | None:
+    """Return a whole number as a float; None for one that is larger than any."""
+    try:
+        return float(value)
+    except OverflowError:
+        return None
 
 
 def _without_none(kind: typing.Any) -> typing.Any:  # noqa: ANN401

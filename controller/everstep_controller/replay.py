@@ -4,14 +4,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from everstep_controller.core.actions import Action
+from everstep_controller.core.events import JournaledEvent
 from everstep_controller.journal.codec import (
     UnreadableError,
     decode_actions,
     decode_state,
     encode,
 )
-from everstep_controller.journal.store import JournalStore
-from everstep_controller.runtime.fold import CoreFactory, events_taken
+from everstep_controller.journal.store import JournalStore, StoredEvent
+from everstep_controller.runtime.fold import CoreFactory, Deciding, events_taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +47,24 @@ def compare(store: JournalStore, core_factory: CoreFactory) -> Comparison:
         if not taken:
             continue
         events += 1
-        called_for = [one for event in taken for one in core.handle(event, stored.now_ns)]
+        called_for = [one for event in taken for one in _decide(core, event, stored)]
         decided = tuple(encode(action).decode() for action in called_for)
         body = recorded.get(stored.seq)
         before = tuple(encode(a).decode() for a in decode_actions(body)) if body else ()
         if decided != before:
             found.append(Difference(stored.seq, stored.kind, before, decided))
     return Comparison(events, tuple(found))
+
+
+def _decide(core: Deciding, event: JournaledEvent, stored: StoredEvent) -> list[Action]:
+    """Return what an event calls for. Raises UnreadableError where the core cannot take it."""
+    try:
+        return core.handle(event, stored.now_ns)
+    except Exception as error:
+        raise UnreadableError(
+            f"event {stored.seq} ({stored.kind}) makes this version raise {error!r:.200}, and is "
+            "not marked as rejected: a start of the controller leaves it out and marks it"
+        ) from error
 
 
 def report(comparison: Comparison) -> Iterator[str]:

@@ -36,7 +36,7 @@ def slot_sizes_of_plan(plan: RestorePlan, memories: Iterable[RankMemory]) -> dic
     """
     sizes = {source.rank: slot_bytes_for(source.size_bytes) for source in plan.sources}
     sizes |= {memory.table.rank: memory.table.slot_bytes for memory in memories}
-    return {rank: sizes[rank] for rank in plan.ranks if rank in sizes}
+    return {rank: sizes[rank] for rank in sorted(sizes) if rank in plan.ranks}
 
 
 class PreallocatedSlots:

@@ -10,6 +10,7 @@ import grpc
 
 from everstep_controller.api.admin.servicer import AdminServicer
 from everstep_controller.api.fleet.servicer import FleetServicer
+from everstep_controller.api.request_parsing import RequestParsing
 from everstep_controller.api.secret_guard import SecretGuard
 from everstep_proto.generated import admin_pb2_grpc, fleet_pb2
 from everstep_proto.keepalive import keepalive
@@ -73,7 +74,9 @@ def make_server(
     endpoint: Endpoint, guard: SecretGuard | None, fleet: FleetServicer, admin: AdminServicer
 ) -> tuple[grpc.aio.Server, int]:
     """Return a server that is not started, and its port. Raises ListenError."""
-    server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=[] if guard is None else [guard])
+    # Who may not speak is not parsed.
+    interceptors = [*([] if guard is None else [guard]), RequestParsing()]
+    server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=interceptors)
     # Requests stay bytes here, so that the servicer answers what is no message with a sentence.
     connect: grpc.RpcMethodHandler[bytes, fleet_pb2.ControllerMessage] = (
         grpc.stream_stream_rpc_method_handler(

@@ -78,6 +78,9 @@ class _Stored(msgspec.Struct):
 
 
 _SEVERAL = msgspec.json.Decoder(list[_Stored])
+# What decoding raises for what cannot be read; for text that is no UTF-8, and for what is nested
+# too deeply, these are Python's own errors.
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def kind_of(value: JournaledEvent | Action) -> str:
@@ -107,15 +110,17 @@ def _decode_single(kind: str, body: bytes | msgspec.Raw) -> Event:
         raise UnreadableError(f"unknown kind of event: {kind}")
     try:
         return decoder.decode(body)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise UnreadableError(f"{kind}: {error}") from error
 
 
 def _decode_batch(body: bytes) -> EventBatch:
     try:
         stored: Sequence[_Stored] = _SEVERAL.decode(body)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise UnreadableError(f"{EventBatch.__name__}: {error}") from error
+    if not stored:
+        raise UnreadableError(f"{EventBatch.__name__}: no events")
     return EventBatch(tuple(_decode_single(one.kind, one.body) for one in stored))
 
 
@@ -129,7 +134,7 @@ def decode_actions(body: bytes) -> list[Action]:
     try:
         stored: Sequence[_Stored] = _SEVERAL.decode(body)
         return [msgspec.json.decode(item.body, type=_ACTIONS[item.kind]) for item in stored]
-    except (msgspec.MsgspecError, KeyError) as error:
+    except (*_UNREADABLE, KeyError) as error:
         raise UnreadableError(f"recorded actions: {error}") from error
 
 
@@ -137,5 +142,5 @@ def decode_state(body: bytes) -> State:
     """Return a snapshot of the state. Raises UnreadableError."""
     try:
         return _STATE.decode(body)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise UnreadableError(f"snapshot: {error}") from error

@@ -160,7 +160,8 @@ class Fold:
     ) -> TakenEvent:
         """Take each event of a batch alone, without those that make the core raise even so."""
         told, called_for = each_event(batch), list[Action]()
-        errors = dict.fromkeys(self._rejected[seq] or (), "")
+        known = (place for place in self._rejected[seq] or () if place < len(told))
+        errors = dict.fromkeys(known, "")
         for place, event in enumerate(told):
             if place in errors:
                 continue

@@ -197,3 +197,10 @@ def _numbers(folder: Path, text: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         load(_Shares, file)
     return caught.value.problems
+
+
+def test_a_whole_number_beyond_all_floats_is_no_number(tmp_path: Path) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text(f'controller = "a:1"\nprobe_interval_s = 1{"0" * 400}\n')
+    with pytest.raises(ConfigError, match="probe_interval_s: expected a number"):
+        load(Settings, path)

@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from everstep_controller.core.actions import Action
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import (
@@ -152,4 +154,24 @@ def test_replay_names_the_events_that_are_decided_differently(tmp_path: Path) ->
     comparison = compare(store, Core)
     assert comparison.events == 3
     assert [difference.seq for difference in comparison.differences] == [3]
+    store.close()
+
+
+def test_a_replay_names_the_event_that_this_version_cannot_take(tmp_path: Path) -> None:
+    store = journal(tmp_path / "j", ControllerStarted("1"), TimerDue(POISON))
+    with pytest.raises(codec.UnreadableError, match=r"event 2 \(TimerDue\).*on purpose"):
+        compare(store, FragileCore)
+    store.close()
+
+
+def test_a_rejection_of_more_events_than_a_batch_has_leaves_out_those_that_it_has(
+    tmp_path: Path,
+) -> None:
+    batch = EventBatch((TimerDue("a"), TimerDue("b")))
+    store = journal(tmp_path / "j", ControllerStarted("1"), batch)
+    store.begin()
+    store.reject(2, "ZeroDivisionError", [0, 2])
+    store.commit()
+    _, taken = Fold(FragileCore, store).replay()
+    assert taken.event == EventBatch((TimerDue("b"),))
     store.close()

@@ -1,6 +1,8 @@
 """How large slots will be asked for, before anybody asks."""
 
+from dataclasses import replace
 from itertools import count
+from typing import Any
 
 from everstep_agent.vault.slot_preallocation import slot_sizes_of_plan
 from everstep_agent.vault.snapshots.holdings import RankMemory
@@ -41,3 +43,16 @@ def test_a_rank_that_was_elsewhere_gets_its_copys_size_and_what_trainers_ask_bey
 def test_a_rank_that_was_here_asks_for_what_it_had() -> None:
     memories = (_memory(1, 7), _memory(2, 8), _memory(5, 9))
     assert slot_sizes_of_plan(_plan(), memories) == {1: 7, 2: 8}
+
+
+class CountedRanks:
+    """The ranks of a node, which nobody may go through one by one."""
+
+    def __contains__(self, rank: object) -> bool:
+        return rank in range(1, 2**31 - 1)
+
+
+def test_only_ranks_of_a_known_size_are_looked_at_however_many_a_node_has() -> None:
+    ranks: Any = CountedRanks()
+    sizes = slot_sizes_of_plan(replace(_plan(), ranks=ranks), (_memory(2, 7),))
+    assert list(sizes) == [1, 2, 5]

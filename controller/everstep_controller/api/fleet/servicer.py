@@ -1,7 +1,8 @@
 """Fleet service over gRPC: the agents' streams, read and written for a StreamHandler."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+import contextlib
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -18,6 +19,8 @@ _QUICK_QUESTIONS = 5
 _QUICK_S = 0.2
 _SLOW_S = 10.0
 _BUSY_S = 0.005
+# How long a stream that ends waits for an agent to take the message that is being sent to it.
+_LAST_WRITE_S = 5.0
 
 Context = grpc.aio.ServicerContext[bytes, fleet_pb2.ControllerMessage]
 
@@ -58,12 +61,25 @@ class FleetServicer:
 
     async def connect(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Serve one agent's stream."""
+        end = await self._ended(requests, context)
+        if end is not None:
+            await context.abort(*end)
+
+    async def _ended(
+        self, requests: AsyncIterator[bytes], context: Context
+    ) -> tuple[grpc.StatusCode, str] | None:
+        """Serve a stream; return what its agent is told of the end, if anything.
+
+        Not raised: gRPC keeps what `abort` raises, and with it all that the errors before it know,
+        a Hello of 16 MiB among that, until there is enough garbage to look for.
+        """
         try:
             await self._serve(requests, context)
         except WireError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            return grpc.StatusCode.INVALID_ARGUMENT, str(error)
         except StreamEnd as end:
-            await context.abort(end.code, end.sentence)
+            return end.code, end.sentence
+        return None
 
     async def _serve(self, requests: AsyncIterator[bytes], context: Context) -> None:
         try:
@@ -72,9 +88,13 @@ class FleetServicer:
             raise StreamEnd(grpc.StatusCode.UNAUTHENTICATED, str(error)) from error
         address = peer_address(context.peer())
         session = await self._handler.open(await _hello(requests), identity, address)
+        writing = asyncio.Lock()
         try:
             await _first_of(
-                self._read(requests, session), self._write(session, context), self._ask(session)
+                writing,
+                self._read(requests, session),
+                self._write(session, context, writing),
+                self._ask(session),
             )
         finally:
             self._handler.close(session)
@@ -94,10 +114,11 @@ class FleetServicer:
         else:
             self._handler.handle_message(session, message)
 
-    async def _write(self, session: Session, context: Context) -> None:
+    async def _write(self, session: Session, context: Context, writing: asyncio.Lock) -> None:
         while True:
             for message in await session.next_messages():
-                await context.write(message)
+                async with writing:
+                    await context.write(message)
 
     async def _ask(self, session: Session) -> None:
         for _ in range(_QUICK_QUESTIONS):
@@ -137,15 +158,25 @@ def _parse(request: bytes) -> fleet_pb2.AgentMessage:
         raise WireError(f"not a message: {error}") from error
 
 
-async def _first_of(*parts: Coroutine[None, None, None]) -> None:
-    """Run until one part ends, then end the others; raise what the first one raised."""
+async def _first_of(writing: asyncio.Lock, *parts: Coroutine[None, None, None]) -> None:
+    """Run until one part ends, then end the others; raise what the first one raised.
+
+    Not in the middle of a write: gRPC could not send how the stream ended, and it never would.
+    """
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WRITE_S), writing:
+                _cancel(tasks)
     finally:
-        for task in tasks:
-            task.cancel()
+        _cancel(tasks)
         await asyncio.gather(*tasks, return_exceptions=True)
     for task in tasks:
         if task in done:
             task.result()
+
+
+def _cancel(tasks: "Iterable[asyncio.Task[None]]") -> None:
+    for task in tasks:
+        task.cancel()
