@@ -73,12 +73,17 @@ class RealFleet:
         """Return the controller's journal."""
         return self.folder / "journal.sqlite"
 
+    @property
+    def secret(self) -> Path:
+        """Return the file of what is shown to a controller on loopback without certificates."""
+        return self.folder / "secret"
+
     def start_controller(self, *command: str) -> None:
         """Start the controller, or one of its commands."""
         config, place = self.folder / "controller.toml", self._place("controller")
         config.write_text(
             f'listen = "{self.address}"\nmetrics = "127.0.0.1:0"\nlog_style = "text"\n'
-            f'journal = "{self.journal}"\n[core]\nmode = "enforce"\n'
+            f'journal = "{self.journal}"\nsecret_file = "{self.secret}"\n[core]\nmode = "enforce"\n'
             "startup_grace_s = 20.0\nrecover_listen_s = 6.0\n"
             + "".join(f"{line}\n" for line in self.core_lines)
             + place.tls
@@ -103,6 +108,7 @@ class RealFleet:
         place = self._place(name)
         config.write_text(
             lines + f'node = "{name}"\ncontroller = "{self.address}"\n'
+            f'secret_file = "{self.secret}"\n'
             f'host = "{place.host}"\nliveness_address = "{place.host}:0"\n'
             f'domain = "rack-{name}"\ndata_folder = "{folder}"\n'
             'metrics_address = "127.0.0.1:0"\n'
@@ -194,7 +200,8 @@ class RealFleet:
         environ = self._environ() | {"COLUMNS": "200"}
         return subprocess.run(
             [sys.executable, "-m", "everstep.entry", *arguments],
-            env=environ | {"EVERSTEP_CONTROLLER": self.address},
+            env=environ
+            | {"EVERSTEP_CONTROLLER": self.address, "EVERSTEP_SECRET_FILE": str(self.secret)},
             capture_output=True,
             text=True,
             timeout=30,
@@ -273,8 +280,12 @@ def running_fleet(
     tls: TlsSettings | None = None,
     core_lines: tuple[str, ...] = (),
     packages: Mapping[str, Sequence[Path]] | None = None,
+    at_port: bool = False,
 ) -> Iterator[RealFleet]:
-    """Yield a fleet whose controller and agents run."""
+    """Yield a fleet whose controller and agents run.
+
+    Without certificates its controller is at a Unix socket; ``at_port``: at a port, for a secret.
+    """
     # A short path: the name of a socket in it has 107 bytes.
     folder = Path(tempfile.mkdtemp(prefix="es"))
     (folder / "losses").mkdir()
@@ -284,10 +295,10 @@ def running_fleet(
     try:
         with (
             reserved_port() as port,
-            connect(_connection(folder, host, port, tls)) as admin,
+            connect(connection := _connection(folder, f"{host}:{port}", tls, at_port)) as admin,
         ):
             fleet = RealFleet(folder, owned, admin, nodes, agent_lines, core_lines, variables or {})
-            fleet.address = _connection(folder, host, port, tls).address
+            fleet.address = connection.address
             fleet.places, fleet.packages = places, packages or {}
             fleet.start_controller()
             for name in nodes:
@@ -298,10 +309,10 @@ def running_fleet(
         owned.close()
 
 
-def _connection(folder: Path, host: str, port: int, tls: TlsSettings) -> Connection:
+def _connection(folder: Path, port: str, tls: TlsSettings, at_port: bool) -> Connection:
     """Return how the controller is asked: without certificates at a socket in its own folder."""
-    address = f"{host}:{port}" if tls.enabled else f"unix:{folder}/c/grpc.sock"
-    return Connection(address=address, tls=tls, timeout_s=5.0)
+    address = port if tls.enabled or at_port else f"unix:{folder}/c/grpc.sock"
+    return Connection(address=address, tls=tls, secret_file=folder / "secret", timeout_s=5.0)
 
 
 def _tail(log: Path) -> str:

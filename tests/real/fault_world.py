@@ -223,11 +223,12 @@ def fault_world(
     places: Mapping[str, Place] | None = None,
     tls: TlsSettings | None = None,
     core_lines: tuple[str, ...] = (),
+    at_port: bool = False,
 ) -> Iterator[FaultWorld]:
     """Yield a fleet of these nodes; nothing of the job runs yet."""
     # With so few nodes two are the larger part of them, and it would wait for a minute.
     core = ("loss_hold_s = 3.0", *core_lines)
-    with running_fleet(*nodes, core_lines=core, places=places, tls=tls) as fleet:
+    with running_fleet(*nodes, core_lines=core, places=places, tls=tls, at_port=at_port) as fleet:
         yield FaultWorld(fleet, [str(word) for word in script], options)
 
 

@@ -1,7 +1,7 @@
 """A job of one user beside an unprivileged attacker, who tries everything he can reach.
 
 After each attack the job has lost no step and no generation, nothing of it was readable, and the
-nodes are healthy. With TLS and without.
+nodes are healthy. With TLS and without, at a socket and at a port.
 """
 
 import json
@@ -42,15 +42,16 @@ _ALL_SECONDS, _ONE_SECONDS = 10.0, 3.0
 _STEPS_AFTER = 5
 
 
-@pytest.fixture(scope="module", params=["without TLS", "with TLS"])
+@pytest.fixture(scope="module", params=["TLS", "a socket", "a port"])
 def world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[FaultWorld]:
     """Two nodes, on which a job trains without an end."""
     places, tls = None, None
-    if request.param == "with TLS":
+    if request.param == "TLS":
         places, tls = _proven_places(tmp_path_factory.mktemp("ca"))
-    with fault_world(_NODES, _FOREVER, *_OPTIONS, places=places, tls=tls) as world:
+    at_port = request.param == "a port"
+    with fault_world(_NODES, _FOREVER, *_OPTIONS, places=places, tls=tls, at_port=at_port) as world:
         # Nobody may be saved by the mode of the folder that holds everything of a test.
         world.fleet.folder.chmod(0o755)
         world.launch()
@@ -137,7 +138,8 @@ def _target(world: FaultWorld) -> Target:
     agent, launcher = fleet.agents[node], fleet.launchers[node]
     assert fleet.controller is not None
     data = [path for path in (fleet.folder / node).iterdir() if path.name != "kernel.log"]
-    private = [fleet.folder / "token", fleet.journal, *data, *run.iterdir()]
+    own = [fleet.folder / "token", fleet.secret, fleet.journal]
+    private = [*own, *data, *run.iterdir()]
     return Target(
         uid=BOB.uid,
         run=str(run),

@@ -20,6 +20,7 @@ from fakes.ports import reserved_port
 from real.ordinary_user import User, import_path, missing, python_for_all
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.real,
     pytest.mark.skipif(bool(missing()), reason=missing()),
 ]
