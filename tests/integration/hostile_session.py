@@ -25,7 +25,7 @@ from fakes.nobody import nobody
 from integration.vault_clients import attach_message, join_message
 
 _KNOWN = {kind.__name__: kind for kind in (*TO_LAUNCHER, *TO_TRAINER)}
-_TIMEOUT_S = 30.0
+_TIMEOUT_S = 60.0
 # How long the controller may take to start a job that needs nobody but its launcher.
 _START_S = 5.0
 

@@ -24,6 +24,7 @@ from integration.real_fleet import JOB, RealFleet, running_fleet
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
 
 _SEED = 41
+_GIBIBYTES = r"Reserve\.size_bytes = [24]\d{9}$"
 _OURS = {"protocol": TRAINER_PROTOCOL, "version": VERSION, "token": "secret"}
 # What one hostile message may add to the journal: a row for the record that it becomes, the word of
 # the launcher that left after it, and what the controller decides and says of both.
@@ -68,6 +69,8 @@ def _say_as_launcher(job: HostileJob, share: float, *, running: bool) -> int:
 def _say_as_rank(job: HostileJob, share: float) -> int:
     """Say everything as a rank that is attached and has memory."""
     cases = _sample(tuple(kind for kind in FROM_TRAINER if kind is not Attach), share)
+    if share < 1:  # some GiB of memory, which a busy machine takes minutes to give
+        cases = [case for case in cases if not re.match(_GIBIBYTES, case.name)]
     for case in cases:
         rank = job.rank()
         if rank is not None:
