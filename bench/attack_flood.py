@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_common.frames import Channel, encode, header
+from everstep_common.frames import Channel, connect_in_turn, encode, header
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     TO_TRAINER,
@@ -60,8 +60,8 @@ def burn(target: Target) -> Iterator[None]:
 
 def _unix(path: str) -> socket.socket:
     made = socket.socket(socket.AF_UNIX)
+    connect_in_turn(made, path, _PATIENCE_S)
     made.settimeout(_PATIENCE_S)
-    made.connect(path)
     return made
 
 

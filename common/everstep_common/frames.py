@@ -24,6 +24,7 @@ FDS_MAX = 253
 
 _JSON = json.JSONDecoder()
 _LENGTH = struct.Struct(">I")
+_TIMEVAL = struct.Struct("@ll")
 HEADER_BYTES = _LENGTH.size
 _ANCILLARY_BYTES = socket.CMSG_SPACE(FDS_MAX * array("i").itemsize)
 
@@ -80,6 +81,20 @@ def decode(payload: bytes, known: Mapping[str, type]) -> object:
         raise MessageError(str(error), body) from error
 
 
+def connect_in_turn(connection: socket.socket, path: str, timeout_s: float) -> None:
+    """Connect to a Unix socket; where many connect, wait for one's turn. Raises OSError.
+
+    A socket with a timeout of Python's does not wait: it fails at once while the listener's backlog
+    is full, as whoever floods it keeps it.
+    """
+    connection.setblocking(True)
+    # 0 would be no limit.
+    limit_us = max(1, int(timeout_s * 1e6))
+    limit = _TIMEVAL.pack(limit_us // 1_000_000, limit_us % 1_000_000)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+    connection.connect(path)
+
+
 class Channel:
     """Connection that sends and receives messages and waits for both; for trainers and launchers.
 
@@ -107,11 +122,11 @@ class Channel:
         """Connect to a Unix socket. Raises OSError."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
         try:
-            connection.settimeout(timeout_s)
-            connection.connect(path)
+            connect_in_turn(connection, path, timeout_s)
         except OSError:
             connection.close()
             raise
+        connection.settimeout(timeout_s)
         return cls(connection, known, carriers)
 
     def fileno(self) -> int:

@@ -9,6 +9,8 @@ import os
 import socket
 import sys
 
+from everstep_common.frames import connect_in_turn
+
 
 def main(folder: str, name: str, uid: int, count: int) -> None:
     # The folders above may be closed to this user: the socket is opened from inside.
@@ -19,8 +21,8 @@ def main(folder: str, name: str, uid: int, count: int) -> None:
     heard = []
     for _ in range(count):
         with socket.socket(socket.AF_UNIX) as made, contextlib.suppress(ConnectionError):
+            connect_in_turn(made, name, 20.0)
             made.settimeout(20)
-            made.connect(name)
             made.sendall(b"\0\0\0\2{}")
             heard.append(made.recv(4096))
     print(heard[0], heard[-1])

@@ -18,6 +18,7 @@ from everstep_agent.ipc.guarded_socket import GuardedSocket
 from everstep_agent.ipc.listeners import listening_unix
 from everstep_agent.quotas.connection_quota import ConnectionQuota
 from everstep_common.codec import from_json
+from everstep_common.frames import connect_in_turn
 
 SOCKET_NAME = "health.sock"
 _QUESTION_BYTES_MAX = 4096
@@ -107,8 +108,8 @@ def ask_agent(paths: Sequence[Path], groups: Sequence[str], deadline_s: float) -
     for path in paths:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             try:
+                connect_in_turn(connection, str(path), _left_s(until))
                 connection.settimeout(_left_s(until))
-                connection.connect(str(path))
                 with contextlib.suppress(BrokenPipeError):  # why it is refused can still be read
                     connection.sendall(request)
                 line = _line(connection, until)
