@@ -11,6 +11,7 @@ import grpc
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.service import Controller, Options
+from everstep_proto.local.client import Metadata
 from everstep_proto.tls import TlsSettings, aio_channel
 from fuzzing.format import FormatError
 
@@ -36,21 +37,25 @@ _EXPECTED = frozenset(
 @asynccontextmanager
 async def controlling(folder: Path) -> AsyncIterator[grpc.aio.Channel]:
     """Run a controller; return a channel to it."""
+    # At a Unix socket nothing has to be shown besides.
+    address = f"unix:{folder}/c/controller.sock"
     config = ControllerConfig(
-        listen="127.0.0.1:0", metrics="", journal=folder / "journal.sqlite", judge_interval_s=1.0
+        listen=address, metrics="", journal=folder / "journal.sqlite", judge_interval_s=1.0
     )
     running = Controller(config, Options(Core))
     await running.start()
     try:
-        async with aio_channel(f"127.0.0.1:{running.port}", TlsSettings()) as channel:
+        async with aio_channel(address, TlsSettings()) as channel:
             yield channel
     finally:
         await running.stop()
 
 
-async def stream(channel: grpc.aio.Channel, method: str, messages: Sequence[bytes]) -> int:
+async def stream(
+    channel: grpc.aio.Channel, method: str, messages: Sequence[bytes], shown: Metadata = ()
+) -> int:
     """Send messages as they are on a stream, and read to its end; return how many answers came."""
-    call: _Call = channel.stream_stream(method)()
+    call: _Call = channel.stream_stream(method)(metadata=shown)
     count = 0
     try:
         async with asyncio.timeout(_PATIENCE_S):
@@ -69,16 +74,18 @@ async def stream(channel: grpc.aio.Channel, method: str, messages: Sequence[byte
     return count
 
 
-async def ask(channel: grpc.aio.Channel, method: str, request: bytes, *, streams: bool) -> None:
+async def ask(
+    channel: grpc.aio.Channel, method: str, request: bytes, *, streams: bool, shown: Metadata = ()
+) -> None:
     """Make one call with a request as it is, and read all of the answer."""
     try:
         async with asyncio.timeout(_PATIENCE_S):
             if streams:
-                answers = cast("Any", channel.unary_stream(method))(request)
+                answers = cast("Any", channel.unary_stream(method))(request, metadata=shown)
                 while await answers.read() is not grpc.aio.EOF:
                     pass
             else:
-                await cast("Any", channel.unary_unary(method))(request)
+                await cast("Any", channel.unary_unary(method))(request, metadata=shown)
     except grpc.aio.AioRpcError as error:
         if error.code() not in _EXPECTED:
             raise FormatError(f"{method}: {error.code()}: {error.details()}") from error

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import grpc
-from daemons import agent_command, controller_command
+from daemons import agent_command, controller_command, shown
 from processes import free_port, wait_for_port
 
 from everstep_common.frames import encode
@@ -164,9 +164,9 @@ async def _agents_of_controller(folder: Path) -> AsyncIterator[_Daemon]:
             number += 1
             assert isinstance(case, tuple)
             said = [agent_streams.numbered(message, number) for message in case]
-            await stream(channel, agent_streams.METHOD, said)
+            await stream(channel, agent_streams.METHOD, said, shown(folder))
 
-        yield _Daemon(process, folder / "log", say, _asking(channel), _GARBAGE_BYTES)
+        yield _Daemon(process, folder / "log", say, _asking(channel, folder), _GARBAGE_BYTES)
 
 
 @asynccontextmanager
@@ -175,17 +175,20 @@ async def _admin_of_controller(folder: Path) -> AsyncIterator[_Daemon]:
 
         async def say(case: object) -> None:
             call = case
-            await ask(channel, call.method, call.request, streams=call.streams)  # type: ignore[attr-defined]
+            known = shown(folder)
+            await ask(channel, call.method, call.request, streams=call.streams, shown=known)  # type: ignore[attr-defined]
 
-        yield _Daemon(process, folder / "log", say, _asking(channel), _GARBAGE_BYTES)
+        yield _Daemon(process, folder / "log", say, _asking(channel, folder), _GARBAGE_BYTES)
 
 
-def _asking(channel: grpc.aio.Channel) -> Callable[[], Awaitable[None]]:
+def _asking(channel: grpc.aio.Channel, folder: Path) -> Callable[[], Awaitable[None]]:
     request = admin_pb2.GetControllerRequest().SerializeToString()
     method = "/everstep.admin.v1.Admin/GetController"
 
     async def is_well() -> None:
-        answer = await cast("Any", channel.unary_unary(method))(request, timeout=10.0)
+        answer = await cast("Any", channel.unary_unary(method))(
+            request, timeout=10.0, metadata=shown(folder)
+        )
         assert admin_pb2.ControllerDetail.FromString(answer).version
 
     return is_well

@@ -110,13 +110,16 @@ def environment() -> dict[str, str]:
 
 
 def start_controller(
-    folder: Path, port: int = 0, *, tables: str = "", **environ: str
+    folder: Path, port: int = 0, *, trust: str = SECRET_LINE, tables: str = "", **environ: str
 ) -> ControllerProcess:
-    """Start a controller, with more tables in its configuration, and wait until it listens."""
+    """Start a controller, with more tables in its configuration, and wait until it listens.
+
+    ``trust``: the line of its configuration that says whom it trusts; older versions know none.
+    """
     file = folder / "controller.toml"
     file.write_text(
         f'listen = "127.0.0.1:{port}"\nmetrics = "127.0.0.1:0"\n'
-        f'journal = "{folder}/journal.sqlite"\nlog_style = "text"\n{SECRET_LINE}{tables}'
+        f'journal = "{folder}/journal.sqlite"\nlog_style = "text"\n{trust}{tables}'
     )
     process = subprocess.Popen(
         controller_command("--config", str(file)),

@@ -60,8 +60,9 @@ class RealFleet:
     launcher_options: tuple[str, ...] = ()
     # By the name of the node, and "controller".
     places: Mapping[str, Place] = field(default_factory=dict)
-    # Of the controller.
+    # Of the controller; without certificates ``at_port`` asks for a secret.
     address: str = ""
+    at_port: bool = False
     # Packages of another version, for "controller", "agent" or "launcher".
     packages: Mapping[str, Sequence[Path]] = field(default_factory=dict)
     controller: Child | None = None
@@ -78,12 +79,17 @@ class RealFleet:
         """Return the file of what is shown to a controller on loopback without certificates."""
         return self.folder / "secret"
 
+    @property
+    def _secret_line(self) -> str:
+        # Only where it counts: older versions know no such key.
+        return f'secret_file = "{self.secret}"\n' if self.at_port else ""
+
     def start_controller(self, *command: str) -> None:
         """Start the controller, or one of its commands."""
         config, place = self.folder / "controller.toml", self._place("controller")
         config.write_text(
             f'listen = "{self.address}"\nmetrics = "127.0.0.1:0"\nlog_style = "text"\n'
-            f'journal = "{self.journal}"\nsecret_file = "{self.secret}"\n[core]\nmode = "enforce"\n'
+            f'journal = "{self.journal}"\n{self._secret_line}[core]\nmode = "enforce"\n'
             "startup_grace_s = 20.0\nrecover_listen_s = 6.0\n"
             + "".join(f"{line}\n" for line in self.core_lines)
             + place.tls
@@ -108,7 +114,7 @@ class RealFleet:
         place = self._place(name)
         config.write_text(
             lines + f'node = "{name}"\ncontroller = "{self.address}"\n'
-            f'secret_file = "{self.secret}"\n'
+            f"{self._secret_line}"
             f'host = "{place.host}"\nliveness_address = "{place.host}:0"\n'
             f'domain = "rack-{name}"\ndata_folder = "{folder}"\n'
             'metrics_address = "127.0.0.1:0"\n'
@@ -298,7 +304,7 @@ def running_fleet(
             connect(connection := _connection(folder, f"{host}:{port}", tls, at_port)) as admin,
         ):
             fleet = RealFleet(folder, owned, admin, nodes, agent_lines, core_lines, variables or {})
-            fleet.address = connection.address
+            fleet.address, fleet.at_port = connection.address, at_port
             fleet.places, fleet.packages = places, packages or {}
             fleet.start_controller()
             for name in nodes:

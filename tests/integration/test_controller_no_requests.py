@@ -8,8 +8,8 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from everstep_proto.tls import TlsSettings, aio_channel
 from fakes.controllers import controller
+from fakes.local_secret import shown
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -21,11 +21,11 @@ STREAMED = ("WatchEvents", "ListCopies")
 
 
 async def ask(channel: grpc.aio.Channel, path: str) -> None:
-    await cast("Any", channel.unary_unary(path))(NO_REQUEST)
+    await cast("Any", channel.unary_unary(path))(NO_REQUEST, metadata=shown())
 
 
 async def ask_all(channel: grpc.aio.Channel, path: str) -> None:
-    await cast("Any", channel.unary_stream(path))(NO_REQUEST).read()
+    await cast("Any", channel.unary_stream(path))(NO_REQUEST, metadata=shown()).read()
 
 
 @pytest.mark.parametrize("method", ["Why", "Inject", *STREAMED])
@@ -35,7 +35,7 @@ def test_bytes_that_are_no_request_are_refused_in_a_sentence_and_not_logged(
     async def scenario() -> None:
         async with (
             controller(tmp_path) as running,
-            aio_channel(f"localhost:{running.port}", TlsSettings()) as channel,
+            grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel,
         ):
             path = f"/everstep.admin.v1.Admin/{method}"
             with pytest.raises(grpc.aio.AioRpcError) as refused:

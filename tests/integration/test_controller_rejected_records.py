@@ -24,7 +24,7 @@ from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from everstep_proto.record_codec import to_wire
 from fakes.agent_stream import AgentStream, agent_stream, stamp
 from fakes.controllers import controller
-from fakes.local_secret import access_to, admin_channel
+from fakes.local_secret import access_to, admin_channel, shown
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -198,7 +198,7 @@ def test_bytes_that_are_no_message_end_no_stream_and_are_told(tmp_path: Path) ->
         ):
             call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(
                 "/everstep.fleet.v1.Fleet/Connect"
-            )()
+            )(metadata=shown())
             hello = fleet_pb2.Hello(node="node-1", outbox="o", stamp=stamp(), host="h")
             await call.write(fleet_pb2.AgentMessage(hello=hello).SerializeToString())
             check = fleet_pb2.CheckFinished(order_id="o", passed=True, message="fine")
@@ -269,7 +269,7 @@ def test_a_stream_that_ends_again_and_again_for_one_message_says_for_which(tmp_p
                     await agent.end()
             node = running.runtime.state.nodes["node-1"]
             await eventually(lambda: bool(node.flaps_since_ns))
-            async with grpc.aio.insecure_channel(f"127.0.0.1:{running.port}") as channel:
+            async with admin_channel(running.port) as channel:
                 admin = admin_pb2_grpc.AdminStub(channel)
                 reply = await admin.ListFindings(admin_pb2.ListFindingsRequest())
             return list(reply.findings)

@@ -107,7 +107,7 @@ def test_a_job_waits_for_its_controller_and_says_so_and_nobody_takes_its_name() 
         fleet.end_controller(signal.SIGKILL)
         fleet.launch(steps=2000, step_s=0.05)
         fleet.until(
-            "a word", 40, lambda: "waiting for the controller at 127.0.0.1" in said(fleet, "node-1")
+            "a word", 40, lambda: "waiting for the controller at unix:" in said(fleet, "node-1")
         )
         other = typed(fleet, "--job", "train", "--", "true", EVERSTEP_JOB_TOKEN="another")
         assert other.returncode == 1

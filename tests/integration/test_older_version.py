@@ -7,6 +7,8 @@ import asyncio
 import os
 import re
 import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,13 +17,23 @@ from everstep_common.frames import encode
 from everstep_proto.generated import fleet_pb2
 from fakes.agent_stream import agent_stream
 from fakes.controllers import start_controller
+from integration.certified_places import certified_places, here
 from integration.counting import launch
 from integration.hostile_session import Hostile
 from integration.older_version import TRAINER_PROTOCOL, older_packages
 from integration.real_fleet import JOB, RealFleet, running_fleet
 from integration.vault_clients import join_message
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+
+
+@contextmanager
+def _certified(folder: Path, packages: Mapping[str, Sequence[Path]]) -> Iterator[RealFleet]:
+    """Yield a fleet with certificates: the older version knows no other trust than loopback's."""
+    (folder / "ca").mkdir()
+    places, tls = certified_places(["node-1"], folder / "ca", here)
+    with running_fleet("node-1", packages=packages, places=places, tls=tls) as fleet:
+        yield fleet
 
 
 def _is_unharmed(fleet: RealFleet) -> None:
@@ -48,7 +60,7 @@ def test_what_an_older_agent_lets_in_is_rejected_with_its_user_and_harms_nobody(
     tmp_path: Path,
 ) -> None:
     older = older_packages(tmp_path)
-    with running_fleet("node-1", packages={"agent": older, "launcher": older}) as fleet:
+    with _certified(tmp_path, {"agent": older, "launcher": older}) as fleet:
         _train(fleet)
         launcher = Hostile(fleet.folder / "node-1" / "run" / "agent.sock")
         # More ranks than the controller counts one by one; the older agent knows no such limit.
@@ -65,7 +77,7 @@ def test_what_an_older_agent_lets_in_is_rejected_with_its_user_and_harms_nobody(
 
 def test_an_agent_serves_an_older_controller(tmp_path: Path) -> None:
     older = older_packages(tmp_path)
-    with running_fleet("node-1", packages={"controller": older}) as fleet:
+    with _certified(tmp_path, {"controller": older}) as fleet:
         _train(fleet)
         launcher = Hostile(fleet.folder / "node-1" / "run" / "agent.sock")
         launcher.send(encode(join_message(job="huge", processes_per_node=2**31 - 1)))
@@ -79,7 +91,7 @@ def test_an_older_controller_acknowledges_a_kind_of_record_that_it_does_not_know
 ) -> None:
     older = older_packages(tmp_path / "older")
     paths = os.pathsep.join([*map(str, older), *filter(None, sys.path)])
-    running = start_controller(tmp_path, PYTHONPATH=paths)
+    running = start_controller(tmp_path, trust="", PYTHONPATH=paths)
 
     async def scenario() -> None:
         async with agent_stream(running.port, "node-1") as agent:

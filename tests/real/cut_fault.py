@@ -7,7 +7,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from real.cut_network import Network, network, proven_places
+from integration.certified_places import certified_places
+from real.cut_network import Network, network
 from real.fault_books import check_books, safe_step
 from real.fault_world import FaultWorld, alone, fault_world
 
@@ -28,7 +29,7 @@ def play(way: str, plan: str, folder: Path) -> None:
     wanted = alone(folder / "alone", [_SCRIPT, "--steps", str(_STEPS)])
     script = [_SCRIPT, "--steps", str(_STEPS), "--step-seconds", "0.05"]
     with network(*_NODES) as cuts:
-        places, tls = proven_places(cuts, _NODES, folder)
+        places, tls = certified_places(_NODES, folder, cuts.place)
         with fault_world(_NODES, script, *_OPTIONS[plan], places=places, tls=tls) as world:
             world.launch()
             world.training()

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from integration.certified_places import certified_places
 from integration.real_fleet import TRAINING, RealFleet, running_fleet
-from real.cut_network import Network, network, proven_places
+from real.cut_network import Network, network
 
 _NODES = ("node-1", "node-2", "node-3")
 _UDP = ("ipproto", "udp", "blackhole")
@@ -63,7 +64,7 @@ CASES: Mapping[str, Case] = MappingProxyType(
 def play(case: Case, folder: Path) -> None:
     """Cut, look what comes of it, and heal; twice."""
     with network(*_NODES) as cuts:
-        places, tls = proven_places(cuts, _NODES, folder)
+        places, tls = certified_places(_NODES, folder, cuts.place)
         with running_fleet(*_NODES, places=places, tls=tls) as fleet:
             script = [str(TRAINING), "--steps", "100000", "--step-seconds-min", "0.05"]
             fleet.launch_script(script, nodes="2")

@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from everstep_proto.tls import TlsSettings
-from fakes.authority import Authority
 from integration.real_fleet import Place
 
 _OURS = "10.77.0.1"
@@ -115,25 +113,6 @@ def network(*names: str) -> Iterator[Network]:
         yield made
     finally:
         made.close()
-
-
-def proven_places(
-    cuts: Network, names: Sequence[str], folder: Path
-) -> tuple[dict[str, Place], TlsSettings]:
-    """Return where nodes and controller run, each with a certificate, and the operator's one."""
-    authority = Authority(folder)
-
-    def table(tls: TlsSettings) -> str:
-        files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
-        lines = "".join(f'{key} = "{path}"\n' for key, path in files.items())
-        return f'[tls]\n{lines}server_name = "localhost"\n'
-
-    places = {name: cuts.place(name, table(authority.issue(name, "agent"))) for name in names}
-    ours = authority.issue("controller", "operator")
-    places["controller"] = cuts.place("controller", table(ours))
-    return places, TlsSettings(
-        ca=ours.ca, certificate=ours.certificate, key=ours.key, server_name="localhost"
-    )
 
 
 def _put_rules_before_local(*enter: str) -> None:

@@ -14,9 +14,10 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from everstep_cli.demo import reaper
+from integration.certified_places import certified_places
 from integration.latest_watch import LatestWatch
 from integration.real_fleet import JOB, RealFleet, running_fleet
-from real.cut_network import Network, network, proven_places
+from real.cut_network import Network, network
 
 _PATIENCE_S = 90.0
 _NODES = ("node-1", "node-2", "node-3")
@@ -74,7 +75,7 @@ def _line(pid: int) -> bytes:
 
 @contextmanager
 def _fleet(cuts: Network, folder: Path) -> Iterator[RealFleet]:
-    places, tls = proven_places(cuts, _NODES, folder)
+    places, tls = certified_places(_NODES, folder, cuts.place)
     with running_fleet(*_NODES, places=places, tls=tls) as fleet:
         yield fleet
 

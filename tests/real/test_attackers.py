@@ -17,9 +17,8 @@ import psutil
 import pytest
 
 from everstep_cli.demo.processes import Child
-from everstep_proto.tls import TlsSettings
-from fakes.authority import Authority
-from integration.real_fleet import JOB, Place
+from integration.certified_places import certified_places, here
+from integration.real_fleet import JOB
 from real.attacker import ATTACKS
 from real.attacks_on_files import ATTACKS_ON_FILES
 from real.attacks_on_ports import ATTACKS_ON_PORTS
@@ -49,7 +48,7 @@ def world(
     """Two nodes, on which a job trains without an end."""
     places, tls = None, None
     if request.param == "TLS":
-        places, tls = _proven_places(tmp_path_factory.mktemp("ca"))
+        places, tls = certified_places(_NODES, tmp_path_factory.mktemp("ca"), here)
     at_port = request.param == "a port"
     with fault_world(_NODES, _FOREVER, *_OPTIONS, places=places, tls=tls, at_port=at_port) as world:
         # Nobody may be saved by the mode of the folder that holds everything of a test.
@@ -57,23 +56,6 @@ def world(
         world.launch()
         world.training()
         yield world
-
-
-def _proven_places(folder: Path) -> tuple[dict[str, Place], TlsSettings]:
-    authority = Authority(folder)
-
-    def table(tls: TlsSettings) -> str:
-        files = {"ca": tls.ca, "certificate": tls.certificate, "key": tls.key}
-        lines = "".join(f'{key} = "{path}"\n' for key, path in files.items())
-        return f'[tls]\n{lines}server_name = "localhost"\n'
-
-    issued = {name: authority.issue(name, "agent") for name in _NODES}
-    places = {name: Place(tls=table(one)) for name, one in issued.items()}
-    ours = authority.issue("controller", "operator")
-    places["controller"] = Place(tls=table(ours))
-    return places, TlsSettings(
-        ca=ours.ca, certificate=ours.certificate, key=ours.key, server_name="localhost"
-    )
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -15,12 +14,17 @@ from everstep_proto.local.secret import METADATA_KEY, make_secret, read_secret
 from everstep_proto.tls import TlsSettings
 
 
-@dataclass
 class Details(grpc.HandlerCallDetails):
     """What gRPC knows of a call before anything reads it."""
 
-    invocation_metadata: tuple[tuple[str, str], ...] = ()
-    method: str = "/everstep.admin.v1.Admin/Pause"
+    def __init__(
+        self,
+        invocation_metadata: tuple[tuple[str, str], ...] = (),
+        method: str = "/everstep.admin.v1.Admin/Pause",
+    ) -> None:
+        """See HandlerCallDetails."""
+        self.invocation_metadata = invocation_metadata
+        self.method = method
 
 
 async def _passed(guard: SecretGuard, details: Details) -> bool:
