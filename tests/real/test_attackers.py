@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from everstep_cli.demo.processes import Child
 from integration.certified_places import certified_places, here
@@ -65,6 +67,8 @@ def test_a_job_loses_nothing_to_another_user_of_its_node(
     world: FaultWorld, attacks: dict[str, Attack]
 ) -> None:
     _is_harmless(world, ",".join(attacks), _ALL_SECONDS)
+    if attacks is ATTACKS_ON_SOCKETS:
+        assert _users_refused(world) == {str(BOB.uid)}
 
 
 @pytest.mark.long
@@ -147,6 +151,15 @@ def _ports(agent: Child) -> dict[str, int]:
     metrics = _metrics_port(agent)
     (bulk,) = [port for port in tcp if port != metrics]
     return {"bulk": bulk, "metrics": metrics, "liveness": udp[0]}
+
+
+def _users_refused(world: FaultWorld) -> set[str]:
+    """Return the users whom the attacked agent has refused something, as Prometheus sees them."""
+    port = _metrics_port(world.fleet.agents[_NODES[0]])
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    (refusals,) = [family for family in families if family.name == "everstep_agent_user_refusals"]
+    return {sample.labels["user"] for sample in refusals.samples}
 
 
 def _metrics_port(agent: Child) -> int:
