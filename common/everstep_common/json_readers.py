@@ -5,9 +5,9 @@ statements compiled for its type. Any other is read field by field: to fill in d
 what is wrong and where.
 """
 
+import dataclasses
 import re
 import typing
-from dataclasses import is_dataclass
 from enum import Enum
 from functools import cache
 from operator import itemgetter
@@ -42,7 +42,7 @@ def reader_of(kind: object) -> Reader:
     if origin is dict:
         return _dict_reader(kind)
     if isinstance(kind, type):
-        if is_dataclass(kind):
+        if dataclasses.is_dataclass(kind):
             return _record_reader(kind)
         if issubclass(kind, Enum):
             return _enum_reader(kind)
@@ -187,13 +187,22 @@ def thorough_reader(kind: type) -> Reader:
 
 def made(kind: type, known: dict[str, object]) -> object:
     """Return a record of fields that fit each for itself. Raises MisfitError."""
-    try:
-        record = kind(**known)
-    except TypeError as error:
-        raise MisfitError(str(error)) from error
+    if missing := [name for name in _required(kind) if name not in known]:
+        raise MisfitError(f"missing {', '.join(missing)}")
+    record = kind(**known)
     if problem := problem_of(record):
         raise MisfitError(problem)
     return record
+
+
+@cache
+def _required(kind: type) -> tuple[str, ...]:
+    """Return the fields that have no default."""
+    return tuple(
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    )
 
 
 @cache

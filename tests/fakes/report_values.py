@@ -48,6 +48,7 @@ from everstep_common.reports import (
     VaultReport,
 )
 from everstep_common.reports import quantities as q
+from everstep_common.trainer_messages import Join
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import shape_of
 
@@ -94,6 +95,12 @@ def _fit_request(values: _Fields) -> _Fields:
     }
 
 
+def _fit_join(values: _Fields) -> _Fields:
+    texts = values["environment"].values()
+    named = {f"AWS_{number}": text.replace("\0", "") for number, text in enumerate(texts)}
+    return _fit_request(values) | {"environment": named}
+
+
 def _fit_restart(values: _Fields) -> _Fields:
     after = min(values["after_generation"], q.NUMBER_MAX - 1)
     return values | {
@@ -129,6 +136,7 @@ def _fit_injection(values: _Fields) -> _Fields:
 _FITS: Mapping[type, Callable[[_Fields], _Fields]] = MappingProxyType(
     {
         DataRange: _fit_range,
+        Join: _fit_join,
         LauncherJoined: _fit_joined,
         JobRequest: _fit_request,
         VaultReport: _fit_report,

@@ -106,7 +106,7 @@ def test_what_does_not_fit_is_named_by_its_path(changes: dict[str, object], mess
 
 
 def test_a_missing_field_is_named() -> None:
-    with pytest.raises(CodecError, match=r"Point: .*'x'"):
+    with pytest.raises(CodecError, match="Point: missing x"):
         from_json(Point, {})
 
 
