@@ -43,7 +43,7 @@ def test_what_was_wrong_with_a_hello_is_forgotten_with_its_stream(tmp_path: Path
                     await stream.send_hello()
                     code, _ = await stream.end()
                     assert code is grpc.StatusCode.INVALID_ARGUMENT
-            assert not [one for one in gc.get_objects() if isinstance(one, WireError)]
+            assert not [one for one in gc.get_objects() if type(one) is WireError]
 
     gc.collect()
     gc.disable()

@@ -43,7 +43,7 @@ def _train(fleet: RealFleet, stored: Path, exit_code: int) -> None:
 def _no_litter(stored: Path) -> None:
     job = stored / JOB
     assert latest_step(stored) >= _STEPS - 15
-    kept = {"latest", ".lock"}
+    kept = {"latest", ".lock", ".everstep-id"}
     assert {path.name for path in job.iterdir() if not path.name.startswith("gen-")} <= kept
     left = [
         path for path in job.rglob("*") if path.name.endswith(".tmp") or ".removed" in str(path)
