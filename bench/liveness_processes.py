@@ -27,8 +27,9 @@ from liveness_rows import Round, Row
 from everstep_cli.client.admin import AdminError
 from everstep_cli.demo import reaper
 from everstep_proto.generated import admin_pb2
+from integration.certified_places import certified_places
 from integration.real_fleet import JOB, TRAINING, RealFleet, running_fleet
-from real.cut_network import Network, network, proven_places
+from real.cut_network import Network, network
 
 _ROOT = Path(__file__).parent.parent
 _NODES = tuple(f"node-{number}" for number in range(1, 7))
@@ -451,7 +452,7 @@ def _row(told: dict[str, object]) -> Row:
 def main(names: Sequence[str], folder: Path) -> None:
     """Measure the cases, and print a line for each."""
     with network(*_NODES) as cuts:
-        places, tls = proven_places(cuts, _NODES, folder)
+        places, tls = certified_places(_NODES, folder, cuts.place)
         with running_fleet(*_NODES, places=places, tls=tls) as fleet:
             fleet.launch_script(_SCRIPT, nodes=str(_MEMBERS))
             world = World(fleet, cuts)
