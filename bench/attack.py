@@ -102,6 +102,7 @@ def measure(kinds: Sequence[str], repeats: int, seconds: float) -> Iterator[Row]
         idle = [job.window("", seconds) for _ in range(repeats)]
         yield _times("no attacker", idle)
         for kind in kinds:
+            print(f"{kind} ...", file=sys.stderr, flush=True)
             floods, burns = [], []
             for _ in range(repeats):
                 floods.append(job.window(kind, seconds))
