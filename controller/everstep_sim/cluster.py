@@ -23,7 +23,7 @@ from everstep_sim.node import SimulatedNode
 from everstep_sim.ranks import Ranks
 from everstep_sim.scheduler import DRIVER, SimulatedScheduler
 from everstep_sim.timeline import SECOND, VirtualTime
-from everstep_sim.vault import Vaults
+from everstep_sim.vault import Vaults, subject_of
 from everstep_sim.watching import Watching
 
 # After so long a launcher has heard what its agent was told about it.
@@ -437,6 +437,10 @@ class SimulatedCluster:
         if halted and not self._halted:
             self._resume()
         self.vaults.follow(event, done)
+        nodes = self.controller.core.state.nodes
+        for name in {subject_of(action): None for action in done}:
+            if name in nodes and nodes[name].gone:
+                self.fleet.end_stream(name)
         for job, ranks in self.ranks_of.items():
             ranks.recoverable_step = self.vaults.service.recoverable_step(job)
 

@@ -191,10 +191,7 @@ class SimulatedFleet:
     def lose_name(self, name: str, to: "NameHolder") -> None:
         """Have another agent have the name of a node: the stream of its own agent ends."""
         self._holders[name] = to
-        node = self.nodes.get(name)
-        if node is not None and node.connected:
-            node.connected = False
-            self._connect_later(node)
+        self.end_stream(name)
 
     def _connect_later(
         self, node: SimulatedNode, least_s: float = RECONNECT_S[0], most_s: float = RECONNECT_S[1]
@@ -228,6 +225,13 @@ class SimulatedFleet:
                 self._connect_later(node)
 
         self._time.soon(least_s, most_s, given_up)
+
+    def end_stream(self, name: str) -> None:
+        """End the stream of a node that the controller gave up; its agent knocks when it runs."""
+        node = self.nodes.get(name)
+        if node is not None and node.connected:
+            node.connected = False
+            self._connect_later(node)
 
     def deliver(self, node: SimulatedNode, then: Callable[[], object]) -> None:
         """Have something that was sent on a node's stream arrive, now or when it flows again."""

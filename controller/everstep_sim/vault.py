@@ -126,7 +126,7 @@ class Vaults:
         state = self._controller.core.state
         for name in _nodes_judged(event, done):
             self.service.refresh_jobs_of(name)
-        for subject in {_subject(action): None for action in done}:
+        for subject in {subject_of(action): None for action in done}:
             node, job = state.nodes.get(subject), state.job(subject)
             if node is not None and node.gone:
                 self.service.forget_node(subject)
@@ -252,7 +252,7 @@ def _nodes_judged(event: events.Event, done: Sequence[actions.Action]) -> Iterat
             yield action.subject
 
 
-def _subject(action: actions.Action) -> str:
+def subject_of(action: actions.Action) -> str:
     """Return the node or job that an action shows to have changed."""
     if isinstance(action, actions.Announce):
         return action.subject
