@@ -50,14 +50,9 @@ class Watching:
 
     def _probe(self, node: SimulatedNode, peers: tuple[str, ...]) -> None:
         node.missed = {peer: node.missed.get(peer, 0) for peer in peers}
-        flows = self._fleet.flows(node)
         for peer in peers:
-            if self._fleet.hears(node.name, peer):
-                node.missed[peer] = 0
-                if flows:
-                    self._fleet.heard(peer)
-            else:
-                node.missed[peer] += 1
+            heard = self._fleet.hears(node.name, peer)
+            node.missed[peer] = 0 if heard else node.missed[peer] + 1
         self._time.after(_ANSWER_S, partial(self._tell, node))
 
     def _tell(self, node: SimulatedNode) -> None:
@@ -68,6 +63,9 @@ class Watching:
         if stream != node.streams:
             told = set()
         told &= node.missed.keys()
+        for peer, missed in node.missed.items():
+            if not missed:
+                self._fleet.heard(peer)
         silent = {peer for peer, missed in node.missed.items() if missed >= MISSES}
         self._told[node.name] = (node.streams, silent)
         for peer in sorted(silent - told):
