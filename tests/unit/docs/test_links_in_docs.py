@@ -30,6 +30,16 @@ def lost_links(text: str, page: Path) -> list[str]:
     return lost
 
 
+@pytest.mark.parametrize("name", ["installing.md", "operations.md", "troubleshooting.md"])
+def test_the_contents_of_a_guide_name_each_of_its_sections(name: str) -> None:
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    contents, _, _ = text.partition("\n## ")
+    sections = re.findall(r"^## (.+)$", _FENCED.sub("", text), re.MULTILINE)
+    listed = {anchor for path, anchor in _LINK.findall(contents) if not path}
+    missing = [section for section in sections if not anchors(f"# {section}") <= listed]
+    assert [section for section in missing if section != "Troubleshooting"] == []
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_link_of_a_document_leads_to_a_heading(document: str) -> None:
     page = ROOT / document

@@ -65,7 +65,7 @@ def ledger(steps: int, failures: int, *costs_s: float) -> str:
 @pytest.mark.parametrize(
     ("told", "words"),
     [
-        (ledger(30, 0), "ETTR 87.5%: 17.5 of 20.0 s were the 30 steps that count; nothing failed"),
+        (ledger(30, 0), "ETTR 87.5%: 17.5 of 20.0 s went into steps that count; nothing failed"),
         (ledger(30, 1, 2.5).partition("; ")[2], "1 failure cost 2.5 s"),
         (ledger(30, 2, 1.0, 0.5).partition("; ")[2], "2 failures cost 1.5 s"),
         (

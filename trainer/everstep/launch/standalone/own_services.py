@@ -117,12 +117,11 @@ def ledger_line(services: OwnServices, job: str) -> str:
 
 def ledger_words(ledger: Mapping[str, Any]) -> str:
     """Return a ledger, as ``everstep ettr --json`` prints it, in a line."""
-    steps = ledger["steps"]
-    if not steps:
+    if not ledger["steps"]:
         return "no step was seen, so there is no ETTR: print 'step N', or call everstep.step(N)"
     wall_s, share = ledger["wall_ns"] / 1e9, ledger["ettr_time"]
     spent = f"{share * wall_s:.1f} of {wall_s:.1f} s"
-    told = f"ETTR {share:.1%}: {spent} were the {steps} steps that count"
+    told = f"ETTR {share:.1%}: {spent} went into steps that count"
     failures = ledger["failures"]
     if not failures:
         return f"{told}; nothing failed"
