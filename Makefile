@@ -4,8 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
-# torch is no dependency, but tests and types need it: the version that constraints.txt names.
-TORCH := $(VENV)/.torch
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# torch is no dependency, but tests and types need it: the version that constraints.txt names, and of
+# it the CPU build. `make test TORCH=no` leaves it out.
+TORCH ?= yes
+TORCH_READY := $(VENV)/.torch
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 REPORTS := $(VENV)/reports
 PACKAGES := everstep everstep_common everstep_proto everstep_agent everstep_controller everstep_cli \
 	everstep_sim
@@ -22,7 +26,7 @@ CHECKS := check-types check-pyright check-layers check-pages check-style
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-jitter test-real test-long check $(CHECKS) house format \
+.PHONY: help install demo dist test test-jitter test-real test-long check $(CHECKS) house format \
 	reference proto clean
 
 help: ## List what can be made.
@@ -38,38 +42,41 @@ $(READY): pyproject.toml constraints.txt
 		echo "Python's venv module is missing. On Debian: apt-get install python3-venv" >&2; exit 1; }
 	@test -x $(BIN)/python || { echo "Making $(VENV) ..."; $(PYTHON) -m venv $(VENV); }
 	@echo "Installing Everstep and its tools into $(VENV) (about a minute) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt --editable '.[dev]'
+	@$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 	@echo "Installed."
 
-$(TORCH): $(READY)
-	@echo "Installing torch into $(VENV), for tests and types (the CPU build is enough) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt torch torchdata
+$(TORCH_READY): $(READY)
+	@echo "Installing torch into $(VENV), for tests and types: the CPU build, 200 MB to download; where"
+	@echo "that cannot be had, the build of your package index, which may bring CUDA: up to 5 GB."
+	@echo "To leave it out: make test TORCH=no. The tests that need it are then skipped."
+	@$(PIP) install --constraint constraints.txt --timeout 15 --retries 1 \
+		--index-url $(TORCH_INDEX) torch || { \
+		echo "No CPU build from $(TORCH_INDEX). Installing the build of your package index ..."; \
+		$(PIP) install --constraint constraints.txt torch; }
+	@$(PIP) install --constraint constraints.txt torchdata
 	@touch $@
 
-$(FRAMEWORKS): $(TORCH)
+$(FRAMEWORKS): $(TORCH_READY)
 	@echo "Installing the Hugging Face Trainer, Lightning and Paddle into $(VENV), for their tests ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--constraint constraints.txt transformers accelerate lightning paddlepaddle
+	@$(PIP) install --constraint constraints.txt transformers accelerate lightning paddlepaddle
 	@touch $@
 
 demo: $(READY) ## Run the demonstration: a small cluster on this machine, three failures, their cost.
 	@$(BIN)/everstep demo
 
-test: $(TORCH) ## Run the tests that need only Python packages (15 to 35 minutes).
+test: $(if $(filter no,$(TORCH)),$(READY),$(TORCH_READY)) ## Run the tests that need only Python packages: 15 to 35 minutes (TORCH=no: without torch).
 	@mkdir -p $(REPORTS)
 	$(PYTEST) -m 'not real and not long' -n $(WORKERS) --dist loadgroup \
 		--junitxml=$(REPORTS)/test.xml tests
 
-test-jitter: $(TORCH) ## Look for races: tests of loops and sockets with hostile timing (SEED=7).
+test-jitter: $(TORCH_READY) ## Look for races: tests of loops and sockets with hostile timing (SEED=7).
 	EVERSTEP_TEST_JITTER=$(SEED) $(PYTEST) -m 'not real and not long' -n $(WORKERS) \
 		--dist loadgroup tests/integration tests/unit/agent tests/unit/vault
 
 # Those of the group "mounts" one after the other: in the copies of mounts that a new container gets,
 # a disk that a test has pulled lives on, and the pool of huge pages is the machine's.
-test-real: $(TORCH) ## Run the tests with real servers; as root, install those by apt first (WORKERS=1: one by one).
+test-real: $(TORCH_READY) ## Run the tests with real servers; as root, install those by apt first (WORKERS=1: one by one).
 	@.ci/install-servers
 	@mkdir -p $(REPORTS)
 	$(PYTEST) -m 'real and not long' -n $(WORKERS) --dist loadgroup \
@@ -80,29 +87,29 @@ test-long: $(FRAMEWORKS) ## Run the long seeded tests, and the mutants (some hou
 	$(PYTEST) -m long -n $(WORKERS) --dist loadgroup --junitxml=$(REPORTS)/test-long.xml tests
 	$(BIN)/python tools/mutants.py
 
-check: $(TORCH) ## Run what CI runs before the tests: style, types, layers, generated files.
+check: $(TORCH_READY) ## Run what CI runs before the tests: style, types, layers, generated files.
 	@$(MAKE) --no-print-directory --jobs=$(WORKERS) --output-sync=target $(CHECKS)
 
-check-style: $(TORCH)
+check-style: $(TORCH_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-check-types: $(TORCH) ## Run mypy over every package, test and script.
+check-types: $(TORCH_READY) ## Run mypy over every package, test and script.
 	$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
 	$(BIN)/mypy tests bench docs examples tools .ci/no_skips.py
 
-check-pyright: $(TORCH)
+check-pyright: $(TORCH_READY)
 	@command -v node >/dev/null || { echo "Installing Node.js for pyright ..."; \
-		$(BIN)/python -m pip install --quiet --disable-pip-version-check 'pyright[nodejs]'; }
+		$(PIP) install 'pyright[nodejs]'; }
 	$(BIN)/pyright
 
-check-layers: $(TORCH)
+check-layers: $(TORCH_READY)
 	$(BIN)/lint-imports
 
-check-pages: $(TORCH)
+check-pages: $(TORCH_READY)
 	$(PYTEST) -q tests/unit/proto tests/unit/docs
 
-house: $(TORCH) ## Print the counts of the source tree, and fail where one misses its goal.
+house: $(TORCH_READY) ## Print the counts of the source tree, and fail where one misses its goal.
 	$(BIN)/python tools/house.py
 	$(BIN)/python tools/house.py --check
 
@@ -114,6 +121,12 @@ reference: $(READY) ## Write docs/configuration.md, docs/signals.md and the life
 	$(BIN)/python docs/generate_reference.py
 	$(BIN)/python docs/generate_signals.py
 	$(BIN)/python docs/generate_lifecycles.py
+
+dist: $(READY) ## Build the wheel and the source archive into dist/.
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build --directory dist >/dev/null
+	@ls dist/*
+	@echo "To install: pip install '$$(ls dist/*.whl)[all]'"
 
 proto: $(READY) ## Write the stubs from proto/*.proto.
 	$(BIN)/python -m everstep_proto.regenerate

@@ -1,7 +1,9 @@
 """All tests: how their processes start; with EVERSTEP_TEST_JITTER=<seed>, hostile event loops."""
 
 import os
+from importlib.util import find_spec
 from itertools import chain
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -30,7 +32,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what simulated schedules have injected, and how little can still be wrong."""
+    """Print what was left out, what simulated schedules have injected, and what can be wrong."""
+    if find_spec("torch") is None:
+        files = len(list(Path(__file__).parent.glob("with_torch/test_*.py")))
+        terminalreporter.write_line(
+            f"SKIPPED the {files} files of tests/with_torch: torch is not installed (make test)"
+        )
     kinds = ("passed", "failed")
     told = {kind: [_injected(one) for one in terminalreporter.getreports(kind)] for kind in kinds}
     failed = sum(map(bool, told["failed"]))

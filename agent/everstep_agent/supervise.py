@@ -19,19 +19,45 @@ _FINE_S = 60.0
 async def keep_running(
     name: str, work: Callable[[], Awaitable[None]], report: Callable[[list[Judgement]], None]
 ) -> None:
-    """Run ``work`` until cancelled. A task without end that ends is a fault as well."""
+    """Run ``work`` until cancelled. A task without end that ends is a fault as well.
+
+    A failure is logged when it is not the one before: some are there until somebody acts.
+    """
+    loop, logged = asyncio.get_running_loop(), ""
     while True:
+        began_s = loop.time()
         fine = asyncio.create_task(_report_fine(name, report), name=f"{name}-fine")
+        error: Exception | None = None
         try:
             await work()
-            failure = "it ended"
-        except Exception as error:  # the one place that catches everything
-            failure = f"{type(error).__name__}: {error}"
-            logger.exception("task %s failed; it starts again", name)
+        except Exception as caught:  # noqa: BLE001  (the one place that catches everything)
+            error = caught
         finally:
             fine.cancel()
+        failure = _failure(error)
+        if failure != logged or loop.time() - began_s > _FINE_S:
+            _log_failure(name, failure, error)
+            logged = failure
         report([judge_task(name, failure)])
         await asyncio.sleep(_RESTART_S)
+
+
+def _failure(error: Exception | None) -> str:
+    if error is None:
+        return "it ended"
+    return str(error) if _explains_itself(error) else f"{type(error).__name__}: {error}"
+
+
+def _explains_itself(error: Exception) -> bool:
+    """Return whether an error is a sentence for people, such as that of a port in use."""
+    return isinstance(error, OSError) and error.errno is None and bool(str(error))
+
+
+def _log_failure(name: str, failure: str, error: Exception | None) -> None:
+    traced = None if error is None or _explains_itself(error) else error
+    logger.error(
+        "task %s failed: %s; it is tried again each second", name, failure, exc_info=traced
+    )
 
 
 async def first_to_end(*works: Coroutine[object, object, None]) -> None:

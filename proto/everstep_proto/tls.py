@@ -112,7 +112,7 @@ def split_address(address: str) -> tuple[str, str]:
 def _exposed(key: str, value: str) -> str:
     return (
         f"{key}: {value!r} is not an address of this machine alone, which needs TLS: set "
-        "ca, certificate and key in the table [tls] (docs/operations.md, Certificates), "
+        "ca, certificate and key in the table [tls] (docs/installing.md, Certificates), "
         "or use 127.0.0.1"
     )
 

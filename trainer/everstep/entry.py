@@ -19,6 +19,7 @@ everstep keeps a training job stepping through the failures of a GPU cluster.
 
 try it on this machine (pip install 'everstep[all]'):
   everstep demo             a job that survives three failures, in about a minute
+  everstep run --standalone train.py …     your own script, in place of torchrun --standalone
 
 on every node of a job:
   everstep run --job NAME --nnodes 3:4 --nproc-per-node 8 train.py …

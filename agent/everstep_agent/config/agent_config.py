@@ -259,7 +259,7 @@ _POSITIVE = (
 )
 _NO_CERTIFICATE = (
     "jobs.bulk_tls: needs a certificate of this node: set ca, certificate and key in the table "
-    "[tls] (docs/operations.md, Certificates), or set jobs.bulk_tls = false"
+    "[tls] (docs/installing.md, Certificates), or set jobs.bulk_tls = false"
 )
 
 

@@ -30,7 +30,8 @@ def test_every_alert_is_about_series_of_the_controller() -> None:
 
 
 def test_the_guide_for_operators_names_no_series_that_is_not_there() -> None:
-    guide = (ROOT / "docs/operations.md").read_text(encoding="utf-8")
+    pages = (ROOT / "docs" / name for name in ("operations.md", "troubleshooting.md"))
+    guide = "".join(page.read_text(encoding="utf-8") for page in pages)
     named = set(_SERIES.findall(guide))
     assert len(named) >= 12
     assert named - _of_controller() - _of_agent() == set()

@@ -48,6 +48,13 @@ def test_several_launchers_on_a_node_are_refused() -> None:
         node_range("2", SLURM | {"SLURM_STEP_NUM_TASKS": "32"})
 
 
+def test_a_job_of_this_node_alone_is_one_node_wherever_it_is_started() -> None:
+    assert node_range(None, SLURM, alone=True) == (1, 1)
+    assert node_range("1:4", {}, alone=True) == (1, 1)
+    with pytest.raises(UsageError, match="--nnodes 2 needs more"):
+        node_range("2", {}, alone=True)
+
+
 @pytest.mark.parametrize(
     ("given", "rendezvous", "environ", "name"),
     [

@@ -86,11 +86,18 @@ def test_a_local_rank_may_be_virtual(script: str) -> None:
 
 
 def test_the_beginning_of_an_option_of_torchrun_is_enough(script: str) -> None:
-    options = parsed("--nproc=2 --nn 3 --stand --modu --max_r 1 json.tool", OMP_NUM_THREADS="1")
+    options = parsed("--nproc=2 --nn 3 --modu --virt --max_r 1 json.tool", OMP_NUM_THREADS="1")
     assert (options.processes_per_node, options.nodes_max, options.restarts_max) == (2, 3, 1)
     assert options.command[-2:] == ("-m", "json.tool")
     with pytest.raises(UsageError, match="'--polic' is no option; did you mean --policy"):
         parsed("--polic wait train.py")
+
+
+def test_an_agent_that_somebody_names_is_not_replaced_by_one_of_the_job(script: str) -> None:
+    assert parsed("--stand train.py").may_start_services
+    assert not parsed("train.py").may_start_services
+    assert not parsed("--standalone --socket /a train.py").may_start_services
+    assert not parsed("--standalone train.py", EVERSTEP_SOCKET="/a").may_start_services
 
 
 def test_signals_that_are_named_end_the_job_and_are_what_ranks_get(script: str) -> None:

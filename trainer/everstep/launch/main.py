@@ -3,15 +3,23 @@
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from everstep.launch.command_line.option_parser import UsageError
-from everstep.launch.command_line.options import parse_options
+from everstep.launch.command_line.options import LaunchOptions, parse_options
 from everstep.launch.job_token import TokenError, job_token
 from everstep.launch.launcher import Launcher
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.processes import children
 from everstep.launch.processes.children import Sweeping
+from everstep.launch.standalone.own_services import (
+    StandaloneError,
+    agent_answers,
+    ledger_line,
+    own_services,
+)
 
+_EXIT_FAILED = 1
 _EXIT_USAGE = 2
 
 
@@ -28,11 +36,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(terminal: Terminal, arguments: Sequence[str]) -> int:
     try:
         options = parse_options(arguments)
-        token = job_token(options.job, options.token_file)
+        terminal.keep_in(options.streams.folder)
+        if options.may_start_services and not agent_answers(options.socket):
+            return _launch_alone(options, terminal)
+        return _launch(options, terminal)
     except (UsageError, TokenError) as error:
         terminal.say(str(error))
         return _EXIT_USAGE
-    terminal.keep_in(options.streams.folder)
+    except StandaloneError as error:
+        terminal.say(str(error))
+        return _EXIT_FAILED
+
+
+def _launch_alone(options: LaunchOptions, terminal: Terminal) -> int:
+    """Launch with a controller and an agent that are there for this job only."""
+    with own_services() as services:
+        terminal.say(
+            "no agent runs on this node: this job has its own, and a controller, until it ends;"
+            f" their logs are in {services.folder}"
+        )
+        terminal.say(
+            f"to ask them: EVERSTEP_CONTROLLER={services.controller} everstep why {options.job}"
+        )
+        token_file = options.token_file or services.token_file
+        code = _launch(replace(options, socket=services.socket, token_file=token_file), terminal)
+        # After a failure the first error is the last thing shown.
+        if code == 0 and (line := ledger_line(services, options.job)):
+            terminal.say(line)
+    return code
+
+
+def _launch(options: LaunchOptions, terminal: Terminal) -> int:
+    token = job_token(options.job, options.token_file)
     children.adopt_orphans()
     sweeping = Sweeping()
     code = Launcher(options, token, terminal, sweeping.environment(os.environ)).run()

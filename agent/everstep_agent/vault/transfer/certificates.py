@@ -132,5 +132,5 @@ def _useless(error: OSError) -> str:
     reason = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
     return (
         f"jobs.bulk_tls: the certificate in [tls] cannot be used between agents: {reason}; issue "
-        "one for this node (docs/operations.md, Certificates), or set jobs.bulk_tls = false"
+        "one for this node (docs/installing.md, Certificates), or set jobs.bulk_tls = false"
     )

@@ -24,11 +24,21 @@ def parse_nodes(text: str) -> tuple[int, int]:
     raise UsageError(f"--nnodes {text!r}: expected a number or MIN:MAX from 1 up, for example 3:4")
 
 
-def node_range(given: str | None, environ: Mapping[str, str] = os.environ) -> tuple[int, int]:
+def node_range(
+    given: str | None, environ: Mapping[str, str] = os.environ, *, alone: bool = False
+) -> tuple[int, int]:
     """Return the least and the most nodes; of the step that srun started where none are given.
 
-    Raises UsageError, also where srun starts several launchers on one node.
+    ``alone``: the job is this node's own. Raises UsageError, also where srun starts several
+    launchers on one node.
     """
+    if alone:
+        if parse_nodes(given or "1")[0] > 1:
+            raise UsageError(
+                f"--standalone is a job of this node alone, and --nnodes {given} needs more; leave"
+                " out one of the two"
+            )
+        return 1, 1
     if "SLURM_STEP_ID" not in environ:  # a batch script alone is one launcher on one node
         return parse_nodes(given or "1")
     nodes = environ.get("SLURM_STEP_NUM_NODES", "1")
@@ -61,9 +71,11 @@ def job_name(
         )
     if rendezvous and rendezvous != "none":
         return _fitting(rendezvous)
+    place = socket.gethostname() if alone else ""
     if number := environ.get("SLURM_JOB_ID"):
-        return _fitting(environ.get("SLURM_JOB_NAME", "slurm"), number)
-    return _fitting(_script_name(command), socket.gethostname() if alone else "")
+        ending = f"{number}-{place}" if place else number
+        return _fitting(environ.get("SLURM_JOB_NAME", "slurm"), ending)
+    return _fitting(_script_name(command), place)
 
 
 def is_named(given: str | None, rendezvous: str | None, environ: Mapping[str, str]) -> bool:

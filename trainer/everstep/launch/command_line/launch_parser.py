@@ -15,6 +15,7 @@ It replaces torchrun: the same options, the same environment for the script.
 Run the same command on every node of the job; nodes beyond the maximum wait as spares."""
 _EXAMPLES = """\
 examples:
+  everstep run --standalone --nproc-per-node 8 train.py         this machine alone, without agent
   everstep run --nproc-per-node 8 train.py --epochs 3          one node, the script as it is
   everstep run --job llama --nnodes 3:4 --nproc-per-node gpu train.py    3 nodes at least, 4 at most
   srun --ntasks-per-node=1 everstep run --nproc-per-node 8 -m my.train   each node of a Slurm job

@@ -56,6 +56,8 @@ class LaunchOptions:
     restarts_max: int
     token_file: Path | None
     socket: str
+    # --standalone, and nobody named an agent: where none answers, one may be started.
+    may_start_services: bool = False
     grace_s: float
     command: tuple[str, ...]
     # So many nodes hold one copy of the model together.
@@ -94,7 +96,7 @@ def _options(values: argparse.Namespace, line: Line, environ: Mapping[str, str])
     refuse_unknown(values)
     no_python = values.no_python and not values.run_path
     command = program(line, environ, module=values.module, no_python=no_python)
-    nodes_min, nodes_max = node_range(values.nnodes, environ)
+    nodes_min, nodes_max = node_range(values.nnodes, environ, alone=values.standalone)
     name = job_name(values.job, values.rdzv_id, line.command, environ, alone=values.standalone)
     if not 0 <= values.max_restarts <= _RESTARTS_MAX:
         raise UsageError(f"--max-restarts must not be below 0, nor above {_RESTARTS_MAX}")
@@ -113,6 +115,7 @@ def _options(values: argparse.Namespace, line: Line, environ: Mapping[str, str])
         restarts_max=values.max_restarts,
         token_file=values.token_file,
         socket=values.socket or default_socket(environ),
+        may_start_services=values.standalone and not _names_agent(values, environ),
         grace_s=_grace_s(values, environ),
         command=command,
         leaves_on=(signal.SIGTERM,) if values.on_sigterm == "leave" else (),
@@ -136,6 +139,10 @@ def default_socket(environ: Mapping[str, str] = os.environ) -> str:
         own.append(f"{runtime}/everstep-agent/agent.sock")
     own.append(os.path.expanduser("~/.local/state/everstep-agent/run/agent.sock"))
     return next((path for path in own if os.path.exists(path)), _SYSTEM_SOCKET)
+
+
+def _names_agent(values: argparse.Namespace, environ: Mapping[str, str]) -> bool:
+    return bool(values.socket or environ.get("EVERSTEP_SOCKET"))
 
 
 def _grace_s(values: argparse.Namespace, environ: Mapping[str, str]) -> float:

@@ -66,7 +66,12 @@ def add_torchrun_options(parser: OptionParser) -> None:
     add("-m", "--module", action="store_true", help="start a module, not a script")
     add("--no-python", action="store_true", help="start a program, not a Python script")
     add("--run-path", action="store_true", help="without effect: a script is always executed")
-    add("--standalone", action="store_true", help="a job of this node alone")
+    add(
+        "--standalone",
+        action="store_true",
+        help="a job of this node alone; where no agent runs, a controller and an agent are started"
+        " for it, and stopped at its end",
+    )
     add("--rdzv-id", metavar="NAME", help="the job's name, where --job does not give it")
     add("--role", default="default", metavar="NAME", help="value of ROLE_NAME for the ranks")
     add(

@@ -1,0 +1,190 @@
+"""`everstep run --standalone` where no agent runs: it brings its own, and leaves nothing behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from everstep_cli.demo import reaper
+from integration.real_fleet import running_fleet
+
+pytestmark = pytest.mark.timeout(200)
+
+_COUNTS = """
+import os, sys, time
+mark = sys.argv[1]
+for step in range(60):
+    time.sleep(0.05)
+    print("step", step, flush=True)
+    if step == 10 and mark and not os.path.exists(mark):
+        open(mark, "w").close()
+        os.kill(os.getpid(), 9)
+"""
+# A rank with a child of its own, as data loaders are.
+_SLEEPS = """
+import subprocess, sys, time
+subprocess.Popen(["sleep", "300"], start_new_session=True)
+print("step 0", flush=True)
+time.sleep(300)
+"""
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Return a folder with a path short enough for the sockets in it."""
+    with tempfile.TemporaryDirectory(prefix="es") as name:
+        (Path(name) / "tmp").mkdir()
+        yield Path(name)
+
+
+def start(folder: Path, *line: str, **environ: str) -> "subprocess.Popen[str]":
+    """Start a launcher whose temporary files go below ``folder``."""
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    known = {"PATH": os.environ["PATH"], "PYTHONPATH": path, "HOME": str(folder)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "everstep.entry", "run", "--standalone", *line],
+        env={**known, "TMPDIR": str(folder / "tmp"), **environ},
+        cwd=folder,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        process_group=0,
+    )
+
+
+def script(folder: Path, text: str) -> str:
+    """Write a training script; return its name."""
+    (folder / "train.py").write_text(text, encoding="utf-8")
+    return "train.py"
+
+
+def processes(folder: Path) -> dict[int, str]:
+    """Return the command lines of all living processes that were started for this folder."""
+    mark = str(folder / "tmp")
+    found = [pid for pid in reaper.parents() if reaper.environment(pid).get("TMPDIR") == mark]
+    return {pid: _line(pid) for pid in found}
+
+
+def _line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def wait_for(so: Callable[[], object], patience_s: float = 60.0) -> bool:
+    """Poll until ``so``; real processes have no clock that a test could turn."""
+    deadline = time.monotonic() + patience_s
+    while not so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def left(folder: Path) -> tuple[dict[int, str], list[Path]]:
+    """Return what is left of a launcher: processes, and files."""
+    return processes(folder), [*(folder / "tmp").iterdir(), *folder.glob(".local/**/*")]
+
+
+def test_a_script_is_restarted_accounted_for_and_nothing_is_left(folder: Path) -> None:
+    with start(folder, "--nproc-per-node", "2", script(folder, _COUNTS), "killed") as launcher:
+        out, _ = launcher.communicate(timeout=120)
+    assert launcher.returncode == 0, out
+    assert "this job has its own" in out
+    assert "was killed by SIGKILL" in out
+    assert "1 failure cost" in out.splitlines()[-1]
+    assert left(folder) == ({}, [])
+
+
+def test_two_at_once_have_nothing_in_common(folder: Path) -> None:
+    line = [script(folder, _COUNTS), ""]
+    with start(folder, *line) as one, start(folder, *line) as other:
+        told = [launcher.communicate(timeout=120)[0] for launcher in (one, other)]
+    assert [one.returncode, other.returncode] == [0, 0], told
+    assert all("nothing failed" in text.splitlines()[-1] for text in told)
+    folders = {text.split("their logs are in ")[1].splitlines()[0] for text in told}
+    assert len(folders) == 2
+    assert left(folder) == ({}, [])
+
+
+@pytest.mark.parametrize("deadly", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_launcher_that_is_ended_takes_everything_along(
+    folder: Path, deadly: signal.Signals
+) -> None:
+    with start(folder, script(folder, _SLEEPS)) as launcher:
+        seen = wait_for(lambda: any("sleep 300" in line for line in processes(folder).values()))
+        assert seen, launcher.poll()
+        # As Ctrl-C does: to the whole group.
+        os.killpg(launcher.pid, deadly)
+        launcher.communicate(timeout=60)
+    assert launcher.returncode in (128 + deadly, -deadly)
+    assert wait_for(lambda: left(folder) == ({}, [])), left(folder)
+
+
+@pytest.mark.parametrize("deadly", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_one_that_is_ended_while_they_start_takes_everything_along(
+    folder: Path, deadly: signal.Signals
+) -> None:
+    with start(folder, script(folder, _SLEEPS)) as launcher:
+        started = wait_for(
+            lambda: any("everstep_controller" in line for line in processes(folder).values())
+        )
+        assert started, launcher.poll()
+        os.killpg(launcher.pid, deadly)
+        launcher.communicate(timeout=60)
+    assert launcher.returncode != 0
+    assert wait_for(lambda: left(folder) == ({}, [])), left(folder)
+
+
+def test_a_controller_and_an_agent_that_are_killed_are_started_again(folder: Path) -> None:
+    with start(folder, script(folder, _COUNTS), "") as launcher:
+        killed: set[str] = set()
+        assert launcher.stdout is not None
+        for line in launcher.stdout:
+            if "step 20" in line:
+                for pid, command in processes(folder).items():
+                    for name in ("controller.toml", "agent.toml"):
+                        if name in command and " hold " not in command:
+                            os.kill(pid, signal.SIGKILL)
+                            killed.add(name)
+        launcher.wait(60)
+    assert killed == {"controller.toml", "agent.toml"}
+    assert launcher.returncode == 0
+    assert wait_for(lambda: left(folder) == ({}, [])), left(folder)
+
+
+def test_services_that_do_not_start_are_told_of_and_nothing_is_left(folder: Path) -> None:
+    broken = folder / "broken"
+    broken.mkdir()
+    (broken / "msgspec.py").write_text("raise ImportError('msgspec is broken here')\n")
+    path = os.pathsep.join([str(broken), *(entry for entry in sys.path if entry)])
+    with start(folder, script(folder, _COUNTS), "", PYTHONPATH=path) as launcher:
+        out, _ = launcher.communicate(timeout=120)
+    assert launcher.returncode == 1
+    assert "its controller did not start: ImportError: msgspec is broken here" in out
+    assert left(folder) == ({}, [])
+
+
+def test_an_agent_that_is_named_and_does_not_answer_is_not_replaced(folder: Path) -> None:
+    nowhere = str(folder / "no.sock")
+    with start(folder, script(folder, _COUNTS), "", EVERSTEP_SOCKET=nowhere) as launcher:
+        out, _ = launcher.communicate(timeout=120)
+    assert launcher.returncode == 1
+    assert f"no agent answers at {nowhere}" in out
+
+
+def test_an_agent_that_is_there_is_used(folder: Path) -> None:
+    with running_fleet("node-0") as fleet:
+        (folder / "everstep-agent").symlink_to(fleet.folder / "node-0" / "run")
+        with start(folder, script(folder, _COUNTS), "", XDG_RUNTIME_DIR=str(folder)) as launcher:
+            out, _ = launcher.communicate(timeout=120)
+    assert launcher.returncode == 0, out
+    assert "joined on node-0" in out
+    assert "this job has its own" not in out

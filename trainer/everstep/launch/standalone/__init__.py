@@ -1,0 +1,1 @@
+"""``everstep run --standalone``: a controller and an agent of the launcher's own."""

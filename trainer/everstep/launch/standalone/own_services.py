@@ -1,0 +1,129 @@
+"""Own services of a launcher: a controller and an agent for its job alone, where none are there."""
+
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from everstep.launch.processes.sweeper import IGNORED
+from everstep.launch.standalone import supervisor
+from everstep.launch.standalone.supervisor import AGENT_SOCKET, CONTROLLER_SOCKET
+
+# One of each extra's packages: who has these has the others.
+_NEEDED = ("psutil", "apscheduler")
+_STOP_S = 15.0
+_ASK_S = 10.0
+
+
+class StandaloneError(Exception):
+    """No controller and agent can be started; one sentence with the next step."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnServices:
+    """A running controller and agent; everything of theirs is in the folder."""
+
+    folder: Path
+
+    @property
+    def socket(self) -> str:
+        """Return where the launcher and its ranks find the agent."""
+        return str(self.folder / AGENT_SOCKET)
+
+    @property
+    def controller(self) -> str:
+        """Return the controller's address, for the command line."""
+        return f"unix:{self.folder / CONTROLLER_SOCKET}"
+
+    @property
+    def token_file(self) -> Path:
+        """Return where the job's secret goes, so that it goes with the folder."""
+        return self.folder / "job.token"
+
+
+def agent_answers(path: str) -> bool:
+    """Return whether an agent listens at this socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            return client.connect_ex(path) == 0
+        except OSError:  # a path that is too long
+            return False
+
+
+@contextlib.contextmanager
+def own_services() -> Iterator[OwnServices]:
+    """Start a controller and an agent; stop them at the end. Raises StandaloneError.
+
+    When the launcher is killed, they end as well: their supervisor reads a pipe of the launcher's.
+    """
+    if not all(map(importlib.util.find_spec, _NEEDED)):
+        raise StandaloneError(
+            "--standalone starts a controller and an agent, which need more than the base install;"
+            " run: pip install 'everstep[all]'"
+        )
+    process = _start_supervisor()
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        word, _, rest = process.stdout.readline().strip().partition(" ")
+        if word != "ready":
+            raise StandaloneError(f"--standalone: {rest or 'nothing could be started'}")
+        yield OwnServices(Path(rest))
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a disk that takes no file away
+            process.wait(_STOP_S)
+
+
+def _start_supervisor() -> "subprocess.Popen[str]":
+    # Blocked until it handles them, as with the sweeper.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", supervisor.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            # Not in reach of what is sent to the launcher's group or comes from its terminal.
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise StandaloneError(f"--standalone: {error.strerror}") from error
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ledger_line(services: OwnServices, job: str) -> str:
+    """Ask the controller where the job's time went; empty where that cannot be told."""
+    command = [sys.executable, "-P", "-m", "everstep.entry", "ettr", job, "--json"]
+    environ = {**os.environ, "EVERSTEP_CONTROLLER": services.controller}
+    try:
+        asked = subprocess.run(
+            command, env=environ, capture_output=True, timeout=_ASK_S, check=True
+        )
+        return ledger_words(json.loads(asked.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return ""
+
+
+def ledger_words(ledger: Mapping[str, Any]) -> str:
+    """Return a ledger, as ``everstep ettr --json`` prints it, in a line."""
+    if not ledger["steps"]:
+        return "no step was seen, so there is no ETTR: print 'step N', or call everstep.step(N)"
+    wall_s, share = ledger["wall_ns"] / 1e9, ledger["ettr_time"]
+    spent = f"{share * wall_s:.1f} of {wall_s:.1f} s"
+    told = f"ETTR {share:.1%}: {spent} went into steps that count"
+    failures = ledger["failures"]
+    if not failures:
+        return f"{told}; nothing failed"
+    costs = [cost["time_ns"] for incident in ledger["incidents"] for cost in incident["costs"]]
+    return f"{told}; {failures} failure{'s' * (failures > 1)} cost {sum(costs) / 1e9:.1f} s"

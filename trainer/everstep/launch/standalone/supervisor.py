@@ -1,0 +1,225 @@
+"""Supervisor of a launcher's own controller and agent: starts them, and cleans up after them.
+
+Run by path with ``python -I -S``, in a session of its own; standard library only. It ends when its
+standard input does, by whatever closed that: so there is one way to clean up, whether the launcher
+ended, was interrupted, or was killed. On its standard output it says one line: ``ready`` and its
+folder, or ``failed`` and why.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+CONTROLLER_SOCKET = "controller/controller.sock"
+AGENT_SOCKET = "run/agent.sock"
+# sun_path of unix(7) has 107 bytes for a name; this leaves room for the sockets' own.
+_PARENT_BYTES_MAX = 60
+# The interpreters' imports are nearly all of it: 1 s on an idle machine.
+_START_S = 60.0
+_LOOK_S = 0.05
+# The controller's answer to an agent takes milliseconds; a launcher that comes before it is told
+# that it has to wait for the controller.
+_WELCOME_S = 0.1
+_RESTART_DELAY_S = 1.0
+# An agent that stops tells its controller so, and ends the processes that read devices and storage.
+_STOP_S = 5.0
+_SHIM = str(Path(__file__).parents[1] / "processes/rank_shim.py")
+# -P: a module in the folder of the user's script must not take the place of one of ours.
+_PYTHON = (sys.executable, "-P", "-m")
+
+
+class StartError(Exception):
+    """A daemon did not start; one sentence."""
+
+
+class Daemon:
+    """One of the two, with its log; it dies with the supervisor."""
+
+    def __init__(self, name: str, folder: Path, *command: str) -> None:
+        self.name = name
+        self._log = folder / f"{name}.log"
+        self._command = command
+        self.process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
+        environ.setdefault("GRPC_VERBOSITY", "ERROR")
+        shim = [sys.executable, "-I", "-S", _SHIM, str(os.getpid())]
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [*shim, *self._command],
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+
+    def restart_if_ended(self) -> None:
+        """Start it again, as a service manager does."""
+        if self.process.poll() is not None:
+            self.process = self._start()
+
+    def last_line(self) -> str:
+        """Return the end of what it printed."""
+        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+
+    def stop(self, deadline: float) -> None:
+        """Wait for its end until the deadline, and kill it then."""
+        try:
+            self.process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def make_folder(parent: str) -> Path:
+    """Return a new folder that only this user may enter, with a path short enough for sockets."""
+    if len(os.fsencode(parent)) > _PARENT_BYTES_MAX:
+        parent = "/tmp"
+    return Path(tempfile.mkdtemp(prefix="everstep-", dir=parent))
+
+
+def write_configuration(folder: Path) -> None:
+    """Write the configurations of both: all they have is in the folder, and every port is free."""
+    (folder / "controller").mkdir(mode=0o700)
+    texts = {
+        "controller": {
+            "listen": f"unix:{folder / CONTROLLER_SOCKET}",
+            "metrics": "",
+            "journal": str(folder / "controller/journal.sqlite"),
+            "log_style": "text",
+        },
+        "agent": {
+            "controller": f"unix:{folder / CONTROLLER_SOCKET}",
+            "host": "127.0.0.1",
+            "data_folder": str(folder / "agent"),
+            "metrics_address": "",
+            "liveness_address": "127.0.0.1:0",
+            "health_check_socket": "",
+            "log_style": "text",
+        },
+    }
+    tables = {"controller": "", "agent": f"[jobs]\nruntime_folder = {_toml(folder / 'run')}\n"}
+    tables["agent"] += "bulk_port = 0\n"
+    for name, values in texts.items():
+        lines = [f"{key} = {_toml(value)}\n" for key, value in values.items()]
+        (folder / f"{name}.toml").write_text("".join(lines) + tables[name], encoding="utf-8")
+
+
+def _toml(value: object) -> str:
+    return json.dumps(str(value), ensure_ascii=False)
+
+
+def start_daemons(folder: Path) -> list[Daemon]:
+    """Start both. The holder keeps the snapshots' memory while the agent is restarted."""
+    agent = (*_PYTHON, "everstep_agent.main")
+    controller = (*_PYTHON, "everstep_controller.main")
+    return [
+        Daemon("agent", folder, *agent, "hold", "--", *agent, "--config", f"{folder}/agent.toml"),
+        Daemon("controller", folder, *controller, "--config", f"{folder}/controller.toml"),
+    ]
+
+
+def answers(path: Path) -> bool:
+    """Return whether somebody listens at a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
+
+
+def is_connected(path: Path, sockets: Path = Path("/proc/net/unix")) -> bool:
+    """Return whether somebody has connected to a Unix socket; it is not touched for that."""
+    # proc_net(5): Num RefCount Protocol Flags Type St Inode Path. State 3 is a connection; its end
+    # at the server has the server's path.
+    lines = sockets.read_text(encoding="utf-8", errors="replace").splitlines()
+    found = (line.split(maxsplit=7) for line in lines)
+    return any(fields[5:6] == ["03"] and fields[7:] == [str(path)] for fields in found)
+
+
+def await_ready(folder: Path, daemons: list[Daemon]) -> bool:
+    """Return True once the agent listens and has connected, False when nobody wants them.
+
+    Raises StartError.
+    """
+    deadline = time.monotonic() + _START_S
+    while not (answers(folder / AGENT_SOCKET) and is_connected(folder / CONTROLLER_SOCKET)):
+        for daemon in daemons:
+            if daemon.process.poll() is not None:
+                raise StartError(f"its {daemon.name} did not start: {daemon.last_line()}")
+        if time.monotonic() > deadline:
+            said = "; ".join(f"{daemon.name}: {daemon.last_line()}" for daemon in daemons)
+            raise StartError(f"its agent was not ready within {_START_S:g} s ({said})")
+        if dismissed(_LOOK_S):
+            return False
+    return not dismissed(_WELCOME_S)
+
+
+def dismissed(wait_s: float | None) -> bool:
+    """Return whether the launcher is gone or has closed the pipe, after waiting so long."""
+    return bool(select.select([sys.stdin], [], [], wait_s)[0])
+
+
+def serve(daemons: list[Daemon]) -> None:
+    """Keep both running until the launcher needs them no more."""
+    while True:
+        pidfds = [os.pidfd_open(daemon.process.pid) for daemon in daemons]
+        ready = select.select([sys.stdin, *pidfds], [], [])[0]
+        for pidfd in pidfds:
+            os.close(pidfd)
+        if sys.stdin in ready or dismissed(_RESTART_DELAY_S):
+            return
+        for daemon in daemons:
+            daemon.restart_if_ended()
+
+
+def run(folder: Path) -> None:
+    """Run both until the launcher's end of the pipe is closed."""
+    write_configuration(folder)
+    daemons = start_daemons(folder)
+    try:
+        if await_ready(folder, daemons):
+            print("ready", folder, flush=True)
+            serve(daemons)
+    finally:
+        for daemon in daemons:
+            with contextlib.suppress(ProcessLookupError):
+                daemon.process.terminate()
+        deadline = time.monotonic() + _STOP_S
+        for daemon in daemons:
+            daemon.stop(deadline)
+
+
+def main() -> int:
+    """Run both, and remove every trace of them."""
+    # What ends the launcher, and is sent to all of its processes, must not end this one first.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    folder = make_folder(tempfile.gettempdir())
+    held = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        # systemd-tmpfiles, which removes what is old below /tmp, passes over what is locked.
+        fcntl.flock(held, fcntl.LOCK_EX)
+        run(folder)
+    except (StartError, OSError) as error:
+        with contextlib.suppress(OSError):  # nobody reads it any more
+            print("failed", error, flush=True)
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
