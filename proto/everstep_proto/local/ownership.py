@@ -57,11 +57,12 @@ def share_with_group(path: Path, rights: int) -> None:
 
     Raises OSError.
     """
-    folder = path.parent.stat()
+    folder, status = path.parent.stat(), path.stat()
     if folder.st_mode & stat.S_IXGRP:
         with suppress(PermissionError):  # of one who is not in that group: the file is his own
-            os.chown(path, -1, folder.st_gid)
-            path.chmod(stat.S_IMODE(path.stat().st_mode) | rights)
+            if status.st_gid != folder.st_gid:  # units filter chown(2), and need none
+                os.chown(path, -1, folder.st_gid)
+            path.chmod(stat.S_IMODE(status.st_mode) | rights)
 
 
 def user_name(uid: int) -> str:
