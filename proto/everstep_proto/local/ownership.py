@@ -60,7 +60,9 @@ def share_with_group(path: Path, rights: int) -> None:
     folder = path.parent.stat()
     if folder.st_mode & stat.S_IXGRP:
         with suppress(PermissionError):  # of one who is not in that group: the file is his own
-            os.chown(path, -1, folder.st_gid)
+            # A unit may forbid the call, also where it changes nothing (systemd: @chown).
+            if path.stat().st_gid != folder.st_gid:
+                os.chown(path, -1, folder.st_gid)
             path.chmod(stat.S_IMODE(path.stat().st_mode) | rights)
 
 
