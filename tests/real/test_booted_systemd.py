@@ -154,6 +154,18 @@ def test_a_shipped_unit_becomes_ready_and_comes_back_when_it_is_killed(
         print(fleet.run("journalctl", "--no-pager", "--lines=50", f"--unit={unit}", check=False))
 
 
+def test_the_shipped_agent_reaches_the_shipped_controller(fleet: Box) -> None:
+    def connected() -> str | None:
+        told = fleet.run("/opt/ask", check=False)
+        return told if "everstep_agent_controller_connected 1.0" in told else None
+
+    try:
+        assert eventually(connected, 60.0)
+    finally:
+        print(fleet.run("ls", "-l", "/run/everstep-controller", check=False))
+        print(fleet.run("journalctl", "--no-pager", "--lines=50", check=False))
+
+
 def test_the_confined_agent_may_ask_for_what_it_must_know(fleet: Box) -> None:
     def page() -> str | None:
         told = fleet.run("/opt/ask", check=False)

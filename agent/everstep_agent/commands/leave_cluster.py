@@ -1,6 +1,7 @@
 """``everstep-agent leave-cluster``: make a node's agent a new one, which any cluster may adopt."""
 
 import argparse
+import os
 import sqlite3
 import sys
 from collections.abc import Sequence
@@ -32,15 +33,26 @@ def main(words: Sequence[str]) -> int:
     except ConfigError as error:
         return _refuse("; ".join(error.problems), EX_CONFIG)
     try:
+        _become_owner(config.state_folder)
         cluster = _leave(config)
-    except FolderInUseError:
-        folder = config.state_folder
-        return _refuse(f"the agent of {folder} runs; stop it: systemctl stop everstep-agent", 1)
+    except FolderInUseError as error:
+        return _refuse(f"{error}; an agent is stopped by: systemctl stop everstep-agent", 1)
     except (OSError, sqlite3.Error) as error:
         return _refuse(f"{config.state_folder}: {error}", 1)
     left = f"left cluster {cluster}" if cluster else "it belonged to no cluster yet"
     print(f"{left}; start the agent, and it joins that of the controller at {config.controller}")
     return 0
+
+
+def _become_owner(folder: Path) -> None:
+    """As root, go on as the agent's user, whose files these are. Raises OSError."""
+    if os.geteuid() != 0 or not folder.exists():
+        return
+    owner = folder.stat()
+    if owner.st_uid != 0:
+        os.setgroups([])
+        os.setgid(owner.st_gid)
+        os.setuid(owner.st_uid)
 
 
 def _leave(config: AgentConfig) -> str:

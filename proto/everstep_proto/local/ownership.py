@@ -57,12 +57,13 @@ def share_with_group(path: Path, rights: int) -> None:
 
     Raises OSError.
     """
-    folder, status = path.parent.stat(), path.stat()
+    folder = path.parent.stat()
     if folder.st_mode & stat.S_IXGRP:
         with suppress(PermissionError):  # of one who is not in that group: the file is his own
-            if status.st_gid != folder.st_gid:  # units filter chown(2), and need none
+            # A unit may forbid the call, also where it changes nothing (systemd: @chown).
+            if path.stat().st_gid != folder.st_gid:
                 os.chown(path, -1, folder.st_gid)
-            path.chmod(stat.S_IMODE(status.st_mode) | rights)
+            path.chmod(stat.S_IMODE(path.stat().st_mode) | rights)
 
 
 def user_name(uid: int) -> str:

@@ -1,6 +1,11 @@
 """An agent that leaves its cluster is a new one to every controller; its node's past stays."""
 
+import os
+import shutil
 import sqlite3
+import subprocess
+import sys
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +22,13 @@ from everstep_agent.persistence.agent_database import (
 )
 from everstep_agent.persistence.data_folder import agent_database, only_agent_of
 
+# Neither root nor nobody, to whom user namespaces map strangers.
+_AGENT = 65533
+_CALL = """\
+import sys
+from everstep_agent.commands.leave_cluster import main
+sys.exit(main(sys.argv[1:]))
+"""
 NOTES = {"cluster": "c1", "highest_term": "9", "acknowledged": "4", "findings": "[]"}
 
 
@@ -67,6 +79,28 @@ def test_it_does_nothing_while_the_agent_runs(
         assert main(["--config", str(_configure(tmp_path))]) == 1
     assert "systemctl stop everstep-agent; nothing was forgotten" in capsys.readouterr().err
     assert _load(tmp_path).notes["cluster"] == "c1"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become another user")
+def test_root_leaves_for_the_agent_s_user(tmp_path: Path) -> None:
+    _fill(tmp_path)
+    for part in (tmp_path, *tmp_path.rglob("*")):
+        os.chown(part, _AGENT, _AGENT)
+    tmp_path.chmod(0o755)
+    with tempfile.TemporaryDirectory(prefix="es") as name:
+        # Where the agent's user may go: pytest's own folders are for root only.
+        here = Path(name)
+        here.chmod(0o755)
+        moved = Path(shutil.move(str(tmp_path), here / "node"))
+        line = [sys.executable, "-c", _CALL, "--config", str(_configure(moved))]
+        path = os.pathsep.join(entry for entry in sys.path if entry)
+        ended = subprocess.run(
+            line, env={"PYTHONPATH": path}, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert "cluster" not in _load(moved).notes
+        found = {part.stat().st_uid for part in (moved / "data").rglob("*")}
+        assert found == {_AGENT}
 
 
 def test_a_node_that_never_had_an_agent_has_nothing_to_forget(
