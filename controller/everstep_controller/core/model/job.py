@@ -115,6 +115,8 @@ class JobIncident(Incident):
     step_before: int | None
     plan: PlanKind | None = None
     step_restored: int | None = None
+    # Without a snapshot: the step with which the script went on by itself; None until it is seen.
+    step_resumed: int | None = None
     # What was made of how its newest generation ended.
     verdict: str = ""
     # The ranks that died first, and what the kernel holds of those that were killed.
@@ -349,6 +351,8 @@ class JobNews:
     new_step_ns: int = 0
     # Nobody has to wait for its last step any more; why it is not in storage, empty where it is.
     last_step_missed: str | None = None
+    # It went on without a snapshot: with which step, and which was the newest that it had made.
+    resumed: tuple[int, int] | None = None
     # An operator has its memory dropped.
     forgotten: bool = False
 
