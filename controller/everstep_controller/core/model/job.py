@@ -49,6 +49,17 @@ class JobState(Enum):
     ENDED = "ended"
 
 
+class Outcome(StrEnum):
+    """Outcome of a job that has ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    # Somebody had it end before it was done.
+    CANCELLED = "cancelled"
+    # Its launchers were gone, and its user started it once more.
+    REPLACED = "replaced"
+
+
 class Cause(StrEnum):
     """Cause of a generation's end, or of an incident."""
 
@@ -310,6 +321,10 @@ class Ending:
     succeeded: bool = False
     # It ended well, and its last step did not come to storage.
     unsaved: bool = False
+    # It is to end for what it does itself: then it fails, and nobody has cancelled it.
+    failed: bool = False
+    # Another start of it took its place, for its launchers were gone.
+    replaced: bool = False
     # The operator who had its memory dropped, after it had ended; empty while nobody had.
     forgotten_by: str = ""
 
@@ -406,6 +421,18 @@ class JobRecord:
     def lineage_id(self) -> str:
         """Return the id of the job with which its lineage began, perhaps its own."""
         return self.lineage.root or self.id
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Return how it ended; None before."""
+        if self.state is not JobState.ENDED:
+            return None
+        if self.ending.succeeded:
+            return Outcome.SUCCEEDED
+        if self.ending.replaced:
+            return Outcome.REPLACED
+        cancelled = self.ending.wanted and not self.ending.failed
+        return Outcome.CANCELLED if cancelled else Outcome.FAILED
 
     @property
     def world_size(self) -> int:

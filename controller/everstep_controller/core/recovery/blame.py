@@ -51,6 +51,7 @@ def _act(turn: Reconciliation, job: JobRecord, incident: JobIncident, judgement:
     incident.verdict = judgement.sentence
     turn.announce(job.name, "CauseJudged", f"{job.name}: {judgement.sentence}")
     if judgement.remedy is Remedy.STOP:
+        job.ending.failed = job.ending.failed or not job.ending.wanted
         job.ending.wanted = job.ending.wanted or judgement.sentence
     elif judgement.remedy is Remedy.REPLACE and judgement.node in turn.state.nodes:
         # Its jobs, this one too, leave it when automation may have it checked.
