@@ -124,6 +124,8 @@ class JobIncident(Incident):
     # A cause of a kind is a member of that kind's enum of strings.
     cause: Cause  # pyright: ignore[reportIncompatibleVariableOverride]
     step_before: int | None
+    # The newest generation that one of its faults has ended; 0 where an older version did not say.
+    generation: int = 0
     plan: PlanKind | None = None
     step_restored: int | None = None
     # Without a snapshot: the step with which the script went on by itself; None until it is seen.
