@@ -431,10 +431,9 @@ class JobRecord:
             return None
         if self.ending.succeeded:
             return Outcome.SUCCEEDED
-        if self.ending.replaced:
-            return Outcome.REPLACED
-        cancelled = self.ending.wanted and not self.ending.failed
-        return Outcome.CANCELLED if cancelled else Outcome.FAILED
+        if self.ending.wanted and not self.ending.failed:
+            return Outcome.CANCELLED
+        return Outcome.REPLACED if self.ending.replaced else Outcome.FAILED
 
     @property
     def world_size(self) -> int:
