@@ -217,10 +217,12 @@ class Ledger(Timeline):
         productive_ns, excess = self._split(work_ns)
         record = CommittedStep(step, start_ns, end_ns, productive_ns, excess, stall_ns)
         self._replace_start(index, record, "" if excess == Category.SLOW else incident)
+        newest_before = self._newest_step()
         if len(self.steps) == STEPS_KEPT:
             add_step(self.older, self.steps[0])
         self.steps.append(record)
-        self.step_count += 1
+        # Of a script that prints one step in ten, each that is seen stands for ten.
+        self.step_count += 1 if newest_before is None else step - newest_before
         if len(self.reference_ns) == REFERENCE_STEPS_MIN:
             self._measure_again()
         if self.warmup_left == 0 and newest:
@@ -230,27 +232,35 @@ class Ledger(Timeline):
 
     def roll_back(self, last_good: int) -> int:
         """Turn every committed step after ``last_good`` into lost.*; return how many."""
-        category = loss_of(self.cause)
+        category, newest_before = loss_of(self.cause), self._newest_step()
         lost = self.steps.take_after(last_good)
         late = [record for record in lost if record.start_ns >= self._horizon_ns()]
         for record in lost[: len(lost) - len(late)]:
             self._move_folded(spent_by(record), category)
         for start_ns, end_ns in _runs(late):
             self._carve(start_ns, end_ns, category, self.incident)
-        count = len(lost) + self._roll_back_older(last_good, lost[:1], category)
+        self._roll_back_older(last_good, lost[:1], category)
+        newest, count = self._newest_step(), self.step_count
+        if newest_before is not None and newest is not None:
+            count = min(count, newest_before - newest)
         self.step_count -= count
         return count
 
+    def _newest_step(self) -> int | None:
+        """Return the newest step that counts."""
+        if self.steps:
+            return self.steps[-1].step
+        return self.older[-1].last_step if self.older else None
+
     def _roll_back_older(
         self, last_good: int, follows: Sequence[CommittedStep], into: Category
-    ) -> int:
+    ) -> None:
         """Do the same to steps of which only sums are kept, which the first of these follows."""
         blocks = list(take_blocks_after(self.older, last_good))
         for step in follows if blocks else ():
             self._fold_before(step.start_ns)
         for block in blocks:
             self._move_folded(block.spent.items(), into)
-        return sum(block.count for block in blocks)
 
     def record_fault(self, onset_ns: int, alarm_ns: int, incident: str, cause: str) -> None:
         """A fault began at ``onset_ns`` and was learned at ``alarm_ns``; or planned work began."""

@@ -228,6 +228,17 @@ def test_steps_that_are_made_again_are_lost_as_soon_as_the_first_of_them_is() ->
     assert ledger.step_count == 101
 
 
+def test_steps_that_were_not_seen_one_by_one_count_all_the_same() -> None:
+    ledger = _running()
+    for line in range(12):
+        ledger.commit_step(10 * line + 9, (line + 1) * S, 0)
+    assert ledger.step_count == 111  # of what was before the first line, nobody knows
+    ledger.record_fault(13 * S, 13 * S, "j-1", "process")
+    ledger.begin_steps(13 * S, warmup=True)
+    ledger.commit_step(109, 14 * S, 0)
+    assert ledger.step_count == 101
+
+
 def test_steps_beyond_those_that_are_kept_one_by_one_are_taken_back_as_well() -> None:
     ledger = _running()
     ms = S // 1000
