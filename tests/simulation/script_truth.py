@@ -88,10 +88,15 @@ def _usual_ns(took: Sequence[int], place: int, before: Sequence[int]) -> int:
     return median_low(own[max(0, place - _NEWEST) : place] if place >= _KNOWN else own[:_KNOWN])
 
 
-def differences(told: Mapping[str, int], true: Mapping[str, int]) -> dict[str, tuple[float, float]]:
-    """Return the categories that differ by more than 2 % and 100 ms, with both in seconds."""
+def differences(
+    told: Mapping[str, int], true: Mapping[str, int], late_ns: int = 0
+) -> dict[str, tuple[float, float]]:
+    """Return the categories that differ by more than 2 % and 100 ms, with both in seconds.
+
+    ``late_ns``: by how much the machine was late in all, where it had other things to do.
+    """
     return {
         name: (told.get(name, 0) / 1e9, true.get(name, 0) / 1e9)
         for name in sorted({*told, *true})
-        if abs(told.get(name, 0) - true.get(name, 0)) > max(1e8, 0.02 * true.get(name, 0))
+        if abs(told.get(name, 0) - true.get(name, 0)) > max(1e8, 0.02 * true.get(name, 0)) + late_ns
     }
