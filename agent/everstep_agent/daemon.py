@@ -132,6 +132,7 @@ class Daemon:
         )
         self._jobs = NodeJobs(config.jobs, self, config.node_name, around)
         self._uplink.on_away = self._jobs.on_away
+        self._uplink.on_halted = lambda: self._jobs.tell_launchers(self._controller_away())
         self._liveness.on_nobody_heard = self._jobs.on_away
         highest = int(remembered.notes.get("highest_term", "0"))
         self._terms = TermGate(highest, lambda term: self._note("highest_term")(str(term)))
@@ -257,6 +258,11 @@ class Daemon:
         return self._liveness.hears_nobody() and self._uplink.quiet_s() > _CUT_OFF_S
 
     def _controller_away(self) -> str:
+        if self._uplink.connected and self._uplink.halted:
+            return (
+                f"the controller at {self._config.controller} acts on nothing: "
+                f"{self._uplink.halted}; what runs goes on, and new work begins when it acts again"
+            )
         if self._uplink.connected:
             return ""
         trouble = self._uplink.trouble or "not connected yet"

@@ -15,7 +15,7 @@ from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.supervise import first_to_end
 from everstep_agent.vault_reports import VaultReports
 from everstep_common.clock import StampClock
-from everstep_common.orders import Ping
+from everstep_common.orders import Halted, Ping
 from everstep_common.reports import GoingAway, Pong, TimeReply
 from everstep_common.reports.quantities import NUMBER_MAX
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
@@ -126,6 +126,9 @@ class Uplink:
         self._away_since_s: float | None = None
         self._heard_s = self._welcomed_s = 0.0
         self.on_away: Callable[[], None] = lambda: None
+        # Why the controller acts on nothing; "" while it does, and while there is no stream.
+        self.halted = ""
+        self.on_halted: Callable[[], None] = lambda: None
         outbox.on_record(self._wake.set)
 
     def vault_report(self, report: fleet_pb2.VaultReport) -> None:
@@ -257,7 +260,7 @@ class Uplink:
         self._urgent.clear()
         self._vault.begin()
         self._kernel_is_new = True
-        self.connected, self.refused = True, False
+        self.connected, self.refused, self.halted = True, False, ""
         self._heard_s = self._welcomed_s = asyncio.get_running_loop().time()
         self.streams += 1
         self._wake.set()
@@ -284,6 +287,8 @@ class Uplink:
             self._say_first(AgentMessage(time_reply=to_wire(reply, fleet_pb2.TimeReply)))
         elif kind == "ping":
             self._pong(message.ping)
+        elif kind == "halted":
+            self._halt(message.halted)
         else:
             listener.on_message(message)
 
@@ -294,6 +299,15 @@ class Uplink:
             logger.warning("ignored: ping of the controller: %s", error)
         else:
             self._say_first(AgentMessage(pong=to_wire(pong, fleet_pb2.Pong)))
+
+    def _halt(self, message: fleet_pb2.Halted) -> None:
+        try:
+            self.halted = from_wire(Halted, message).reason
+        except WireError as error:
+            logger.warning("ignored: word of a halt: %s", error)
+        else:
+            logger.warning("the controller acts on nothing: %s", self.halted)
+            self.on_halted()
 
     def _say_first(self, message: AgentMessage) -> None:
         self._urgent.appendleft(message)

@@ -180,11 +180,13 @@ class EventFollower:
         self,
         state: Callable[[], State],
         targets: ActionTargets,
+        halted: Callable[[str], None],
         resume: Callable[[], None],
         peers_changed: Callable[[], None],
     ) -> None:
         self._state = state
         self._targets = targets
+        self._tell_halt = halted
         self._resume = resume
         self._peers_changed = peers_changed
         self._halted = False
@@ -197,6 +199,8 @@ class EventFollower:
             timers = state.timers.items()
             awaited = {name: at_ns for name, at_ns in timers if comes_due_while_halted(name)}
             self._targets.timers.keep_only(awaited)
+            if not self._halted:
+                self._tell_halt(state.halted)
         elif self._halted:
             self._resume()
         self._halted = bool(state.halted)

@@ -133,7 +133,10 @@ class Controller:
         self._streams = AgentStreams(
             StreamCollaborators(runtime, sessions, self._intake, vault, samples, kernel)
         )
-        follower = EventFollower(self._state, targets, self._resume, self._streams.peers_changed)
+        streams = self._streams
+        follower = EventFollower(
+            self._state, targets, streams.tell_halt, self._resume, streams.peers_changed
+        )
         runtime.listen(follower.follow)
         runtime.listen(self._streams.note_event)
         self._judging = JudgeRunner(runtime, sessions, samples, options.judges)

@@ -23,6 +23,7 @@ from everstep_sim.node import SimulatedNode
 from everstep_sim.ranks import Ranks
 from everstep_sim.scheduler import DRIVER, SimulatedScheduler
 from everstep_sim.timeline import SECOND, VirtualTime
+from everstep_sim.unchanged import UnchangedRanks, UnchangedScript
 from everstep_sim.vault import Vaults, subject_of
 from everstep_sim.watching import Watching
 
@@ -63,6 +64,8 @@ class Shape:
     shared: int = 0
     # How many accelerators agents tell of; 0: of none.
     devices: int = 0
+    # The jobs' scripts do without the library; None: they snapshot each step with it.
+    script: UnchangedScript | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,10 +124,13 @@ class SimulatedCluster:
         self.over: set[str] = set()
         self._halted = False
         # By the name of the job.
-        self.ranks_of = {
-            job: Ranks(self.fleet, self.time, job, shape.steps, shape.model_parts)
-            for job in shape.names
-        }
+        self.ranks_of = {job: self._make_ranks(job) for job in shape.names}
+
+    def _make_ranks(self, job: str) -> Ranks:
+        shape = self.shape
+        if shape.script is not None:
+            return UnchangedRanks(self.fleet, self.time, job, shape.steps, shape.script)
+        return Ranks(self.fleet, self.time, job, shape.steps, shape.model_parts)
 
     def run(self, until_s: float) -> None:
         """Let time pass until all jobs have ended or the limit is reached."""

@@ -18,6 +18,7 @@ from everstep_common.bounds import Bound, Bytes, Digest, Integer, Items, Name, O
 from everstep_common.hints import hints_of
 from everstep_common.orders import (
     ConfirmPeer,
+    Halted,
     Order,
     PeerList,
     Ping,
@@ -288,6 +289,7 @@ BESIDE_THEM: tuple[type, ...] = (
     KernelMessages,
     PeerList,
     ConfirmPeer,
+    Halted,
     Ping,
     TimeRequest,
     VaultDirective,

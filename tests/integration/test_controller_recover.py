@@ -9,6 +9,7 @@ import pytest
 
 from everstep_cli.client.admin import AdminError
 from everstep_cli.demo import reaper
+from everstep_cli.demo.processes import Child
 from everstep_controller.core.events import NodeConnected
 from everstep_controller.journal.codec import decode_actions, decode_event
 from everstep_controller.journal.store import JournalStore
@@ -77,9 +78,15 @@ def judge_the_halt(fleet: RealFleet) -> None:
     for command in asked:
         assert "this journal is old" in " ".join(fleet.everstep(*command).stdout.split()), command
     fleet.until("both agents' Hello", 40, lambda: hellos(fleet) >= set(NODES))
+    fleet.until("word at the terminals", 40, lambda: all(map(says_why, fleet.launchers.values())))
     step = fleet.step()
     fleet.until("training without a controller", 30, lambda: fleet.step() > step + 20)
     assert told(fleet) == [], "a halted controller acted or acknowledged"
+
+
+def says_why(launcher: Child) -> bool:
+    """Return whether the terminal of a launcher says why nothing is done for its job."""
+    return "acts on nothing: this journal is old" in launcher.log.read_text(encoding="utf-8")
 
 
 def connected_anew(fleet: RealFleet, term: int) -> bool:

@@ -160,6 +160,11 @@ class NodeJobs:
         for job in self.table:
             job.vault.notify_change()
 
+    def tell_launchers(self, sentence: str) -> None:
+        """Have everybody who has started or waits for a job here read a sentence."""
+        for job in self.table:
+            job.link.send(messages.Notice(sentence))
+
     # --- what the agent shows --------------------------------------------------------------------
 
     def jobs(self) -> list[JobOnNode]:

@@ -20,7 +20,14 @@ from everstep_common.orders.jobs import (
     StartGeneration,
     StopGeneration,
 )
-from everstep_common.orders.liveness import ConfirmPeer, PeerList, Ping, TimeRequest, WatchedPeer
+from everstep_common.orders.liveness import (
+    ConfirmPeer,
+    Halted,
+    PeerList,
+    Ping,
+    TimeRequest,
+    WatchedPeer,
+)
 from everstep_common.orders.vault import (
     Publish,
     SpareMemory,
@@ -34,6 +41,7 @@ __all__ = [
     "ConfirmPeer",
     "EndJob",
     "ForgetJob",
+    "Halted",
     "HoldLauncher",
     "Inject",
     "JobOrder",

@@ -41,6 +41,14 @@ class Ping:
 
 
 @dataclass(frozen=True, slots=True)
+class Halted:
+    """Word that the controller acts on nothing, until the stream ends."""
+
+    # Why, and what ends it.
+    reason: q.Line
+
+
+@dataclass(frozen=True, slots=True)
 class TimeRequest:
     """Question for a node's clocks; TimeReply answers at once, and echoes when it was sent."""
 

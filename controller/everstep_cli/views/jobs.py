@@ -27,15 +27,16 @@ def job_list(jobs: Iterable[admin_pb2.JobSummary]) -> Iterator[RenderableType]:
         made.add_row(
             job.job,
             job.id,
-            words.state(job.state),
+            words.state(job.outcome or job.state),
             str(job.generation),
             _step(job),
             words.names(job.members),
             words.names(job.spares),
-            f"{job.ettr_time:.2%}",
+            _ettr(job),
         )
     yield made
-    sentences = [j for j in rows if j.state not in ("running", "ended") and j.reason]
+    well = ("running", "succeeded", "cancelled", "replaced")
+    sentences = [j for j in rows if (j.outcome or j.state) not in well and j.reason]
     if sentences:
         yield ""
     for job in sentences:
@@ -50,11 +51,11 @@ def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]
             ("job", Text(summary.job, style="bold")),
             ("id", summary.id),
             *([("continues", job.continues)] if job.continues else []),
-            ("state", words.state(summary.state)),
+            ("state", words.state(summary.outcome or summary.state)),
             ("because", summary.reason),
             *([("begun", f"it {job.begun}")] if job.begun else []),
             ("generation", f"{summary.generation} ({words.count(job.restarts, 'restart')})"),
-            ("step", f"{_step(summary)}, {_recoverable(job)}"),
+            ("step", f"{_step_in_words(summary)}, {_recoverable(job)}"),
             ("nodes", words.names(summary.members)),
             ("spares", words.names(summary.spares)),
             *(("kept out", sentence) for sentence in job.kept_out),
@@ -63,7 +64,7 @@ def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]
             *(planned_facts(job.planned, now_ns) if job.HasField("planned") else ()),
             ("snapshots", cadence_line(job.cadence)),
             *(storage_facts(job.storage, now_ns) if job.HasField("storage") else ()),
-            ("ETTR", f"{summary.ettr_time:.2%} ('everstep ettr {summary.job}' shows the rest)"),
+            ("ETTR", f"{_ettr(summary)} ('everstep ettr {summary.job}' shows the rest)"),
             ("uid", str(summary.uid)),
         ]
     )
@@ -80,9 +81,9 @@ def ledger_sheet(ledger: admin_pb2.Ledger) -> Iterator[RenderableType]:
     yield ""
     yield tables.facts(
         [
-            ("ETTR_time", f"{ledger.ettr_time:.3%}"),
-            ("ETTR_work", f"{ledger.ettr_work:.3%}"),
-            ("steps", f"{ledger.steps} that count"),
+            ("ETTR_time", f"{ledger.ettr_time:.3%}{_at_most(ledger)}"),
+            ("ETTR_work", f"{ledger.ettr_work:.3%}{_at_most(ledger)}"),
+            ("steps", f"{ledger.steps} that count{_undecided(ledger)}"),
             ("failures", _failures(ledger)),
             ("to hold 99.5 %", _budget(ledger)),
         ]
@@ -150,17 +151,46 @@ def _incident_story(incident: admin_pb2.Incident) -> Text:
         story.append(f"\n{incident.verdict}")
     if incident.has_restored:
         story.append(f"\nstep {incident.step_before} → restored {incident.step_restored}")
+    elif incident.HasField("step_resumed"):
+        story.append(f"\nstep {incident.step_before} → went on with {incident.step_resumed}")
     if costs := costs_line(incident.costs):
         story.append(f"\n{costs}", "dim")
     return story
 
 
 def _step(job: admin_pb2.JobSummary) -> str:
+    if job.HasField("undecided_step"):
+        return f"{job.undecided_step}?"
     return str(job.step) if job.has_step else "-"
 
 
+def _step_in_words(job: admin_pb2.JobSummary) -> str:
+    if not job.HasField("undecided_step"):
+        return _step(job)
+    return f"{job.undecided_step} before the restart; which is next, its first step will show"
+
+
+def _ettr(job: admin_pb2.JobSummary) -> str:
+    return f"{'≤ ' if job.HasField('undecided_step') else ''}{job.ettr_time:.2%}"
+
+
+def _at_most(ledger: admin_pb2.Ledger) -> str:
+    return " at most" if ledger.HasField("undecided_step") else ""
+
+
+def _undecided(ledger: admin_pb2.Ledger) -> str:
+    if not ledger.HasField("undecided_step"):
+        return ""
+    return (
+        f", up to step {ledger.undecided_step}; which of them are made again is not known before "
+        "the first step after the restart"
+    )
+
+
 def _recoverable(job: admin_pb2.JobDetail) -> str:
-    step = str(job.recoverable_step) if job.has_recoverable else "none yet"
+    if not job.has_recoverable:
+        return "no snapshot yet"
+    step = str(job.recoverable_step)
     without = " without any one node" if len(job.summary.members) > 1 else " while this node lives"
     return f"recoverable{without}: {step}"
 

@@ -9,6 +9,9 @@ from everstep_cli.views import tables, words
 from everstep_cli.views.findings import finding_table
 from everstep_proto.generated import admin_pb2
 
+# Where the state does not say already why the node takes no ranks.
+_WITHHELD = ("joining", "validating", "healthy", "suspect", "probation")
+
 
 def halt(reason: str) -> Iterator[RenderableType]:
     """Yield the warning of a controller that acts on nothing."""
@@ -77,9 +80,23 @@ def _cells(node: admin_pb2.NodeSummary) -> Iterator[tables.Cell]:
 
 def _state(node: admin_pb2.NodeSummary) -> Text:
     shown = words.state(node.state)
+    if node.claims and node.state in _WITHHELD:
+        shown.append(f", {_withheld(node)}", "yellow")
     if node.doubt:
         return shown.append(", doubtful", "yellow")
     return shown if node.connected or node.state == "lost" else shown.append(", away", "yellow")
+
+
+def _withheld(node: admin_pb2.NodeSummary) -> str:
+    drains = all(claim.draining for claim in node.claims)
+    return _how(node, node.claims[0]) if drains else "isolated"
+
+
+def _how(node: admin_pb2.NodeSummary, claim: admin_pb2.Claim) -> str:
+    """Return what a claim does to a node: its ranks may stay, or none is left, or may not."""
+    if not claim.draining:
+        return "isolated"
+    return "draining" if node.jobs else "drained"
 
 
 def _sentences(nodes: Iterable[admin_pb2.NodeSummary], now_ns: int) -> Iterator[Text]:
@@ -94,7 +111,7 @@ def _sentences(nodes: Iterable[admin_pb2.NodeSummary], now_ns: int) -> Iterator[
             # Of maintenance, the window's own sentence says it all.
             if claim.reason != node.reason and claim.owner != "maintenance":
                 yield Text.assemble(
-                    (node.node, "bold"), f": isolated by {claim.owner}: ", claim.reason
+                    (node.node, "bold"), f": {_how(node, claim)} by {claim.owner}: ", claim.reason
                 )
         if node.maintenance and node.maintenance != node.reason:
             yield Text.assemble((node.node, "bold"), ": ", node.maintenance)

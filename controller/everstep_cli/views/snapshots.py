@@ -48,7 +48,7 @@ def storage_facts(storage: admin_pb2.StorageLine, now_ns: int) -> Iterator[tuple
 def cadence_line(cadence: admin_pb2.Cadence) -> str:
     """Return how often a job is snapshotted and why; empty while that is not decided."""
     if not cadence.every:
-        return ""
+        return cadence.reason
     often = "every step" if cadence.every == 1 else f"every {cadence.every} steps"
     skipped = f"; {words.count(cadence.skipped, 'snapshot')} skipped" if cadence.skipped else ""
     return f"{cadence.reason or often}{skipped}"

@@ -193,22 +193,26 @@ class Claim(_message.Message):
     OWNER_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     SINCE_NS_FIELD_NUMBER: _builtins.int
+    DRAINING_FIELD_NUMBER: _builtins.int
     owner: _builtins.str
     """"automation", "operator", "maintenance" or "scheduler": others had it withheld there, who alone can end that."""
     reason: _builtins.str
     """Why."""
     since_ns: _builtins.int
     """Since when."""
+    draining: _builtins.bool
+    """Ranks that the node has may stay until they can go on elsewhere."""
     def __init__(
         self,
         *,
         owner: _builtins.str = ...,
         reason: _builtins.str = ...,
         since_ns: _builtins.int = ...,
+        draining: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["owner", b"owner", "reason", b"reason", "since_ns", b"since_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draining", b"draining", "owner", b"owner", "reason", b"reason", "since_ns", b"since_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -812,6 +816,8 @@ class JobSummary(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     UID_FIELD_NUMBER: _builtins.int
     ID_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    UNDECIDED_STEP_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Its name."""
     state: _builtins.str
@@ -830,6 +836,10 @@ class JobSummary(_message.Message):
     """Who started it."""
     id: _builtins.str
     """Its id, which no other job ever has."""
+    outcome: _builtins.str
+    """How it ended: "succeeded", "failed", "cancelled", or "replaced" by another start of it; empty before."""
+    undecided_step: _builtins.int
+    """Newest step that it made before a restart, while nobody knows whether that has to be made again."""
     @_builtins.property
     def members(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Nodes that have ranks, in rank order."""
@@ -852,12 +862,16 @@ class JobSummary(_message.Message):
         reason: _builtins.str = ...,
         uid: _builtins.int = ...,
         id: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        undecided_step: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "undecided_step", b"undecided_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ettr_time", b"ettr_time", "generation", b"generation", "has_step", b"has_step", "id", b"id", "job", b"job", "members", b"members", "reason", b"reason", "spares", b"spares", "state", b"state", "step", b"step", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "ettr_time", b"ettr_time", "generation", b"generation", "has_step", b"has_step", "id", b"id", "job", b"job", "members", b"members", "outcome", b"outcome", "reason", b"reason", "spares", b"spares", "state", b"state", "step", b"step", "uid", b"uid", "undecided_step", b"undecided_step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__undecided_step: _TypeAlias = _typing.Literal["undecided_step"]  # noqa: Y015
+    _WhichOneofArgType__undecided_step: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__undecided_step) -> _WhichOneofReturnType__undecided_step | None: ...
 
 Global___JobSummary: _TypeAlias = JobSummary  # noqa: Y015
 
@@ -1077,7 +1091,7 @@ class Cadence(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
     every: _builtins.int
-    """After every so many steps; 1 is every step, 0 is not decided yet."""
+    """After every so many steps; 1 is every step, 0 is not decided yet, or its script takes none."""
     reason: _builtins.str
     """One sentence why."""
     skipped: _builtins.int
@@ -1593,6 +1607,7 @@ class Ledger(_message.Message):
     BUDGET_PER_FAILURE_S_FIELD_NUMBER: _builtins.int
     FAILURES_FIELD_NUMBER: _builtins.int
     DEFINITIONS_FIELD_NUMBER: _builtins.int
+    UNDECIDED_STEP_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     wall_ns: _builtins.int
@@ -1607,6 +1622,10 @@ class Ledger(_message.Message):
     """Seconds that each failure may cost to hold 99.5 %, at the failure rate so far; 0 without any."""
     failures: _builtins.int
     """Its incidents but for planned work (ordered restarts and drains, growth)."""
+    undecided_step: _builtins.int
+    """Newest step that it made before a restart, while nobody knows whether that has to be made again:
+    until then the ratios are what they are at most.
+    """
     @_builtins.property
     def categories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
         """Every category that has time in it."""
@@ -1632,12 +1651,15 @@ class Ledger(_message.Message):
         budget_per_failure_s: _builtins.float = ...,
         failures: _builtins.int = ...,
         definitions: _abc.Iterable[_builtins.str] | None = ...,
+        undecided_step: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "undecided_step", b"undecided_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "incidents", b"incidents", "job", b"job", "steps", b"steps", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "incidents", b"incidents", "job", b"job", "steps", b"steps", "undecided_step", b"undecided_step", "wall_ns", b"wall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__undecided_step: _TypeAlias = _typing.Literal["undecided_step"]  # noqa: Y015
+    _WhichOneofArgType__undecided_step: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__undecided_step) -> _WhichOneofReturnType__undecided_step | None: ...
 
 Global___Ledger: _TypeAlias = Ledger  # noqa: Y015
 
@@ -1694,6 +1716,7 @@ class Incident(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     SUBJECTS_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
+    STEP_RESUMED_FIELD_NUMBER: _builtins.int
     incident: _builtins.str
     """"demo-17.3": id of the job, and number."""
     onset_ns: _builtins.int
@@ -1718,6 +1741,8 @@ class Incident(_message.Message):
     """What was made of its cause, and what follows from it; one sentence."""
     kind: _builtins.str
     """What it befell: "job"."""
+    step_resumed: _builtins.int
+    """Where no step was restored: the step with which its script went on by itself."""
     @_builtins.property
     def costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
         """What it cost."""
@@ -1758,12 +1783,15 @@ class Incident(_message.Message):
         kind: _builtins.str = ...,
         subjects: _abc.Iterable[_builtins.str] | None = ...,
         parts: _abc.Iterable[Global___IncidentPart] | None = ...,
+        step_resumed: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_step_resumed", b"_step_resumed", "step_resumed", b"step_resumed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "costs", b"costs", "deaths", b"deaths", "has_restored", b"has_restored", "incident", b"incident", "kind", b"kind", "left_behind", b"left_behind", "message", b"message", "node", b"node", "onset_ns", b"onset_ns", "over_ns", b"over_ns", "parts", b"parts", "plan", b"plan", "step_before", b"step_before", "step_restored", b"step_restored", "subjects", b"subjects", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step_resumed", b"_step_resumed", "cause", b"cause", "costs", b"costs", "deaths", b"deaths", "has_restored", b"has_restored", "incident", b"incident", "kind", b"kind", "left_behind", b"left_behind", "message", b"message", "node", b"node", "onset_ns", b"onset_ns", "over_ns", b"over_ns", "parts", b"parts", "plan", b"plan", "step_before", b"step_before", "step_restored", b"step_restored", "step_resumed", b"step_resumed", "subjects", b"subjects", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__step_resumed: _TypeAlias = _typing.Literal["step_resumed"]  # noqa: Y015
+    _WhichOneofArgType__step_resumed: _TypeAlias = _typing.Literal["_step_resumed", b"_step_resumed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step_resumed) -> _WhichOneofReturnType__step_resumed | None: ...
 
 Global___Incident: _TypeAlias = Incident  # noqa: Y015
 

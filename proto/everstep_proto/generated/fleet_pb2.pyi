@@ -315,6 +315,7 @@ class ControllerMessage(_message.Message):
     SPARE_MEMORY_FIELD_NUMBER: _builtins.int
     SPARE_PRELOAD_FIELD_NUMBER: _builtins.int
     PING_FIELD_NUMBER: _builtins.int
+    HALTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """Answer to Hello."""
@@ -355,6 +356,10 @@ class ControllerMessage(_message.Message):
     def ping(self) -> Global___Ping:
         """Does the agent's event loop turn? Answer at once with Pong."""
 
+    @_builtins.property
+    def halted(self) -> Global___Halted:
+        """The controller acts on nothing until this stream ends."""
+
     def __init__(
         self,
         *,
@@ -368,12 +373,13 @@ class ControllerMessage(_message.Message):
         spare_memory: Global___SpareMemory | None = ...,
         spare_preload: Global___SparePreload | None = ...,
         ping: Global___Ping | None = ...,
+        halted: Global___Halted | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "ping", b"ping", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "order", b"order", "peers", b"peers", "ping", b"ping", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "order", b"order", "peers", b"peers", "ping", b"ping", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "order", b"order", "peers", b"peers", "ping", b"ping", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory", "spare_preload", "ping"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory", "spare_preload", "ping", "halted"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -2769,6 +2775,28 @@ class Ping(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Ping: _TypeAlias = Ping  # noqa: Y015
+
+@_typing.final
+class Halted(_message.Message):
+    """The controller acts on nothing until this stream ends: what runs goes on, what waits has to be told why."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """Why, and what ends it."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Halted: _TypeAlias = Halted  # noqa: Y015
 
 @_typing.final
 class TimeRequest(_message.Message):

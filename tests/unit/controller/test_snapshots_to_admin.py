@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from everstep_controller.api.admin.snapshot_messages import copy, snapshots
+from everstep_common.reports import Phase
+from everstep_controller.api.admin.snapshot_messages import cadence, copy, snapshots
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.vault.copies import Copy, Tier
@@ -115,3 +116,25 @@ def test_a_single_copy_tells_its_tier() -> None:
     assert [line.tier for line in told] == ["own memory", "peer memory", "local disk"]
     assert (told[0].root_hash, told[0].layout, told[0].node) == ("ab", "cd", "a")
     assert copy(memory, unreachable=True).unreachable
+
+
+def _of_script(*phases: Phase, steps: int = 3) -> JobRecord:
+    job = _job()
+    job.generation.phase_counts = dict.fromkeys(phases, 1)
+    job.ledger.step_count = steps
+    return job
+
+
+def test_a_job_whose_script_takes_no_snapshots_is_not_told_that_every_step_is_snapshotted() -> None:
+    numbers = replace(_NUMBERS, states={})
+    unchanged = cadence(numbers, "every step is snapshotted", _of_script(Phase.STARTED))
+    assert (unchanged.every, "does without Everstep's" in unchanged.reason) == (0, True)
+    calls_in = cadence(numbers, "every step is snapshotted", _of_script(Phase.RESTORED))
+    assert (calls_in.every, "has saved no step with Everstep yet" in calls_in.reason) == (0, True)
+
+
+def test_a_job_that_has_snapshots_or_made_no_step_yet_is_told_its_cadence() -> None:
+    numbers = replace(_NUMBERS, states={})
+    begins = cadence(numbers, "because", _of_script(Phase.STARTED, steps=0))
+    saves = cadence(_NUMBERS, "because", _of_script(Phase.RESTORED))
+    assert (begins.reason, saves.reason, saves.every) == ("because", "because", 2)

@@ -56,6 +56,37 @@ def test_only_newer_steps_and_only_of_the_first_pattern_count() -> None:
     assert [finder.find(line) for line in lines] == [3, None, None, None, 7]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Resuming from step 100",
+        "resumed at iteration 100",
+        "=> loaded checkpoint at iteration 100",
+        " loading checkpoint from /x at iteration 100",
+        "Continuing training from global step 100",
+    ],
+)
+def test_where_a_script_goes_on_is_no_step_that_it_has_made(line: str) -> None:
+    finder = StepFinder(own_patterns(None))
+    told = [line, line, "step 100 loss 0.1", "step 101 loss 0.1"]
+    assert [finder.find(text.encode()) for text in told] == [None, None, 100, 101]
+
+
+def test_only_one_number_is_taken_for_where_a_script_goes_on() -> None:
+    finder = StepFinder(own_patterns(None))
+    told = [f"loading {1 / (step + 1):.1f} s, step {step}" for step in range(3)]
+    assert [finder.find(text.encode()) for text in told] == [None, 1, 2]
+
+
+def test_a_state_that_is_saved_is_no_step_unless_nothing_else_tells_steps() -> None:
+    finder = StepFinder(own_patterns(None))
+    told = ["step 49", "saved checkpoint at step 50", "step 50"]
+    assert [finder.find(text.encode()) for text in told] == [49, None, 50]
+    finder = StepFinder(own_patterns(None))
+    told = ["saved checkpoint at step 50", "saved checkpoint at step 100"]
+    assert [finder.find(text.encode()) for text in told] == [50, 100]
+
+
 def test_own_patterns() -> None:
     assert StepFinder(own_patterns([r"batch (\d+) done"])).find(b"batch 4 done") == 4
     named = own_patterns([r"(\w+) at (?P<step>\d+)"])

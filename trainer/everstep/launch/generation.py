@@ -1,6 +1,7 @@
 """Generation on this node: its ranks and their steps, from the agent's Start to their end."""
 
 import signal
+from collections import deque
 from collections.abc import Callable
 
 from everstep.launch.free_port import FreePort
@@ -217,6 +218,8 @@ def _not_started(rank: int, error: OSError) -> RankEnd:
 
 # As often as the agent tells the controller.
 _INTERVAL_NS = 200_000_000
+# Of a script that prints more in that time, the newest: others are counted by their numbers.
+_SEEN_MAX = 64
 
 
 class SeenSteps:
@@ -226,19 +229,20 @@ class SeenSteps:
         self._tell = tell
         self._generation = 0
         self._newest = -1
-        self._pending: StepSeen | None = None
+        self._pending: deque[StepSeen] = deque(maxlen=_SEEN_MAX)
         self._next_ns = 0
 
     def begin(self, generation: int) -> None:
         """Another generation starts."""
-        self._generation, self._newest, self._pending = generation, -1, None
+        self._generation, self._newest = generation, -1
+        self._pending.clear()
 
     def seen(self, step: int) -> None:
         """A rank said that it has completed a step."""
         if step <= self._newest:
             return
         self._newest, now_ns = step, boot_ns()
-        self._pending = StepSeen(self._generation, step, now_ns)
+        self._pending.append(StepSeen(self._generation, step, now_ns))
         if now_ns >= self._next_ns:
             self.flush()
 
@@ -252,8 +256,9 @@ class SeenSteps:
             self.flush()
 
     def flush(self) -> None:
-        """Tell the newest step now, as what comes next must not overtake it."""
+        """Tell what is pending now, as what comes next must not overtake it."""
         if self._pending:
-            self._tell(self._pending)
-            self._pending = None
+            for seen in self._pending:
+                self._tell(seen)
+            self._pending.clear()
             self._next_ns = boot_ns() + _INTERVAL_NS

@@ -11,6 +11,7 @@ from everstep_controller.core.accounting.ledger import (
     effectiveness,
 )
 from everstep_controller.core.fleet.incidents import failures_of_job, incidents_of_job
+from everstep_controller.core.jobs.restore_point import undecided_step
 from everstep_controller.core.model.agents import RefusedAgent
 from everstep_controller.core.model.incident import Death, Incident
 from everstep_controller.core.model.job import JobIncident, JobRecord, JobState
@@ -39,7 +40,12 @@ def node_summary(
         node=node.name,
         state=node.state.value,
         claims=[
-            admin_pb2.Claim(owner=claim.owner, reason=claim.reason, since_ns=claim.since_ns)
+            admin_pb2.Claim(
+                owner=claim.owner,
+                reason=claim.reason,
+                since_ns=claim.since_ns,
+                draining=claim.draining,
+            )
             for claim in node.claims
         ],
         connected=node.connected,
@@ -180,6 +186,8 @@ def job_summary(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobSumma
         reason=job.reason,
         uid=job.spec.uid,
         id=job.id,
+        outcome=job.outcome or "",
+        undecided_step=undecided_step(job),
     )
 
 
@@ -236,6 +244,7 @@ def ledger(state: State, job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
         budget_per_failure_s=found.budget_per_failure_s,
         failures=found.failures,
         definitions=DEFINITIONS,
+        undecided_step=undecided_step(job),
     )
 
 
@@ -279,6 +288,7 @@ def _incident(job: JobRecord, incident: JobIncident, now_ns: int) -> admin_pb2.I
             verdict=incident.verdict,
             deaths=map(death_to_admin, incident.deaths),
             left_behind=incident.left_behind,
+            step_resumed=incident.step_resumed,
         )
     )
     return shown

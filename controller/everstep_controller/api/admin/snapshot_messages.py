@@ -1,5 +1,7 @@
 """Snapshots of a job as messages of the admin API: its steps, their copies, its storage."""
 
+from everstep_common.reports import Phase
+from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.snapshot_table import (
@@ -50,10 +52,22 @@ def _onward(numbers: SnapshotNumbers) -> str:
 
 
 def cadence(numbers: SnapshotNumbers, reason: str, job: JobRecord) -> admin_pb2.Cadence:
-    """Return how often a job is snapshotted, and why."""
+    """Return how often a job is snapshotted and why, or that its script takes no snapshots."""
+    if without := _without_snapshots(numbers, job):
+        return admin_pb2.Cadence(reason=without)
     return admin_pb2.Cadence(
         every=numbers.snapshot_every, reason=reason, skipped=job.snapshots_skipped
     )
+
+
+def _without_snapshots(numbers: SnapshotNumbers, job: JobRecord) -> str:
+    """Return why a job has no snapshots; empty where it has some, or has made no step yet."""
+    taken = restore_point.has_state(job) or any(numbers.states.values())
+    if taken or job.snapshot_costs.newest_ns or not job.ledger.step_count:
+        return ""
+    if job.generation.phase_counts.keys() <= {Phase.STARTED}:
+        return "none: its script does without Everstep's, so a failure costs what its own ones cost"
+    return "none: its script has saved no step with Everstep yet"
 
 
 def storage(numbers: SnapshotNumbers) -> admin_pb2.StorageLine | None:

@@ -137,6 +137,8 @@ class AgentStreams:
             cluster_id="" if state.halted else state.cluster_id,
         )
         session.welcome(fleet_pb2.ControllerMessage(welcome=welcome))
+        if state.halted:
+            session.send(to_agent.halted(state.halted))
         self.peers_changed()
 
     def close(self, session: Session) -> None:
@@ -192,6 +194,11 @@ class AgentStreams:
         self._sessions.end_all(
             grpc.StatusCode.UNAVAILABLE, "the controller is stopping", lambda _: True
         )
+
+    def tell_halt(self, reason: str) -> None:
+        """Have every agent, and who waits there, know that the controller acts on nothing."""
+        for session in self._sessions:
+            session.send(to_agent.halted(reason))
 
     def restart_streams(self, sentence: str) -> None:
         """Have every agent connect anew."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from everstep_common.orders import (
     ConfirmPeer,
+    Halted,
     PeerList,
     Ping,
     ShardSource,
@@ -50,6 +51,11 @@ def confirm(action: actions.ConfirmSilence) -> fleet_pb2.ControllerMessage:
 def ping(action: actions.PingAgent) -> fleet_pb2.ControllerMessage:
     """Return the question whether an agent's event loop turns."""
     return fleet_pb2.ControllerMessage(ping=to_wire(Ping(action.id), fleet_pb2.Ping))
+
+
+def halted(reason: str) -> fleet_pb2.ControllerMessage:
+    """Return the word that the controller acts on nothing."""
+    return fleet_pb2.ControllerMessage(halted=to_wire(Halted(reason), fleet_pb2.Halted))
 
 
 def peer_list(

@@ -11,7 +11,7 @@ from typing import Self, overload
 
 from everstep_controller.core.accounting.categories import Category
 
-# A rollback further back than this many steps is charged from the totals of those that are kept.
+# So many are kept one by one; of those before them, sums (step_blocks.py).
 STEPS_KEPT = 4096
 
 _CATEGORIES = tuple(Category)
@@ -86,6 +86,12 @@ class CommittedSteps(Sequence[CommittedStep]):
         for column in (*self._columns, self._excess):
             del column[at:]
         return taken
+
+    def replace_newest(self, steps: Sequence[CommittedStep]) -> None:
+        """Write the newest steps anew, as many as there are here."""
+        self.take_after(self[-len(steps)].step - 1)
+        for step in steps:
+            self.append(step)
 
     def ended_ns(self, step: int) -> int:
         """Return when a step ended; 0 when it is not among these."""

@@ -7,8 +7,8 @@ are in categories.py. The sentences of ``DEFINITIONS`` go out with the numbers.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from statistics import median_low
 
@@ -19,7 +19,17 @@ from everstep_controller.core.accounting.categories import (
     category_of,
     loss_of,
 )
-from everstep_controller.core.accounting.committed_steps import CommittedStep, CommittedSteps
+from everstep_controller.core.accounting.committed_steps import (
+    STEPS_KEPT,
+    CommittedStep,
+    CommittedSteps,
+)
+from everstep_controller.core.accounting.step_blocks import (
+    StepBlock,
+    add_step,
+    spent_by,
+    take_blocks_after,
+)
 
 # Late evidence may change the timeline this far back; older segments are folded into the totals.
 RESTATEMENT_NS = 120_000_000_000
@@ -116,7 +126,9 @@ class Timeline:
 
     def _fold(self, now_ns: int) -> None:
         """Fold what late evidence can no longer reach."""
-        limit_ns = now_ns - RESTATEMENT_NS
+        self._fold_before(now_ns - RESTATEMENT_NS)
+
+    def _fold_before(self, limit_ns: int) -> None:
         while len(self.segments) > 1 and self.segments[1].start_ns <= limit_ns:
             first = self.segments.pop(0)
             length_ns = self.segments[0].start_ns - first.start_ns
@@ -143,25 +155,51 @@ REFERENCE_STEPS_MIN = 5
 WARMUP_STEPS = 3
 
 
+@dataclass(frozen=True, slots=True)
+class GuessedStart:
+    """The earliest that a first step may have begun, and what its time was booked as before it."""
+
+    from_ns: int
+    category: Category
+    incident: str
+
+
 @dataclass(slots=True)
 class Ledger(Timeline):
     """The timeline of one job, and the steps that are on it."""
 
     steps: CommittedSteps = field(default_factory=CommittedSteps)
+    # Those before these, oldest first.
+    older: list[StepBlock] = field(default_factory=list)
     step_count: int = 0
     reference_ns: list[int] = field(default_factory=list)
     warmup_left: int = 0
     # Of the newest incident; empty for a fault that befell planned work.
     cause: str = ""
+    # Of a first step of which nobody has said when it began; None where that is known.
+    guess: GuessedStart | None = None
 
-    def begin_steps(self, at_ns: int, *, warmup: bool) -> None:
-        """Start a run of steps: what follows is in flight until a step is committed."""
+    def begin_steps(self, at_ns: int, *, warmup: bool, guessed: bool = False) -> None:
+        """Start a run of steps: what follows is in flight until a step is committed.
+
+        ``guessed``: the first one began at ``at_ns`` at the earliest, and nobody has said when. It
+        is taken to have lasted as long as the second one, as soon as there is one.
+        """
+        self.guess = None
+        if guessed:
+            before = self.segments[-1]
+            self.guess = GuessedStart(at_ns, before.category, before.incident)
         self.enter(at_ns, Category.IN_FLIGHT)
         self.warmup_left = WARMUP_STEPS if warmup else 0
         self.reference_ns = []
 
     def commit_step(self, step: int, end_ns: int, stall_ns: int) -> None:
-        """Count a step that ended at ``end_ns`` after standing still for its snapshot."""
+        """Count a step that ended at ``end_ns`` after standing still for its snapshot.
+
+        One that was counted before was made again, and so will be those after it: they are lost.
+        """
+        if self.steps and step <= self.steps[-1].step:
+            self.roll_back(step - 1)
         index = self._in_flight_index()
         if index is None:
             return
@@ -174,11 +212,19 @@ class Ledger(Timeline):
         end_ns = max(end_ns, start_ns)
         stall_ns = min(stall_ns, end_ns - start_ns)
         work_ns = end_ns - start_ns - stall_ns
+        if self._is_second(start_ns):
+            index += self._date_first(work_ns)
         productive_ns, excess = self._split(work_ns)
         record = CommittedStep(step, start_ns, end_ns, productive_ns, excess, stall_ns)
         self._replace_start(index, record, "" if excess == Category.SLOW else incident)
+        newest_before = self._newest_step()
+        if len(self.steps) == STEPS_KEPT:
+            add_step(self.older, self.steps[0])
         self.steps.append(record)
-        self.step_count += 1
+        # Of a script that prints one step in ten, each that is seen stands for ten.
+        self.step_count += 1 if newest_before is None else step - newest_before
+        if len(self.reference_ns) == REFERENCE_STEPS_MIN:
+            self._measure_again()
         if self.warmup_left == 0 and newest:
             # The incident is over: what comes from here on is not its cost.
             self.incident = ""
@@ -186,15 +232,35 @@ class Ledger(Timeline):
 
     def roll_back(self, last_good: int) -> int:
         """Turn every committed step after ``last_good`` into lost.*; return how many."""
-        category = loss_of(self.cause)
+        category, newest_before = loss_of(self.cause), self._newest_step()
         lost = self.steps.take_after(last_good)
-        for record in lost:
-            if record.start_ns >= self._horizon_ns():
-                self._carve(record.start_ns, record.end_ns, category, self.incident)
-            else:
-                self._move_folded(record, category)
-        self.step_count -= len(lost)
-        return len(lost)
+        late = [record for record in lost if record.start_ns >= self._horizon_ns()]
+        for record in lost[: len(lost) - len(late)]:
+            self._move_folded(spent_by(record), category)
+        for start_ns, end_ns in _runs(late):
+            self._carve(start_ns, end_ns, category, self.incident)
+        self._roll_back_older(last_good, lost[:1], category)
+        newest, count = self._newest_step(), self.step_count
+        if newest_before is not None and newest is not None:
+            count = min(count, newest_before - newest)
+        self.step_count -= count
+        return count
+
+    def _newest_step(self) -> int | None:
+        """Return the newest step that counts."""
+        if self.steps:
+            return self.steps[-1].step
+        return self.older[-1].last_step if self.older else None
+
+    def _roll_back_older(
+        self, last_good: int, follows: Sequence[CommittedStep], into: Category
+    ) -> None:
+        """Do the same to steps of which only sums are kept, which the first of these follows."""
+        blocks = list(take_blocks_after(self.older, last_good))
+        for step in follows if blocks else ():
+            self._fold_before(step.start_ns)
+        for block in blocks:
+            self._move_folded(block.spent.items(), into)
 
     def record_fault(self, onset_ns: int, alarm_ns: int, incident: str, cause: str) -> None:
         """A fault began at ``onset_ns`` and was learned at ``alarm_ns``; or planned work began."""
@@ -249,6 +315,50 @@ class Ledger(Timeline):
         del self.reference_ns[:-REFERENCE_STEPS]
         return min(work_ns, reference), Category.SLOW
 
+    def _is_second(self, start_ns: int) -> bool:
+        """Return whether a step follows at once a first one of which the start was guessed."""
+        if self.guess is None or not self.steps:
+            return False
+        first = self.steps[-1]
+        return (first.start_ns, first.end_ns) == (self.guess.from_ns, start_ns)
+
+    def _date_first(self, usual_ns: int) -> int:
+        """Have the first step begin so long before its end as the second one has lasted.
+
+        Return by how many segments the timeline is longer after that.
+        """
+        guess, self.guess = self.guess, None
+        first, length = self.steps[-1], len(self.segments)
+        begun_ns = first.end_ns - first.stall_ns - usual_ns
+        if guess is None or begun_ns <= first.start_ns:
+            return 0
+        before = Segment(first.start_ns, guess.category, guess.incident)
+        self._restate(Category.PRODUCTIVE, before, begun_ns)
+        self.steps.replace_newest([replace(first, start_ns=begun_ns, productive_ns=usual_ns)])
+        return len(self.segments) - length
+
+    def _measure_again(self) -> None:
+        """Measure the first steps of a generation, now that its reference is known, by that too."""
+        reference_ns = median_low(self.reference_ns)
+        again = []
+        for record in self.steps[-len(self.reference_ns) :]:
+            over_ns = record.productive_ns - reference_ns
+            if over_ns > 0:
+                from_ns = record.start_ns + reference_ns
+                slow = Segment(from_ns, Category.SLOW, "")
+                self._restate(Category.PRODUCTIVE, slow, from_ns + over_ns)
+                record = replace(record, productive_ns=reference_ns)
+            again.append(record)
+        self.steps.replace_newest(again)
+
+    def _restate(self, booked: Category, right: Segment, until_ns: int) -> None:
+        """Give time of a committed step that was booked under another category its right one."""
+        if right.start_ns >= self._horizon_ns():
+            self._carve(right.start_ns, until_ns, right.category, right.incident)
+        else:
+            self.folded[booked][""] -= until_ns - right.start_ns
+            self._add_folded(right.category, right.incident, until_ns - right.start_ns)
+
     def _warmup(self) -> Category:
         """Return where the excess of the first steps goes."""
         return category_of(Category.WARMUP, self.cause if self.incident else None)
@@ -272,19 +382,28 @@ class Ledger(Timeline):
         self.segments[index:] = [*cut, *([] if used_up else [rest]), *followers]
         self._fold(record.end_ns)
 
-    def _move_folded(self, record: CommittedStep, into: Category) -> None:
-        """Relabel a step whose segments are folded already."""
-        for category, amount in (
-            (Category.PRODUCTIVE, record.productive_ns),
-            (record.excess_category, record.excess_ns),
-            (Category.STALL, record.stall_ns),
-        ):
+    def _move_folded(self, spent: Iterable[tuple[Category, int]], into: Category) -> None:
+        """Relabel time of steps whose segments are folded already."""
+        for category, amount in spent:
             owners = self.folded.get(category, {})
             for owner in owners:
                 moved = min(amount, owners[owner])
                 owners[owner] -= moved
                 amount -= moved
                 self._add_folded(into, self.incident, moved)
+
+
+def _runs(steps: Iterable[CommittedStep]) -> Iterator[tuple[int, int]]:
+    """Yield from when to when there were steps without a pause between them."""
+    start_ns = end_ns = 0
+    for step in steps:
+        if step.start_ns != end_ns:
+            if end_ns:
+                yield start_ns, end_ns
+            start_ns = step.start_ns
+        end_ns = step.end_ns
+    if end_ns:
+        yield start_ns, end_ns
 
 
 # Share of its time that a job may lose to failures, at a target of 99.5 %.

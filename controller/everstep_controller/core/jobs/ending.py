@@ -111,6 +111,7 @@ def _count_launchers(turn: Reconciliation, job: JobRecord) -> None:
 
 def end_replaced(turn: Reconciliation, job: JobRecord) -> None:
     """A job that nobody is left of is begun once more: nodes are not told of its end."""
+    job.ending.replaced = True
     how = "again while it was ending" if job.state is JobState.CLOSING else "in another way"
     move_job(turn, job, JobEvent.REPLACED, f"its launchers were gone when it was started {how}")
     for kind in _OF_LIVING_JOBS:

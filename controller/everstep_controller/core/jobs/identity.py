@@ -13,7 +13,13 @@ from everstep_common.reports import JobOnNode, LauncherJoined, StoredStep
 from everstep_controller.core.events import RecoveryStepChosen, Reported
 from everstep_controller.core.fleet.incidents import forget_incidents
 from everstep_controller.core.jobs import orders, restore_point
-from everstep_controller.core.model.job import JobRecord, JobState, Lineage, OrphanedLauncher
+from everstep_controller.core.model.job import (
+    JobRecord,
+    JobState,
+    Lineage,
+    OrphanedLauncher,
+    Outcome,
+)
 from everstep_controller.core.model.snapshots import BranchPoint, Predecessor
 from everstep_controller.core.model.state import State, jobs_of_name, note_node, remove_job
 from everstep_controller.core.registry import Timers, job_timers
@@ -230,9 +236,7 @@ def take_over_state(turn: Reconciliation, job: JobRecord, ended: JobRecord) -> N
         skipped=list(known.skipped),
         root=ended.lineage_id,
     )
-    failed = "was cancelled" if ended.ending.wanted else "failed"
-    how = "ended without its last step in storage" if ended.ending.unsaved else failed
-    past = Predecessor(ended.id, ended.since_ns, how)
+    past = Predecessor(ended.id, ended.since_ns, _how_it_ended(ended))
     if known.continues and not known.started:
         past = known.continues  # this one has never made a step of its own
     when = ago(turn.now_ns - past.ended_ns)
@@ -246,6 +250,15 @@ def take_over_state(turn: Reconciliation, job: JobRecord, ended: JobRecord) -> N
     ended.lineage.holders.clear()  # what they hold is this job's from now on
     for node in job.lineage.holders:
         note_node(turn.state, node, job)
+
+
+def _how_it_ended(ended: JobRecord) -> str:
+    """Return it as the end of a sentence that begins with "the job that"."""
+    if ended.ending.unsaved:
+        return "ended without its last step in storage"
+    if ended.outcome is Outcome.REPLACED:
+        return "lost its launchers"
+    return "was cancelled" if ended.outcome is Outcome.CANCELLED else "failed"
 
 
 def start_fresh(turn: Reconciliation, job: JobRecord) -> None:

@@ -16,7 +16,7 @@ from everstep_controller.core.fleet.incidents import (
     open_incident,
 )
 from everstep_controller.core.jobs import transition
-from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
+from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
 from everstep_controller.core.model.incident import Death, IncidentKind, IncidentPart
 from everstep_controller.core.model.job import Cause, JobFault, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import MAINTENANCE, OPERATOR, NodeState
@@ -45,6 +45,12 @@ _WANTED = frozenset({Cause.OPERATOR, Cause.DRAIN, Cause.MAINTENANCE, Cause.GROWT
 
 # Causes that the stop of a generation cannot bring about: ranks die of them by themselves.
 _OF_ITSELF = frozenset({Cause.ROLLBACK, Cause.LAUNCHER, Cause.FINDING, Cause.NODE})
+
+# Kinds of death that the loss of another node does not bring about; of other kinds, such as an
+# exception with words that no table knows, it may be the cause.
+_UNEXPLAINED_BY_LOSS = frozenset(
+    {"killed", "host_memory", "nan", "assertion", "import", "usage", "device_memory", "device"}
+)
 
 # Ledger category of the time in which a job runs nothing, by its state.
 _PHASES = {JobState.STOPPING: Category.DRAIN, JobState.REPLANNING: Category.SCHEDULE}
@@ -94,10 +100,11 @@ def judge_fault(turn: Reconciliation, job: JobRecord, fault: JobFault) -> None:
     part = IncidentPart(at_ns, cause, node, message)
     if known is None and runs:
         _open(turn.state, job, _new_incident(turn.state, job, part, cause))
-    elif known is not None and not _is_part(turn, job, known, cause, node):
+    elif known is not None and not _is_part(turn, job, known, fault):
         _interrupt(turn, job, known, _new_incident(turn.state, job, part, cause))
     elif known is not None:
         _add_part(known, part, cause)
+        known.generation = job.generation.number if runs else known.generation
     if runs:
         _stop_generation(turn, job, at_ns, message)
 
@@ -113,6 +120,7 @@ def _new_incident(state: State, job: JobRecord, first: IncidentPart, cause: Caus
         message=first.message,
         parts=[first],
         step_before=job.lineage.last_step,
+        generation=job.generation.number,
     )
 
 
@@ -126,15 +134,55 @@ def _add_part(incident: JobIncident, part: IncidentPart, cause: Cause) -> None:
         incident.parts.append(part)
 
 
-def _is_part(turn: Turn, job: JobRecord, incident: JobIncident, cause: Cause, node: str) -> bool:
-    """Return whether a cause belongs to an incident that is open, whichever came first."""
+def _is_part(turn: Turn, job: JobRecord, incident: JobIncident, fault: JobFault) -> bool:
+    """Return whether a fault belongs to an incident that is open, whichever came first."""
+    cause = fault.cause
     if (cause in _WANTED) == (incident.cause in _WANTED) or Cause.USER in (cause, incident.cause):
-        return True
+        planned = incident.cause in _WANTED or Cause.USER in (cause, incident.cause)
+        return planned or not _is_another(job, incident, fault)
     if job.state in ACTIVE:
         return False
     if cause in _WANTED or cause not in _OF_ITSELF or job.state not in _PHASES:
         return True
-    return _expected(turn, node, cause)
+    return _expected(turn, fault.node, cause)
+
+
+def _is_another(job: JobRecord, incident: JobIncident, fault: JobFault) -> bool:
+    """Return whether a fault came by itself while a job recovers from another one.
+
+    What the next generation dies of before its first step may come of the same, and what is said of
+    a node that has its part in the incident does.
+    """
+    follows = 0 < incident.generation < job.generation.number and job.state in ACTIVE
+    concerned = {part.node for part in incident.parts}
+    if fault.cause is Cause.NODE and fault.node not in concerned:
+        # It was still there when the next generation began, or when a rank had died elsewhere.
+        return (
+            fault.node in job.generation.phases if follows else _began_before(job, incident, fault)
+        )
+    if not follows or job.state not in STEPPING:
+        return False
+    if fault.death is not None:
+        return not _is_the_same_again(job, fault.death)
+    if fault.cause in (Cause.LAUNCHER, Cause.FINDING, Cause.NODE):
+        return fault.node not in concerned
+    return fault.cause is not incident.cause
+
+
+def _began_before(job: JobRecord, incident: JobIncident, fault: JobFault) -> bool:
+    """Return whether an incident began, in a generation that ends, before a node fell silent.
+
+    Of ranks that died so that the loss of another node does not explain it, however late the word
+    of that loss came.
+    """
+    died = [death.at_ns for death in incident.deaths if death.exit.kind in _UNEXPLAINED_BY_LOSS]
+    return job.state in _PHASES and bool(died) and fault.at_ns > min(died)
+
+
+def _is_the_same_again(job: JobRecord, death: Death) -> bool:
+    """Return whether an earlier generation died of the same at the same step."""
+    same = (death.signature, death.exit.step)
+    return any((one.signature, one.step) == same for one in job.recovery.judgements)
 
 
 def _expected(turn: Turn, name: str, cause: Cause) -> bool:
@@ -169,13 +217,20 @@ def _open(state: State, job: JobRecord, incident: JobIncident) -> None:
 
 
 def _interrupt(turn: Reconciliation, job: JobRecord, known: JobIncident, news: JobIncident) -> None:
-    """Have an incident end where another one begins, and the time be the newer one's from there."""
+    """Have an incident end where another one begins, and the time be the newer one's from there.
+
+    How the generations since its last new step have ended is remembered as long as there is none.
+    """
     known.over_ns = max(news.onset_ns, known.onset_ns, 1)
     made = [step for step in (known.step_before, news.step_before) if step is not None]
     news.step_before = max(made, default=None)
-    _open(turn.state, job, news)
+    planned = Cause(known.cause) in _WANTED or Cause(news.cause) in _WANTED
+    if planned:
+        _open(turn.state, job, news)
+    else:
+        keep_incident(turn.state, job, news)
     if job.state in _PHASES:
-        message = f"{news.message}, while {job.name} is {job.state.value} as planned"
+        message = f"{news.message}, while {job.name} is {job.state.value}{' as planned' * planned}"
         turn.announce(job.name, "JobFault", message)
         job.ledger.record_interruption(news.onset_ns, turn.now_ns, news.id)
         job.ledger.enter(turn.now_ns, _PHASES[job.state])
@@ -216,7 +271,7 @@ def is_one_more(turn: Turn, job: JobRecord, cause: Cause, node: str, order: Deat
     listed = len(incident.parts) >= _PARTS_MAX and _is_late(incident, order)
     if not listed or STRENGTH[cause] > STRENGTH[known]:
         return False
-    told = _is_part(turn, job, incident, cause, node)
+    told = _is_part(turn, job, incident, JobFault(order[1], cause, node, ""))
     return told and not _explains_more(incident, cause, order[1])
 
 

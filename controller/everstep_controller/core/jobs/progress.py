@@ -15,7 +15,7 @@ from everstep_common import reports
 from everstep_common.reports import GenerationFinished, Phase, PhaseReached
 from everstep_controller.core import events
 from everstep_controller.core.accounting.categories import Category
-from everstep_controller.core.accounting.ledger import Ledger
+from everstep_controller.core.accounting.ledger import REFERENCE_STEPS, Ledger
 from everstep_controller.core.events import (
     CadenceChosen,
     JobProgressed,
@@ -128,8 +128,10 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
         return  # told again, after a restart of the controller
     if job.state in ACTIVE and job.state not in (*STEPPING, JobState.WARMING):
         # It does not tell its phases, or tells them late: its first steps show that it runs.
-        job.ledger.begin_steps(steps_begun_ns(job, event.end_ns), warmup=True)
+        begun_ns, guessed = steps_begun_ns(job, event.end_ns)
+        job.ledger.begin_steps(begun_ns, warmup=True, guessed=guessed)
     had_state = restore_point.has_state(job)
+    _learn_resumption(turn, job, event)
     for offset, (end_ns, stall_ns) in enumerate(zip(event.end_ns, event.stall_ns, strict=True)):
         _count_step(turn, job, event.first_step + offset, end_ns, stall_ns)
     if event.recoverable_step is not None:
@@ -141,6 +143,16 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
     is_news = job.news.stepped or job.news.new_step is not None
     if is_news or job.planned is not None or restore_point.has_state(job) is not had_state:
         turn.mark_job(job.id)
+
+
+def _learn_resumption(turn: Turn, job: JobRecord, event: JobProgressed) -> None:
+    """Learn from its first step where a job goes on that was restarted without a snapshot."""
+    if not event.end_ns or restore_point.undecided_step(job) is None:
+        return
+    job.news.resumed = (event.first_step, job.ledger.steps[-1].step)
+    incident = open_incident(turn.state, job)
+    if incident is not None:
+        incident.step_resumed = event.first_step
 
 
 def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: int) -> None:
@@ -209,6 +221,8 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     news, generation = job.news, job.generation
     if news.phase is not None and job.state in ACTIVE:
         _enter_phase(turn, job, news.phase)
+    if news.resumed is not None:
+        turn.announce(job.name, "JobResumed", _resumed_sentence(job, *news.resumed))
     if news.new_step is not None:
         _end_incident(turn, job, news.new_step, news.new_step_ns)
     if news.stepped:
@@ -232,6 +246,13 @@ def _end_incident(turn: Reconciliation, job: JobRecord, step: int, end_ns: int) 
     )
 
 
+def _resumed_sentence(job: JobRecord, first: int, newest: int) -> str:
+    told = f"{job.name} goes on with step {first} by itself"
+    if first > newest:
+        return f"{told}: no step that was seen is made again"
+    return f"{told}: what it had made from there on, up to step {newest}, is made again"
+
+
 def _all_well(job: JobRecord) -> str:
     after = "" if job.lineage.last_step is None else f" after step {job.lineage.last_step}"
     return f"all ranks ended well{after}"
@@ -252,25 +273,30 @@ def restate_overtaken(job: JobRecord, phase: Phase) -> None:
         job.ledger.relabel(_LATE[phase], job.generation.reached_ns[phase])
 
 
-def steps_begun_ns(job: JobRecord, end_ns: Sequence[int]) -> int:
+def steps_begun_ns(job: JobRecord, end_ns: Sequence[int]) -> tuple[int, bool]:
     """Return when the first steps began that came before the word that all ranks have their state.
 
     A job that never gives that word is taken to have needed as long for the first as for the next.
+    Whether even that is only known later is returned as well: then this is the earliest time.
     """
     earliest_ns = job.ledger.segments[-1].start_ns
     told_ns = job.generation.reached_ns.get(Phase.RESTORED) if job.generation.phases else None
     if not end_ns:
-        return earliest_ns
-    if told_ns is None:
-        usual_ns = _usual_ns(job.ledger, end_ns)
-        told_ns = earliest_ns if usual_ns is None else end_ns[0] - usual_ns
-    return max(earliest_ns, min(told_ns, end_ns[0]))
+        return earliest_ns, False
+    usual_ns = _usual_ns(job.ledger, end_ns)
+    if told_ns is None and usual_ns is None:
+        return earliest_ns, True
+    begun_ns = told_ns if told_ns is not None else end_ns[0] - (usual_ns or 0)
+    return max(earliest_ns, min(begun_ns, end_ns[0])), False
 
 
 def _usual_ns(ledger: Ledger, end_ns: Sequence[int]) -> int | None:
     if len(end_ns) > 1:
         return end_ns[1] - end_ns[0]
-    return median_low(ledger.reference_ns) if ledger.reference_ns else None
+    if ledger.reference_ns:
+        return median_low(ledger.reference_ns)
+    works = [one.end_ns - one.start_ns - one.stall_ns for one in ledger.steps[-REFERENCE_STEPS:]]
+    return median_low(works) if works else None
 
 
 _S = 1_000_000_000

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from everstep_controller.core.actions import ChooseRecoveryStep
+from everstep_controller.core.jobs.lifecycle import OVER, STEPPING
 from everstep_controller.core.model.job import Cause, JobRecord
 from everstep_controller.core.model.snapshots import BranchPoint, StepKey
 from everstep_controller.core.model.state import State
@@ -74,6 +75,18 @@ def choose_step(state: State, job: JobRecord) -> ChooseRecoveryStep:
 def has_state(job: JobRecord) -> bool:
     """Return whether snapshots of the job were ever made."""
     return job.lineage.recoverable_step is not None or any(map(_snapshotted, job.lineage.branch))
+
+
+def undecided_step(job: JobRecord) -> int | None:
+    """Return the newest step of a job of which nobody knows whether it has to be made again.
+
+    None: it is known. A script that is restarted without a snapshot may have one of its own, and
+    its first step shows where it goes on.
+    """
+    decided = job.state in STEPPING or job.state in OVER or has_state(job)
+    if decided or not job.ledger.steps or job.generation.restore_step is not None:
+        return None
+    return job.ledger.steps[-1].step
 
 
 def _snapshotted(point: BranchPoint) -> bool:

@@ -49,6 +49,17 @@ class JobState(Enum):
     ENDED = "ended"
 
 
+class Outcome(StrEnum):
+    """Outcome of a job that has ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    # Somebody had it end before it was done.
+    CANCELLED = "cancelled"
+    # Its launchers were gone, and its user started it once more.
+    REPLACED = "replaced"
+
+
 class Cause(StrEnum):
     """Cause of a generation's end, or of an incident."""
 
@@ -113,8 +124,12 @@ class JobIncident(Incident):
     # A cause of a kind is a member of that kind's enum of strings.
     cause: Cause  # pyright: ignore[reportIncompatibleVariableOverride]
     step_before: int | None
+    # The newest generation that one of its faults has ended; 0 where an older version did not say.
+    generation: int = 0
     plan: PlanKind | None = None
     step_restored: int | None = None
+    # Without a snapshot: the step with which the script went on by itself; None until it is seen.
+    step_resumed: int | None = None
     # What was made of how its newest generation ended.
     verdict: str = ""
     # The ranks that died first, and what the kernel holds of those that were killed.
@@ -308,6 +323,10 @@ class Ending:
     succeeded: bool = False
     # It ended well, and its last step did not come to storage.
     unsaved: bool = False
+    # It is to end for what it does itself: then it fails, and nobody has cancelled it.
+    failed: bool = False
+    # Another start of it took its place, for its launchers were gone.
+    replaced: bool = False
     # The operator who had its memory dropped, after it had ended; empty while nobody had.
     forgotten_by: str = ""
 
@@ -349,6 +368,8 @@ class JobNews:
     new_step_ns: int = 0
     # Nobody has to wait for its last step any more; why it is not in storage, empty where it is.
     last_step_missed: str | None = None
+    # It went on without a snapshot: with which step, and which was the newest that it had made.
+    resumed: tuple[int, int] | None = None
     # An operator has its memory dropped.
     forgotten: bool = False
 
@@ -402,6 +423,17 @@ class JobRecord:
     def lineage_id(self) -> str:
         """Return the id of the job with which its lineage began, perhaps its own."""
         return self.lineage.root or self.id
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Return how it ended; None before."""
+        if self.state is not JobState.ENDED:
+            return None
+        if self.ending.succeeded:
+            return Outcome.SUCCEEDED
+        if self.ending.wanted and not self.ending.failed:
+            return Outcome.CANCELLED
+        return Outcome.REPLACED if self.ending.replaced else Outcome.FAILED
 
     @property
     def world_size(self) -> int:

@@ -51,6 +51,7 @@ def _act(turn: Reconciliation, job: JobRecord, incident: JobIncident, judgement:
     incident.verdict = judgement.sentence
     turn.announce(job.name, "CauseJudged", f"{job.name}: {judgement.sentence}")
     if judgement.remedy is Remedy.STOP:
+        job.ending.failed = job.ending.failed or not job.ending.wanted
         job.ending.wanted = job.ending.wanted or judgement.sentence
     elif judgement.remedy is Remedy.REPLACE and judgement.node in turn.state.nodes:
         # Its jobs, this one too, leave it when automation may have it checked.
@@ -105,7 +106,7 @@ def _evidence(
         },
         world_size=job.world_size,
         neighbours=_neighbours(turn, job),
-        fresh=job.lineage.last_step is None and job.lineage.recoverable_step is None,
+        fresh=not job.ledger.step_count and job.lineage.recoverable_step is None,
     )
 
 
@@ -166,7 +167,7 @@ def _strike(turn: Reconciliation, job: JobRecord, judgement: Judgement) -> None:
 def note_plan_tried(job: JobRecord, step: int | None) -> None:
     """Note which plan followed the newest judgement."""
     if job.recovery.judgements:
-        begin = "from the beginning" if step is None else f"from step {step}"
+        begin = "without a snapshot" if step is None else f"from step {step}"
         members = job.generation.members
         plan = f"{(job.recovery.plan or '').replace('_', ' ')} on {', '.join(members[:4])}"
         more = " …" if len(members) > 4 else ""

@@ -131,7 +131,9 @@ def rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
         if point.generation == origin
     ]
     job.lineage.branch = _bounded([*kept, BranchPoint(job.generation.number, None, job.world_size)])
-    job.ledger.roll_back(last_good)
+    if event.step is not None:
+        # Without a snapshot the script may have one of its own: its first step will show.
+        job.ledger.roll_back(last_good)
     generation = job.generation
     generation.restore_step, generation.sources = event.step, event.sources
     generation.restore_stored = event.stored
@@ -158,9 +160,7 @@ def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str
     first = not job.lineage.started
     if event.step is None:
         anew = job.lineage.begun if first else ""
-        return (
-            f"generation {job.generation.number} {anew or f'starts from scratch: {event.reason}'}"
-        )
+        return f"generation {job.generation.number} {anew or _without_snapshot(job, event.reason)}"
     if first and job.lineage.continues is not None:
         job.lineage.begun = identity.continues_sentence(job, event, now_ns)
         return f"generation {job.generation.number} {job.lineage.begun}"
@@ -168,6 +168,13 @@ def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str
     return (
         f"{plan_text} continues after step {event.step}{identity.without_data(job)}: {event.reason}"
     )
+
+
+def _without_snapshot(job: JobRecord, why: str) -> str:
+    """Return how a generation begins for which there is no snapshot; its script may have one."""
+    undecided = restore_point.undecided_step(job) is not None
+    shows = "; its first step will show where the script goes on by itself" if undecided else ""
+    return f"starts without a snapshot: {why}{shows}"
 
 
 # --- where an agent began it in the controller's place -------------------------------------------

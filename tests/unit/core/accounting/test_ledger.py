@@ -4,7 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everstep_controller.core.accounting.categories import Category
+from everstep_controller.core.accounting.committed_steps import CommittedStep
 from everstep_controller.core.accounting.ledger import Ledger
+from everstep_controller.core.accounting.step_blocks import (
+    StepBlock,
+    add_step,
+    take_blocks_after,
+)
 
 S = 1_000_000_000
 
@@ -202,3 +208,101 @@ def test_categories_sum_to_the_wall_clock_whatever_happens(moments: list[tuple[s
         totals = ledger.totals(now_ns)
         assert sum(totals.values()) == ledger.wall_ns(now_ns)
         assert min(totals.values(), default=1) > 0
+
+
+def test_steps_that_are_made_again_are_lost_as_soon_as_the_first_of_them_is() -> None:
+    ledger = _running()
+    for step in range(115):
+        ledger.commit_step(step, (step + 1) * S, 0)
+    ledger.record_fault(116 * S, 116 * S, "j-1", "process")
+    # Where the script goes on, nobody knows yet.
+    assert Category.LOST_RECOMPUTE not in ledger.totals(120 * S)
+    ledger.begin_steps(120 * S, warmup=True)
+    ledger.commit_step(100, 121 * S, 0)
+    assert ledger.totals(121 * S) == {
+        Category.PRODUCTIVE: 101 * S,
+        Category.LOST_RECOMPUTE: 15 * S,
+        Category.LOST_IN_FLIGHT: 1 * S,
+        Category.DIAGNOSE: 4 * S,
+    }
+    assert ledger.step_count == 101
+
+
+def test_steps_that_were_not_seen_one_by_one_count_all_the_same() -> None:
+    ledger = _running()
+    for line in range(12):
+        ledger.commit_step(10 * line + 9, (line + 1) * S, 0)
+    assert ledger.step_count == 111  # of what was before the first line, nobody knows
+    ledger.record_fault(13 * S, 13 * S, "j-1", "process")
+    ledger.begin_steps(13 * S, warmup=True)
+    ledger.commit_step(109, 14 * S, 0)
+    assert ledger.step_count == 101
+
+
+def test_steps_beyond_those_that_are_kept_one_by_one_are_taken_back_as_well() -> None:
+    ledger = _running()
+    ms = S // 1000
+    for step in range(9000):
+        ledger.commit_step(step, (step + 1) * 20 * ms, 0)
+    ledger.record_fault(180 * S, 180 * S, "j-1", "process")
+    assert ledger.roll_back(last_good=2999) == 6000
+    assert ledger.totals(180 * S) == {
+        Category.PRODUCTIVE: 60 * S,
+        Category.LOST_RECOMPUTE: 120 * S,
+    }
+    assert ledger.roll_back(last_good=99) == 2900
+    assert ledger.totals(180 * S)[Category.PRODUCTIVE] == 2 * S
+
+
+def test_sums_of_many_steps_know_how_far_a_rollback_went() -> None:
+    blocks: list[StepBlock] = []
+    kept = 80_000
+    for step in range(kept):
+        add_step(blocks, CommittedStep(step, step, step + 1, 1, Category.SLOW, 0))
+    for goal in (79_999, 79_998, 54_321, 100, 99, 0):
+        taken = sum(block.count for block in take_blocks_after(blocks, goal))
+        assert abs(taken - max(0, kept - goal - 1)) <= 1
+        kept -= taken
+        assert sum(block.spent.get(Category.PRODUCTIVE, 0) for block in blocks) == kept
+    assert len(blocks) <= 256
+
+
+def test_a_first_step_of_which_nobody_says_when_it_began_lasted_as_long_as_the_second() -> None:
+    ledger = Ledger(0)
+    ledger.enter(0, Category.INIT_PROC)
+    ledger.begin_steps(0, warmup=True, guessed=True)
+    ledger.commit_step(0, 10 * S, 0)
+    # How long it took, nobody can tell yet.
+    assert ledger.totals(10 * S) == {Category.PRODUCTIVE: 10 * S}
+    for step in range(1, 4):
+        ledger.commit_step(step, (10 + 2 * step) * S, 0)
+    assert ledger.totals(16 * S) == {Category.INIT_PROC: 8 * S, Category.PRODUCTIVE: 8 * S}
+
+
+def test_a_second_step_that_took_longer_than_all_before_it_dates_no_first_one() -> None:
+    ledger = Ledger(0)
+    ledger.enter(0, Category.INIT_PROC)
+    ledger.begin_steps(0, warmup=True, guessed=True)
+    ledger.commit_step(0, 10 * S, 0)
+    ledger.commit_step(1, 30 * S, 0)
+    ledger.commit_step(2, 40 * S, 0)
+    assert Category.INIT_PROC not in ledger.totals(40 * S)
+
+
+def test_a_first_step_is_dated_though_its_time_was_folded() -> None:
+    ledger = Ledger(0)
+    ledger.enter(0, Category.INIT_PROC)
+    ledger.begin_steps(0, warmup=True, guessed=True)
+    ledger.commit_step(0, 1000 * S, 0)
+    ledger.commit_step(1, 1300 * S, 0)
+    totals = ledger.totals(1300 * S)
+    assert totals == {Category.INIT_PROC: 700 * S, Category.PRODUCTIVE: 600 * S}
+
+
+def test_the_first_steps_of_a_generation_are_measured_by_its_reference_too() -> None:
+    ledger = _running()
+    ends = (1, 2, 6, 7, 8)  # the third saved its state
+    for step, end_s in enumerate(ends):
+        ledger.commit_step(step, end_s * S, 0)
+    assert ledger.totals(8 * S) == {Category.PRODUCTIVE: 5 * S, Category.SLOW: 3 * S}
+    assert [step.excess_ns for step in ledger.steps] == [0, 0, 3 * S, 0, 0]

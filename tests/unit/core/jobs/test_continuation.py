@@ -400,7 +400,7 @@ def test_a_job_whose_launchers_vanished_goes_on_with_new_ones() -> None:
     story.join("n2", nodes=1)
     question = _question(story)
     assert (question.branch, question.generation) == ((BranchPoint(1, None, 2),), 2)
-    assert "of the job that failed" in story.chosen(2).lineage.begun
+    assert "of the job that lost its launchers" in story.chosen(2).lineage.begun
 
 
 def test_a_job_whose_launchers_vanished_ends_when_none_comes() -> None:

@@ -20,6 +20,11 @@ COMMON: tuple[re.Pattern[str], ...] = (
     re.compile(r"^Epoch 0:\s+\d+%\|[^|]*\|\s*(?P<step>\d+)/\d+ \["),
 )
 
+# "Resuming from step 100", "loaded checkpoint at iteration 100", "saved step 100": which state that
+# was, and no step that was made.
+_LOADS = re.compile(r"\b(?:resum|restor|reload|load(?:ed|ing)\b|continu)", re.I)
+_SAVES = re.compile(r"\b(?:sav(?:ed|ing)|wrote|writing|written)\b", re.I)
+
 # A line without any of these words matches none of them, and most lines are such.
 _COMMON_WORDS = (b"step", b"iter", b"%|")
 
@@ -53,21 +58,41 @@ class StepFinder:
 
     def __init__(self, patterns: tuple[re.Pattern[str], ...]) -> None:
         self._patterns = patterns
-        self._words = _COMMON_WORDS if patterns is COMMON else (b"",)
+        self._common = patterns is COMMON
         self._newest = -1
+        # Where the script has said that it goes on; and whether a line told a step and no more.
+        self._goes_on_at: int | None = None
+        self._plain = False
 
     def find(self, line: bytes) -> int | None:
         """Return the step that a line tells, if it is a newer one than all before."""
         start = line[:_CHARACTERS_MAX]
         lower = start.lower()
-        if not any(word in lower for word in self._words):
+        if self._common and not any(word in lower for word in _COMMON_WORDS):
             return None
         text = start.decode(errors="replace")
         for pattern in self._patterns:
             if found := pattern.search(text):
+                step = _number(found)
+                if self._common and self._is_about_a_state(text[: found.start()], step):
+                    return None
                 self._patterns = (pattern,)
-                return self._newer(_number(found))
+                return self._newer(step)
         return None
+
+    def _is_about_a_state(self, before: str, step: int | None) -> bool:
+        """Return whether a line tells which state was loaded or saved, and no step that was made.
+
+        Before the first step only one such number is taken for where the script goes on; and where
+        nothing else is printed, what is saved tells the steps.
+        """
+        if self._newest < 0 and _LOADS.search(before):
+            if self._goes_on_at is None:
+                self._goes_on_at = step
+            return step == self._goes_on_at
+        saves = _SAVES.search(before) is not None
+        self._plain = self._plain or not saves
+        return saves and self._plain
 
     def _newer(self, step: int | None) -> int | None:
         if step is None or not self._newest < step < _STEP_MAX:
