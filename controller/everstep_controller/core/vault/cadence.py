@@ -77,15 +77,16 @@ def _between_faults_ns(job: JobRecord, failures_ns: Sequence[int], now_ns: int) 
 
     Before its first one, nodes like its own say it. After that only the job does, for failures
     differ by orders of magnitude from one job to the next: the shortest mean time of its newest
-    one, two, three … failures. So two of them within minutes count at once, and count less with
-    each hour without another.
+    two, three, four … failures. So three of them within minutes count at once, and count less with
+    each hour without another; one alone may be chance.
     """
-    begun = [job.created_ns, *failures_ns]
     if not failures_ns:
         nodes = max(1, len(job.generation.members))
         return 1 / (_FAULTS_PER_NODE_NS * nodes) + max(0, now_ns - job.created_ns)
-    means = ((now_ns - at_ns) / count for count, at_ns in enumerate(reversed(begun)) if count)
-    return max(1.0, min(means))
+    # From the end of the failure before them, or from the beginning, until now.
+    since_ns = [*reversed(failures_ns[:-1]), job.created_ns]
+    means = [(now_ns - at_ns) / count for count, at_ns in enumerate(since_ns, start=1)]
+    return max(1.0, min(means[1:] or means))
 
 
 def decide_cadence(

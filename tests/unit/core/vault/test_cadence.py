@@ -112,21 +112,22 @@ def test_after_it_only_the_job_says_how_often_it_fails() -> None:
     assert _between_faults_ns((2 * HOUR, 4 * HOUR), 6 * HOUR) == 3 * HOUR
 
 
-def test_two_failures_within_minutes_count_at_once_and_less_with_each_quiet_hour() -> None:
-    soon = (100 * HOUR, 100 * HOUR + 180 * S)
-    assert _between_faults_ns(soon, soon[-1]) == 180 * S
-    assert _between_faults_ns(soon, soon[-1] + HOUR) == HOUR + 180 * S
-    assert _between_faults_ns(soon, soon[-1] + 1000 * HOUR) == pytest.approx(550 * HOUR, rel=0.01)
+def test_failures_within_minutes_count_at_once_and_less_with_each_quiet_hour() -> None:
+    soon = (100 * HOUR, 100 * HOUR + 60 * S, 100 * HOUR + 180 * S)
+    assert _between_faults_ns(soon[:2], soon[1]) == 50 * HOUR + 30 * S
+    assert _between_faults_ns(soon, soon[-1]) == 90 * S
+    assert _between_faults_ns(soon, soon[-1] + HOUR) == HOUR / 2 + 90 * S
+    assert _between_faults_ns(soon, soon[-1] + 1000 * HOUR) == pytest.approx(367 * HOUR, rel=0.01)
 
 
 def test_two_faults_in_three_minutes_keep_the_third_from_costing_a_hundred_steps() -> None:
-    # 20 steps a second on two cores with snapshots of 10 ms.
-    record = _trained(3600, 50 * MS, 10 * MS)
-    rare = _decide(record)
-    assert rare.every == 20
-    decided = decide_cadence(rare, record, (610 * S, 613 * S), Settings(), 613 * S)
-    assert decided.every == round(math.sqrt(2 * 0.01 * 3) / 0.05) == 5
-    assert decided.reason.endswith("a fault is expected every 3 s")
+    # Of a job that was told "a fault is expected every 615 h" after 200 steps.
+    record = _trained(200, 300 * MS, 300 * MS)
+    rare = _decide(record, at_s=61)
+    assert rare.every == 100
+    decided = decide_cadence(rare, record, (70 * S, 250 * S), Settings(), 250 * S)
+    assert decided.every == round(math.sqrt(2 * 0.3 * 125) / 0.3) == 29
+    assert decided.reason.endswith("a fault is expected every 2.1 min")
     assert decided.returns == rare.returns
 
 
