@@ -3,8 +3,10 @@
 On each node:  everstep run --job digits --nnodes 2:3 --nproc-per-node 2 train_ddp.py --steps 2000
 On its own:    python train_ddp.py
 
-The losses are equal to the bit whatever was restarted in between, and when the job goes on with
-another number of ranks, the global batch stays the same: the losses differ by rounding only.
+The losses are equal to the bit whatever was restarted in between, on any number of ranks; that
+takes `rebuild_buckets`, for DDP makes its buckets anew after the first step of each process, and
+three ranks or more would sum that step in another order. When the job goes on with another number
+of ranks, the global batch stays the same: the losses differ by rounding only.
 """
 
 import argparse
@@ -19,6 +21,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
 import everstep
+from everstep.integrations.ddp import rebuild_buckets
 
 
 def train(options: argparse.Namespace) -> None:
@@ -29,10 +32,12 @@ def train(options: argparse.Namespace) -> None:
     )
     model = DistributedDataParallel(network)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
+    data = digits.load()
+    samples, targets = map(torch.from_numpy, data.batch(options.seed, 0))
+    rebuild_buckets(model, lambda: cross_entropy(model(samples), targets).backward())  # type: ignore[no-untyped-call]
     snapshots = run.snapshots({"model": model, "optimizer": optimizer})
     restored = snapshots.restore()
 
-    data = digits.load()
     share = run.share(digits.GLOBAL_BATCH, digits.MICRO_BATCH)
     for step in range(0 if restored is None else restored + 1, options.steps):
         images, labels = map(torch.from_numpy, data.batch(options.seed, step))

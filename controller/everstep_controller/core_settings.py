@@ -191,12 +191,13 @@ class CoreSettings:
         unit="steps",
         help="Largest interval between snapshots. 0: the one that costs least, sqrt(2 w M) of "
         "training (w: stall of a snapshot, M: mean time between the job's faults), "
-        "limited by the next two keys.",
+        "or fewer, as the next two keys say.",
     )
     snapshot_cost_ignored_ratio: float = setting(
-        0.005,
-        help="If a snapshot stalls a job for less than this share of its step, one is taken at"
-        " every step. 0: always use the formula.",
+        0.01,
+        help="Snapshots may stall a job for this share of its training, whatever they save: every "
+        "step is snapshotted while a snapshot stalls it for less than this share of a step, and "
+        "one in five while it does for five times as much. 0: always use the formula.",
     )
     snapshot_interval_max_s: float = setting(
         60.0,

@@ -31,23 +31,24 @@ def losses_alone(example: str, steps: int, folder: Path) -> dict[int, str]:
 
 
 def losses_in_a_job(
-    example: str, steps: int, nodes: tuple[str, ...], processes: int, *, kill_at: int = 0
+    example: str, steps: int, nodes: tuple[str, ...], processes: int, *kills_at: int
 ) -> dict[int, str]:
-    """Return the losses of a job; after ``kill_at`` steps a rank of the last node is killed.
+    """Return the losses of a job; after each of so many steps a rank of the last node is killed.
 
     A step that was computed twice had the same loss, to the bit.
     """
-    pace = "0.1" if kill_at else "0"
+    pace = "0.1" if kills_at else "0"
     with running_fleet(*nodes) as fleet:
         line = [str(EXAMPLES / example), "--steps", str(steps), "--step-seconds-min", pace]
         fleet.launch_script(line, processes)
-        if kill_at:
-            fleet.until("training", PATIENCE_S, lambda: fleet.step() >= kill_at)
+        for step in kills_at:
+            fleet.until("training", PATIENCE_S, lambda step=step: fleet.step() >= step)  # type: ignore[misc]
             _kill_a_rank(fleet, nodes[-1])
         launchers = list(fleet.launchers.values())
         fleet.until("the end", PATIENCE_S, lambda: all(one.exit_code == 0 for one in launchers))
         begun = fleet.first_steps()
-        assert not kill_at or begun[max(begun)] >= kill_at, f"trained again from {begun}"
+        again = [begun[generation] for generation in sorted(begun)][1:]
+        assert all(one >= at for one, at in zip(again, kills_at, strict=True)), begun
         return fleet.losses()
 
 

@@ -1,6 +1,8 @@
 """The SDK against an agent that answers, refuses, skips, hangs, dies and comes back."""
 
+import logging
 import os
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,7 +19,7 @@ from everstep.saving.policy import Deadlines
 from everstep.saving.snapshotter import Snapshots
 from everstep.saving.step_saving import Tools
 from everstep.state.plain import PlainCapture
-from everstep_common.trainer_messages import Commit
+from everstep_common.trainer_messages import Commit, Reserve
 from integration.trainer_agent import TrainerAgent
 from integration.trainer_node import Node, until
 
@@ -135,6 +137,50 @@ def test_training_from_the_beginning_does_not_need_the_agent(tmp_path: Path) -> 
     unknown = Snapshots(state, link, tools, deadlines=limits)
     with pytest.raises(everstep.RestoreError, match="did not answer"):
         unknown.restore()
+
+
+def test_slots_are_made_from_the_first_sight_of_the_state_and_no_restore_waits_for_them(
+    node: Node,
+) -> None:
+    node.agent.slow = True
+    node.agent.slots_made.clear()
+    run = everstep.init(node.environ(EVERSTEP_RESTORE_STEP="none"))
+    state = np.zeros(1000)
+    snapshots = run.snapshots({"a": state})
+    until(lambda: bool(node.heard(Reserve)))
+    assert snapshots.restore() is None
+    node.agent.slots_made.set()
+    assert snapshots.snapshot(0)
+    assert not node.heard(Reserve)
+
+
+class _Heard(logging.Handler):
+    """What is logged; slots come when it is said that training waits for them."""
+
+    def __init__(self, slots_made: threading.Event) -> None:
+        super().__init__()
+        self.slots_made = slots_made
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+        if "waits for memory" in self.said[-1]:
+            self.slots_made.set()
+
+
+def test_training_that_waits_for_memory_says_so_while_it_does(node: Node) -> None:
+    node.agent.slow = True
+    node.agent.slots_made.clear()
+    heard, log = _Heard(node.agent.slots_made), logging.getLogger("everstep")
+    log.addHandler(heard)
+    try:
+        run = everstep.init(node.environ(EVERSTEP_RESTORE_STEP="none"))
+        assert run.snapshots({"a": np.zeros(1000)}).snapshot(0)
+    finally:
+        log.removeHandler(heard)
+    (waits, goes_on) = heard.said
+    assert waits.startswith("training waits for memory: the agent is making this process's slots, ")
+    assert goes_on.startswith("training waited ")
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")

@@ -13,9 +13,11 @@ from everstep_common.trainer_messages import (
     Commit,
     Committed,
     Entry,
+    Notice,
     Progress,
     Skip,
     Slot,
+    Start,
     Storage,
     Unplanned,
 )
@@ -64,6 +66,21 @@ async def test_only_the_steps_that_the_controller_wants_get_a_slot(tmp_path: Pat
         assert await rank.ask(Begin(7)) == Unplanned(8)
         await rank.save(8, b"wanted")
         assert node.jobs.metrics().vault_snapshots_skipped_total == 0
+
+
+@lived
+async def test_the_terminal_is_told_once_of_each_change_of_the_cadence(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node, launcher(node) as control:
+        node.order(start_generation=plan(1))
+        assert isinstance(await control.hear(), Start)
+        node.direct(1, snapshot_every=1, cadence_reason="nothing was decided")
+        node.direct(1, snapshot_every=4, snapshot_from=8, cadence_reason="four cost less")
+        node.direct(1, 7, snapshot_every=4, snapshot_from=8, cadence_reason="four cost less")
+        node.direct(1, 8, snapshot_every=1, snapshot_from=20, cadence_reason="it failed")
+        assert await control.hear() == Notice("four cost less")
+        assert await control.hear() == Notice("it failed")
+        node.order(start_generation=plan(2))
+        assert isinstance(await control.hear(), Start)
 
 
 @lived

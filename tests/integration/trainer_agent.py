@@ -24,6 +24,7 @@ from everstep_common.trainer_messages import (
     Join,
     Joined,
     NothingToRestore,
+    Pending,
     Preload,
     Progress,
     Ready,
@@ -95,6 +96,8 @@ class TrainerAgent:
         # While it is not set, slots are being made.
         self.slots_made = threading.Event()
         self.slots_made.set()
+        # It says meanwhile that it is at it, as an agent does.
+        self.slow = False
         self._lock = threading.Lock()
         self._launcher: socket.socket | None = None
         self._connections: list[socket.socket] = []
@@ -165,6 +168,8 @@ class TrainerAgent:
                 self.from_trainer.put(message)
                 if isinstance(message, self.silent):
                     continue
+                while isinstance(message, Reserve) and self.slow and not self.slots_made.wait(0.2):
+                    _sent(connection, Pending(), [])
                 with self._lock:
                     answer, fds = self._answer(member, message)
                 if answer is not None and not _sent(connection, answer, fds):

@@ -12,12 +12,21 @@ STEPS, KILL_AT = 40, 15
 NODES = ("node-1", "node-2")
 
 
-@pytest.mark.parametrize("example", ["train_ddp.py", "train_fsdp.py"])
-def test_the_losses_of_a_job_whose_rank_is_killed_are_those_of_one_that_ran_through(
-    example: str,
+@pytest.mark.parametrize(
+    ("example", "nodes", "processes", "kills_at"),
+    [
+        ("train_ddp.py", NODES, 1, (KILL_AT,)),
+        # Three ranks or more sum in an order that DDP's buckets decide.
+        ("train_ddp.py", (*NODES, "node-3"), 1, (9, 18, 27)),
+        ("train_ddp.py", NODES, 2, (9, 18, 27)),
+        ("train_fsdp.py", NODES, 1, (KILL_AT,)),
+    ],
+)
+def test_the_losses_of_a_job_whose_ranks_are_killed_are_those_of_one_that_ran_through(
+    example: str, nodes: tuple[str, ...], processes: int, kills_at: tuple[int, ...]
 ) -> None:
-    wanted = losses_in_a_job(example, STEPS, NODES, 1)
-    assert losses_in_a_job(example, STEPS, NODES, 1, kill_at=KILL_AT) == wanted
+    wanted = losses_in_a_job(example, STEPS, nodes, processes)
+    assert losses_in_a_job(example, STEPS, nodes, processes, *kills_at) == wanted
     assert sorted(wanted) == list(range(STEPS))
 
 

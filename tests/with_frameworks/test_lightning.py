@@ -17,7 +17,7 @@ def test_the_losses_of_a_job_whose_rank_is_killed_are_those_of_one_that_ran_thro
 ) -> None:
     wanted = losses_alone(EXAMPLE, STEPS, tmp_path)
     assert sorted(wanted) == list(range(STEPS))
-    assert losses_in_a_job(EXAMPLE, STEPS, ("node-1",), 1, kill_at=KILL_AT) == wanted
+    assert losses_in_a_job(EXAMPLE, STEPS, ("node-1",), 1, KILL_AT) == wanted
 
 
 @pytest.mark.long
@@ -26,4 +26,4 @@ def test_two_ranks_of_which_one_is_killed_have_the_losses_of_two_that_ran_throug
     nodes = ("node-1", "node-2")
     wanted = losses_in_a_job(EXAMPLE, STEPS, nodes, 1)
     assert sorted(wanted) == list(range(STEPS))
-    assert losses_in_a_job(EXAMPLE, STEPS, nodes, 1, kill_at=KILL_AT) == wanted
+    assert losses_in_a_job(EXAMPLE, STEPS, nodes, 1, KILL_AT) == wanted

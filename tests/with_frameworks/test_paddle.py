@@ -18,7 +18,7 @@ def test_the_losses_of_a_job_whose_rank_is_killed_are_those_of_one_that_ran_thro
 ) -> None:
     wanted = losses_alone(EXAMPLE, STEPS, tmp_path)
     assert sorted(wanted) == list(range(STEPS))
-    assert losses_in_a_job(EXAMPLE, STEPS, ("node-1",), 1, kill_at=KILL_AT) == wanted
+    assert losses_in_a_job(EXAMPLE, STEPS, ("node-1",), 1, KILL_AT) == wanted
 
 
 @pytest.mark.long
@@ -26,7 +26,7 @@ def test_the_losses_of_a_job_whose_rank_is_killed_are_those_of_one_that_ran_thro
 def test_two_ranks_of_which_one_is_killed_have_the_losses_of_two_that_ran_through() -> None:
     wanted = losses_in_a_job(EXAMPLE, STEPS, ("node-1",), 2)
     assert sorted(wanted) == list(range(STEPS))
-    assert losses_in_a_job(EXAMPLE, STEPS, ("node-1",), 2, kill_at=KILL_AT) == wanted
+    assert losses_in_a_job(EXAMPLE, STEPS, ("node-1",), 2, KILL_AT) == wanted
 
 
 @pytest.mark.long

@@ -21,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import everstep
 from everstep.checkpoint import VaultReader, VaultWriter
+from everstep.integrations.ddp import rebuild_buckets
 
 # A batch that 3, 4 and 5 ranks share evenly.
 VOCABULARY, WIDTH, LENGTH, BATCH = 32, 32, 8, 60
@@ -53,9 +54,9 @@ class Training:
         torch.manual_seed(7)
         self.model: nn.Module = Transformer(dropout)
         if kind == "ddp":
-            # Else DDP sorts its buckets anew after the first step of a process: three ranks or more
-            # then sum in another order, and the first step after a restart differs in some bits.
-            self.model = DistributedDataParallel(self.model, find_unused_parameters=True)
+            self.model = wrapped = DistributedDataParallel(self.model)
+            tokens = torch.zeros(1, LENGTH, dtype=torch.int64)
+            rebuild_buckets(wrapped, lambda: wrapped(tokens).sum().backward())
         else:
             for layer in self.model.layers:
                 fully_shard(layer)

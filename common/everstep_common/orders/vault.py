@@ -78,6 +78,8 @@ class VaultDirective:
     sources: ShardSources = ()
     # A member's agent is away: no newer step becomes recoverable, so waiting for a slot is in vain.
     member_away: bool = False
+    # Why snapshot_every is what it is, for the launcher's terminal; "" on all nodes but one.
+    cadence_reason: q.Evidence = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

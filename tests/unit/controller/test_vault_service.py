@@ -442,6 +442,9 @@ def test_a_change_of_the_cadence_reaches_all_members_with_its_reason() -> None:
     world.report("a", (0, 5))
     assert {(d.snapshot_every, d.snapshot_from) for d in world.directives.values()} == {(4, 12)}
     assert world.told == [("SnapshotCadence", f"train: {_ASKED}")]
+    # One terminal of a job is told.
+    told = {node: d.cadence_reason for node, d in world.directives.items() if d.cadence_reason}
+    assert told == {job.generation.members[0]: _ASKED}
 
 
 def test_a_controller_that_was_restarted_goes_on_with_the_cadence_that_it_had_chosen() -> None:

@@ -108,6 +108,11 @@ class AgentLink:
         return self._member.starts_fresh
 
     @property
+    def nothing_to_restore(self) -> bool:
+        """Whether the agent has said that this generation begins from the beginning."""
+        return self.starts_fresh and self.attached and self.restore_step is None
+
+    @property
     def attached(self) -> bool:
         """Whether the connection stands, as far as is known."""
         return self._channel is not None and self._welcome and not self._hung_up

@@ -4,8 +4,9 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from everstep.rank.agent_link import AgentLink
@@ -19,6 +20,8 @@ logger = logging.getLogger("everstep")
 # has room for that: new slots are new memory, and tens of milliseconds per GiB.
 _SLACK_SHARE = 64
 _SLACK_BYTES_MIN = 64 * 1024
+# People wonder why nothing moves when training waits longer.
+_TOLD_AFTER_S = 1.0
 
 
 class Pinner(Protocol):
@@ -74,9 +77,13 @@ class Reservation:
     def reserve(
         self, link: AgentLink, size_bytes: int, timeout_s: float, pinner: Pinner | None
     ) -> str:
-        """Have slots of this size; return a complaint, or ""."""
-        self.wait()
-        return self._reserve(link, size_bytes, timeout_s, pinner)
+        """Have slots of this size; return a complaint, or "". A long wait is told."""
+        if self._ahead is None and self._holds(link, size_bytes):
+            self._pin(pinner)
+            return ""
+        with _told_if_long(size_bytes):
+            self.wait()
+            return self._reserve(link, size_bytes, timeout_s, pinner)
 
     def _reserve(
         self, link: AgentLink, size_bytes: int, timeout_s: float, pinner: Pinner | None
@@ -143,6 +150,31 @@ class Reservation:
         self._pinned_by = pinner
         for slot in self._slots:
             pinner.pin(slot.address, slot.size_bytes)
+
+
+@contextmanager
+def _told_if_long(size_bytes: int) -> Iterator[None]:
+    """Tell once, while it lasts, that training waits for memory, and how long it has in the end."""
+    began_s, told = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        told.set()
+        logger.warning(
+            "training waits for memory: the agent is making this process's slots, %.2f GiB each",
+            size_bytes / (1 << 30),
+        )
+
+    timer = threading.Timer(_TOLD_AFTER_S, tell)
+    timer.daemon = True
+    with suppress(RuntimeError):  # no more threads
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if told.is_set():
+            waited_s = time.monotonic() - began_s
+            logger.warning("training waited %.1f s for the memory of its snapshots", waited_s)
 
 
 def _count_on(link: AgentLink) -> Callable[[object], None]:

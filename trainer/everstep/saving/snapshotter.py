@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from everstep.copy_engine.device_copies import Device
@@ -70,6 +71,12 @@ class Snapshots:
         self._failed_steps = 0
         # Steps of these whose commit an agent that had stood still answered later.
         self._late_commits = 0
+        self._reserves_ahead = False
+        if self._usable and link is not None and link.nothing_to_restore:
+            # New memory takes seconds: it comes while the script goes on to its first step. What is
+            # wrong with the state is said by `restore`, or by the first snapshot.
+            with suppress(Exception):
+                self._reserve_ahead(link, restored=False)
 
     @property
     def unsaved_steps(self) -> int:
@@ -87,12 +94,10 @@ class Snapshots:
         link = self._link
         if link is None or not link.usable:
             return None
-        limits = self._deadlines
-        patience_s = limits.fresh_s if link.starts_fresh else limits.restore_s
-        restorer = Restorer(link, self._tools.copier, clock, patience_s, link.starts_fresh)
-        step = restorer.restore(self._capture)
+        step = None if link.nothing_to_restore else self._restore(link, clock)
         link.ready()
-        self._reserve_ahead(link, restored=step is not None)
+        if not self._reserves_ahead:
+            self._reserve_ahead(link, restored=step is not None)
         return step
 
     def snapshot(self, step: int, *, last: bool = False) -> bool:
@@ -152,6 +157,12 @@ class Snapshots:
     def _usable(self) -> bool:
         return self._link is not None and self._link.usable
 
+    def _restore(self, link: AgentLink, clock: Clock) -> int | None:
+        limits = self._deadlines
+        patience_s = limits.fresh_s if link.starts_fresh else limits.restore_s
+        restorer = Restorer(link, self._tools.copier, clock, patience_s, link.starts_fresh)
+        return restorer.restore(self._capture)
+
     def _reserve_ahead(self, link: AgentLink, *, restored: bool) -> None:
         """Have the slots made while the first step computes: no recovery waits for memory."""
         shards = self._capture.views()
@@ -163,6 +174,7 @@ class Snapshots:
                 return
             size_bytes = max(size_bytes, ahead or 0)
         self._exchange(link).reserve_ahead(size_bytes, self._device_for(shards))
+        self._reserves_ahead = True
 
     def _exchange(self, link: AgentLink) -> SaveExchange:
         return SaveExchange(

@@ -146,6 +146,7 @@ class NodeJob:
         if directive.generation < self.vault.fence:
             return
         self.spare.stop_fetching()
+        before = self.facts.cadence.usual
         self.record.direct(
             to_wire(directive, fleet_pb2.VaultDirective).SerializeToString(),
             directive.generation,
@@ -153,6 +154,8 @@ class NodeJob:
             directive.transfer_key,
         )
         self._direct(directive)
+        if directive.cadence_reason and self.facts.cadence.usual != before:
+            self.notify(directive.cadence_reason)
 
     def _direct(self, directive: VaultDirective) -> None:
         vault = self.vault

@@ -28,6 +28,11 @@ class Cadence:
     generation: int = 0
     rules: tuple[CadenceRule, ...] = (CadenceRule(),)
 
+    @property
+    def usual(self) -> int:
+        """Return the number of steps from one snapshot to the next, by the newest rule."""
+        return self.rules[-1].every
+
     def with_rule(self, generation: int, rule: CadenceRule) -> "Cadence":
         """Return the cadence with a rule that replaces every other from its first step on."""
         known = self.rules if generation == self.generation else Cadence().rules

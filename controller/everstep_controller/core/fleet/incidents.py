@@ -30,6 +30,12 @@ def failures_of_job(state: State, job: JobRecord) -> int:
     return job.recovery.older_failures + kept
 
 
+def failures_ns_of_job(state: State, job: JobRecord) -> list[int]:
+    """Return when the kept failures of a job began, oldest first."""
+    found = incidents_of_job(state, job)
+    return sorted(one.onset_ns for one in found if failure_count([one.cause]))
+
+
 def incident_count(job: JobRecord) -> int:
     """Return how many incidents a job had, those among them that are kept no more."""
     return job.recovery.older_incidents + len(job.recovery.incidents)

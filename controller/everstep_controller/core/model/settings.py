@@ -69,8 +69,8 @@ class Settings:
     # Fewest and most steps from one snapshot to the next; 0 leaves the most to the cost alone.
     snapshot_every_min: int = 1
     snapshot_every_max: int = 0
-    # What costs less than this share of a step is done at every step; 0 counts every cost.
-    snapshot_cost_ignored_ratio: float = 0.005
+    # Snapshots may take this share of training, whatever they save; 0 counts every cost.
+    snapshot_cost_ignored_ratio: float = 0.01
     # The most training that one fault may take along, whatever the formula says; 0 for no limit.
     snapshot_interval_ns_max: int = 60_000_000_000
     # How often an agent may restart a job in place while the controller is away.

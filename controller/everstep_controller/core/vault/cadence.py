@@ -1,10 +1,13 @@
 """Cadence of a job's snapshots: every step, unless that costs more than it saves.
 
-The interval that loses least is sqrt(2 w M) of training (Young 1974): w is what one snapshot stalls
+Snapshots may take a small share of training, whatever they save: then a failure costs the step that
+it happens in, or as few as that share allows. They may take more where faults are frequent: the
+interval that loses least is sqrt(2 w M) of training (Young 1974): w is what one snapshot stalls
 training, M the mean time between faults, and a fault costs half an interval on average.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
@@ -28,10 +31,11 @@ _BACK_NS = 900 * _S
 _DOUBLINGS_MAX = 4
 
 # A change that is smaller than this factor is not worth one: so near the best, it loses 2 % less.
+# It also keeps the noise of measured costs from changing anything.
 _FACTOR = 1.2
 
-# What was too dear to ignore is ignored again only when it costs half of that.
-_CHEAP_AGAIN = 0.5
+# Snapshots become more frequent again when they cost less than their share by this factor.
+_CHEAPER = 1.5
 
 # Failures of a node in a day before the job has had any of its own: 6.5 in 1,000 node-days
 # (Kokolis et al., "Revisiting Reliability in Large-Scale ML Research Clusters", 2024, RSC-1).
@@ -45,55 +49,84 @@ _LEAD_NS = 5 * _S
 class SnapshotCost:
     """Measured cost of a job's steps and snapshots, in nanoseconds."""
 
-    steps: int
     step_ns: int
     stall_ns: int
     between_faults_ns: float
 
+    @property
+    def is_known(self) -> bool:
+        """Return whether both steps and snapshots have been measured."""
+        return self.step_ns > 0 and self.stall_ns > 0
 
-def measure_cost(job: JobRecord, faults: int, now_ns: int) -> SnapshotCost:
-    """Return what the steps and snapshots of a job have cost that had so many faults."""
+
+def measure_cost(job: JobRecord, failures_ns: Sequence[int], now_ns: int) -> SnapshotCost:
+    """Return what a job's steps and snapshots have cost; it failed then, oldest first."""
+    between_ns = _between_faults_ns(job, failures_ns, now_ns)
+    return SnapshotCost(_work_ns(job), job.snapshot_costs.usual_ns, between_ns)
+
+
+def _work_ns(job: JobRecord) -> int:
+    """Return how long a step takes as a rule, without its snapshot; 0 while none is known."""
     recent = job.ledger.steps[-REFERENCE_STEPS:]
     works = [step.end_ns - step.start_ns - step.stall_ns for step in recent]
-    nodes = max(1, len(job.generation.members))
-    # One fault that has not come yet, in the time in which nodes like these have one.
-    prior_ns = 1 / (_FAULTS_PER_NODE_NS * nodes)
-    between_ns = (prior_ns + max(0, now_ns - job.created_ns)) / (1 + faults)
-    step_ns = median_low(works) if works else 0
-    return SnapshotCost(
-        len(job.ledger.reference_ns), step_ns, job.snapshot_costs.usual_ns, between_ns
-    )
+    return median_low(works) if works else 0
+
+
+def _between_faults_ns(job: JobRecord, failures_ns: Sequence[int], now_ns: int) -> float:
+    """Return how long a job is expected to train until its next fault.
+
+    Before its first one, nodes like its own say it. After that only the job does, for failures
+    differ by orders of magnitude from one job to the next: the shortest mean time of its newest
+    two, three, four … failures. So three of them within minutes count at once, and count less with
+    each hour without another; one alone may be chance.
+    """
+    if not failures_ns:
+        nodes = max(1, len(job.generation.members))
+        return 1 / (_FAULTS_PER_NODE_NS * nodes) + max(0, now_ns - job.created_ns)
+    # From the end of the failure before them, or from the beginning, until now.
+    since_ns = [*reversed(failures_ns[:-1]), job.created_ns]
+    means = [(now_ns - at_ns) / count for count, at_ns in enumerate(since_ns, start=1)]
+    return max(1.0, min(means[1:] or means))
 
 
 def decide_cadence(
-    before: Cadence, job: JobRecord, faults: int, settings: Settings, now_ns: int
+    before: Cadence, job: JobRecord, failures_ns: Sequence[int], settings: Settings, now_ns: int
 ) -> Cadence:
     """Return how often to snapshot from now on: as before, unless it is worth a change."""
     least, most = interval_bounds(job, settings)
     every = min(max(before.every, least), most)
-    age_ns = now_ns - before.changed_ns
-    due = age_ns >= _CHANGE_NS and len(job.ledger.reference_ns) >= _STEPS_MIN
-    if every == before.every and not due:
-        return before
-    known = measure_cost(job, faults, now_ns)
+    # What a snapshot costs is known from the generation that failed.
+    failed = every > 1 and bool(failures_ns) and failures_ns[-1] > before.changed_ns
     reason = before.reason if every == before.every else f"{_often(every)}, as the job asks"
-    if due and known.step_ns and known.stall_ns:
+    if failed or _is_measured(before, job, now_ns):
+        known = measure_cost(job, failures_ns, now_ns)
         wanted = min(max(best_interval(known, settings, every), least), most)
-        if _worth(every, wanted, age_ns, before.returns):
+        due = wanted < every if failed else _is_due(before, wanted < every, now_ns)
+        if due and known.is_known and max(wanted, every) >= _FACTOR * min(wanted, every):
             every, reason = wanted, _why(known, wanted)
     if every == before.every:
         return before
-    lead = math.ceil(_LEAD_NS / known.step_ns) + 2 if known.step_ns else 2
+    returns = before.returns + (every < before.every and not failed)
+    return Cadence(every, _start(job, every), reason, now_ns, returns)
+
+
+def _is_measured(before: Cadence, job: JobRecord, now_ns: int) -> bool:
+    enough = len(job.ledger.reference_ns) >= _STEPS_MIN
+    return enough and now_ns - before.changed_ns >= _CHANGE_NS
+
+
+def _is_due(before: Cadence, more: bool, now_ns: int) -> bool:
+    """Return whether it is time for fewer snapshots, or for more of them."""
+    wait_ns = _BACK_NS << min(before.returns, _DOUBLINGS_MAX) if more else _CHANGE_NS
+    return now_ns - before.changed_ns >= wait_ns
+
+
+def _start(job: JobRecord, every: int) -> int:
+    """Return the first step that is a multiple, and ahead of all ranks."""
+    recent = _work_ns(job)
+    lead = math.ceil(_LEAD_NS / recent) + 2 if recent else 2
     newest = -1 if job.lineage.last_step is None else job.lineage.last_step
-    start = -(-(newest + lead) // every) * every
-    return Cadence(every, start, reason, now_ns, before.returns + (every < before.every))
-
-
-def _worth(every: int, wanted: int, age_ns: int, returns: int) -> bool:
-    """Return whether what would be best is worth a change, this long after the last one."""
-    if wanted == every or max(wanted, every) < _FACTOR * min(wanted, every):
-        return False
-    return wanted > every or age_ns >= _BACK_NS << min(returns, _DOUBLINGS_MAX)
+    return -(-(newest + lead) // every) * every
 
 
 def interval_bounds(job: JobRecord, settings: Settings) -> tuple[int, int]:
@@ -104,17 +137,26 @@ def interval_bounds(job: JobRecord, settings: Settings) -> tuple[int, int]:
 
 
 def best_interval(known: SnapshotCost, settings: Settings, every: int = 1) -> int:
-    """Return the number of steps between snapshots that loses least, where it is ``every`` now.
+    """Return the best number of steps between snapshots, where it is ``every`` now.
 
-    It is Young's, but where the operator's settings make an exception for what costs next to
-    nothing, and for intervals that are longer than people bear to lose.
+    It is Young's, or a shorter one: what costs no more than the operator's settings leave to
+    snapshots in any case, or repeats no more than they bear to lose.
     """
-    ignored = settings.snapshot_cost_ignored_ratio * (1.0 if every == 1 else _CHEAP_AGAIN)
-    if known.stall_ns < ignored * known.step_ns:
-        return 1
+    if not known.is_known:
+        return every
     gap_ns = settings.snapshot_interval_ns_max
     most = max(1, gap_ns // known.step_ns) if gap_ns else math.inf
-    return int(min(young_interval(known), most))
+    return int(min(young_interval(known), most, _affordable_interval(known, settings, every)))
+
+
+def _affordable_interval(known: SnapshotCost, settings: Settings, every: int) -> float:
+    """Return the fewest steps between snapshots that may be taken whatever they save."""
+    affordable_ns = settings.snapshot_cost_ignored_ratio * known.step_ns
+    if not affordable_ns:
+        return math.inf
+    share = known.stall_ns / affordable_ns
+    near = every / _CHEAPER < share < every * _FACTOR
+    return every if near else max(1, math.ceil(share))
 
 
 def young_interval(known: SnapshotCost) -> int:
@@ -128,8 +170,17 @@ def _often(every: int) -> str:
 
 def _why(known: SnapshotCost, every: int) -> str:
     stall_ms, step_ms = known.stall_ns / 1e6, known.step_ns / 1e6
-    hours = known.between_faults_ns / 3600e9
+    repeated = f"up to {every} steps ({every * step_ms / 1e3:.2g} s)" if every > 1 else "its step"
+    share = 100 * known.stall_ns / (known.stall_ns + every * known.step_ns)
     return (
-        f"{_often(every)}: a snapshot stalls {stall_ms:.1f} ms of a step of {step_ms:.0f} ms, and "
-        f"a fault is expected every {hours:.1f} h"
+        f"{_often(every)}, and a failure costs {repeated}: a snapshot stalls {stall_ms:.1f} ms "
+        f"of a step of {step_ms:.0f} ms, all of them together {share:.2g} % of training, and a "
+        f"fault is expected every {_time_text(known.between_faults_ns)}"
     )
+
+
+def _time_text(ns: float) -> str:
+    for unit, scale in (("h", 3600e9), ("min", 60e9)):
+        if ns >= scale:
+            return f"{ns / scale:.1f} {unit}"
+    return f"{ns / 1e9:.0f} s"

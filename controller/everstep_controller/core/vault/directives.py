@@ -19,7 +19,7 @@ from everstep_controller.core.events import (
     RecoveryStepChosen,
     StepRecoverable,
 )
-from everstep_controller.core.fleet.incidents import failures_of_job
+from everstep_controller.core.fleet.incidents import failures_ns_of_job
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.snapshots import Cadence
@@ -180,7 +180,7 @@ class JobSnapshots:
             replication,
             recoverable,
             decide_cadence(
-                before.cadence, job, failures_of_job(state, job), state.settings, now_ns
+                before.cadence, job, failures_ns_of_job(state, job), state.settings, now_ns
             ),
             self._prepare_spares(job, state, replication, recoverable.step),
             publish,
@@ -304,13 +304,17 @@ class JobSnapshots:
             spare, number = spares.memory, self.generation.number
             return Directive(self.job, number, None, (), "", spare=spare, prefetch=prefetch)
         target, keeps = orders.replication.targets.get(node, ""), orders.replication.keeper
-        if node not in orders.stand_ins and node not in (self.persistence.publisher, keeps):
+        first = bool(self.generation.members) and node == self.generation.members[0]
+        with_task = (self.persistence.publisher, keeps)
+        if not first and node not in orders.stand_ins and node not in with_task:
             return Directive._make((*shared[:_TARGET], target, *shared[_TARGET + 1 :]))
         return shared._replace(
             replica_target=target,
             publish=orders.publish if node == self.persistence.publisher else None,
             persist_replicas=orders.stand_ins.get(node, ()),
             sources=orders.replication.begun_from if node == keeps else (),
+            # One terminal of a job is told: those of thousands of nodes show the same.
+            cadence_reason=orders.cadence.reason if first else "",
         )
 
 

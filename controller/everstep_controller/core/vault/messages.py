@@ -61,3 +61,5 @@ class Directive(NamedTuple):
     sources: tuple[ShardSource, ...] = ()
     # A member is doubtful: no newer step becomes recoverable, so nobody waits for a slot.
     member_away: bool = False
+    # Why snapshots are as frequent as they are, for the terminal; "" on all nodes but one.
+    cadence_reason: str = ""
