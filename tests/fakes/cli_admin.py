@@ -23,11 +23,18 @@ class FakeAdmin:
     def __init__(self, trouble: AdminError | None = None) -> None:
         self.told: list[tuple[str, ...]] = []
         self.connections: list[Connection] = []
+        self.selections: list[admin_pb2.ListNodesRequest] = []
+        # A controller of before there were summaries.
+        self.older = False
+        self.summary = admin_pb2.FleetSummary()
+        self.summary.CopyFrom(cli_fleet.SUMMARY)
+        # What is said of these nodes instead of removing them.
+        self.refuses: dict[str, AdminError] = {}
         self.planned: admin_pb2.PlannedLine | None = None
         # A window of its nodes has begun.
         self.maintained = False
         self.withheld_by_others = False
-        self._trouble = trouble
+        self.trouble = trouble
 
     @contextmanager
     def connect(self, connection: Connection) -> Iterator["FakeAdmin"]:
@@ -53,10 +60,18 @@ class FakeAdmin:
     ) -> Iterator[Reply]:
         raise AssertionError(_OWN_CALL)
 
-    def nodes(self) -> admin_pb2.ListNodesReply:
+    def nodes(self, request: admin_pb2.ListNodesRequest | None = None) -> admin_pb2.ListNodesReply:
         self._fail()
+        known = cli_fleet.nodes()
+        if request is not None:
+            self.selections.append(request)
+            for name in request.names:
+                if name not in [node.node for node in known]:
+                    raise NameNotFoundError(f"no node named {name!r}; did you mean 'node-1'?")
         return admin_pb2.ListNodesReply(
-            nodes=cli_fleet.nodes(), refused_agents=[cli_fleet.REFUSED_AGENT]
+            nodes=known,
+            refused_agents=[cli_fleet.REFUSED_AGENT],
+            summary=None if self.older else self.summary,
         )
 
     def node(self, name: str) -> admin_pb2.NodeDetail:
@@ -156,6 +171,8 @@ class FakeAdmin:
     def remove_node(self, node: str, reason: str) -> admin_pb2.RemoveNodeReply:
         self._fail()
         self.node(node)
+        if node in self.refuses:
+            raise self.refuses[node]
         self.told.append(("remove", node, reason))
         return admin_pb2.RemoveNodeReply(node=node)
 
@@ -231,5 +248,5 @@ class FakeAdmin:
         return admin_pb2.InjectionsReply(injections=[cli_fleet.injection("xid:79")])
 
     def _fail(self) -> None:
-        if self._trouble is not None:
-            raise self._trouble
+        if self.trouble is not None:
+            raise self.trouble

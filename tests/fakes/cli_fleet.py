@@ -50,6 +50,19 @@ def nodes() -> list[admin_pb2.NodeSummary]:
     return found
 
 
+SUMMARY = admin_pb2.FleetSummary(
+    fleet_nodes=5,
+    nodes=5,
+    states=[
+        admin_pb2.NodeCount(name="lost", nodes=1),
+        admin_pb2.NodeCount(name="repairing", nodes=1),
+        admin_pb2.NodeCount(name="healthy", nodes=3),
+    ],
+    claims=[admin_pb2.NodeCount(name="automation", nodes=2)],
+    findings=[admin_pb2.NodeCount(name="XidFatal", nodes=1)],
+    doubtful=1,
+    troubled=3,
+)
 REFUSED_AGENT = admin_pb2.RefusedAgent(
     node="node-9",
     reason="node-9 (10.0.0.9) is of another cluster",

@@ -21,6 +21,10 @@ class UnusableError(AdminError):
     """Request that makes no sense to the controller, whenever it is made."""
 
 
+class RefusedError(AdminError):
+    """The controller does not do that as things are; it may do the same for another node."""
+
+
 class NameNotFoundError(UnusableError):
     """There is no node or job of this name."""
 
@@ -28,8 +32,8 @@ class NameNotFoundError(UnusableError):
 class Reader(Protocol):
     """Calls that a viewer may make; every method raises AdminError."""
 
-    def nodes(self) -> admin_pb2.ListNodesReply:
-        """Return all nodes."""
+    def nodes(self, request: admin_pb2.ListNodesRequest | None = None) -> admin_pb2.ListNodesReply:
+        """Return all nodes, or those that are asked for, of all pages together."""
         ...
 
     def node(self, name: str) -> admin_pb2.NodeDetail:

@@ -23,16 +23,61 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ListNodesRequest(_message.Message):
-    """Which nodes."""
+    """Which nodes, in which order, and how many at a time. A node is selected that meets every one of these that is set."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    NAMES_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    DOMAINS_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    TROUBLED_FIELD_NUMBER: _builtins.int
+    SORT_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SUMMARY_ONLY_FIELD_NUMBER: _builtins.int
+    troubled: _builtins.bool
+    """List only those that are not simply healthy: in another state, claimed, doubtful or away. The summary counts all."""
+    sort: _builtins.str
+    """"name" (also when empty), "state" (worst first), "since" (latest change first), "findings" (most first) or "domain"."""
+    page_size: _builtins.int
+    """At most this many nodes; 0: all of them."""
+    page_token: _builtins.str
+    """Of the reply before, for the nodes that follow; empty for the first ones."""
+    summary_only: _builtins.bool
+    """No nodes, only the summary."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only these."""
+
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only those in one of these states: of the lifecycle, or "claimed", "doubtful", "away"."""
+
+    @_builtins.property
+    def domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only those of one of these failure domains."""
+
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only those on which one of these conditions is open: "XidFatal"."""
+
     def __init__(
         self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        states: _abc.Iterable[_builtins.str] | None = ...,
+        domains: _abc.Iterable[_builtins.str] | None = ...,
+        findings: _abc.Iterable[_builtins.str] | None = ...,
+        troubled: _builtins.bool = ...,
+        sort: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        summary_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "findings", b"findings", "names", b"names", "page_size", b"page_size", "page_token", b"page_token", "sort", b"sort", "states", b"states", "summary_only", b"summary_only", "troubled", b"troubled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -40,22 +85,30 @@ Global___ListNodesRequest: _TypeAlias = ListNodesRequest  # noqa: Y015
 
 @_typing.final
 class ListNodesReply(_message.Message):
-    """All nodes, sorted by name."""
+    """The nodes that are selected."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NODES_FIELD_NUMBER: _builtins.int
     HALTED_FIELD_NUMBER: _builtins.int
     REFUSED_AGENTS_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     halted: _builtins.str
     """The controller acts on nothing, and this is why; empty otherwise."""
+    next_page_token: _builtins.str
+    """What to ask for the next page with; empty on the last one."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSummary]:
-        """The nodes."""
+        """The nodes of this page."""
 
     @_builtins.property
     def refused_agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusedAgent]:
         """Agents that are not let in, with the node that each says it is."""
+
+    @_builtins.property
+    def summary(self) -> Global___FleetSummary:
+        """All nodes that are selected, on whichever page."""
 
     def __init__(
         self,
@@ -63,14 +116,98 @@ class ListNodesReply(_message.Message):
         nodes: _abc.Iterable[Global___NodeSummary] | None = ...,
         halted: _builtins.str = ...,
         refused_agents: _abc.Iterable[Global___RefusedAgent] | None = ...,
+        summary: Global___FleetSummary | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["halted", b"halted", "nodes", b"nodes", "refused_agents", b"refused_agents"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["halted", b"halted", "next_page_token", b"next_page_token", "nodes", b"nodes", "refused_agents", b"refused_agents", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListNodesReply: _TypeAlias = ListNodesReply  # noqa: Y015
+
+@_typing.final
+class FleetSummary(_message.Message):
+    """Nodes in numbers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FLEET_NODES_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    CLAIMS_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    DOUBTFUL_FIELD_NUMBER: _builtins.int
+    AWAY_FIELD_NUMBER: _builtins.int
+    TROUBLED_FIELD_NUMBER: _builtins.int
+    fleet_nodes: _builtins.int
+    """All nodes of the fleet, selected or not."""
+    nodes: _builtins.int
+    """Those that are selected."""
+    doubtful: _builtins.int
+    """Those of which the agent is away or hangs while they are not lost."""
+    away: _builtins.int
+    """Those that are not lost, and whose stream is closed."""
+    troubled: _builtins.int
+    """Those that are not simply healthy: in another state, claimed, doubtful or away."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeCount]:
+        """By state, worst first."""
+
+    @_builtins.property
+    def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeCount]:
+        """By the owner of a claim; a node with two owners counts for both."""
+
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeCount]:
+        """By condition of an open finding, the most frequent first; a node counts once for each."""
+
+    def __init__(
+        self,
+        *,
+        fleet_nodes: _builtins.int = ...,
+        nodes: _builtins.int = ...,
+        states: _abc.Iterable[Global___NodeCount] | None = ...,
+        claims: _abc.Iterable[Global___NodeCount] | None = ...,
+        findings: _abc.Iterable[Global___NodeCount] | None = ...,
+        doubtful: _builtins.int = ...,
+        away: _builtins.int = ...,
+        troubled: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["away", b"away", "claims", b"claims", "doubtful", b"doubtful", "findings", b"findings", "fleet_nodes", b"fleet_nodes", "nodes", b"nodes", "states", b"states", "troubled", b"troubled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FleetSummary: _TypeAlias = FleetSummary  # noqa: Y015
+
+@_typing.final
+class NodeCount(_message.Message):
+    """How many nodes have something in common."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What: "suspect", "operator", "XidFatal"."""
+    nodes: _builtins.int
+    """How many nodes."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        nodes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "nodes", b"nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeCount: _TypeAlias = NodeCount  # noqa: Y015
 
 @_typing.final
 class RefusedAgent(_message.Message):
@@ -123,6 +260,7 @@ class NodeSummary(_message.Message):
     NO_SPARE_FIELD_NUMBER: _builtins.int
     DOUBT_FIELD_NUMBER: _builtins.int
     DOUBTED_NS_FIELD_NUMBER: _builtins.int
+    DOMAIN_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Its name."""
     state: _builtins.str
@@ -149,6 +287,8 @@ class NodeSummary(_message.Message):
     """What shows that its agent is away or hangs while the node is not lost, in one sentence; empty when it is not doubtful."""
     doubted_ns: _builtins.int
     """Since when it is doubtful."""
+    domain: _builtins.str
+    """Its failure domain; empty when it has none."""
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
         """Claims that keep it from taking ranks."""
@@ -175,10 +315,11 @@ class NodeSummary(_message.Message):
         no_spare: _builtins.str = ...,
         doubt: _builtins.str = ...,
         doubted_ns: _builtins.int = ...,
+        domain: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "claims", b"claims", "connected", b"connected", "cpu_count", b"cpu_count", "doubt", b"doubt", "doubted_ns", b"doubted_ns", "findings", b"findings", "jobs", b"jobs", "maintenance", b"maintenance", "memory_bytes", b"memory_bytes", "no_spare", b"no_spare", "node", b"node", "reason", b"reason", "since_ns", b"since_ns", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "claims", b"claims", "connected", b"connected", "cpu_count", b"cpu_count", "domain", b"domain", "doubt", b"doubt", "doubted_ns", b"doubted_ns", "findings", b"findings", "jobs", b"jobs", "maintenance", b"maintenance", "memory_bytes", b"memory_bytes", "no_spare", b"no_spare", "node", b"node", "reason", b"reason", "since_ns", b"since_ns", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -177,7 +177,8 @@ class AdminServicer(object):
     """
 
     def ListNodes(self, request, context):
-        """All nodes, or those whose names are asked for.
+        """All nodes, or those that are selected, in pages. NOT_FOUND for an unknown name, INVALID_ARGUMENT for a state or an
+        order that there is not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

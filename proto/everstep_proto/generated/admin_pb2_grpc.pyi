@@ -37,7 +37,9 @@ class AdminStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminAsyncStub: ...
     ListNodes: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListNodesRequest, _admin_pb2.ListNodesReply]
-    """All nodes, or those whose names are asked for."""
+    """All nodes, or those that are selected, in pages. NOT_FOUND for an unknown name, INVALID_ARGUMENT for a state or an
+    order that there is not.
+    """
     GetNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetNodeRequest, _admin_pb2.NodeDetail]
     """One node with everything known of it. NOT_FOUND for an unknown name."""
     ListFindings: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListFindingsRequest, _admin_pb2.ListFindingsReply]
@@ -113,7 +115,9 @@ class AdminAsyncStub(AdminStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListNodes: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListNodesRequest, _admin_pb2.ListNodesReply]  # type: ignore[assignment]
-    """All nodes, or those whose names are asked for."""
+    """All nodes, or those that are selected, in pages. NOT_FOUND for an unknown name, INVALID_ARGUMENT for a state or an
+    order that there is not.
+    """
     GetNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetNodeRequest, _admin_pb2.NodeDetail]  # type: ignore[assignment]
     """One node with everything known of it. NOT_FOUND for an unknown name."""
     ListFindings: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListFindingsRequest, _admin_pb2.ListFindingsReply]  # type: ignore[assignment]
@@ -192,7 +196,9 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListNodesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListNodesReply, _abc.Awaitable[_admin_pb2.ListNodesReply]]:
-        """All nodes, or those whose names are asked for."""
+        """All nodes, or those that are selected, in pages. NOT_FOUND for an unknown name, INVALID_ARGUMENT for a state or an
+        order that there is not.
+        """
 
     @_abc_1.abstractmethod
     def GetNode(

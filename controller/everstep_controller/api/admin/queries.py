@@ -7,6 +7,7 @@ from everstep_common.version import VERSION
 from everstep_controller.api.admin import messages
 from everstep_controller.api.admin.errors import UnknownNameError, job_named, node_named
 from everstep_controller.api.admin.event_log import EventLog
+from everstep_controller.api.admin.node_list import list_nodes
 from everstep_controller.api.admin.snapshots import SnapshotOperations, SnapshotSource
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core.fleet.incidents import fleet_incidents, open_incident
@@ -16,7 +17,7 @@ from everstep_controller.core.model.state import CONTROLLER, FLEET, State
 from everstep_controller.core.nodes import budgets
 from everstep_controller.core.nodes.claims import no_spare
 from everstep_controller.core.nodes.isolation import isolation_sentences
-from everstep_controller.core.planned.forecast import describe, window_sentences
+from everstep_controller.core.planned.forecast import describe
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
 from everstep_controller.runtime.runtime import Runtime
@@ -51,21 +52,9 @@ class Queries:
         self._snapshots = snapshots
         self._started_ns = sources.runtime.now_ns()
 
-    def nodes(self) -> admin_pb2.ListNodesReply:
-        """Return all nodes."""
-        state = self._runtime.state
-        jobs = list(state.jobs.values())
-        told = window_sentences(state)
-        lines = [
-            messages.node_summary(node, jobs, told.get(name, ""))
-            for name, node in sorted(state.nodes.items())
-        ]
-        refused = sorted(state.refused_agents.values(), key=lambda one: (one.node, one.since_ns))
-        return admin_pb2.ListNodesReply(
-            nodes=lines,
-            halted=state.halted,
-            refused_agents=map(messages.refused_agent, refused),
-        )
+    def nodes(self, request: admin_pb2.ListNodesRequest) -> admin_pb2.ListNodesReply:
+        """Return the nodes that are asked for. Raises UnusableRequestError, too."""
+        return list_nodes(self._runtime.state, request)
 
     def node(self, name: str) -> admin_pb2.NodeDetail:
         """Return one node."""

@@ -35,7 +35,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.ListNodesRequest, context: Context
     ) -> admin_pb2.ListNodesReply:
         """See admin.proto."""
-        return await read(context, self._queries.nodes)
+        return await read(context, lambda: self._queries.nodes(request))
 
     async def GetNode(
         self, request: admin_pb2.GetNodeRequest, context: Context
