@@ -7,6 +7,7 @@ import grpc
 
 from everstep_cli.client.admin import AdminError, NameNotFoundError, Reply, Request
 from everstep_cli.client.connection import Connection
+from everstep_cli.times import RequestedTime
 from everstep_proto.generated import admin_pb2
 from everstep_proto.generated.admin_pb2_grpc import AdminStub
 from fakes import cli_fleet, cli_snapshots
@@ -24,6 +25,7 @@ class FakeAdmin:
         self.told: list[tuple[str, ...]] = []
         self.connections: list[Connection] = []
         self.selections: list[admin_pb2.ListNodesRequest] = []
+        self.since: list[RequestedTime | None] = []
         # A controller of before there were summaries.
         self.older = False
         self.summary = admin_pb2.FleetSummary()
@@ -119,8 +121,11 @@ class FakeAdmin:
             kind="node", state="lost", answer=EVENTS[1].message, decisions=EVENTS
         )
 
-    def events(self, subject: str, limit: int, follow: bool) -> Iterator[admin_pb2.Event]:
+    def events(
+        self, subject: str, limit: int, follow: bool, since: RequestedTime | None = None
+    ) -> Iterator[admin_pb2.Event]:
         self._fail()
+        self.since.append(since)
         yield from [e for e in EVENTS if subject in ("", e.subject)][-limit:]
 
     def jobs(self) -> admin_pb2.ListJobsReply:
@@ -185,6 +190,11 @@ class FakeAdmin:
         self.told.append(("restart", job, str(at_step), reason))
         self.job(job)
         return admin_pb2.RestartJobReply(job=job, plan="a restart at a step boundary is planned")
+
+    def stop(self, job: str, at_step: int | None, reason: str) -> admin_pb2.StopJobReply:
+        self.told.append(("stop", job, str(at_step), reason))
+        self.job(job)
+        return admin_pb2.StopJobReply(job=job, plan="the end of the job is planned")
 
     def cancel_restart(self, job: str, reason: str) -> admin_pb2.CancelRestartReply:
         self.told.append(("cancel restart", job, reason))

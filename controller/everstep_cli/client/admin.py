@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from everstep_cli.times import RequestedTime
 from everstep_proto.generated import admin_pb2
 from everstep_proto.generated.admin_pb2_grpc import AdminStub
 
@@ -52,8 +53,10 @@ class Reader(Protocol):
         """Explain the state of a node or job."""
         ...
 
-    def events(self, subject: str, limit: int, follow: bool) -> Iterator[admin_pb2.Event]:
-        """Yield what happened, oldest first; with ``follow``, then what happens."""
+    def events(
+        self, subject: str, limit: int, follow: bool, since: RequestedTime | None = None
+    ) -> Iterator[admin_pb2.Event]:
+        """Yield what happened, from ``since`` on, oldest first; with ``follow``, what happens."""
         ...
 
     def jobs(self) -> admin_pb2.ListJobsReply:
@@ -108,8 +111,12 @@ class Operator(Protocol):
         """Restart a job after a step; None leaves the step to the controller."""
         ...
 
+    def stop(self, job: str, at_step: int | None, reason: str) -> admin_pb2.StopJobReply:
+        """End a job after a step; None leaves the step to the controller."""
+        ...
+
     def cancel_restart(self, job: str, reason: str) -> admin_pb2.CancelRestartReply:
-        """Take the planned restart of a job back."""
+        """Take the planned restart or stop of a job back."""
         ...
 
     def add_maintenance(

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from everstep_cli.client.admin import AdminError, NameNotFoundError, Reply, Request
 from everstep_cli.client.connection import Connection
 from everstep_cli.client.grpc_errors import no_controller, sentence
+from everstep_cli.times import RequestedTime
 from everstep_common.config import ConfigError
 from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2
@@ -125,9 +126,13 @@ class GrpcAdmin:
         request = admin_pb2.WhyRequest(name=name)
         return self.call(lambda stub: stub.Why, request, name)
 
-    def events(self, subject: str, limit: int, follow: bool) -> Iterator[admin_pb2.Event]:
+    def events(
+        self, subject: str, limit: int, follow: bool, since: RequestedTime | None = None
+    ) -> Iterator[admin_pb2.Event]:
         """See Reader."""
         request = admin_pb2.WatchEventsRequest(subject=subject, limit=limit, follow=follow)
+        if since is not None:
+            request.since_ns, request.within_ns = since.at_ns or 0, since.in_ns
         return self.stream(lambda stub: stub.WatchEvents, request, subject, endless=follow)
 
     def snapshots(self, job: str) -> admin_pb2.Snapshots:
@@ -211,6 +216,11 @@ class GrpcAdmin:
         """See Operator."""
         request = admin_pb2.RestartJobRequest(job=job, at_step=at_step, reason=reason)
         return self.call(lambda stub: stub.RestartJob, request, job)
+
+    def stop(self, job: str, at_step: int | None, reason: str) -> admin_pb2.StopJobReply:
+        """See Operator."""
+        request = admin_pb2.StopJobRequest(job=job, at_step=at_step, reason=reason)
+        return self.call(lambda stub: stub.StopJob, request, job)
 
     def cancel_restart(self, job: str, reason: str) -> admin_pb2.CancelRestartReply:
         """See Operator."""

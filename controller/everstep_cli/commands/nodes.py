@@ -11,6 +11,7 @@ from everstep_cli.commands.completion import node_names
 from everstep_cli.commands.node_lists import named_nodes
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import each_node
+from everstep_cli.times import RequestedTime, TimeError, parse_since
 from everstep_cli.views.findings import event_line, explanation, finding_list
 from everstep_cli.views.fleet import fleet_summary, node_lines, refusals
 from everstep_cli.views.jobs import fleet_incident_list
@@ -95,7 +96,7 @@ def nodes(ask: Ask, /, watch: float | None, every: bool, hardware: bool, **choic
     if click.get_current_context().invoked_subcommand is not None:
         return
     request = _request(choice)
-    large = not (every or ask.as_json or _selects(request))
+    large = not (every or ask.as_json or request.summary_only or _selects(request))
     if watch is None:
         _show_nodes(ask, request, large=large, hardware=hardware)
         return
@@ -261,18 +262,31 @@ def incidents(ask: Ask, open_only: bool) -> None:
     ask.answer(reply, *fleet_incident_list(reply.incidents))
 
 
+def _since(_: click.Context, __: click.Parameter, text: str | None) -> RequestedTime | None:
+    try:
+        return None if text is None else parse_since(text)
+    except TimeError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 @click.command()
 @click.option("--follow", "-f", is_flag=True, help="Wait for new events and print them.")
 @click.option("--subject", default="", metavar="NAME", help="Only events of this node or job.")
 @click.option(
     "--limit",
-    type=click.IntRange(1, 100_000),
-    default=100,
-    show_default=True,
-    help="Number of past events to print first.",
+    type=click.IntRange(1, 10_000),
+    help="At most so many past events, the newest; 100, or 10,000 with --since.",
+)
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=_since,
+    help="Only from then on: 2h (ago), or 2026-12-24T08:00; UTC without an offset.",
 )
 @asks_controller
-def events(ask: Ask, follow: bool, subject: str, limit: int) -> None:
+def events(
+    ask: Ask, follow: bool, subject: str, limit: int | None, since: RequestedTime | None
+) -> None:
     r"""List what happened and what was decided, oldest first.
 
     With --json every event is one line of JSON.
@@ -281,11 +295,17 @@ def events(ask: Ask, follow: bool, subject: str, limit: int) -> None:
     Examples:
       everstep events --follow
       everstep events --subject gpu-0042 --limit 20
+      everstep events --since 2h
+      everstep events --since 2026-12-24T08:00 --json | jq -r .message
     """
+
+    def say(line: str) -> None:
+        click.echo(line, err=True)
+
     told = (
-        follow_events(ask.admin, subject, limit, lambda line: click.echo(line, err=True))
+        follow_events(ask.admin, subject, limit or 0, say, since=since)
         if follow
-        else ask.admin.events(subject, limit, follow=False)
+        else ask.admin.events(subject, limit or 0, False, since)
     )
     ask.answer_each(told, event_line)
 
@@ -301,6 +321,7 @@ def follow_events(
     limit: int,
     say: Callable[[str], None],
     wait: Callable[[float], None] = time.sleep,
+    since: RequestedTime | None = None,
 ) -> Iterator[admin_pb2.Event]:
     """Yield old events and then new ones, for ever; ``say`` that the controller is away, and back.
 
@@ -309,7 +330,9 @@ def follow_events(
     newest, away = 0, False
     while True:
         try:
-            for event in admin.events(subject, _MISSED_MAX if newest else limit, follow=True):
+            seen = newest > 0
+            first = _MISSED_MAX if seen else limit
+            for event in admin.events(subject, first, True, None if seen else since):
                 if away:
                     away = False
                     say("the controller is back")

@@ -217,13 +217,18 @@ class JournalStore:
         row = self._db.execute("SELECT max(id) FROM announcement").fetchone()
         return int(row[0] or 0)
 
-    def announcements(self, subject: str, limit: int) -> list[Announcement]:
-        """Return the newest lines of the event list, oldest first; of one subject if named."""
+    def announcements(self, subject: str, limit: int, since_ns: int = 0) -> list[Announcement]:
+        """Return the newest lines of the event list, oldest first, of one subject if named.
+
+        None of a time before ``since_ns`` is among them.
+        """
         where, values = ("WHERE subject = ?", (subject,)) if subject else ("", ())
         rows = self._db.execute(
             f"SELECT * FROM announcement {where} ORDER BY id DESC LIMIT ?", (*values, limit)
         ).fetchall()
-        return [Announcement(*row) for row in reversed(rows)]
+        lines = [Announcement(*row) for row in reversed(rows)]
+        # By number they are in the order of time, and no more than the limit are looked at.
+        return [line for line in lines if line.at_ns >= since_ns]
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> int:
         """Run one writing statement and return how many rows it changed (for upkeep.py)."""

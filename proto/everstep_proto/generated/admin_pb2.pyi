@@ -832,22 +832,30 @@ class WatchEventsRequest(_message.Message):
     FOLLOW_FIELD_NUMBER: _builtins.int
     SUBJECT_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    SINCE_NS_FIELD_NUMBER: _builtins.int
+    WITHIN_NS_FIELD_NUMBER: _builtins.int
     follow: _builtins.bool
     """Go on with new ones as they happen."""
     subject: _builtins.str
     """Only about this node or job; empty for all."""
     limit: _builtins.int
-    """At most this many old ones; 0 means 100."""
+    """At most this many old ones, the newest; 0 means 100, or 10,000 where since_ns is set."""
+    since_ns: _builtins.int
+    """Only those from then on; 0 for any time."""
+    within_ns: _builtins.int
+    """Only those of the time before the question, so long; 0 for any time. On the controller's clock."""
     def __init__(
         self,
         *,
         follow: _builtins.bool = ...,
         subject: _builtins.str = ...,
         limit: _builtins.int = ...,
+        since_ns: _builtins.int = ...,
+        within_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "limit", b"limit", "subject", b"subject"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "limit", b"limit", "since_ns", b"since_ns", "subject", b"subject", "within_ns", b"within_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1136,7 +1144,7 @@ class PlannedLine(_message.Message):
     WAITS_FIELD_NUMBER: _builtins.int
     UNDO_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """"restart", "drain" or "growth"."""
+    """"restart", "stop", "drain" or "growth"."""
     by: _builtins.str
     """Who asked: an operator's name, or "operator", "maintenance", "automation" and "scheduler" as for claims."""
     reason: _builtins.str
@@ -2209,8 +2217,70 @@ class RestartJobReply(_message.Message):
 Global___RestartJobReply: _TypeAlias = RestartJobReply  # noqa: Y015
 
 @_typing.final
+class StopJobRequest(_message.Message):
+    """End which job, and when."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    AT_STEP_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Its name."""
+    at_step: _builtins.int
+    """The last step; the controller chooses the next that can be kept where it is absent."""
+    reason: _builtins.str
+    """Kept in the audit log, and told to its user."""
+    operator: _builtins.str
+    """Who asks; replaced by the certificate's subject when TLS is on."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        at_step: _builtins.int | None = ...,
+        reason: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_at_step", b"_at_step", "at_step", b"at_step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_step", b"_at_step", "at_step", b"at_step", "job", b"job", "operator", b"operator", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__at_step: _TypeAlias = _typing.Literal["at_step"]  # noqa: Y015
+    _WhichOneofArgType__at_step: _TypeAlias = _typing.Literal["_at_step", b"_at_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__at_step) -> _WhichOneofReturnType__at_step | None: ...
+
+Global___StopJobRequest: _TypeAlias = StopJobRequest  # noqa: Y015
+
+@_typing.final
+class StopJobReply(_message.Message):
+    """What will happen."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    plan: _builtins.str
+    """One sentence."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        plan: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StopJobReply: _TypeAlias = StopJobReply  # noqa: Y015
+
+@_typing.final
 class CancelRestartRequest(_message.Message):
-    """Take the planned restart of which job back."""
+    """Take the planned restart or stop of which job back."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -115,6 +115,11 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobReply.FromString,
                 _registered_method=True)
+        self.StopJob = channel.unary_unary(
+                '/everstep.admin.v1.Admin/StopJob',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.StopJobRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.StopJobReply.FromString,
+                _registered_method=True)
         self.CancelRestart = channel.unary_unary(
                 '/everstep.admin.v1.Admin/CancelRestart',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.CancelRestartRequest.SerializeToString,
@@ -293,9 +298,17 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StopJob(self, request, context):
+        """End a job at a step boundary, for good; at once where it makes no steps. NOT_FOUND for an unknown name,
+        FAILED_PRECONDITION for a job that has ended or a step that is past.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CancelRestart(self, request, context):
-        """Take back a restart that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job of
-        which none is planned, or that stops for it already.
+        """Take back a restart or stop that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a
+        job of which none is planned, or that stops for it already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -456,6 +469,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.RestartJob,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobReply.SerializeToString,
+            ),
+            'StopJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.StopJob,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.StopJobRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.StopJobReply.SerializeToString,
             ),
             'CancelRestart': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelRestart,
@@ -946,6 +964,33 @@ class Admin(object):
             '/everstep.admin.v1.Admin/RestartJob',
             everstep__proto_dot_generated_dot_admin__pb2.RestartJobRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.RestartJobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StopJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/StopJob',
+            everstep__proto_dot_generated_dot_admin__pb2.StopJobRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.StopJobReply.FromString,
             options,
             channel_credentials,
             insecure,

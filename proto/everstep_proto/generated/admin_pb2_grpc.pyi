@@ -78,9 +78,13 @@ class AdminStub:
     """Restart a running job at a step boundary. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job that has
     ended or a step that is past.
     """
+    StopJob: _grpc.UnaryUnaryMultiCallable[_admin_pb2.StopJobRequest, _admin_pb2.StopJobReply]
+    """End a job at a step boundary, for good; at once where it makes no steps. NOT_FOUND for an unknown name,
+    FAILED_PRECONDITION for a job that has ended or a step that is past.
+    """
     CancelRestart: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CancelRestartRequest, _admin_pb2.CancelRestartReply]
-    """Take back a restart that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job of
-    which none is planned, or that stops for it already.
+    """Take back a restart or stop that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a
+    job of which none is planned, or that stops for it already.
     """
     AddMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AddMaintenanceRequest, _admin_pb2.MaintenanceWindow]
     """Plan a time in which nodes are worked on: jobs leave them before it, and nothing is judged within it. NOT_FOUND for
@@ -156,9 +160,13 @@ class AdminAsyncStub(AdminStub):
     """Restart a running job at a step boundary. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job that has
     ended or a step that is past.
     """
+    StopJob: _aio.UnaryUnaryMultiCallable[_admin_pb2.StopJobRequest, _admin_pb2.StopJobReply]  # type: ignore[assignment]
+    """End a job at a step boundary, for good; at once where it makes no steps. NOT_FOUND for an unknown name,
+    FAILED_PRECONDITION for a job that has ended or a step that is past.
+    """
     CancelRestart: _aio.UnaryUnaryMultiCallable[_admin_pb2.CancelRestartRequest, _admin_pb2.CancelRestartReply]  # type: ignore[assignment]
-    """Take back a restart that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job of
-    which none is planned, or that stops for it already.
+    """Take back a restart or stop that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a
+    job of which none is planned, or that stops for it already.
     """
     AddMaintenance: _aio.UnaryUnaryMultiCallable[_admin_pb2.AddMaintenanceRequest, _admin_pb2.MaintenanceWindow]  # type: ignore[assignment]
     """Plan a time in which nodes are worked on: jobs leave them before it, and nothing is judged within it. NOT_FOUND for
@@ -329,13 +337,23 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def StopJob(
+        self,
+        request: _admin_pb2.StopJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.StopJobReply, _abc.Awaitable[_admin_pb2.StopJobReply]]:
+        """End a job at a step boundary, for good; at once where it makes no steps. NOT_FOUND for an unknown name,
+        FAILED_PRECONDITION for a job that has ended or a step that is past.
+        """
+
+    @_abc_1.abstractmethod
     def CancelRestart(
         self,
         request: _admin_pb2.CancelRestartRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.CancelRestartReply, _abc.Awaitable[_admin_pb2.CancelRestartReply]]:
-        """Take back a restart that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job of
-        which none is planned, or that stops for it already.
+        """Take back a restart or stop that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a
+        job of which none is planned, or that stops for it already.
         """
 
     @_abc_1.abstractmethod

@@ -13,6 +13,7 @@ from everstep_cli.client.admin import AdminError, RefusedError
 from everstep_cli.commands.node_lists import NodeListError, expand
 from everstep_cli.commands.session import AdminSession
 from everstep_cli.main import run_command, screen
+from everstep_cli.times import RequestedTime
 from everstep_cli.views import words
 from everstep_proto.generated import admin_pb2
 from fakes import cli_fleet
@@ -224,3 +225,42 @@ def test_several_answers_are_a_line_of_json_each(capsys: pytest.CaptureFixture[s
     call("drain", "node-[1-2]", "--reason", "fans", "--json")
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["node"] for line in lines] == ["node-1", "node-2"]
+
+
+# -- events since a time ---------------------------------------------------------------------------
+
+_S = 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "since"),
+    [
+        ("2h", RequestedTime(None, 7200 * _S)),
+        ("90m ago", RequestedTime(None, 5400 * _S)),
+        ("2026-01-31T12:00", RequestedTime(1769860800 * _S)),
+        ("2026-01-31T12:00+01:00", RequestedTime(1769857200 * _S)),
+    ],
+)
+def test_events_are_asked_for_from_a_time_on(text: str, since: RequestedTime) -> None:
+    admin = FakeAdmin()
+    assert call("events", "--since", text, admin=admin)[0] == 0
+    assert admin.since == [since]
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "in 2h", "now", "0h", "-2h", ""])
+def test_what_is_no_time_of_the_past_is_a_wrong_command_line(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin = FakeAdmin()
+    assert call("events", "--since", text, admin=admin)[0] == 2
+    assert admin.since == []
+    assert repr(text)[1:-1] in capsys.readouterr().err
+
+
+def test_a_stop_needs_a_reason_and_passes_it_on(capsys: pytest.CaptureFixture[str]) -> None:
+    admin = FakeAdmin()
+    assert call("job", "demo", "stop", admin=admin)[0] == 2
+    assert "everstep job demo stop --reason TEXT" in capsys.readouterr().err
+    assert call("job", "demo", "stop", "--at-step", "9", "--reason", "over", admin=admin)[0] == 0
+    assert call("job", "demo", "stop", "--cancel", admin=admin)[0] == 0
+    assert admin.told == [("stop", "demo", "9", "over"), ("cancel restart", "demo", "")]

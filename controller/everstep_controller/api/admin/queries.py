@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from everstep_common.version import VERSION
 from everstep_controller.api.admin import messages
 from everstep_controller.api.admin.errors import UnknownNameError, job_named, node_named
-from everstep_controller.api.admin.event_log import EventLog
+from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.node_list import list_nodes
 from everstep_controller.api.admin.snapshots import SnapshotOperations, SnapshotSource
 from everstep_controller.api.fleet.sessions import Sessions
@@ -107,7 +107,10 @@ class Queries:
             kind=kind,
             state=subject.state.value,
             answer=answer,
-            decisions=[messages.event(line) for line in self._log.lines(subject.name, _DECISIONS)],
+            decisions=[
+                messages.event(line)
+                for line in self._log.lines(LineChoice(subject.name, _DECISIONS))
+            ],
             incident=messages.newest_incident(state, subject, self._runtime.now_ns()),
         )
 

@@ -59,9 +59,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         await allow(context, VIEWERS)
         try:
-            async for event in self._admin.events(
-                request.subject, request.limit, follow=request.follow
-            ):
+            async for event in self._admin.events(request):
                 yield event
         except UnknownNameError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
@@ -155,6 +153,16 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         operator = operator_of(who, request.operator)
         planned_work = self._admin.planned_work
         return await change(context, lambda: planned_work.restart(request, operator, reason))
+
+    async def StopJob(
+        self, request: admin_pb2.StopJobRequest, context: Context
+    ) -> admin_pb2.StopJobReply:
+        """See admin.proto."""
+        who = await allow(context, OPERATORS)
+        reason = await reason_of(context, request.reason)
+        operator = operator_of(who, request.operator)
+        planned_work = self._admin.planned_work
+        return await change(context, lambda: planned_work.stop(request, operator, reason))
 
     async def CancelRestart(
         self, request: admin_pb2.CancelRestartRequest, context: Context
