@@ -146,6 +146,11 @@ class FakeAdmin:
         self._fail()
         return LEDGER
 
+    def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
+        self._fail()
+        self.told.append(("fleet ledger", period, str(periods)))
+        return cli_fleet.FLEET_LEDGER
+
     def controller(self) -> admin_pb2.ControllerDetail:
         self._fail()
         return admin_pb2.ControllerDetail(

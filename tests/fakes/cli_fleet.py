@@ -109,6 +109,24 @@ LEDGER = admin_pb2.Ledger(
     definitions=DEFINITIONS,
 )
 
+_DAY_OF_FLEET = admin_pb2.FleetPeriod(
+    begin_ns=NOW_NS // (86_400 * _SECOND) * 86_400 * _SECOND,
+    end_ns=NOW_NS,
+    jobs=2,
+    node_ns=36_000 * _SECOND,
+    categories=[
+        _spent(Category.PRODUCTIVE, 34_200 * _SECOND),
+        _spent(Category.CAPACITY, 1_440 * _SECOND),
+        _spent(Category.STALL, 360 * _SECOND),
+    ],
+    ettr_time=0.95,
+    ettr_work=0.95,
+    failures=3,
+)
+FLEET_LEDGER = admin_pb2.FleetLedger(
+    periods=[_DAY_OF_FLEET], whole=_DAY_OF_FLEET, definitions=["ETTR_time = …", "ETTR_work = …"]
+)
+
 JOB = admin_pb2.JobDetail(
     summary=admin_pb2.JobSummary(
         job="demo",

@@ -80,3 +80,16 @@ async def _stopped(stage: Stage) -> list[str]:
         stopped = fleet_pb2.GenerationStopped(generation=1, free_port=4000)
         await agent.record(9, generation_stopped=stopped)
     return [(await agent.order("end_job")).reason for agent in stage.agents.values()]
+
+
+def test_the_ettr_of_the_fleet_has_what_was_not_written_down_yet(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        async with training(tmp_path, capsys) as stage:
+            whole = json.loads((await stage.everstep("ettr", "--json")).out)["whole"]
+            assert whole["jobs"] == 1
+            assert whole["node_ns"] == sum(one["time_ns"] for one in whole["categories"]) > 0
+            assert "ETTR_time" in (await stage.everstep("ettr", "--by", "week")).drawn
+
+    asyncio.run(scenario())

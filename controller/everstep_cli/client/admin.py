@@ -71,6 +71,10 @@ class Reader(Protocol):
         """Return where the time of a job went."""
         ...
 
+    def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
+        """Return where the time of all jobs went, in so many days, weeks or months."""
+        ...
+
     def snapshots(self, job: str) -> admin_pb2.Snapshots:
         """Return every step of a job of which there is a copy, and which would be restored now."""
         ...

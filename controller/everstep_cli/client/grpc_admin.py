@@ -160,6 +160,11 @@ class GrpcAdmin:
         request = admin_pb2.GetLedgerRequest(job=job)
         return self.call(lambda stub: stub.GetLedger, request, job)
 
+    def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
+        """See Reader."""
+        request = admin_pb2.GetFleetLedgerRequest(period=period, periods=periods)
+        return self.call(lambda stub: stub.GetFleetLedger, request)
+
     def controller(self) -> admin_pb2.ControllerDetail:
         """See Reader."""
         request = admin_pb2.GetControllerRequest()

@@ -6,6 +6,7 @@ from rich.text import Text
 from everstep_cli.commands.completion import job_names, node_names
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.views import json_output
+from everstep_cli.views.fleet import fleet_ledger_sheet
 from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet
 from everstep_cli.views.nodes import halt
 from everstep_cli.views.snapshots import copy_lines, forgotten, snapshot_sheet
@@ -105,19 +106,41 @@ def _cancel(ask: Ask, name: str, at_step: int | None, reason: str) -> None:
 
 
 @click.command()
-@click.argument("name", metavar="JOB", shell_complete=job_names)
+@click.argument("name", metavar="[JOB]", default="", shell_complete=job_names)
+@click.option(
+    "--by",
+    "period",
+    type=click.Choice(["day", "week", "month"]),
+    help="Of the fleet: the period of a row, in UTC. [default: day]",
+)
+@click.option(
+    "--last",
+    "periods",
+    metavar="N",
+    type=click.IntRange(1, 400),
+    help="Of the fleet: so many of them. [default: 14]",
+)
 @asks_controller
-def ettr(ask: Ask, name: str) -> None:
+def ettr(ask: Ask, name: str, period: str | None, periods: int | None) -> None:
     r"""Account for the time of a job: every second is in exactly one category.
 
     The categories sum to the wall clock to the nanosecond. ETTR_time counts slow steps as training,
-    ETTR_work counts only what they would have taken at the reference time.
+    ETTR_work counts only what they would have taken at the reference time. Without JOB it is the
+    time of all jobs together, by day, week or month, in which a job on 8 nodes counts 8 times.
 
     \b
     Examples:
       everstep ettr llama-70b
       everstep ettr llama-70b --json | jq '.incidents[] | {incident, cause, costs}'
+      everstep ettr
+      everstep ettr --by month --last 3
     """
+    if not name:
+        fleet = ask.admin.fleet_ledger(period or "day", periods or 14)
+        ask.answer(fleet, *fleet_ledger_sheet(fleet))
+        return
+    if period or periods:
+        raise click.UsageError("--by and --last are of the fleet: leave JOB out")
     reply = ask.admin.ledger(name)
     ask.answer(reply, *ledger_sheet(reply))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from everstep_controller.journal.schema import migrate
 
@@ -229,6 +229,10 @@ class JournalStore:
         lines = [Announcement(*row) for row in reversed(rows)]
         # By number they are in the order of time, and no more than the limit are looked at.
         return [line for line in lines if line.at_ns >= since_ns]
+
+    def query(self, statement: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+        """Run one reading statement and yield its rows (for ledger_history.py)."""
+        yield from self._db.execute(statement, tuple(values))
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> int:
         """Run one writing statement and return how many rows it changed (for upkeep.py)."""

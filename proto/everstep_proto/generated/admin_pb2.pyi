@@ -1791,6 +1791,120 @@ class Ledger(_message.Message):
 Global___Ledger: _TypeAlias = Ledger  # noqa: Y015
 
 @_typing.final
+class GetFleetLedgerRequest(_message.Message):
+    """Which periods."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PERIOD_FIELD_NUMBER: _builtins.int
+    PERIODS_FIELD_NUMBER: _builtins.int
+    period: _builtins.str
+    """"day" (also when empty), "week" or "month", in UTC."""
+    periods: _builtins.int
+    """So many of them, with the one that is going on; 0: 14, at most 400."""
+    def __init__(
+        self,
+        *,
+        period: _builtins.str = ...,
+        periods: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["period", b"period", "periods", b"periods"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFleetLedgerRequest: _TypeAlias = GetFleetLedgerRequest  # noqa: Y015
+
+@_typing.final
+class FleetLedger(_message.Message):
+    """The ledgers of all jobs together: times are those of nodes, a second of a job on 8 nodes is 8."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PERIODS_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
+    DEFINITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def periods(self) -> _containers.RepeatedCompositeFieldContainer[Global___FleetPeriod]:
+        """The periods in which there was a job, oldest first."""
+
+    @_builtins.property
+    def whole(self) -> Global___FleetPeriod:
+        """All of them together."""
+
+    @_builtins.property
+    def definitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What these numbers mean, a sentence each."""
+
+    def __init__(
+        self,
+        *,
+        periods: _abc.Iterable[Global___FleetPeriod] | None = ...,
+        whole: Global___FleetPeriod | None = ...,
+        definitions: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["whole", b"whole"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definitions", b"definitions", "periods", b"periods", "whole", b"whole"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FleetLedger: _TypeAlias = FleetLedger  # noqa: Y015
+
+@_typing.final
+class FleetPeriod(_message.Message):
+    """What the time of all jobs went to in a period."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGIN_NS_FIELD_NUMBER: _builtins.int
+    END_NS_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
+    NODE_NS_FIELD_NUMBER: _builtins.int
+    CATEGORIES_FIELD_NUMBER: _builtins.int
+    ETTR_TIME_FIELD_NUMBER: _builtins.int
+    ETTR_WORK_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    begin_ns: _builtins.int
+    """When it began."""
+    end_ns: _builtins.int
+    """When it ends, or now."""
+    jobs: _builtins.int
+    """Jobs that had time in it."""
+    node_ns: _builtins.int
+    """Time of nodes in jobs."""
+    ettr_time: _builtins.float
+    """productive and slow.* over node_ns."""
+    ettr_work: _builtins.float
+    """productive over node_ns."""
+    failures: _builtins.int
+    """Incidents that nobody planned."""
+    @_builtins.property
+    def categories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
+        """Every category that has time in it, the most first. Steps that are taken back later make it negative."""
+
+    def __init__(
+        self,
+        *,
+        begin_ns: _builtins.int = ...,
+        end_ns: _builtins.int = ...,
+        jobs: _builtins.int = ...,
+        node_ns: _builtins.int = ...,
+        categories: _abc.Iterable[Global___Category] | None = ...,
+        ettr_time: _builtins.float = ...,
+        ettr_work: _builtins.float = ...,
+        failures: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_ns", b"begin_ns", "categories", b"categories", "end_ns", b"end_ns", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "jobs", b"jobs", "node_ns", b"node_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FleetPeriod: _TypeAlias = FleetPeriod  # noqa: Y015
+
+@_typing.final
 class Category(_message.Message):
     """A category of the ledger."""
 

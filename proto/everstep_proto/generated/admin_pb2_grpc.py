@@ -80,6 +80,11 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetLedgerRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.Ledger.FromString,
                 _registered_method=True)
+        self.GetFleetLedger = channel.unary_unary(
+                '/everstep.admin.v1.Admin/GetFleetLedger',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetFleetLedgerRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.FleetLedger.FromString,
+                _registered_method=True)
         self.GetSnapshots = channel.unary_unary(
                 '/everstep.admin.v1.Admin/GetSnapshots',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetSnapshotsRequest.SerializeToString,
@@ -240,6 +245,13 @@ class AdminServicer(object):
 
     def GetLedger(self, request, context):
         """The ledger of one job. NOT_FOUND for an unknown name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetFleetLedger(self, request, context):
+        """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -434,6 +446,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetLedger,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetLedgerRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.Ledger.SerializeToString,
+            ),
+            'GetFleetLedger': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFleetLedger,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetFleetLedgerRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.FleetLedger.SerializeToString,
             ),
             'GetSnapshots': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSnapshots,
@@ -775,6 +792,33 @@ class Admin(object):
             '/everstep.admin.v1.Admin/GetLedger',
             everstep__proto_dot_generated_dot_admin__pb2.GetLedgerRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.Ledger.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFleetLedger(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/GetFleetLedger',
+            everstep__proto_dot_generated_dot_admin__pb2.GetFleetLedgerRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.FleetLedger.FromString,
             options,
             channel_credentials,
             insecure,

@@ -56,6 +56,8 @@ class AdminStub:
     """One job with everything known of it. NOT_FOUND for an unknown name."""
     GetLedger: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetLedgerRequest, _admin_pb2.Ledger]
     """The ledger of one job. NOT_FOUND for an unknown name."""
+    GetFleetLedger: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetFleetLedgerRequest, _admin_pb2.FleetLedger]
+    """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period."""
     GetSnapshots: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]
     """Every step of a job of which there is a copy, and which of them would be restored now. NOT_FOUND for an unknown
     name.
@@ -138,6 +140,8 @@ class AdminAsyncStub(AdminStub):
     """One job with everything known of it. NOT_FOUND for an unknown name."""
     GetLedger: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetLedgerRequest, _admin_pb2.Ledger]  # type: ignore[assignment]
     """The ledger of one job. NOT_FOUND for an unknown name."""
+    GetFleetLedger: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetFleetLedgerRequest, _admin_pb2.FleetLedger]  # type: ignore[assignment]
+    """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period."""
     GetSnapshots: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]  # type: ignore[assignment]
     """Every step of a job of which there is a copy, and which of them would be restored now. NOT_FOUND for an unknown
     name.
@@ -271,6 +275,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Ledger, _abc.Awaitable[_admin_pb2.Ledger]]:
         """The ledger of one job. NOT_FOUND for an unknown name."""
+
+    @_abc_1.abstractmethod
+    def GetFleetLedger(
+        self,
+        request: _admin_pb2.GetFleetLedgerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.FleetLedger, _abc.Awaitable[_admin_pb2.FleetLedger]]:
+        """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period."""
 
     @_abc_1.abstractmethod
     def GetSnapshots(

@@ -264,3 +264,18 @@ def test_a_stop_needs_a_reason_and_passes_it_on(capsys: pytest.CaptureFixture[st
     assert call("job", "demo", "stop", "--at-step", "9", "--reason", "over", admin=admin)[0] == 0
     assert call("job", "demo", "stop", "--cancel", admin=admin)[0] == 0
     assert admin.told == [("stop", "demo", "9", "over"), ("cancel restart", "demo", "")]
+
+
+def test_the_ettr_of_the_fleet_is_a_row_for_each_period(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    admin = FakeAdmin()
+    _, drawn = call("ettr", admin=admin)
+    lines = [" ".join(line.split()) for line in drawn.splitlines()]
+    assert lines[2].endswith("2 10.0 95.00% 95.00% 3 inc.capacity 4.0%,")
+    assert any(line.startswith("all 2 10.0 95.00%") for line in lines)
+    assert "ETTR_time = …" in drawn
+    call("ettr", "--by", "month", "--last", "3", admin=admin)
+    assert admin.told == [("fleet ledger", "day", "14"), ("fleet ledger", "month", "3")]
+    assert call("ettr", "demo", "--by", "week", admin=admin)[0] == 2
+    assert "leave JOB out" in capsys.readouterr().err

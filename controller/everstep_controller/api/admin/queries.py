@@ -7,6 +7,7 @@ from everstep_common.version import VERSION
 from everstep_controller.api.admin import messages
 from everstep_controller.api.admin.errors import UnknownNameError, job_named, node_named
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
+from everstep_controller.api.admin.fleet_ledger import fleet_ledger, periods_of
 from everstep_controller.api.admin.node_list import list_nodes
 from everstep_controller.api.admin.snapshots import SnapshotOperations, SnapshotSource
 from everstep_controller.api.fleet.sessions import Sessions
@@ -18,8 +19,10 @@ from everstep_controller.core.nodes import budgets
 from everstep_controller.core.nodes.claims import no_spare
 from everstep_controller.core.nodes.isolation import isolation_sentences
 from everstep_controller.core.planned.forecast import describe
+from everstep_controller.journal.ledger_history import ledger_rows
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
+from everstep_controller.runtime.housekeeping import current_rows
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
 from everstep_proto.generated import admin_pb2
@@ -47,6 +50,7 @@ class Queries:
         self._runtime = sources.runtime
         self._sessions = sources.sessions
         self._kernel = sources.kernel
+        self._history = sources.history
         self._trouble = sources.trouble
         self._log = log
         self._snapshots = snapshots
@@ -134,6 +138,13 @@ class Queries:
     def ledger(self, name: str) -> admin_pb2.Ledger:
         """Return where a job's time went."""
         return messages.ledger(self._runtime.state, self._job(name), self._runtime.now_ns())
+
+    def fleet_ledger(self, request: admin_pb2.GetFleetLedgerRequest) -> admin_pb2.FleetLedger:
+        """Return where the time of all jobs went, by period. Raises UnusableRequestError."""
+        now_ns = self._runtime.now_ns()
+        periods = periods_of(request, now_ns)
+        rows = ledger_rows(self._history, periods.first_ns)
+        return fleet_ledger(periods, rows, current_rows(self._runtime.state, now_ns))
 
     def controller(self) -> admin_pb2.ControllerDetail:
         """Return the state of the controller itself."""

@@ -90,6 +90,12 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         return await read(context, lambda: self._queries.ledger(request.job))
 
+    async def GetFleetLedger(
+        self, request: admin_pb2.GetFleetLedgerRequest, context: Context
+    ) -> admin_pb2.FleetLedger:
+        """See admin.proto."""
+        return await read(context, lambda: self._queries.fleet_ledger(request))
+
     async def GetSnapshots(
         self, request: admin_pb2.GetSnapshotsRequest, context: Context
     ) -> admin_pb2.Snapshots:
