@@ -120,7 +120,10 @@ class ControllerConfig:
         "covers an incident at the weekend.",
     )
     announcements_retention_days: float = setting(
-        90.0, unit="days", help="How long the event list of 'everstep events' is kept."
+        90.0,
+        unit="days",
+        help="How long the event list of 'everstep events' is kept, and what 'everstep ettr' of "
+        "the fleet has of each day.",
     )
     state_snapshot_interval_s: float = setting(
         300.0,

@@ -7,6 +7,7 @@ import grpc
 
 from everstep_cli.client.admin import AdminError, NameNotFoundError, Reply, Request
 from everstep_cli.client.connection import Connection
+from everstep_cli.times import RequestedTime
 from everstep_proto.generated import admin_pb2
 from everstep_proto.generated.admin_pb2_grpc import AdminStub
 from fakes import cli_fleet, cli_snapshots
@@ -23,11 +24,19 @@ class FakeAdmin:
     def __init__(self, trouble: AdminError | None = None) -> None:
         self.told: list[tuple[str, ...]] = []
         self.connections: list[Connection] = []
+        self.selections: list[admin_pb2.ListNodesRequest] = []
+        self.since: list[RequestedTime | None] = []
+        # A controller of before there were summaries.
+        self.older = False
+        self.summary = admin_pb2.FleetSummary()
+        self.summary.CopyFrom(cli_fleet.SUMMARY)
+        # What is said of these nodes instead of removing them.
+        self.refuses: dict[str, AdminError] = {}
         self.planned: admin_pb2.PlannedLine | None = None
         # A window of its nodes has begun.
         self.maintained = False
         self.withheld_by_others = False
-        self._trouble = trouble
+        self.trouble = trouble
 
     @contextmanager
     def connect(self, connection: Connection) -> Iterator["FakeAdmin"]:
@@ -53,10 +62,18 @@ class FakeAdmin:
     ) -> Iterator[Reply]:
         raise AssertionError(_OWN_CALL)
 
-    def nodes(self) -> admin_pb2.ListNodesReply:
+    def nodes(self, request: admin_pb2.ListNodesRequest | None = None) -> admin_pb2.ListNodesReply:
         self._fail()
+        known = cli_fleet.nodes()
+        if request is not None:
+            self.selections.append(request)
+            for name in request.names:
+                if name not in [node.node for node in known]:
+                    raise NameNotFoundError(f"no node named {name!r}; did you mean 'node-1'?")
         return admin_pb2.ListNodesReply(
-            nodes=cli_fleet.nodes(), refused_agents=[cli_fleet.REFUSED_AGENT]
+            nodes=known,
+            refused_agents=[cli_fleet.REFUSED_AGENT],
+            summary=None if self.older else self.summary,
         )
 
     def node(self, name: str) -> admin_pb2.NodeDetail:
@@ -104,8 +121,11 @@ class FakeAdmin:
             kind="node", state="lost", answer=EVENTS[1].message, decisions=EVENTS
         )
 
-    def events(self, subject: str, limit: int, follow: bool) -> Iterator[admin_pb2.Event]:
+    def events(
+        self, subject: str, limit: int, follow: bool, since: RequestedTime | None = None
+    ) -> Iterator[admin_pb2.Event]:
         self._fail()
+        self.since.append(since)
         yield from [e for e in EVENTS if subject in ("", e.subject)][-limit:]
 
     def jobs(self) -> admin_pb2.ListJobsReply:
@@ -125,6 +145,11 @@ class FakeAdmin:
     def ledger(self, job: str) -> admin_pb2.Ledger:
         self._fail()
         return LEDGER
+
+    def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
+        self._fail()
+        self.told.append(("fleet ledger", period, str(periods)))
+        return cli_fleet.FLEET_LEDGER
 
     def controller(self) -> admin_pb2.ControllerDetail:
         self._fail()
@@ -156,6 +181,8 @@ class FakeAdmin:
     def remove_node(self, node: str, reason: str) -> admin_pb2.RemoveNodeReply:
         self._fail()
         self.node(node)
+        if node in self.refuses:
+            raise self.refuses[node]
         self.told.append(("remove", node, reason))
         return admin_pb2.RemoveNodeReply(node=node)
 
@@ -168,6 +195,11 @@ class FakeAdmin:
         self.told.append(("restart", job, str(at_step), reason))
         self.job(job)
         return admin_pb2.RestartJobReply(job=job, plan="a restart at a step boundary is planned")
+
+    def stop(self, job: str, at_step: int | None, reason: str) -> admin_pb2.StopJobReply:
+        self.told.append(("stop", job, str(at_step), reason))
+        self.job(job)
+        return admin_pb2.StopJobReply(job=job, plan="the end of the job is planned")
 
     def cancel_restart(self, job: str, reason: str) -> admin_pb2.CancelRestartReply:
         self.told.append(("cancel restart", job, reason))
@@ -231,5 +263,5 @@ class FakeAdmin:
         return admin_pb2.InjectionsReply(injections=[cli_fleet.injection("xid:79")])
 
     def _fail(self) -> None:
-        if self._trouble is not None:
-            raise self._trouble
+        if self.trouble is not None:
+            raise self.trouble

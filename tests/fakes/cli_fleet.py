@@ -50,6 +50,19 @@ def nodes() -> list[admin_pb2.NodeSummary]:
     return found
 
 
+SUMMARY = admin_pb2.FleetSummary(
+    fleet_nodes=5,
+    nodes=5,
+    states=[
+        admin_pb2.NodeCount(name="lost", nodes=1),
+        admin_pb2.NodeCount(name="repairing", nodes=1),
+        admin_pb2.NodeCount(name="healthy", nodes=3),
+    ],
+    claims=[admin_pb2.NodeCount(name="automation", nodes=2)],
+    findings=[admin_pb2.NodeCount(name="XidFatal", nodes=1)],
+    doubtful=1,
+    troubled=3,
+)
 REFUSED_AGENT = admin_pb2.RefusedAgent(
     node="node-9",
     reason="node-9 (10.0.0.9) is of another cluster",
@@ -94,6 +107,24 @@ LEDGER = admin_pb2.Ledger(
     budget_per_failure_s=0.5,
     failures=1,
     definitions=DEFINITIONS,
+)
+
+_DAY_OF_FLEET = admin_pb2.FleetPeriod(
+    begin_ns=NOW_NS // (86_400 * _SECOND) * 86_400 * _SECOND,
+    end_ns=NOW_NS,
+    jobs=2,
+    node_ns=36_000 * _SECOND,
+    categories=[
+        _spent(Category.PRODUCTIVE, 34_200 * _SECOND),
+        _spent(Category.CAPACITY, 1_440 * _SECOND),
+        _spent(Category.STALL, 360 * _SECOND),
+    ],
+    ettr_time=0.95,
+    ettr_work=0.95,
+    failures=3,
+)
+FLEET_LEDGER = admin_pb2.FleetLedger(
+    periods=[_DAY_OF_FLEET], whole=_DAY_OF_FLEET, definitions=["ETTR_time = …", "ETTR_work = …"]
 )
 
 JOB = admin_pb2.JobDetail(

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -31,40 +32,97 @@ SERIES = {
     'everstep_job_snapshots_skipped_total{job="slow"}': "0x60 5x60",
     'everstep_job_bad_copies_total{job="bad"}': "0x100 1x20",
     'everstep_job_bad_copies_total{job="good"}': "3x120",
+    'everstep_job_state{job="hung",state="stalled"}': "0x110 1x10",
+    'everstep_job_state{job="slow",state="stalled"}': "0x118 1x2",
+    'everstep_job_state{job="starved",state="waiting_capacity"}': "1x120",
+    'everstep_job_state{job="restarting",state="waiting_state"}': "0x118 1x2",
+    'everstep_job_failed{job="failed"}': "_x110 1x10",
+    # One lost node, one that was isolated, one without an agent for long and two for a reason or a
+    # moment; the rest is well.
+    'everstep_node_state{node="dead",state="lost"}': "1x120",
+    'everstep_node_state{node="well",state="healthy"}': "1x120",
+    'everstep_node_state{node="fixed",state="maintenance"}': "1x120",
+    'everstep_node_state{node="silent",state="healthy"}': "1x120",
+    'everstep_node_claim{node="sick",owner="automation"}': "1x120",
+    'everstep_node_claim{node="kept",owner="operator"}': "1x120",
+    'everstep_node_connected{node="dead"}': "0x120",
+    'everstep_node_connected{node="well"}': "1x120",
+    'everstep_node_connected{node="fixed"}': "0x120",
+    'everstep_node_connected{node="silent"}': "1x100 0x20",
+    'everstep_node_connected{node="upgraded"}': "1x118 0x2",
+}
+# Of a controller that is there, halted, or cannot write; and of one that is gone after an hour.
+CONTROLLERS = {
+    "well": {"term": "1x120", "halted": "0x120", "journal_full": "0x120"},
+    "halted": {"term": "1x120", "halted": "1x120", "journal_full": "0x120"},
+    "full": {"term": "1x120", "halted": "0x120", "journal_full": "1x120"},
+    "gone": {"term": "1x60", "halted": "0x60", "journal_full": "0x60"},
+}
+OF_CONTROLLER = {
+    "EverstepControllerDown": "gone",
+    "EverstepControllerHalted": "halted",
+    "EverstepJournalFull": "full",
 }
 FIRING = {
-    "EverstepRecoverableStepTooOld": "bad",
-    "EverstepNoRecoverableStep": "new",
-    "EverstepStorageFails": "bad",
-    "EverstepSnapshotsSkipped": "bad",
-    "EverstepBadCopies": "bad",
+    "EverstepRecoverableStepTooOld": {"job": "bad"},
+    # One that is about the state itself has its label.
+    "EverstepNoRecoverableStep": {"job": "new", "state": "running"},
+    "EverstepStorageFails": {"job": "bad"},
+    "EverstepSnapshotsSkipped": {"job": "bad"},
+    "EverstepBadCopies": {"job": "bad"},
+    "EverstepNodeLost": {"node": "dead", "state": "lost"},
+    "EverstepNodeIsolated": {"node": "sick", "owner": "automation"},
+    "EverstepAgentDown": {"node": "silent"},
+    "EverstepJobFailed": {"job": "failed"},
+    "EverstepJobStalled": {"job": "hung", "state": "stalled"},
+    "EverstepJobWaits": {"job": "starved", "state": "waiting_capacity"},
 }
 
 
 def test_promtool_takes_the_rules() -> None:
-    assert _promtool("check", "rules", str(RULES)) == (0, f"{len(FIRING)} rules found")
+    said = _promtool("check", "rules", str(RULES))
+    assert said == (0, f"{len(FIRING) + len(OF_CONTROLLER)} rules found")
 
 
 @pytest.mark.parametrize("alert", FIRING)
-def test_an_alert_fires_for_the_job_that_it_is_about(alert: str, tmp_path: Path) -> None:
-    labels = {"job": FIRING[alert], "severity": "warning"}
-    # The one that is about the state itself has its label.
-    labels |= {"state": "running"} if alert == "EverstepNoRecoverableStep" else {}
+def test_an_alert_fires_for_the_job_or_node_that_it_is_about(alert: str, tmp_path: Path) -> None:
+    code, said = _fires(tmp_path, alert, SERIES, [{**FIRING[alert], "severity": "warning"}])
+    assert code == 0, said
+
+
+@pytest.mark.parametrize("controller", CONTROLLERS)
+@pytest.mark.parametrize("alert", OF_CONTROLLER)
+def test_an_alert_about_the_controller_fires_for_its_trouble_only(
+    alert: str, controller: str, tmp_path: Path
+) -> None:
+    series = {f"everstep_controller_{n}": values for n, values in CONTROLLERS[controller].items()}
+    fires = OF_CONTROLLER[alert] == controller
+    code, said = _fires(tmp_path, alert, series, [{"severity": "critical"}] if fires else [])
+    assert code == 0, said
+
+
+def _fires(
+    folder: Path, alert: str, series: Mapping[str, str], labels: Sequence[Mapping[str, str]]
+) -> tuple[int, str]:
+    """Return what promtool says of an alert that should fire with these labels after two hours."""
     # promtool compares annotations too: they are the rules' own, so they are left out of these.
-    rules = tmp_path / "rules.yml"
+    rules = folder / "rules.yml"
     rules.write_text(_without_annotations(RULES.read_text(encoding="utf-8")))
     case = {
         "interval": "1m",
-        "input_series": [{"series": name, "values": v} for name, v in SERIES.items()],
+        "input_series": [{"series": name, "values": v} for name, v in series.items()],
         "alert_rule_test": [
-            {"eval_time": "2h", "alertname": alert, "exp_alerts": [{"exp_labels": labels}]}
+            {
+                "eval_time": "2h",
+                "alertname": alert,
+                "exp_alerts": [{"exp_labels": one} for one in labels],
+            }
         ],
     }
     # JSON is YAML.
-    test = tmp_path / "test.yml"
+    test = folder / "test.yml"
     test.write_text(json.dumps({"rule_files": [str(rules)], "tests": [case]}))
-    code, said = _promtool("test", "rules", str(test))
-    assert code == 0, said
+    return _promtool("test", "rules", str(test))
 
 
 def _without_annotations(text: str) -> str:

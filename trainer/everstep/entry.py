@@ -44,6 +44,7 @@ act (most take --reason TEXT, which is logged):
   everstep pause            automation stops                  everstep resume
   everstep inject NODE xid:79                                 inject a fault, for drills
   everstep job NAME restart --at-step N   restart with the script on disk; --cancel
+  everstep job NAME stop    end it at a step boundary; --cancel
   everstep job NAME forget  free the snapshots of a job that has ended
 
   everstep version          the versions of this command and of the controller

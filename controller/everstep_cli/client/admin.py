@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from everstep_cli.times import RequestedTime
 from everstep_proto.generated import admin_pb2
 from everstep_proto.generated.admin_pb2_grpc import AdminStub
 
@@ -21,6 +22,10 @@ class UnusableError(AdminError):
     """Request that makes no sense to the controller, whenever it is made."""
 
 
+class RefusedError(AdminError):
+    """The controller does not do that as things are; it may do the same for another node."""
+
+
 class NameNotFoundError(UnusableError):
     """There is no node or job of this name."""
 
@@ -28,8 +33,8 @@ class NameNotFoundError(UnusableError):
 class Reader(Protocol):
     """Calls that a viewer may make; every method raises AdminError."""
 
-    def nodes(self) -> admin_pb2.ListNodesReply:
-        """Return all nodes."""
+    def nodes(self, request: admin_pb2.ListNodesRequest | None = None) -> admin_pb2.ListNodesReply:
+        """Return all nodes, or those that are asked for, of all pages together."""
         ...
 
     def node(self, name: str) -> admin_pb2.NodeDetail:
@@ -48,8 +53,10 @@ class Reader(Protocol):
         """Explain the state of a node or job."""
         ...
 
-    def events(self, subject: str, limit: int, follow: bool) -> Iterator[admin_pb2.Event]:
-        """Yield what happened, oldest first; with ``follow``, then what happens."""
+    def events(
+        self, subject: str, limit: int, follow: bool, since: RequestedTime | None = None
+    ) -> Iterator[admin_pb2.Event]:
+        """Yield what happened, from ``since`` on, oldest first; with ``follow``, what happens."""
         ...
 
     def jobs(self) -> admin_pb2.ListJobsReply:
@@ -62,6 +69,10 @@ class Reader(Protocol):
 
     def ledger(self, job: str) -> admin_pb2.Ledger:
         """Return where the time of a job went."""
+        ...
+
+    def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
+        """Return where the time of all jobs went, in so many days, weeks or months."""
         ...
 
     def snapshots(self, job: str) -> admin_pb2.Snapshots:
@@ -104,8 +115,12 @@ class Operator(Protocol):
         """Restart a job after a step; None leaves the step to the controller."""
         ...
 
+    def stop(self, job: str, at_step: int | None, reason: str) -> admin_pb2.StopJobReply:
+        """End a job after a step; None leaves the step to the controller."""
+        ...
+
     def cancel_restart(self, job: str, reason: str) -> admin_pb2.CancelRestartReply:
-        """Take the planned restart of a job back."""
+        """Take the planned restart or stop of a job back."""
         ...
 
     def add_maintenance(

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from everstep_cli.client.admin import AdminError, NameNotFoundError, Reply, Request
 from everstep_cli.client.connection import Connection
 from everstep_cli.client.grpc_errors import no_controller, sentence
+from everstep_cli.times import RequestedTime
 from everstep_common.config import ConfigError
 from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2
@@ -22,6 +23,8 @@ from everstep_proto.tls import ChannelOptions, channel_credentials, channel_opti
 
 # An error message must not wait long for its hint.
 _HINT_S = 2.0
+# Nodes in one message, which may have four megabytes: each has sentences of a few hundred bytes.
+_PAGE = 2000
 # A follower must notice a controller that vanished without closing the connection.
 _OPTIONS: ChannelOptions = keepalive(idle_s=10.0, timeout_s=5.0)
 
@@ -90,10 +93,18 @@ class GrpcAdmin:
         except grpc.RpcError as error:
             raise self._sentence(error, about) from error
 
-    def nodes(self) -> admin_pb2.ListNodesReply:
+    def nodes(self, request: admin_pb2.ListNodesRequest | None = None) -> admin_pb2.ListNodesReply:
         """See Reader."""
-        request = admin_pb2.ListNodesRequest()
-        return self.call(lambda stub: stub.ListNodes, request)
+        asked = admin_pb2.ListNodesRequest(page_size=_PAGE)
+        if request is not None:
+            asked.MergeFrom(request)
+        whole = self.call(lambda stub: stub.ListNodes, asked)
+        while whole.next_page_token:
+            asked.page_token = whole.next_page_token
+            page = self.call(lambda stub: stub.ListNodes, asked)
+            whole.nodes.MergeFrom(page.nodes)
+            whole.next_page_token = page.next_page_token
+        return whole
 
     def node(self, name: str) -> admin_pb2.NodeDetail:
         """See Reader."""
@@ -115,9 +126,13 @@ class GrpcAdmin:
         request = admin_pb2.WhyRequest(name=name)
         return self.call(lambda stub: stub.Why, request, name)
 
-    def events(self, subject: str, limit: int, follow: bool) -> Iterator[admin_pb2.Event]:
+    def events(
+        self, subject: str, limit: int, follow: bool, since: RequestedTime | None = None
+    ) -> Iterator[admin_pb2.Event]:
         """See Reader."""
         request = admin_pb2.WatchEventsRequest(subject=subject, limit=limit, follow=follow)
+        if since is not None:
+            request.since_ns, request.within_ns = since.at_ns or 0, since.in_ns
         return self.stream(lambda stub: stub.WatchEvents, request, subject, endless=follow)
 
     def snapshots(self, job: str) -> admin_pb2.Snapshots:
@@ -144,6 +159,11 @@ class GrpcAdmin:
         """See Reader."""
         request = admin_pb2.GetLedgerRequest(job=job)
         return self.call(lambda stub: stub.GetLedger, request, job)
+
+    def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
+        """See Reader."""
+        request = admin_pb2.GetFleetLedgerRequest(period=period, periods=periods)
+        return self.call(lambda stub: stub.GetFleetLedger, request)
 
     def controller(self) -> admin_pb2.ControllerDetail:
         """See Reader."""
@@ -201,6 +221,11 @@ class GrpcAdmin:
         """See Operator."""
         request = admin_pb2.RestartJobRequest(job=job, at_step=at_step, reason=reason)
         return self.call(lambda stub: stub.RestartJob, request, job)
+
+    def stop(self, job: str, at_step: int | None, reason: str) -> admin_pb2.StopJobReply:
+        """See Operator."""
+        request = admin_pb2.StopJobRequest(job=job, at_step=at_step, reason=reason)
+        return self.call(lambda stub: stub.StopJob, request, job)
 
     def cancel_restart(self, job: str, reason: str) -> admin_pb2.CancelRestartReply:
         """See Operator."""

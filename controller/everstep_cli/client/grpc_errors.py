@@ -4,7 +4,12 @@ from collections.abc import Callable
 
 import grpc
 
-from everstep_cli.client.admin import AdminError, NameNotFoundError, UnusableError
+from everstep_cli.client.admin import (
+    AdminError,
+    NameNotFoundError,
+    RefusedError,
+    UnusableError,
+)
 from everstep_cli.client.connection import Connection
 from everstep_common.printable import printable
 from everstep_proto.web_server import is_web_server
@@ -44,7 +49,7 @@ def sentence(
             "another version; compare with 'everstep version'"
         )
     if code is grpc.StatusCode.FAILED_PRECONDITION and details:
-        return AdminError(details)
+        return RefusedError(details)
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return UnusableError(f"{details or 'not understood'}; --help of the command tells more")
     return AdminError(f"{details or code.name}; try 'everstep version'")

@@ -6,11 +6,12 @@ from rich.text import Text
 from everstep_cli.commands.completion import job_names, node_names
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.views import json_output
+from everstep_cli.views.fleet import fleet_ledger_sheet
 from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet
 from everstep_cli.views.nodes import halt
 from everstep_cli.views.snapshots import copy_lines, forgotten, snapshot_sheet
 
-_ACTIONS = ("forget", "restart")
+_ACTIONS = ("forget", "restart", "stop")
 
 
 def _actions(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -20,7 +21,7 @@ def _actions(_: click.Context, __: click.Parameter, incomplete: str) -> list[str
 def _not_an_action(name: str, action: str) -> str:
     if name in _ACTIONS:
         return f"the name comes first: everstep job {action} {name}"
-    known = f"everstep job {name} forget, everstep job {name} restart"
+    known = ", ".join(f"everstep job {name} {one}" for one in _ACTIONS)
     return f"{action!r} is nothing to do with a job; there is: {known}"
 
 
@@ -40,13 +41,13 @@ def jobs(ask: Ask) -> None:
 
 @click.command()
 @click.argument("name", metavar="NAME", shell_complete=job_names)
-@click.argument("action", metavar="[forget|restart]", default="", shell_complete=_actions)
-@click.option("--at-step", type=click.IntRange(0, 2**63 - 1), help="Last step before the restart.")
-@click.option("--cancel", is_flag=True, help="Cancel a planned restart.")
-@click.option("--reason", default="", help="Of a restart; kept in the audit log.")
+@click.argument("action", metavar="[forget|restart|stop]", default="", shell_complete=_actions)
+@click.option("--at-step", type=click.IntRange(0, 2**63 - 1), help="Last step before that.")
+@click.option("--cancel", is_flag=True, help="Cancel a planned restart or stop.")
+@click.option("--reason", default="", help="Of a restart or stop; kept in the audit log.")
 @asks_controller
 def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, reason: str) -> None:
-    r"""Show one job with its incidents, restart it, or free its memory.
+    r"""Show one job with its incidents, restart it, stop it, or free its memory.
 
     Nodes keep the snapshots of a failed or cancelled job in memory for memory_kept_s (half an hour
     by default). "forget" frees them now, on every node; 'everstep snapshots NAME' lists them. Files
@@ -56,6 +57,10 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, rea
     configuration. It stops them after a step that can be restored, so no step is repeated. Until
     then 'everstep job NAME' shows what it waits for, and "restart --cancel" cancels it.
 
+    "stop" ends a job for good in the same way: after a step that can be restored, or at once where
+    it makes no steps. Its launchers end, its last step is brought to storage if it has any, and its
+    time from then on is planned. Started again under its name, it goes on from there.
+
     \b
     Examples:
       everstep job llama-70b
@@ -63,14 +68,17 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, rea
       everstep job llama-70b forget
       everstep job llama-70b restart --at-step 5000 --reason "new learning rate"
       everstep job llama-70b restart --cancel
+      everstep job llama-70b stop --reason "the budget is spent"
     """
-    if action != "restart" and (at_step is not None or cancel or reason):
-        raise click.UsageError("--at-step, --cancel, --reason are for: everstep job NAME restart")
+    if action not in ("restart", "stop") and (at_step is not None or cancel or reason):
+        raise click.UsageError(
+            "--at-step, --cancel, --reason are for: everstep job NAME restart, or stop"
+        )
     if cancel:
         _cancel(ask, name, at_step, reason)
         return
-    if action == "restart":
-        _restart(ask, name, at_step, reason)
+    if action in ("restart", "stop"):
+        _restart_or_stop(ask, name, action, at_step, reason)
         return
     if action == "forget":
         answer = ask.admin.forget(name)
@@ -82,34 +90,57 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, rea
     ask.answer(reply, *job_sheet(reply, ask.now_ns))
 
 
-def _restart(ask: Ask, name: str, at_step: int | None, reason: str) -> None:
+def _restart_or_stop(ask: Ask, name: str, action: str, at_step: int | None, reason: str) -> None:
     if not reason:
-        raise click.UsageError(f"say why: everstep job {name} restart --reason TEXT")
-    reply = ask.admin.restart(name, at_step, reason)
+        raise click.UsageError(f"say why: everstep job {name} {action} --reason TEXT")
+    order = ask.admin.stop if action == "stop" else ask.admin.restart
+    reply = order(name, at_step, reason)
     ask.answer(reply, Text.assemble((reply.job, "bold"), f": {reply.plan}"))
 
 
 def _cancel(ask: Ask, name: str, at_step: int | None, reason: str) -> None:
     if at_step is not None:
-        raise click.UsageError("--cancel cancels whichever restart is planned: leave out --at-step")
+        raise click.UsageError("--cancel cancels whichever is planned: leave out --at-step")
     reply = ask.admin.cancel_restart(name, reason)
     ask.answer(reply, Text.assemble((reply.job, "bold"), f": {reply.plan}"))
 
 
 @click.command()
-@click.argument("name", metavar="JOB", shell_complete=job_names)
+@click.argument("name", metavar="[JOB]", default="", shell_complete=job_names)
+@click.option(
+    "--by",
+    "period",
+    type=click.Choice(["day", "week", "month"]),
+    help="Of the fleet: the period of a row, in UTC. [default: day]",
+)
+@click.option(
+    "--last",
+    "periods",
+    metavar="N",
+    type=click.IntRange(1, 400),
+    help="Of the fleet: so many of them. [default: 14]",
+)
 @asks_controller
-def ettr(ask: Ask, name: str) -> None:
+def ettr(ask: Ask, name: str, period: str | None, periods: int | None) -> None:
     r"""Account for the time of a job: every second is in exactly one category.
 
     The categories sum to the wall clock to the nanosecond. ETTR_time counts slow steps as training,
-    ETTR_work counts only what they would have taken at the reference time.
+    ETTR_work counts only what they would have taken at the reference time. Without JOB it is the
+    time of all jobs together, by day, week or month, in which a job on 8 nodes counts 8 times.
 
     \b
     Examples:
       everstep ettr llama-70b
       everstep ettr llama-70b --json | jq '.incidents[] | {incident, cause, costs}'
+      everstep ettr
+      everstep ettr --by month --last 3
     """
+    if not name:
+        fleet = ask.admin.fleet_ledger(period or "day", periods or 14)
+        ask.answer(fleet, *fleet_ledger_sheet(fleet))
+        return
+    if period or periods:
+        raise click.UsageError("--by and --last are of the fleet: leave JOB out")
     reply = ask.admin.ledger(name)
     ask.answer(reply, *ledger_sheet(reply))
 

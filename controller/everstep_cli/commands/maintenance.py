@@ -3,8 +3,9 @@
 import click
 
 from everstep_cli.commands.completion import node_names, window_names
+from everstep_cli.commands.node_lists import all_named_nodes
 from everstep_cli.commands.session import Ask, asks_controller
-from everstep_cli.commands.times import RequestedTime, TimeError, parse_duration_ns, parse_time
+from everstep_cli.times import RequestedTime, TimeError, parse_duration_ns, parse_time
 from everstep_cli.views.maintenance import window_list, window_sheet
 from everstep_proto.generated import admin_pb2
 
@@ -43,7 +44,14 @@ def maintenance() -> None:
 
 
 @maintenance.command()
-@click.argument("nodes", metavar="NODES...", nargs=-1, required=True, shell_complete=node_names)
+@click.argument(
+    "nodes",
+    metavar="NODES...",
+    nargs=-1,
+    required=True,
+    callback=all_named_nodes,
+    shell_complete=node_names,
+)
 @click.option(
     "--from",
     "begin",
@@ -62,12 +70,13 @@ def maintenance() -> None:
 )
 @click.option("--reason", default="", help="Kept in the audit log, and shown.")
 @asks_controller
-def add(ask: Ask, nodes: tuple[str, ...], begin: RequestedTime, lasts_ns: int, reason: str) -> None:
+def add(ask: Ask, nodes: list[str], begin: RequestedTime, lasts_ns: int, reason: str) -> None:
     r"""Plan a window for NODES, and show its effect on jobs.
 
     \b
     Examples:
       everstep maintenance add gpu-0042 --from now --for 1h --reason "DIMM 3"
+      everstep maintenance add 'gpu-[0001-0016]' --from "in 2h" --for 90m --reason "new fans"
       everstep maintenance add gpu-0042 --from 2026-12-24T08:00+01:00 --for "2h 30m"
     """
     request = admin_pb2.AddMaintenanceRequest(

@@ -1,59 +1,197 @@
 """Commands about nodes, findings and events: the state of each, and the reason for it."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import click
 from rich.text import Text
 
-from everstep_cli.client.admin import AdminError, NameNotFoundError, Reader
+from everstep_cli.client.admin import AdminError, NameNotFoundError, Reader, UnusableError
 from everstep_cli.commands.completion import node_names
+from everstep_cli.commands.node_lists import named_nodes
 from everstep_cli.commands.session import Ask, asks_controller
+from everstep_cli.commands.several_nodes import each_node
+from everstep_cli.times import RequestedTime, TimeError, parse_since
 from everstep_cli.views.findings import event_line, explanation, finding_list
+from everstep_cli.views.fleet import fleet_summary, node_lines, refusals
 from everstep_cli.views.jobs import fleet_incident_list
-from everstep_cli.views.nodes import halt, node_list, node_sheet
+from everstep_cli.views.nodes import node_sheet
 from everstep_proto.generated import admin_pb2
+
+# Of a fleet of so many nodes, all are listed unasked.
+_FEW = 40
+_WATCH_S = 2.0
+
+
+def _several(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> list[str]:
+    return [word for one in given for word in one.split(",") if word]
 
 
 @click.group(invoke_without_command=True)
+@click.option("--all", "-a", "every", is_flag=True, help="List every node of a large fleet, too.")
+@click.option("--summary", is_flag=True, help="List none, only tell how many there are.")
+@click.option(
+    "--state",
+    "states",
+    metavar="STATE",
+    multiple=True,
+    callback=_several,
+    help="Only those that are: a state, claimed, doubtful, away.",
+)
+@click.option(
+    "--domain", "domains", metavar="NAME", multiple=True, help="Only those of this failure domain."
+)
+@click.option(
+    "--finding",
+    "conditions",
+    metavar="CONDITION",
+    multiple=True,
+    callback=_several,
+    help="Only those on which this condition is open.",
+)
+@click.option(
+    "--node",
+    "names",
+    metavar="NODES",
+    callback=named_nodes,
+    help="Only these: gpu-0042, or gpu-[0001-0016].",
+    shell_complete=node_names,
+)
+@click.option(
+    "--sort",
+    type=click.Choice(["name", "state", "since", "findings", "domain"]),
+    default="name",
+    show_default=True,
+    help="Order: worst state, latest change, most findings first.",
+)
+@click.option("--long", "-l", "hardware", is_flag=True, help="Show domain and hardware as well.")
+@click.option(
+    "--watch",
+    metavar="[SECONDS]",
+    is_flag=False,
+    flag_value=_WATCH_S,
+    type=click.FloatRange(min=0.1),
+    help=f"Draw it again every so many seconds ({_WATCH_S:g}).",
+)
 @asks_controller
-def nodes(ask: Ask) -> None:
-    r"""List all nodes: state, claims, findings, hardware.
+def nodes(ask: Ask, /, watch: float | None, every: bool, hardware: bool, **choice: object) -> None:
+    r"""List nodes: first how many are in which state, then those that are not simply healthy.
 
-    A node takes ranks only while no claim is on it, and not while it is doubtful: its agent is away
-    or hangs. Agents that are not let in are listed below.
+    Up to 40 nodes, and whatever an option selects, are all listed; of a larger fleet --all lists
+    the healthy ones too. Each node is one line, which says all there is to say of it. A node takes
+    ranks only while no claim is on it, and not while it is doubtful: its agent is away or hangs.
+    Agents that are not let in are listed below. --json has every node that is selected.
 
     \b
     Examples:
       everstep nodes
-      everstep nodes --json | jq -r '.nodes[] | select(.state != "healthy").node'
+      everstep nodes --state lost,suspect --sort since
+      everstep nodes --finding XidFatal --domain rack-07
+      everstep nodes --node 'gpu-[0001-0016]' --long
+      everstep nodes --all | grep H100
+      everstep nodes --watch
       everstep nodes --json | jq -r '.nodes[] | select(.doubt != "") | .node + ": " + .doubt'
       everstep nodes remove gpu-0042 --reason "returned to the vendor"
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
-    reply = ask.admin.nodes()
-    shown = node_list(reply.nodes, reply.refused_agents, ask.now_ns)
-    ask.answer(reply, *halt(reply.halted), *shown)
+    request = _request(choice)
+    large = not (every or ask.as_json or request.summary_only or _selects(request))
+    if watch is None:
+        _show_nodes(ask, request, large=large, hardware=hardware)
+        return
+    for count, now in enumerate(ask.again_and_again(watch)):
+        try:
+            _show_nodes(now, request, large=large, hardware=hardware)
+        except AdminError as error:
+            if not count or isinstance(error, UnusableError):
+                raise
+            click.echo(f"{error}; it is asked again, end with Ctrl-C", err=True)
+
+
+def _request(choice: Mapping[str, object]) -> admin_pb2.ListNodesRequest:
+    request = admin_pb2.ListNodesRequest(sort=str(choice["sort"]))
+    for field, name in (
+        (request.names, "names"),
+        (request.states, "states"),
+        (request.domains, "domains"),
+        (request.findings, "conditions"),
+    ):
+        given = choice[name]
+        assert isinstance(given, list | tuple)
+        field.extend(given)
+    request.summary_only = bool(choice["summary"])
+    return request
+
+
+def _selects(request: admin_pb2.ListNodesRequest) -> bool:
+    return bool(request.names or request.states or request.domains or request.findings)
+
+
+def _show_nodes(
+    ask: Ask, request: admin_pb2.ListNodesRequest, *, large: bool, hardware: bool
+) -> None:
+    """Show what is asked for; of a ``large`` fleet only what is not simply healthy."""
+    asked = admin_pb2.ListNodesRequest(troubled=large)
+    asked.MergeFrom(request)
+    reply = ask.admin.nodes(asked)
+    if not reply.HasField("summary") and (_selects(request) or request.summary_only):
+        raise AdminError(
+            "this controller is of an older version, which lists all nodes or none: leave the "
+            "options out, or update it; 'everstep version' compares"
+        )
+    if large and reply.summary.fleet_nodes <= _FEW:
+        reply = ask.admin.nodes(request)
+        large = False
+    if ask.as_json:
+        ask.answer(reply)
+        return
+    ask.page([*_lines(reply, ask, large=large, hardware=hardware)])
+
+
+def _lines(
+    reply: admin_pb2.ListNodesReply, ask: Ask, *, large: bool, hardware: bool
+) -> Iterator[str]:
+    if reply.halted:
+        yield f"The controller acts on nothing: {reply.halted}"
+        yield ""
+    if reply.HasField("summary"):
+        yield from fleet_summary(reply.summary)
+    if reply.nodes:
+        yield ""
+        yield from node_lines(reply.nodes, ask.now_ns, hardware=hardware, colours=ask.colours)
+    healthy = reply.summary.nodes - reply.summary.troubled
+    if large and healthy:
+        yield ""
+        yield f"{healthy} healthy nodes are not listed; 'everstep nodes --all' lists them, too."
+    if reply.refused_agents:
+        yield ""
+        yield from refusals(reply.refused_agents, ask.now_ns)
 
 
 @nodes.command()
-@click.argument("name", metavar="NAME", shell_complete=node_names)
+@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
 @click.option("--reason", required=True, help="Kept in the audit log.")
 @asks_controller
-def remove(ask: Ask, name: str, reason: str) -> None:
-    r"""Forget node NAME, which is gone for good.
+def remove(ask: Ask, names: list[str], reason: str) -> None:
+    r"""Forget NODES, which are gone for good: decommissioned, or returned to the vendor.
 
     Only a node that is lost is removed, and only where no job waits for it to come back. Its
     findings, claims and history go with it; what a scheduler withholds stays as it is there. If its
     agent connects again, it is a new node, and is checked as such.
 
     \b
-    Example:
+    Examples:
       everstep nodes remove gpu-0042 --reason "returned to the vendor"
+      everstep nodes remove 'gpu-[0001-0016]' --reason "rack 7 was decommissioned"
     """
-    reply = ask.admin.remove_node(name, reason)
-    ask.answer(reply, Text.assemble((reply.node, "bold"), " is forgotten."))
+
+    def forget(name: str) -> admin_pb2.RemoveNodeReply:
+        return ask.admin.remove_node(name, reason)
+
+    each_node(
+        ask, names, forget, lambda reply: [Text.assemble((reply.node, "bold"), " is forgotten.")]
+    )
 
 
 @click.command()
@@ -124,18 +262,31 @@ def incidents(ask: Ask, open_only: bool) -> None:
     ask.answer(reply, *fleet_incident_list(reply.incidents))
 
 
+def _since(_: click.Context, __: click.Parameter, text: str | None) -> RequestedTime | None:
+    try:
+        return None if text is None else parse_since(text)
+    except TimeError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 @click.command()
 @click.option("--follow", "-f", is_flag=True, help="Wait for new events and print them.")
 @click.option("--subject", default="", metavar="NAME", help="Only events of this node or job.")
 @click.option(
     "--limit",
-    type=click.IntRange(1, 100_000),
-    default=100,
-    show_default=True,
-    help="Number of past events to print first.",
+    type=click.IntRange(1, 10_000),
+    help="At most so many past events, the newest; 100, or 10,000 with --since.",
+)
+@click.option(
+    "--since",
+    metavar="TIME",
+    callback=_since,
+    help="Only from then on: 2h (ago), or 2026-12-24T08:00; UTC without an offset.",
 )
 @asks_controller
-def events(ask: Ask, follow: bool, subject: str, limit: int) -> None:
+def events(
+    ask: Ask, follow: bool, subject: str, limit: int | None, since: RequestedTime | None
+) -> None:
     r"""List what happened and what was decided, oldest first.
 
     With --json every event is one line of JSON.
@@ -144,11 +295,17 @@ def events(ask: Ask, follow: bool, subject: str, limit: int) -> None:
     Examples:
       everstep events --follow
       everstep events --subject gpu-0042 --limit 20
+      everstep events --since 2h
+      everstep events --since 2026-12-24T08:00 --json | jq -r .message
     """
+
+    def say(line: str) -> None:
+        click.echo(line, err=True)
+
     told = (
-        follow_events(ask.admin, subject, limit, lambda line: click.echo(line, err=True))
+        follow_events(ask.admin, subject, limit or 0, say, since=since)
         if follow
-        else ask.admin.events(subject, limit, follow=False)
+        else ask.admin.events(subject, limit or 0, False, since)
     )
     ask.answer_each(told, event_line)
 
@@ -164,6 +321,7 @@ def follow_events(
     limit: int,
     say: Callable[[str], None],
     wait: Callable[[float], None] = time.sleep,
+    since: RequestedTime | None = None,
 ) -> Iterator[admin_pb2.Event]:
     """Yield old events and then new ones, for ever; ``say`` that the controller is away, and back.
 
@@ -172,7 +330,9 @@ def follow_events(
     newest, away = 0, False
     while True:
         try:
-            for event in admin.events(subject, _MISSED_MAX if newest else limit, follow=True):
+            seen = newest > 0
+            first = _MISSED_MAX if seen else limit
+            for event in admin.events(subject, first, True, None if seen else since):
                 if away:
                     away = False
                     say("the controller is back")

@@ -6,37 +6,41 @@ import click
 from rich.text import Text
 
 from everstep_cli.commands.completion import any_names, node_names
+from everstep_cli.commands.node_lists import named_nodes
 from everstep_cli.commands.session import Ask, asks_controller
+from everstep_cli.commands.several_nodes import each_node
 from everstep_cli.views import words
 from everstep_proto.generated import admin_pb2
 
 
 @click.command()
-@click.argument("node", metavar="NODE", shell_complete=node_names)
+@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
 @click.option("--reason", required=True, help="Kept in the audit log.")
 @asks_controller
-def isolate(ask: Ask, node: str, reason: str) -> None:
-    r"""Keep NODE from taking ranks until you release it.
+def isolate(ask: Ask, names: list[str], reason: str) -> None:
+    r"""Keep NODES from taking ranks until you release it.
 
-    Jobs on it stop at once and go on elsewhere, from their newest snapshot. Automation never
+    Jobs on them stop at once and go on elsewhere, from their newest snapshot. Automation never
     removes your claim.
 
     \b
-    Example:
+    Examples:
       everstep isolate gpu-0042 --reason "fan replaced on Tuesday"
+      everstep isolate 'gpu-[0001-0016]' --reason "rack 7 smells of smoke"
     """
-    reply = ask.admin.isolate(node, reason)
-    ask.answer(reply, _outcome(reply))
+    each_node(
+        ask, names, lambda name: ask.admin.isolate(name, reason), lambda reply: [_outcome(reply)]
+    )
 
 
 @click.command()
-@click.argument("node", metavar="NODE", shell_complete=node_names)
+@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
 @click.option("--reason", default="", help="What was repaired; kept in the audit log.")
 @asks_controller
-def release(ask: Ask, node: str, reason: str) -> None:
-    r"""Remove the operator's claim from NODE, and say that it was repaired.
+def release(ask: Ask, names: list[str], reason: str) -> None:
+    r"""Remove the operator's claim from NODES, and say that they were repaired.
 
-    The node is checked before it takes ranks. Claims of other owners stay: that of a maintenance
+    A node is checked before it takes ranks. Claims of other owners stay: that of a maintenance
     window until its end or 'everstep maintenance cancel ID', that of a scheduler until the node
     is freed there.
 
@@ -44,8 +48,12 @@ def release(ask: Ask, node: str, reason: str) -> None:
     Example:
       everstep release gpu-0042 --reason "GPU 3 replaced, dcgmi diag -r 3 passed"
     """
-    reply = ask.admin.release(node, reason)
-    ask.answer(reply, _outcome(reply), *_kept_by_others(ask, reply))
+    each_node(
+        ask,
+        names,
+        lambda name: ask.admin.release(name, reason),
+        lambda reply: [_outcome(reply), *_kept_by_others(ask, reply)],
+    )
 
 
 @click.command()
@@ -120,11 +128,11 @@ def _paused(reply: admin_pb2.AutomationReply) -> Text:
 
 
 @click.command()
-@click.argument("node", metavar="NODE", shell_complete=node_names)
+@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
 @click.option("--reason", required=True, help="Kept in the audit log.")
 @asks_controller
-def drain(ask: Ask, node: str, reason: str) -> None:
-    r"""Drain NODE: jobs leave it at a step boundary, and it takes no new ranks.
+def drain(ask: Ask, names: list[str], reason: str) -> None:
+    r"""Drain NODES: jobs leave them at a step boundary, and they take no new ranks.
 
     No step is repeated: a job stops after a step that can be restored, and goes on with a spare, or
     with fewer nodes if it may. If it can do neither, it stays until a node joins. The answer says
@@ -132,16 +140,16 @@ def drain(ask: Ask, node: str, reason: str) -> None:
     release NODE' cancels it. To have jobs leave at once, use 'everstep isolate'.
 
     \b
-    Example:
+    Examples:
       everstep drain gpu-0042 --reason "fan replaced on Tuesday"
+      everstep drain 'gpu-[0001-0016,0020]' --reason "new firmware"
     """
-    reply = ask.admin.drain(node, reason)
-    lines = list(reply.plans) or ["no job has ranks there"]
-    ask.answer(
-        reply,
-        Text.assemble((reply.node, "bold"), " takes no new ranks."),
-        *(Text(line) for line in lines),
-    )
+    each_node(ask, names, lambda name: ask.admin.drain(name, reason), _leaving)
+
+
+def _leaving(reply: admin_pb2.DrainReply) -> Iterator[Text]:
+    yield Text.assemble((reply.node, "bold"), " takes no new ranks.")
+    yield from map(Text, reply.plans or ["no job has ranks there"])
 
 
 COMMANDS = (drain, isolate, release, pause, resume)

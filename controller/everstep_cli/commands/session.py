@@ -1,9 +1,10 @@
 """Session of a command: the connection to the controller, the console it prints on, the time."""
 
 import functools
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -29,11 +30,12 @@ class _UnusableError(click.ClickException):
 
 @dataclass(frozen=True, slots=True)
 class AdminSession:
-    """Factory of connections, console and clock of a command; handed in as click's ``obj``."""
+    """Connections, console, clock and waits of a command; handed in as click's ``obj``."""
 
     connect: Callable[[Connection], AbstractContextManager[Admin]]
     console: Console
     now_ns: Callable[[], int]
+    wait: Callable[[float], None] = time.sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,32 @@ class Ask:
     console: Console
     now_ns: int
     as_json: bool
+    session: AdminSession
+    # It is drawn again and again, in the place of what was drawn before.
+    live: bool = False
+
+    @property
+    def colours(self) -> bool:
+        """Return whether the answer is drawn on a terminal that shows colours."""
+        return self.console.is_terminal and self.console.color_system is not None
+
+    def again_and_again(self, pause_s: float) -> Iterator["Ask"]:
+        """Yield for ever what to ask and draw with, with a pause between."""
+        while True:
+            yield replace(self, now_ns=self.session.now_ns(), live=True)
+            self.session.wait(pause_s)
+
+    def page(self, lines: Sequence[str]) -> None:
+        """Print lines as they are; through a pager where a terminal is too small for them."""
+        console, whole = self.console, "\n".join(lines) + "\n"
+        if self.live and console.is_terminal:
+            # One write, so that nobody sees it half drawn: home, clear, and what fits.
+            whole = "\x1b[H\x1b[2J" + "\n".join(lines[: console.height - 1])
+        elif console.is_terminal and _rows(lines, console.width) >= console.height:
+            click.echo_via_pager(whole)
+            return
+        console.file.write(whole)
+        console.file.flush()
 
     def answer(self, message: Message, *views: RenderableType) -> None:
         """Print the message as JSON, or the views of it."""
@@ -60,6 +88,10 @@ class Ask:
                 click.echo(json_output.to_line(message))
             else:
                 self.console.print(view(message), soft_wrap=True)
+
+
+def _rows(lines: Iterable[str], width: int) -> int:
+    return sum(len(line) // max(1, width) + 1 for line in lines)
 
 
 _OPTIONS = (
@@ -133,7 +165,7 @@ def asks_controller(command: Callable[Concatenate[Ask, P], None]) -> Callable[..
         connection = connection_of(kwargs)
         try:
             with session.connect(connection) as admin:
-                ask = Ask(admin, session.console, session.now_ns(), as_json)
+                ask = Ask(admin, session.console, session.now_ns(), as_json, session)
                 command(ask, *args, **kwargs)
         except UnusableError as error:
             raise _UnusableError(str(error)) from error

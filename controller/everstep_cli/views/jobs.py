@@ -214,6 +214,7 @@ def _budget(ledger: admin_pb2.Ledger) -> str:
 
 _KINDS = {
     "restart": "a restart",
+    "stop": "the end of the job",
     "drain": "a move to other nodes",
     "growth": "a restart on more nodes",
 }

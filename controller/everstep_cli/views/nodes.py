@@ -1,16 +1,14 @@
-"""View of nodes."""
+"""View of one node, and the warning of a controller that acts on nothing."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from everstep_cli.views import tables, words
 from everstep_cli.views.findings import finding_table
+from everstep_cli.views.fleet import state_of
 from everstep_proto.generated import admin_pb2
-
-# Where the state does not say already why the node takes no ranks.
-_WITHHELD = ("joining", "validating", "healthy", "suspect", "probation")
 
 
 def halt(reason: str) -> Iterator[RenderableType]:
@@ -18,33 +16,6 @@ def halt(reason: str) -> Iterator[RenderableType]:
     if reason:
         yield Text(f"The controller acts on nothing: {reason}", style="bold red")
         yield ""
-
-
-def node_list(
-    nodes: Iterable[admin_pb2.NodeSummary],
-    refused: Iterable[admin_pb2.RefusedAgent],
-    now_ns: int,
-) -> Iterator[RenderableType]:
-    """Yield all nodes, a sentence for each that is not simply healthy, and who is not let in."""
-    rows = list(nodes)
-    sentences = [*_sentences(rows, now_ns), *_refusals(refused, now_ns)]
-    if rows:
-        yield _node_table(rows)
-    else:
-        yield "No node has connected yet. Start an agent on one: everstep-agent"
-    if sentences:
-        yield ""
-    yield from sentences
-
-
-def _node_table(rows: Iterable[admin_pb2.NodeSummary]) -> RenderableType:
-    made = tables.table(
-        "node", "state", "claims", "findings", "jobs", "cpus", "memory", "accelerators",
-        right=("findings", "cpus", "memory"), wrap=("accelerators", "jobs"),
-    )  # fmt: skip
-    for node in rows:
-        made.add_row(*_cells(node))
-    return made
 
 
 def node_sheet(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[RenderableType]:
@@ -67,69 +38,11 @@ def node_sheet(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[RenderableTy
         yield from (Text(line) for line in node.kernel_messages)
 
 
-def _cells(node: admin_pb2.NodeSummary) -> Iterator[tables.Cell]:
-    yield node.node
-    yield _state(node)
-    yield " ".join(claim.owner for claim in node.claims) or "-"
-    yield str(node.findings)
-    yield " ".join(node.jobs) or "-"
-    yield str(node.cpu_count) if node.cpu_count else "-"
-    yield words.size(node.memory_bytes) if node.memory_bytes else "-"
-    yield node.accelerators or "none"
-
-
-def _state(node: admin_pb2.NodeSummary) -> Text:
-    shown = words.state(node.state)
-    if node.claims and node.state in _WITHHELD:
-        shown.append(f", {_withheld(node)}", "yellow")
-    if node.doubt:
-        return shown.append(", doubtful", "yellow")
-    return shown if node.connected or node.state == "lost" else shown.append(", away", "yellow")
-
-
-def _withheld(node: admin_pb2.NodeSummary) -> str:
-    drains = all(claim.draining for claim in node.claims)
-    return _how(node, node.claims[0]) if drains else "isolated"
-
-
-def _how(node: admin_pb2.NodeSummary, claim: admin_pb2.Claim) -> str:
-    """Return what a claim does to a node: its ranks may stay, or none is left, or may not."""
-    if not claim.draining:
-        return "isolated"
-    return "draining" if node.jobs else "drained"
-
-
-def _sentences(nodes: Iterable[admin_pb2.NodeSummary], now_ns: int) -> Iterator[Text]:
-    for node in nodes:
-        if node.state != "healthy" and node.reason:
-            age = words.duration(now_ns - node.since_ns)
-            yield Text.assemble((node.node, "bold"), f", {node.state} for {age}: ", node.reason)
-        if node.doubt:
-            age = words.duration(now_ns - node.doubted_ns)
-            yield Text.assemble((node.node, "bold"), f", doubtful for {age}: ", node.doubt)
-        for claim in node.claims:
-            # Of maintenance, the window's own sentence says it all.
-            if claim.reason != node.reason and claim.owner != "maintenance":
-                yield Text.assemble(
-                    (node.node, "bold"), f": {_how(node, claim)} by {claim.owner}: ", claim.reason
-                )
-        if node.maintenance and node.maintenance != node.reason:
-            yield Text.assemble((node.node, "bold"), ": ", node.maintenance)
-        if node.no_spare:
-            yield Text(node.no_spare)
-
-
-def _refusals(refused: Iterable[admin_pb2.RefusedAgent], now_ns: int) -> Iterator[Text]:
-    for agent in refused:
-        age = words.duration(now_ns - agent.since_ns)
-        yield Text.assemble((agent.node, "bold"), f", an agent refused for {age}: ", agent.reason)
-
-
 def _facts(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[tuple[str, tables.Cell]]:
     summary = node.summary
     since = words.duration(now_ns - summary.since_ns)
     yield "node", Text(summary.node, style="bold")
-    yield "state", _state(summary).append(f" for {since}")
+    yield "state", state_of(summary).append(f" for {since}")
     yield "because", summary.reason
     if summary.doubt:
         age = words.duration(now_ns - summary.doubted_ns)

@@ -29,7 +29,12 @@ _STATE_STYLES = {
 
 def state(word: str) -> Text:
     """Return the name of a state or severity in its colour."""
-    return Text(word, style=_STATE_STYLES.get(word, "cyan"))
+    return Text(word, style=state_style(word))
+
+
+def state_style(word: str) -> str:
+    """Return the colour of a state or severity."""
+    return _STATE_STYLES.get(word, "cyan")
 
 
 def duration(ns: int) -> str:
@@ -84,32 +89,40 @@ def speed(bits_per_s: int) -> str:
 
 
 def names(nodes: Sequence[str]) -> str:
-    """Return node names in short: "node-1..4 node-9"."""
-    groups: list[list[str]] = []
+    """Return node names as Slurm folds them, in their order: "node-[1-4,9],login"."""
+    groups: list[tuple[str, list[str]]] = []
     for name in nodes:
-        if groups and _follows(groups[-1][-1], name):
-            groups[-1].append(name)
+        stem, number = _split(name)
+        if number and groups and groups[-1][0] == stem and groups[-1][1]:
+            groups[-1][1].append(number)
         else:
-            groups.append([name])
-    return " ".join(_span(group) for group in groups) or "-"
+            groups.append((stem, [number] if number else []))
+    return ",".join(_folded(stem, numbers) for stem, numbers in groups) or "-"
 
 
 def _split(name: str) -> tuple[str, str]:
-    match = re.fullmatch(r"(.*?)(\d+)", name)
-    return (match[1], match[2]) if match else (name, "")
+    match = re.fullmatch(r"(.*?)(\d+)", name, re.ASCII)
+    # A bracket in a name would be one of the notation.
+    return (match[1], match[2]) if match and not set("[],") & set(name) else (name, "")
 
 
-def _follows(before: str, name: str) -> bool:
-    (stem, number), (next_stem, next_number) = _split(before), _split(name)
-    return (
-        stem == next_stem
-        and bool(number and next_number)
-        and len(number) <= len(next_number)
-        and int(next_number) == int(number) + 1
-    )
+def _folded(stem: str, numbers: Sequence[str]) -> str:
+    if len(numbers) < 2:
+        return stem + "".join(numbers)
+    runs: list[list[str]] = []
+    for number in numbers:
+        if runs and _follows(runs[-1][-1], number):
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return f"{stem}[{','.join(map(_span, runs))}]"
 
 
-def _span(group: Sequence[str]) -> str:
-    if len(group) < 3:
-        return " ".join(group)
-    return f"{group[0]}..{_split(group[-1])[1]}"
+def _follows(before: str, number: str) -> bool:
+    padded = before[0] == "0" or number[0] == "0"
+    same_form = len(before) == len(number) or not padded
+    return same_form and int(number) == int(before) + 1
+
+
+def _span(run: Sequence[str]) -> str:
+    return run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}"

@@ -1,8 +1,8 @@
 """Journal compaction: deletes old events once a snapshot holds what they led to."""
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
+from everstep_controller.journal.ledger_history import thin_ledgers
 from everstep_controller.journal.store import JournalStore
 
 # A snapshot that cannot be read must not cost the state: the one before it is kept, with its tail.
@@ -25,6 +25,7 @@ def compact(store: JournalStore, events_before_ns: int, announcements_before_ns:
             f"DELETE FROM {table} WHERE seq < (SELECT coalesce(min(seq), ?) FROM event)", (through,)
         )
     store.execute("DELETE FROM announcement WHERE at_ns < ?", (announcements_before_ns,))
+    thin_ledgers(store, announcements_before_ns)
     return deleted
 
 
@@ -57,14 +58,6 @@ def forget_outboxes(store: JournalStore, replaced: Iterable[str]) -> None:
     """Delete the marks of outboxes that their nodes have replaced."""
     for outbox in replaced:
         store.execute("DELETE FROM mark WHERE outbox = ?", (outbox,))
-
-
-def save_ledger(store: JournalStore, job_id: str, at_ns: int, totals: Mapping[str, int]) -> None:
-    """Keep the totals of a job's ledger: they outlive the job's place in the state."""
-    store.execute(
-        "INSERT OR REPLACE INTO ledger VALUES (?, ?, ?)",
-        (job_id, at_ns, json.dumps(totals, sort_keys=True).encode()),
-    )
 
 
 def probe(store: JournalStore) -> None:

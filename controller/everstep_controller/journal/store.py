@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from everstep_controller.journal.schema import migrate
 
@@ -217,13 +217,22 @@ class JournalStore:
         row = self._db.execute("SELECT max(id) FROM announcement").fetchone()
         return int(row[0] or 0)
 
-    def announcements(self, subject: str, limit: int) -> list[Announcement]:
-        """Return the newest lines of the event list, oldest first; of one subject if named."""
+    def announcements(self, subject: str, limit: int, since_ns: int = 0) -> list[Announcement]:
+        """Return the newest lines of the event list, oldest first, of one subject if named.
+
+        None of a time before ``since_ns`` is among them.
+        """
         where, values = ("WHERE subject = ?", (subject,)) if subject else ("", ())
         rows = self._db.execute(
             f"SELECT * FROM announcement {where} ORDER BY id DESC LIMIT ?", (*values, limit)
         ).fetchall()
-        return [Announcement(*row) for row in reversed(rows)]
+        lines = [Announcement(*row) for row in reversed(rows)]
+        # By number they are in the order of time, and no more than the limit are looked at.
+        return [line for line in lines if line.at_ns >= since_ns]
+
+    def query(self, statement: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
+        """Run one reading statement and yield its rows (for ledger_history.py)."""
+        yield from self._db.execute(statement, tuple(values))
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> int:
         """Run one writing statement and return how many rows it changed (for upkeep.py)."""

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from everstep_common.endings import is_by_user
 from everstep_common.reports import Standbys
 from everstep_common.version import VERSION
 from everstep_controller.core.fleet.incidents import failures_of_job, incident_count
@@ -77,9 +78,8 @@ class ControllerCollector(Collector):
         async def read() -> list[Metric]:
             state, counts = self._state(), self._counts()
             return [
-                *_controller(state, counts),
+                *fleet_metrics(state, counts),
                 *_drivers(counts),
-                *_nodes(state),
                 *_windows(state),
                 *job_metrics(state, counts.now_ns),
                 *self._snapshots_and_standbys(state, counts.now_ns),
@@ -96,6 +96,12 @@ class ControllerCollector(Collector):
 
 def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(f"everstep_controller_{name}", text, value=value)
+
+
+def fleet_metrics(state: State, counts: Counts) -> Iterator[Metric]:
+    """Yield the series of the controller itself, and those of nodes."""
+    yield from _controller(state, counts)
+    yield from _nodes(state)
 
 
 def _controller(state: State, counts: Counts) -> Iterator[Metric]:
@@ -166,12 +172,16 @@ def _nodes(state: State) -> Iterator[Metric]:
     findings = GaugeMetricFamily(
         "everstep_node_findings", "Open findings of a node.", labels=["node"]
     )
+    connected = GaugeMetricFamily(
+        "everstep_node_connected", "1 while the stream of a node's agent is open.", labels=["node"]
+    )
     for node in state.nodes.values():
         states.add_metric([node.name, node.state.value], 1)
+        connected.add_metric([node.name], node.connected)
         findings.add_metric([node.name], len(node.findings))
         for claim in node.claims:
             claims.add_metric([node.name, claim.owner], 1)
-    yield from (states, claims, findings)
+    yield from (states, claims, findings, connected)
 
 
 def _windows(state: State) -> Iterator[Metric]:
@@ -237,8 +247,28 @@ def job_metrics(state: State, now_ns: int) -> Iterator[Metric]:
         for category, amount in job.ledger.totals(now_ns).items():
             time_s.add_metric([job.name, category], amount / 1e9)
     yield from (incidents, failures, skipped, restarts, time_s)
+    yield _failed_jobs(state, now_ns)
 
 
+def _failed_jobs(state: State, now_ns: int) -> Metric:
+    """Return the newest jobs of their names that have failed lately: their other series end."""
+    family = GaugeMetricFamily(
+        "everstep_job_failed",
+        "1 for an hour after a job has failed, unless somebody meant it to end.",
+        labels=["job"],
+    )
+    of_user = Counter[int]()
+    for job in state.newest_jobs():
+        lately = job.state is JobState.ENDED and now_ns - job.since_ns < _FAILED_SHOWN_NS
+        if not lately or job.ending.succeeded or is_by_user(job.ending.wanted):
+            continue
+        of_user[job.spec.uid] += 1
+        if of_user[job.spec.uid] <= SERIES_PER_USER_MAX:
+            family.add_metric([job.name], 1)
+    return family
+
+
+_FAILED_SHOWN_NS = 3_600_000_000_000
 # So many jobs of one user have series of their own, the first ones: names are the user's to choose,
 # and each is a hundred series that Prometheus keeps.
 SERIES_PER_USER_MAX = 256

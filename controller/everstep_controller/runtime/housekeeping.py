@@ -1,20 +1,22 @@
 """Chores of the controller: write the state down, forget what is old, keep the ledgers' totals."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from everstep_common.version import VERSION
+from everstep_controller.core.fleet.incidents import failures_of_job
+from everstep_controller.core.model.state import State
 from everstep_controller.journal.codec import encode
 from everstep_controller.journal.compaction import (
     compact,
     forget_outboxes,
     prune_snapshots,
-    save_ledger,
 )
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
+from everstep_controller.journal.ledger_history import LedgerRow, save_ledger
 from everstep_controller.journal.store import JournalStore, StoredSnapshot
 from everstep_controller.runtime.runtime import Runtime
 
@@ -50,6 +52,8 @@ class Housekeeping:
         self._journal = journal
         self._retention = retention
         self._snapshot_seq = 0
+        # What was written down last of each job's ledger.
+        self._rolled_up: dict[str, Mapping[str, int]] = {}
 
     def chores(self) -> Chores:
         """Return the chores for a scheduler."""
@@ -103,17 +107,23 @@ class Housekeeping:
 
     async def roll_up_ledgers(self) -> None:
         """Keep the totals of every job's ledger."""
-        now_ns = self._runtime.now_ns()
-        totals = {
-            job_id: {category.value: ns for category, ns in job.ledger.totals(now_ns).items()}
-            for job_id, job in self._runtime.state.jobs.items()
-        }
+        rows = [
+            row
+            for row in current_rows(self._runtime.state, self._runtime.now_ns())
+            if self._rolled_up.get(row.job) != row.totals  # one that has ended changes no more
+        ]
 
         def save(store: JournalStore) -> None:
-            for job_id, amounts in totals.items():
-                save_ledger(store, job_id, now_ns, amounts)
+            for row in rows:
+                save_ledger(store, row)
 
-        await self._try("ledger roll-up", save)
+        if await self._try("ledger roll-up", save):
+            kept = {
+                job: self._rolled_up[job]
+                for job in self._runtime.state.jobs
+                if job in self._rolled_up
+            }
+            self._rolled_up = kept | {row.job: row.totals for row in rows}
 
     async def _try(self, chore: str, operation: Callable[[JournalStore], None]) -> bool:
         try:
@@ -122,6 +132,14 @@ class Housekeeping:
             logger.error("%s: %s", chore, error)
             return False
         return True
+
+
+def current_rows(state: State, now_ns: int) -> Iterator[LedgerRow]:
+    """Yield what the time of each job has gone to so far."""
+    for job_id, job in state.jobs.items():
+        totals = {category.value: ns for category, ns in job.ledger.totals(now_ns).items()}
+        nodes = len(job.generation.members) or job.spec.nodes_min
+        yield LedgerRow(job_id, now_ns, totals, nodes, failures_of_job(state, job))
 
 
 def make_scheduler(chores: Chores, state_snapshot_interval_s: float) -> AsyncIOScheduler:

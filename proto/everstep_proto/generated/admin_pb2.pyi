@@ -23,16 +23,61 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class ListNodesRequest(_message.Message):
-    """Which nodes."""
+    """Which nodes, in which order, and how many at a time. A node is selected that meets every one of these that is set."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    NAMES_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    DOMAINS_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    TROUBLED_FIELD_NUMBER: _builtins.int
+    SORT_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SUMMARY_ONLY_FIELD_NUMBER: _builtins.int
+    troubled: _builtins.bool
+    """List only those that are not simply healthy: in another state, claimed, doubtful or away. The summary counts all."""
+    sort: _builtins.str
+    """"name" (also when empty), "state" (worst first), "since" (latest change first), "findings" (most first) or "domain"."""
+    page_size: _builtins.int
+    """At most this many nodes; 0: all of them."""
+    page_token: _builtins.str
+    """Of the reply before, for the nodes that follow; empty for the first ones."""
+    summary_only: _builtins.bool
+    """No nodes, only the summary."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only these."""
+
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only those in one of these states: of the lifecycle, or "claimed", "doubtful", "away"."""
+
+    @_builtins.property
+    def domains(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only those of one of these failure domains."""
+
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only those on which one of these conditions is open: "XidFatal"."""
+
     def __init__(
         self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        states: _abc.Iterable[_builtins.str] | None = ...,
+        domains: _abc.Iterable[_builtins.str] | None = ...,
+        findings: _abc.Iterable[_builtins.str] | None = ...,
+        troubled: _builtins.bool = ...,
+        sort: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        summary_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "findings", b"findings", "names", b"names", "page_size", b"page_size", "page_token", b"page_token", "sort", b"sort", "states", b"states", "summary_only", b"summary_only", "troubled", b"troubled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -40,22 +85,30 @@ Global___ListNodesRequest: _TypeAlias = ListNodesRequest  # noqa: Y015
 
 @_typing.final
 class ListNodesReply(_message.Message):
-    """All nodes, sorted by name."""
+    """The nodes that are selected."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NODES_FIELD_NUMBER: _builtins.int
     HALTED_FIELD_NUMBER: _builtins.int
     REFUSED_AGENTS_FIELD_NUMBER: _builtins.int
+    SUMMARY_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     halted: _builtins.str
     """The controller acts on nothing, and this is why; empty otherwise."""
+    next_page_token: _builtins.str
+    """What to ask for the next page with; empty on the last one."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSummary]:
-        """The nodes."""
+        """The nodes of this page."""
 
     @_builtins.property
     def refused_agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusedAgent]:
         """Agents that are not let in, with the node that each says it is."""
+
+    @_builtins.property
+    def summary(self) -> Global___FleetSummary:
+        """All nodes that are selected, on whichever page."""
 
     def __init__(
         self,
@@ -63,14 +116,98 @@ class ListNodesReply(_message.Message):
         nodes: _abc.Iterable[Global___NodeSummary] | None = ...,
         halted: _builtins.str = ...,
         refused_agents: _abc.Iterable[Global___RefusedAgent] | None = ...,
+        summary: Global___FleetSummary | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["halted", b"halted", "nodes", b"nodes", "refused_agents", b"refused_agents"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["halted", b"halted", "next_page_token", b"next_page_token", "nodes", b"nodes", "refused_agents", b"refused_agents", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListNodesReply: _TypeAlias = ListNodesReply  # noqa: Y015
+
+@_typing.final
+class FleetSummary(_message.Message):
+    """Nodes in numbers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FLEET_NODES_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
+    CLAIMS_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    DOUBTFUL_FIELD_NUMBER: _builtins.int
+    AWAY_FIELD_NUMBER: _builtins.int
+    TROUBLED_FIELD_NUMBER: _builtins.int
+    fleet_nodes: _builtins.int
+    """All nodes of the fleet, selected or not."""
+    nodes: _builtins.int
+    """Those that are selected."""
+    doubtful: _builtins.int
+    """Those of which the agent is away or hangs while they are not lost."""
+    away: _builtins.int
+    """Those that are not lost, and whose stream is closed."""
+    troubled: _builtins.int
+    """Those that are not simply healthy: in another state, claimed, doubtful or away."""
+    @_builtins.property
+    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeCount]:
+        """By state, worst first."""
+
+    @_builtins.property
+    def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeCount]:
+        """By the owner of a claim; a node with two owners counts for both."""
+
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeCount]:
+        """By condition of an open finding, the most frequent first; a node counts once for each."""
+
+    def __init__(
+        self,
+        *,
+        fleet_nodes: _builtins.int = ...,
+        nodes: _builtins.int = ...,
+        states: _abc.Iterable[Global___NodeCount] | None = ...,
+        claims: _abc.Iterable[Global___NodeCount] | None = ...,
+        findings: _abc.Iterable[Global___NodeCount] | None = ...,
+        doubtful: _builtins.int = ...,
+        away: _builtins.int = ...,
+        troubled: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["away", b"away", "claims", b"claims", "doubtful", b"doubtful", "findings", b"findings", "fleet_nodes", b"fleet_nodes", "nodes", b"nodes", "states", b"states", "troubled", b"troubled"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FleetSummary: _TypeAlias = FleetSummary  # noqa: Y015
+
+@_typing.final
+class NodeCount(_message.Message):
+    """How many nodes have something in common."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What: "suspect", "operator", "XidFatal"."""
+    nodes: _builtins.int
+    """How many nodes."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        nodes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "nodes", b"nodes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeCount: _TypeAlias = NodeCount  # noqa: Y015
 
 @_typing.final
 class RefusedAgent(_message.Message):
@@ -123,6 +260,7 @@ class NodeSummary(_message.Message):
     NO_SPARE_FIELD_NUMBER: _builtins.int
     DOUBT_FIELD_NUMBER: _builtins.int
     DOUBTED_NS_FIELD_NUMBER: _builtins.int
+    DOMAIN_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Its name."""
     state: _builtins.str
@@ -149,6 +287,8 @@ class NodeSummary(_message.Message):
     """What shows that its agent is away or hangs while the node is not lost, in one sentence; empty when it is not doubtful."""
     doubted_ns: _builtins.int
     """Since when it is doubtful."""
+    domain: _builtins.str
+    """Its failure domain; empty when it has none."""
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
         """Claims that keep it from taking ranks."""
@@ -175,10 +315,11 @@ class NodeSummary(_message.Message):
         no_spare: _builtins.str = ...,
         doubt: _builtins.str = ...,
         doubted_ns: _builtins.int = ...,
+        domain: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "claims", b"claims", "connected", b"connected", "cpu_count", b"cpu_count", "doubt", b"doubt", "doubted_ns", b"doubted_ns", "findings", b"findings", "jobs", b"jobs", "maintenance", b"maintenance", "memory_bytes", b"memory_bytes", "no_spare", b"no_spare", "node", b"node", "reason", b"reason", "since_ns", b"since_ns", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "claims", b"claims", "connected", b"connected", "cpu_count", b"cpu_count", "domain", b"domain", "doubt", b"doubt", "doubted_ns", b"doubted_ns", "findings", b"findings", "jobs", b"jobs", "maintenance", b"maintenance", "memory_bytes", b"memory_bytes", "no_spare", b"no_spare", "node", b"node", "reason", b"reason", "since_ns", b"since_ns", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -695,22 +836,30 @@ class WatchEventsRequest(_message.Message):
     FOLLOW_FIELD_NUMBER: _builtins.int
     SUBJECT_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    SINCE_NS_FIELD_NUMBER: _builtins.int
+    WITHIN_NS_FIELD_NUMBER: _builtins.int
     follow: _builtins.bool
     """Go on with new ones as they happen."""
     subject: _builtins.str
     """Only about this node or job; empty for all."""
     limit: _builtins.int
-    """At most this many old ones; 0 means 100."""
+    """At most this many old ones, the newest; 0 means 100, or 10,000 where since_ns is set."""
+    since_ns: _builtins.int
+    """Only those from then on; 0 for any time."""
+    within_ns: _builtins.int
+    """Only those of the time before the question, so long; 0 for any time. On the controller's clock."""
     def __init__(
         self,
         *,
         follow: _builtins.bool = ...,
         subject: _builtins.str = ...,
         limit: _builtins.int = ...,
+        since_ns: _builtins.int = ...,
+        within_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "limit", b"limit", "subject", b"subject"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "limit", b"limit", "since_ns", b"since_ns", "subject", b"subject", "within_ns", b"within_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1009,7 +1158,7 @@ class PlannedLine(_message.Message):
     WAITS_FIELD_NUMBER: _builtins.int
     UNDO_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """"restart", "drain" or "growth"."""
+    """"restart", "stop", "drain" or "growth"."""
     by: _builtins.str
     """Who asked: an operator's name, or "operator", "maintenance", "automation" and "scheduler" as for claims."""
     reason: _builtins.str
@@ -1664,6 +1813,120 @@ class Ledger(_message.Message):
 Global___Ledger: _TypeAlias = Ledger  # noqa: Y015
 
 @_typing.final
+class GetFleetLedgerRequest(_message.Message):
+    """Which periods."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PERIOD_FIELD_NUMBER: _builtins.int
+    PERIODS_FIELD_NUMBER: _builtins.int
+    period: _builtins.str
+    """"day" (also when empty), "week" or "month", in UTC."""
+    periods: _builtins.int
+    """So many of them, with the one that is going on; 0: 14, at most 400."""
+    def __init__(
+        self,
+        *,
+        period: _builtins.str = ...,
+        periods: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["period", b"period", "periods", b"periods"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFleetLedgerRequest: _TypeAlias = GetFleetLedgerRequest  # noqa: Y015
+
+@_typing.final
+class FleetLedger(_message.Message):
+    """The ledgers of all jobs together: times are those of nodes, a second of a job on 8 nodes is 8."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PERIODS_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
+    DEFINITIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def periods(self) -> _containers.RepeatedCompositeFieldContainer[Global___FleetPeriod]:
+        """The periods in which there was a job, oldest first."""
+
+    @_builtins.property
+    def whole(self) -> Global___FleetPeriod:
+        """All of them together."""
+
+    @_builtins.property
+    def definitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What these numbers mean, a sentence each."""
+
+    def __init__(
+        self,
+        *,
+        periods: _abc.Iterable[Global___FleetPeriod] | None = ...,
+        whole: Global___FleetPeriod | None = ...,
+        definitions: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["whole", b"whole"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definitions", b"definitions", "periods", b"periods", "whole", b"whole"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FleetLedger: _TypeAlias = FleetLedger  # noqa: Y015
+
+@_typing.final
+class FleetPeriod(_message.Message):
+    """What the time of all jobs went to in a period."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGIN_NS_FIELD_NUMBER: _builtins.int
+    END_NS_FIELD_NUMBER: _builtins.int
+    JOBS_FIELD_NUMBER: _builtins.int
+    NODE_NS_FIELD_NUMBER: _builtins.int
+    CATEGORIES_FIELD_NUMBER: _builtins.int
+    ETTR_TIME_FIELD_NUMBER: _builtins.int
+    ETTR_WORK_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    begin_ns: _builtins.int
+    """When it began."""
+    end_ns: _builtins.int
+    """When it ends, or now."""
+    jobs: _builtins.int
+    """Jobs that had time in it."""
+    node_ns: _builtins.int
+    """Time of nodes in jobs."""
+    ettr_time: _builtins.float
+    """productive and slow.* over node_ns."""
+    ettr_work: _builtins.float
+    """productive over node_ns."""
+    failures: _builtins.int
+    """Incidents that nobody planned."""
+    @_builtins.property
+    def categories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
+        """Every category that has time in it, the most first. Steps that are taken back later make it negative."""
+
+    def __init__(
+        self,
+        *,
+        begin_ns: _builtins.int = ...,
+        end_ns: _builtins.int = ...,
+        jobs: _builtins.int = ...,
+        node_ns: _builtins.int = ...,
+        categories: _abc.Iterable[Global___Category] | None = ...,
+        ettr_time: _builtins.float = ...,
+        ettr_work: _builtins.float = ...,
+        failures: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_ns", b"begin_ns", "categories", b"categories", "end_ns", b"end_ns", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "jobs", b"jobs", "node_ns", b"node_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FleetPeriod: _TypeAlias = FleetPeriod  # noqa: Y015
+
+@_typing.final
 class Category(_message.Message):
     """A category of the ledger."""
 
@@ -2096,8 +2359,70 @@ class RestartJobReply(_message.Message):
 Global___RestartJobReply: _TypeAlias = RestartJobReply  # noqa: Y015
 
 @_typing.final
+class StopJobRequest(_message.Message):
+    """End which job, and when."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    AT_STEP_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Its name."""
+    at_step: _builtins.int
+    """The last step; the controller chooses the next that can be kept where it is absent."""
+    reason: _builtins.str
+    """Kept in the audit log, and told to its user."""
+    operator: _builtins.str
+    """Who asks; replaced by the certificate's subject when TLS is on."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        at_step: _builtins.int | None = ...,
+        reason: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_at_step", b"_at_step", "at_step", b"at_step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_step", b"_at_step", "at_step", b"at_step", "job", b"job", "operator", b"operator", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__at_step: _TypeAlias = _typing.Literal["at_step"]  # noqa: Y015
+    _WhichOneofArgType__at_step: _TypeAlias = _typing.Literal["_at_step", b"_at_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__at_step) -> _WhichOneofReturnType__at_step | None: ...
+
+Global___StopJobRequest: _TypeAlias = StopJobRequest  # noqa: Y015
+
+@_typing.final
+class StopJobReply(_message.Message):
+    """What will happen."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    plan: _builtins.str
+    """One sentence."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        plan: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "plan", b"plan"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StopJobReply: _TypeAlias = StopJobReply  # noqa: Y015
+
+@_typing.final
 class CancelRestartRequest(_message.Message):
-    """Take the planned restart of which job back."""
+    """Take the planned restart or stop of which job back."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -80,6 +80,11 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetLedgerRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.Ledger.FromString,
                 _registered_method=True)
+        self.GetFleetLedger = channel.unary_unary(
+                '/everstep.admin.v1.Admin/GetFleetLedger',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetFleetLedgerRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.FleetLedger.FromString,
+                _registered_method=True)
         self.GetSnapshots = channel.unary_unary(
                 '/everstep.admin.v1.Admin/GetSnapshots',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetSnapshotsRequest.SerializeToString,
@@ -114,6 +119,11 @@ class AdminStub(object):
                 '/everstep.admin.v1.Admin/RestartJob',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobReply.FromString,
+                _registered_method=True)
+        self.StopJob = channel.unary_unary(
+                '/everstep.admin.v1.Admin/StopJob',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.StopJobRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.StopJobReply.FromString,
                 _registered_method=True)
         self.CancelRestart = channel.unary_unary(
                 '/everstep.admin.v1.Admin/CancelRestart',
@@ -177,7 +187,8 @@ class AdminServicer(object):
     """
 
     def ListNodes(self, request, context):
-        """All nodes, or those whose names are asked for.
+        """All nodes, or those that are selected, in pages. NOT_FOUND for an unknown name, INVALID_ARGUMENT for a state or an
+        order that there is not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -239,6 +250,13 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetFleetLedger(self, request, context):
+        """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetSnapshots(self, request, context):
         """Every step of a job of which there is a copy, and which of them would be restored now. NOT_FOUND for an unknown
         name.
@@ -292,9 +310,17 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StopJob(self, request, context):
+        """End a job at a step boundary, for good; at once where it makes no steps. NOT_FOUND for an unknown name,
+        FAILED_PRECONDITION for a job that has ended or a step that is past.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CancelRestart(self, request, context):
-        """Take back a restart that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job of
-        which none is planned, or that stops for it already.
+        """Take back a restart or stop that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a
+        job of which none is planned, or that stops for it already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -421,6 +447,11 @@ def add_AdminServicer_to_server(servicer, server):
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetLedgerRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.Ledger.SerializeToString,
             ),
+            'GetFleetLedger': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFleetLedger,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetFleetLedgerRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.FleetLedger.SerializeToString,
+            ),
             'GetSnapshots': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSnapshots,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetSnapshotsRequest.FromString,
@@ -455,6 +486,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.RestartJob,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.RestartJobReply.SerializeToString,
+            ),
+            'StopJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.StopJob,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.StopJobRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.StopJobReply.SerializeToString,
             ),
             'CancelRestart': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelRestart,
@@ -767,6 +803,33 @@ class Admin(object):
             _registered_method=True)
 
     @staticmethod
+    def GetFleetLedger(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/GetFleetLedger',
+            everstep__proto_dot_generated_dot_admin__pb2.GetFleetLedgerRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.FleetLedger.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def GetSnapshots(request,
             target,
             options=(),
@@ -945,6 +1008,33 @@ class Admin(object):
             '/everstep.admin.v1.Admin/RestartJob',
             everstep__proto_dot_generated_dot_admin__pb2.RestartJobRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.RestartJobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StopJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/StopJob',
+            everstep__proto_dot_generated_dot_admin__pb2.StopJobRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.StopJobReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,7 +37,9 @@ class AdminStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AdminAsyncStub: ...
     ListNodes: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListNodesRequest, _admin_pb2.ListNodesReply]
-    """All nodes, or those whose names are asked for."""
+    """All nodes, or those that are selected, in pages. NOT_FOUND for an unknown name, INVALID_ARGUMENT for a state or an
+    order that there is not.
+    """
     GetNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetNodeRequest, _admin_pb2.NodeDetail]
     """One node with everything known of it. NOT_FOUND for an unknown name."""
     ListFindings: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListFindingsRequest, _admin_pb2.ListFindingsReply]
@@ -54,6 +56,8 @@ class AdminStub:
     """One job with everything known of it. NOT_FOUND for an unknown name."""
     GetLedger: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetLedgerRequest, _admin_pb2.Ledger]
     """The ledger of one job. NOT_FOUND for an unknown name."""
+    GetFleetLedger: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetFleetLedgerRequest, _admin_pb2.FleetLedger]
+    """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period."""
     GetSnapshots: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]
     """Every step of a job of which there is a copy, and which of them would be restored now. NOT_FOUND for an unknown
     name.
@@ -76,9 +80,13 @@ class AdminStub:
     """Restart a running job at a step boundary. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job that has
     ended or a step that is past.
     """
+    StopJob: _grpc.UnaryUnaryMultiCallable[_admin_pb2.StopJobRequest, _admin_pb2.StopJobReply]
+    """End a job at a step boundary, for good; at once where it makes no steps. NOT_FOUND for an unknown name,
+    FAILED_PRECONDITION for a job that has ended or a step that is past.
+    """
     CancelRestart: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CancelRestartRequest, _admin_pb2.CancelRestartReply]
-    """Take back a restart that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job of
-    which none is planned, or that stops for it already.
+    """Take back a restart or stop that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a
+    job of which none is planned, or that stops for it already.
     """
     AddMaintenance: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AddMaintenanceRequest, _admin_pb2.MaintenanceWindow]
     """Plan a time in which nodes are worked on: jobs leave them before it, and nothing is judged within it. NOT_FOUND for
@@ -113,7 +121,9 @@ class AdminAsyncStub(AdminStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListNodes: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListNodesRequest, _admin_pb2.ListNodesReply]  # type: ignore[assignment]
-    """All nodes, or those whose names are asked for."""
+    """All nodes, or those that are selected, in pages. NOT_FOUND for an unknown name, INVALID_ARGUMENT for a state or an
+    order that there is not.
+    """
     GetNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetNodeRequest, _admin_pb2.NodeDetail]  # type: ignore[assignment]
     """One node with everything known of it. NOT_FOUND for an unknown name."""
     ListFindings: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListFindingsRequest, _admin_pb2.ListFindingsReply]  # type: ignore[assignment]
@@ -130,6 +140,8 @@ class AdminAsyncStub(AdminStub):
     """One job with everything known of it. NOT_FOUND for an unknown name."""
     GetLedger: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetLedgerRequest, _admin_pb2.Ledger]  # type: ignore[assignment]
     """The ledger of one job. NOT_FOUND for an unknown name."""
+    GetFleetLedger: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetFleetLedgerRequest, _admin_pb2.FleetLedger]  # type: ignore[assignment]
+    """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period."""
     GetSnapshots: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]  # type: ignore[assignment]
     """Every step of a job of which there is a copy, and which of them would be restored now. NOT_FOUND for an unknown
     name.
@@ -152,9 +164,13 @@ class AdminAsyncStub(AdminStub):
     """Restart a running job at a step boundary. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job that has
     ended or a step that is past.
     """
+    StopJob: _aio.UnaryUnaryMultiCallable[_admin_pb2.StopJobRequest, _admin_pb2.StopJobReply]  # type: ignore[assignment]
+    """End a job at a step boundary, for good; at once where it makes no steps. NOT_FOUND for an unknown name,
+    FAILED_PRECONDITION for a job that has ended or a step that is past.
+    """
     CancelRestart: _aio.UnaryUnaryMultiCallable[_admin_pb2.CancelRestartRequest, _admin_pb2.CancelRestartReply]  # type: ignore[assignment]
-    """Take back a restart that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job of
-    which none is planned, or that stops for it already.
+    """Take back a restart or stop that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a
+    job of which none is planned, or that stops for it already.
     """
     AddMaintenance: _aio.UnaryUnaryMultiCallable[_admin_pb2.AddMaintenanceRequest, _admin_pb2.MaintenanceWindow]  # type: ignore[assignment]
     """Plan a time in which nodes are worked on: jobs leave them before it, and nothing is judged within it. NOT_FOUND for
@@ -192,7 +208,9 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListNodesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListNodesReply, _abc.Awaitable[_admin_pb2.ListNodesReply]]:
-        """All nodes, or those whose names are asked for."""
+        """All nodes, or those that are selected, in pages. NOT_FOUND for an unknown name, INVALID_ARGUMENT for a state or an
+        order that there is not.
+        """
 
     @_abc_1.abstractmethod
     def GetNode(
@@ -259,6 +277,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         """The ledger of one job. NOT_FOUND for an unknown name."""
 
     @_abc_1.abstractmethod
+    def GetFleetLedger(
+        self,
+        request: _admin_pb2.GetFleetLedgerRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.FleetLedger, _abc.Awaitable[_admin_pb2.FleetLedger]]:
+        """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period."""
+
+    @_abc_1.abstractmethod
     def GetSnapshots(
         self,
         request: _admin_pb2.GetSnapshotsRequest,
@@ -323,13 +349,23 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def StopJob(
+        self,
+        request: _admin_pb2.StopJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.StopJobReply, _abc.Awaitable[_admin_pb2.StopJobReply]]:
+        """End a job at a step boundary, for good; at once where it makes no steps. NOT_FOUND for an unknown name,
+        FAILED_PRECONDITION for a job that has ended or a step that is past.
+        """
+
+    @_abc_1.abstractmethod
     def CancelRestart(
         self,
         request: _admin_pb2.CancelRestartRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.CancelRestartReply, _abc.Awaitable[_admin_pb2.CancelRestartReply]]:
-        """Take back a restart that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a job of
-        which none is planned, or that stops for it already.
+        """Take back a restart or stop that an operator has planned. NOT_FOUND for an unknown name, FAILED_PRECONDITION for a
+        job of which none is planned, or that stops for it already.
         """
 
     @_abc_1.abstractmethod

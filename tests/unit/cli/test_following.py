@@ -5,6 +5,7 @@ import pytest
 
 from everstep_cli.client.admin import AdminError
 from everstep_cli.commands.nodes import follow_events
+from everstep_cli.times import RequestedTime
 from everstep_proto.generated import admin_pb2
 from fakes.cli_admin import FakeAdmin
 
@@ -17,7 +18,9 @@ class Restarting(FakeAdmin):
         self._streams = list(streams)
         self.asked: list[int] = []
 
-    def events(self, subject: str, limit: int, follow: bool) -> Iterator[admin_pb2.Event]:
+    def events(
+        self, subject: str, limit: int, follow: bool, since: RequestedTime | None = None
+    ) -> Iterator[admin_pb2.Event]:
         self.asked.append(limit)
         for number in self._streams.pop(0):
             yield admin_pb2.Event(id=number)

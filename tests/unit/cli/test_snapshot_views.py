@@ -76,9 +76,9 @@ def test_a_step_of_an_older_generation_with_the_same_number_gets_no_arrow() -> N
 
 def test_every_tier_tells_its_parts_and_nodes() -> None:
     told = sheet(cli_snapshots.SNAPSHOTS)
-    assert "own memory: 3 of 4 on node-1 node-2 node-4" in told
-    assert "peer memory: 3 of 4 on node-1..3" in told
-    assert "local disk: all on node-1..4" in told
+    assert "own memory: 3 of 4 on node-[1-2,4]" in told
+    assert "peer memory: 3 of 4 on node-[1-3]" in told
+    assert "local disk: all on node-[1-4]" in told
     assert "shared storage: all\n" in told.replace(" \n", "\n").replace("  ", "")
 
 
@@ -171,7 +171,7 @@ def test_the_json_of_snapshots_has_null_for_what_there_is_not() -> None:
 def test_forgetting_tells_what_became_of_the_memory_of_every_node() -> None:
     told = draw(*forgotten(cli_snapshots.FORGOTTEN), width=200).splitlines()
     assert [line.rstrip() for line in told] == [
-        "demo: 9.0 GiB of snapshots dropped from memory on node-1..3",
+        "demo: 9.0 GiB of snapshots dropped from memory on node-[1-3]",
         "demo: 3.0 GiB of snapshots on node-4, away now: dropped when back",
         "Its files under /scratch/ckpt stay; they are its user's.",
     ]

@@ -32,13 +32,16 @@ def test_a_size_is_in_binary_units(count: int, shown: str) -> None:
     [
         ([], "-"),
         (["a"], "a"),
-        (["node-1", "node-2"], "node-1 node-2"),
-        (["node-1", "node-2", "node-3", "node-5"], "node-1..3 node-5"),
-        (["gpu-099", "gpu-100", "gpu-101"], "gpu-099..101"),
-        (["x", "y", "z"], "x y z"),
+        (["node-1", "node-2"], "node-[1-2]"),
+        (["node-1", "node-2", "node-3", "node-5"], "node-[1-3,5]"),
+        (["node-3", "login", "node-1"], "node-3,login,node-1"),
+        (["gpu-099", "gpu-100", "gpu-101"], "gpu-[099-101]"),
+        (["gpu-9", "gpu-10", "gpu-11"], "gpu-[9-11]"),
+        (["gpu-09", "gpu-010"], "gpu-[09,010]"),
+        (["x", "y", "z"], "x,y,z"),
     ],
 )
-def test_runs_of_node_names_are_shown_in_short(nodes: list[str], shown: str) -> None:
+def test_node_names_are_folded_as_slurm_folds_them(nodes: list[str], shown: str) -> None:
     assert words.names(nodes) == shown
 
 

@@ -5,12 +5,14 @@ from prometheus_client.registry import Collector
 
 from everstep_agent.metrics.collector import _OF_JOBS_MAX, _findings, prometheus_text
 from everstep_common.clock import Stamp
+from everstep_common.endings import by_operator
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, Severity
 from everstep_common.reports import LauncherJoined
 from everstep_controller.core import events
+from everstep_controller.core.model.job import JobState
 from everstep_controller.metrics.collector import SERIES_PER_USER_MAX, job_metrics
-from unit.core.test_decisions import Story
+from unit.core.test_decisions import S, Story
 
 _MORE = 44
 
@@ -74,3 +76,27 @@ def test_a_label_can_neither_end_its_line_nor_add_a_series() -> None:
         lines = [line for line in text.decode().splitlines() if not line.startswith("#")]
         assert len(lines) == 1
         assert lines[0].startswith("everstep_node_finding_open{")
+
+
+def test_a_job_that_failed_is_told_for_an_hour_and_one_that_was_ended_is_not() -> None:
+    story = Story()
+    story.run()
+    job = story.core.state.newest("j")
+    job.state, job.since_ns = JobState.ENDED, story.now_ns
+    assert _failed(story) == ["j"]
+    story.now_ns += 3599 * S
+    assert _failed(story) == ["j"]
+    story.now_ns += S
+    assert _failed(story) == []
+    job.since_ns = story.now_ns
+    job.ending.wanted = by_operator("ann", "the budget is spent")
+    assert _failed(story) == []
+    job.ending.wanted = "the program fails at step 4 on every node"
+    assert _failed(story) == ["j"]
+    job.ending.succeeded = True
+    assert _failed(story) == []
+
+
+def _failed(story: Story) -> list[str]:
+    families = {family.name: family for family in job_metrics(story.core.state, story.now_ns)}
+    return [sample.labels["job"] for sample in families["everstep_job_failed"].samples]

@@ -70,7 +70,7 @@ def test_nodes_that_have_as_many_are_one_line() -> None:
     assert standby_facts(lines) == [
         ("standbys", "none on n5: one takes 5.0 GiB"),
         ("", "2 ready, 6 being made on n4, 1.0 GiB"),
-        ("", "8 ready on n1..3, 1.0 GiB a node at most"),
+        ("", "8 ready on n[1-3], 1.0 GiB a node at most"),
     ]
 
 

@@ -6,15 +6,27 @@ from pathlib import Path
 
 from everstep_agent.jobs.metrics import JobsMetrics
 from everstep_controller.core.model.state import State
-from everstep_controller.metrics.collector import job_metrics, standby_metrics
+from everstep_controller.metrics.collector import (
+    Counts,
+    fleet_metrics,
+    job_metrics,
+    standby_metrics,
+)
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
 
 ROOT = Path(__file__).resolve().parents[3]
 _SERIES = re.compile(r"everstep_(?:job|vault|storage)_[a-z_]+")
+_IN_RULES = re.compile(r"\beverstep_[a-z_]+")
+_COUNTS = Counts(0, 0, 0, 0, False, {}, 0, 0)
 
 
 def _of_controller() -> set[str]:
-    families = (*job_metrics(State(), 0), *snapshot_metrics((), 0), *standby_metrics(()))
+    families = (
+        *fleet_metrics(State(), _COUNTS),
+        *job_metrics(State(), 0),
+        *snapshot_metrics((), 0),
+        *standby_metrics(()),
+    )
     return {one.name + ("_total" if one.type == "counter" else "") for one in families}
 
 
@@ -24,8 +36,8 @@ def _of_agent() -> set[str]:
 
 def test_every_alert_is_about_series_of_the_controller() -> None:
     rules = (ROOT / "systemd/prometheus-rules.yml").read_text(encoding="utf-8")
-    named = set(_SERIES.findall(rules))
-    assert len(named) >= 5
+    named = set(_IN_RULES.findall(rules))
+    assert len(named) >= 11
     assert named - _of_controller() == set()
 
 

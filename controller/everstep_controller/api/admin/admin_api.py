@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from everstep_controller.api.admin import messages
-from everstep_controller.api.admin.event_log import EventLog
+from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.injections import InjectionOperations
 from everstep_controller.api.admin.maintenance import MaintenanceOperations
 from everstep_controller.api.admin.operations import NodeOperations, PlannedWorkOperations
@@ -19,6 +19,7 @@ class AdminApi:
 
     def __init__(self, sources: AdminSources) -> None:
         runtime = sources.runtime
+        self._now_ns = runtime.now_ns
         self._log = EventLog(runtime, sources.history)
         self.snapshots = SnapshotOperations(runtime, sources.vault)
         self.queries = Queries(sources, self._log, self.snapshots)
@@ -27,12 +28,16 @@ class AdminApi:
         self.planned_work = PlannedWorkOperations(runtime)
         self.maintenance = MaintenanceOperations(runtime)
 
-    async def events(
-        self, subject: str, limit: int, *, follow: bool
-    ) -> AsyncIterator[admin_pb2.Event]:
+    async def events(self, request: admin_pb2.WatchEventsRequest) -> AsyncIterator[admin_pb2.Event]:
         """Yield old lines of the event list, then new ones. Raises FollowerTooSlowError."""
+        subject = request.subject
         if subject and subject not in (CONTROLLER, FLEET):
             self.queries.why(subject)  # raises for a name that nobody has
-        async with aclosing(self._log.follow(subject, limit, endlessly=follow)) as lines:
+        choice = LineChoice(subject, request.limit, self._since_ns(request))
+        async with aclosing(self._log.follow(choice, endlessly=request.follow)) as lines:
             async for line in lines:
                 yield messages.event(line)
+
+    def _since_ns(self, request: admin_pb2.WatchEventsRequest) -> int:
+        within = self._now_ns() - request.within_ns if request.within_ns > 0 else 0
+        return max(0, request.since_ns, within)

@@ -6,7 +6,11 @@ from typing import NoReturn, TypeVar
 
 import grpc
 
-from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError
+from everstep_controller.api.admin.errors import (
+    OrderRefusedError,
+    UnknownNameError,
+    UnusableRequestError,
+)
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_proto.tls import LOCAL, Identity, IdentityError, Role, peer_identity
 
@@ -55,6 +59,8 @@ async def read(context: Context, ask: Callable[[], Reply]) -> Reply:
         return ask()
     except UnknownNameError as error:
         await _not_found(context, error)
+    except UnusableRequestError as error:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
 
 async def change(context: Context, ask: Callable[[], Awaitable[Reply]]) -> Reply:
@@ -65,6 +71,8 @@ async def change(context: Context, ask: Callable[[], Awaitable[Reply]]) -> Reply
         await _not_found(context, error)
     except OrderRefusedError as error:
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+    except UnusableRequestError as error:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
     except JournalFull as error:
         await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 

@@ -13,6 +13,10 @@ class OrderRefusedError(Exception):
     """Order that makes no sense now; one sentence that names the next command."""
 
 
+class UnusableRequestError(ValueError):
+    """Request that makes no sense, whenever it is made; one sentence that names what would."""
+
+
 def node_named(state: State, name: str) -> NodeRecord:
     """Return a node. Raises UnknownNameError."""
     node = state.nodes.get(name)

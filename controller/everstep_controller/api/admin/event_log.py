@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
 
 from everstep_controller.journal.store import Announcement, JournalStore
 from everstep_controller.runtime.runtime import Runtime
@@ -13,6 +14,24 @@ _LINES_MAX = 10_000
 _RECENT = 1000
 # A follower that reads slower than this is cut off rather than kept in memory.
 _FOLLOWER_LAG = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class LineChoice:
+    """Which old lines are read back: of one subject if it is named, the newest, from a time on."""
+
+    subject: str = ""
+    limit: int = 0
+    since_ns: int = 0
+
+    @property
+    def lines_max(self) -> int:
+        """Return how many lines: who asks for a time wants all of it."""
+        return min(self.limit or (_LINES_MAX if self.since_ns else _LINES_DEFAULT), _LINES_MAX)
+
+    def takes(self, line: Announcement) -> bool:
+        """Return whether a line is one of these."""
+        return self.subject in ("", line.subject) and line.at_ns >= self.since_ns
 
 
 class FollowerTooSlowError(Exception):
@@ -29,33 +48,39 @@ class EventLog:
         self._followers: set[asyncio.Queue[Announcement]] = set()
         runtime.on_announcement(self._add)
 
-    def lines(self, subject: str, limit: int) -> list[Announcement]:
-        """Return the newest lines, of one subject if it is named, oldest first."""
-        lines = {line.id: line for line in self._history.announcements(subject, limit)}
-        lines |= {line.id: line for line in self._recent if subject in ("", line.subject)}
+    def lines(self, choice: LineChoice) -> list[Announcement]:
+        """Return the newest lines that are chosen, oldest first."""
+        subject, limit = choice.subject, choice.lines_max
+        stored = self._history.announcements(subject, limit, choice.since_ns)
+        lines = {line.id: line for line in stored}
+        lines |= {line.id: line for line in self._recent if choice.takes(line)}
         return [line for _, line in sorted(lines.items())][-limit:]
 
     def last_ns(self, subject: str, reason: str) -> int:
         """Return when there was a line of this reason last; unknown is now."""
-        found = (line.at_ns for line in reversed(self.lines(subject, 100)) if line.reason == reason)
+        found = (
+            line.at_ns
+            for line in reversed(self.lines(LineChoice(subject)))
+            if line.reason == reason
+        )
         return next(found, self._runtime.now_ns())
 
     async def follow(
-        self, subject: str, limit: int, *, endlessly: bool
+        self, choice: LineChoice, *, endlessly: bool
     ) -> AsyncGenerator[Announcement, None]:
         """Yield old lines, and then new ones as they come. Raises FollowerTooSlowError."""
         queue: asyncio.Queue[Announcement] = asyncio.Queue(_FOLLOWER_LAG)
         self._followers.add(queue)
         last = 0
         try:
-            for line in self.lines(subject, min(limit or _LINES_DEFAULT, _LINES_MAX)):
+            for line in self.lines(choice):
                 last = line.id
                 yield line
             while endlessly:
                 line = await queue.get()
                 if queue not in self._followers:
                     raise FollowerTooSlowError("events came faster than they were read")
-                if line.id > last and subject in ("", line.subject):
+                if line.id > last and choice.takes(line):
                     yield line
         finally:
             self._followers.discard(queue)

@@ -32,9 +32,7 @@ _FINDINGS_MAX = 100
 _WORST_FIRST = {Severity.FATAL: 0, Severity.DEGRADED: 1, Severity.INFO: 2}
 
 
-def node_summary(
-    node: NodeRecord, jobs: Iterable[JobRecord], maintenance: str
-) -> admin_pb2.NodeSummary:
+def node_summary(node: NodeRecord, jobs: Iterable[str], maintenance: str) -> admin_pb2.NodeSummary:
     """Return a node in a line; ``maintenance`` says which window it has, if any."""
     return admin_pb2.NodeSummary(
         node=node.name,
@@ -49,11 +47,7 @@ def node_summary(
             for claim in node.claims
         ],
         connected=node.connected,
-        jobs=sorted(
-            job.name
-            for job in jobs
-            if node.name in job.generation.members and job.state is not JobState.ENDED
-        ),
+        jobs=jobs,
         findings=len(node.findings),
         cpu_count=node.inventory.cpu_count,
         memory_bytes=node.inventory.memory_bytes,
@@ -64,6 +58,7 @@ def node_summary(
         no_spare=claims.no_spare(node),
         doubt=node.silence.doubt,
         doubted_ns=node.silence.doubted_ns if node.doubtful else 0,
+        domain=node.domain,
     )
 
 
@@ -88,7 +83,9 @@ def node_detail(
     """Return everything known of a node."""
     inventory, held = node.inventory, worst_first(node.findings.values())
     return admin_pb2.NodeDetail(
-        summary=node_summary(node, state.jobs.values(), window_sentences(state).get(node.name, "")),
+        summary=node_summary(
+            node, _jobs_there(state, node), window_sentences(state).get(node.name, "")
+        ),
         agent_version=node.agent_version,
         boot_id=node.boot_id,
         domain=node.domain,
@@ -102,6 +99,14 @@ def node_detail(
         clock_offset_ns=clock.offset_ns if clock else 0,
         clock_uncertainty_ns=clock.uncertainty_ns if clock else 0,
         kernel_messages=map(kernel_line, kernel),
+    )
+
+
+def _jobs_there(state: State, node: NodeRecord) -> list[str]:
+    return sorted(
+        job.name
+        for job in state.jobs.values()
+        if node.name in job.generation.members and job.state is not JobState.ENDED
     )
 
 

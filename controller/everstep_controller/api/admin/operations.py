@@ -20,9 +20,10 @@ from everstep_controller.core.events import (
     OperatorReleased,
     RestartCancelled,
     RestartOrdered,
+    StopOrdered,
 )
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import JobRecord, JobState, PlannedKind
 from everstep_controller.core.model.state import FLEET
 from everstep_controller.core.nodes.removal import removal_problem
 from everstep_controller.core.planned import forecast, restarts
@@ -127,6 +128,25 @@ class PlannedWorkOperations:
             plan += f"; it waits, for automation is paused: {why}"
         return admin_pb2.RestartJobReply(job=job.name, plan=plan)
 
+    async def stop(
+        self, request: admin_pb2.StopJobRequest, operator: str, reason: str
+    ) -> admin_pb2.StopJobReply:
+        """End a job, and return what will happen. Raises OrderRefusedError."""
+        state = self._runtime.state
+        job = job_named(state, request.job)
+        step = request.at_step if request.HasField("at_step") else None
+        if state.halted:
+            raise OrderRefusedError(f"the controller acts on nothing now: {state.halted}")
+        if problem := _stop_problem(job, step):
+            raise OrderRefusedError(problem)
+        await self._runtime.submit(StopOrdered(job.id, operator, reason, step))
+        wish = job.planned
+        plan = f"it is {job.state.value}: {job.reason}"
+        if wish is not None:
+            undo = forecast.undo(self._runtime.state, job, wish)
+            plan = f"{forecast.describe(job, wish)}; to take it back: {undo}"
+        return admin_pb2.StopJobReply(job=job.name, plan=plan)
+
     async def cancel(
         self, request: admin_pb2.CancelRestartRequest, operator: str
     ) -> admin_pb2.CancelRestartReply:
@@ -137,7 +157,10 @@ class PlannedWorkOperations:
             raise OrderRefusedError(problem)
         await self._runtime.submit(RestartCancelled(job.id, operator, request.reason))
         left = forecast.pending(state, job)
-        if left is not None and left.kind == "restart":  # it has begun while this was on its way
+        if left is not None and left.kind in (
+            "restart",
+            "stop",
+        ):  # it has begun while this was on its way
             raise OrderRefusedError(restarts.cancel_problem(state, job) or state.halted)
         plan = f"{job.name} goes on as it is"
         if left is not None:
@@ -147,11 +170,30 @@ class PlannedWorkOperations:
         return admin_pb2.CancelRestartReply(job=job.name, plan=plan)
 
 
+def _stop_problem(job: JobRecord, step: int | None) -> str:
+    if job.state in OVER:
+        return f"{job.name} is {job.state.value}: {job.reason}"
+    if job.after:
+        return (
+            f"{job.id} has not begun: it {job.reason}; end its launchers, or stop the one before: "
+            f"everstep job {job.after} stop --reason TEXT"
+        )
+    if step is not None and job.state not in ACTIVE:
+        return f"{job.name} is {job.state.value} and makes no steps; ask without --at-step"
+    return _past_problem(job, step)
+
+
 def _problem(job: JobRecord, step: int | None) -> str:
     if job.state in OVER:
         return f"{job.name} has ended; start it again with 'everstep run'"
+    if job.planned is not None and job.planned.kind is PlannedKind.STOP:
+        return f"{job.name} is to end; to take that back: everstep job {job.name} stop --cancel"
     if step is not None and job.state not in ACTIVE:
         return f"{job.name} is {job.state.value} and starts anew as it is; ask without --at-step"
+    return _past_problem(job, step)
+
+
+def _past_problem(job: JobRecord, step: int | None) -> str:
     if step is not None and job.lineage.last_step is not None and step <= job.lineage.last_step:
         return (
             f"{job.name} is past step {step}, at {job.lineage.last_step}; "

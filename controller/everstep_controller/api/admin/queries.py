@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from everstep_common.version import VERSION
 from everstep_controller.api.admin import messages
 from everstep_controller.api.admin.errors import UnknownNameError, job_named, node_named
-from everstep_controller.api.admin.event_log import EventLog
+from everstep_controller.api.admin.event_log import EventLog, LineChoice
+from everstep_controller.api.admin.fleet_ledger import fleet_ledger, periods_of
+from everstep_controller.api.admin.node_list import list_nodes
 from everstep_controller.api.admin.snapshots import SnapshotOperations, SnapshotSource
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core.fleet.incidents import fleet_incidents, open_incident
@@ -16,9 +18,11 @@ from everstep_controller.core.model.state import CONTROLLER, FLEET, State
 from everstep_controller.core.nodes import budgets
 from everstep_controller.core.nodes.claims import no_spare
 from everstep_controller.core.nodes.isolation import isolation_sentences
-from everstep_controller.core.planned.forecast import describe, window_sentences
+from everstep_controller.core.planned.forecast import describe
+from everstep_controller.journal.ledger_history import ledger_rows
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
+from everstep_controller.runtime.housekeeping import current_rows
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
 from everstep_proto.generated import admin_pb2
@@ -46,26 +50,15 @@ class Queries:
         self._runtime = sources.runtime
         self._sessions = sources.sessions
         self._kernel = sources.kernel
+        self._history = sources.history
         self._trouble = sources.trouble
         self._log = log
         self._snapshots = snapshots
         self._started_ns = sources.runtime.now_ns()
 
-    def nodes(self) -> admin_pb2.ListNodesReply:
-        """Return all nodes."""
-        state = self._runtime.state
-        jobs = list(state.jobs.values())
-        told = window_sentences(state)
-        lines = [
-            messages.node_summary(node, jobs, told.get(name, ""))
-            for name, node in sorted(state.nodes.items())
-        ]
-        refused = sorted(state.refused_agents.values(), key=lambda one: (one.node, one.since_ns))
-        return admin_pb2.ListNodesReply(
-            nodes=lines,
-            halted=state.halted,
-            refused_agents=map(messages.refused_agent, refused),
-        )
+    def nodes(self, request: admin_pb2.ListNodesRequest) -> admin_pb2.ListNodesReply:
+        """Return the nodes that are asked for. Raises UnusableRequestError, too."""
+        return list_nodes(self._runtime.state, request)
 
     def node(self, name: str) -> admin_pb2.NodeDetail:
         """Return one node."""
@@ -118,7 +111,10 @@ class Queries:
             kind=kind,
             state=subject.state.value,
             answer=answer,
-            decisions=[messages.event(line) for line in self._log.lines(subject.name, _DECISIONS)],
+            decisions=[
+                messages.event(line)
+                for line in self._log.lines(LineChoice(subject.name, _DECISIONS))
+            ],
             incident=messages.newest_incident(state, subject, self._runtime.now_ns()),
         )
 
@@ -142,6 +138,13 @@ class Queries:
     def ledger(self, name: str) -> admin_pb2.Ledger:
         """Return where a job's time went."""
         return messages.ledger(self._runtime.state, self._job(name), self._runtime.now_ns())
+
+    def fleet_ledger(self, request: admin_pb2.GetFleetLedgerRequest) -> admin_pb2.FleetLedger:
+        """Return where the time of all jobs went, by period. Raises UnusableRequestError."""
+        now_ns = self._runtime.now_ns()
+        periods = periods_of(request, now_ns)
+        rows = ledger_rows(self._history, periods.first_ns)
+        return fleet_ledger(periods, rows, current_rows(self._runtime.state, now_ns))
 
     def controller(self) -> admin_pb2.ControllerDetail:
         """Return the state of the controller itself."""

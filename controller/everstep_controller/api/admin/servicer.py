@@ -35,7 +35,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.ListNodesRequest, context: Context
     ) -> admin_pb2.ListNodesReply:
         """See admin.proto."""
-        return await read(context, self._queries.nodes)
+        return await read(context, lambda: self._queries.nodes(request))
 
     async def GetNode(
         self, request: admin_pb2.GetNodeRequest, context: Context
@@ -59,9 +59,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         await allow(context, VIEWERS)
         try:
-            async for event in self._admin.events(
-                request.subject, request.limit, follow=request.follow
-            ):
+            async for event in self._admin.events(request):
                 yield event
         except UnknownNameError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
@@ -91,6 +89,12 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.Ledger:
         """See admin.proto."""
         return await read(context, lambda: self._queries.ledger(request.job))
+
+    async def GetFleetLedger(
+        self, request: admin_pb2.GetFleetLedgerRequest, context: Context
+    ) -> admin_pb2.FleetLedger:
+        """See admin.proto."""
+        return await read(context, lambda: self._queries.fleet_ledger(request))
 
     async def GetSnapshots(
         self, request: admin_pb2.GetSnapshotsRequest, context: Context
@@ -155,6 +159,16 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         operator = operator_of(who, request.operator)
         planned_work = self._admin.planned_work
         return await change(context, lambda: planned_work.restart(request, operator, reason))
+
+    async def StopJob(
+        self, request: admin_pb2.StopJobRequest, context: Context
+    ) -> admin_pb2.StopJobReply:
+        """See admin.proto."""
+        who = await allow(context, OPERATORS)
+        reason = await reason_of(context, request.reason)
+        operator = operator_of(who, request.operator)
+        planned_work = self._admin.planned_work
+        return await change(context, lambda: planned_work.stop(request, operator, reason))
 
     async def CancelRestart(
         self, request: admin_pb2.CancelRestartRequest, context: Context

@@ -59,6 +59,7 @@ from everstep_controller.core.events.operators import (
     OperatorReleased,
     RestartCancelled,
     RestartOrdered,
+    StopOrdered,
 )
 from everstep_controller.core.model.snapshots import RecoveryStepChosen
 from everstep_controller.core.model.timers import TimerKind
@@ -107,6 +108,7 @@ __all__ = [
     "RestartOrdered",
     "SettingsApplied",
     "StepRecoverable",
+    "StopOrdered",
     "TimerDue",
     "VerdictChanged",
     "batch_of",

@@ -74,8 +74,18 @@ class RestartOrdered(OperatorOrder):
 
 
 @dataclass(frozen=True, slots=True)
+class StopOrdered(OperatorOrder):
+    """An operator wants a job ended after a step; None leaves the step to the controller."""
+
+    job: str
+    operator: str
+    reason: str
+    at_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RestartCancelled(OperatorOrder):
-    """An operator does not want the restart any more that was planned."""
+    """An operator does not want the restart, or stop, any more that was planned."""
 
     job: str
     operator: str
@@ -135,6 +145,7 @@ OperatorEvent = (
     | MaintenanceOrdered
     | MaintenanceCancelled
     | RestartOrdered
+    | StopOrdered
     | RestartCancelled
     | AutomationPaused
     | AutomationResumed

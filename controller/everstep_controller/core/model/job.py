@@ -96,9 +96,10 @@ class PlanKind(StrEnum):
 
 
 class PlannedKind(StrEnum):
-    """Reason for which a running job is to be restarted on purpose."""
+    """Reason for which a running job is to be restarted on purpose, or stopped for good."""
 
     RESTART = "restart"
+    STOP = "stop"
     DRAIN = "drain"
     GROWTH = "growth"
 
@@ -139,7 +140,7 @@ class JobIncident(Incident):
 
 @dataclass(slots=True)
 class Planned:
-    """Planned restart: a running job is to be restarted at a step boundary."""
+    """Planned restart or stop: what is to become of a running job at a step boundary."""
 
     kind: PlannedKind
     by: str

@@ -50,7 +50,8 @@ def describe(job: JobRecord, wish: Planned) -> str:
     """Say what is planned."""
     step = "a step boundary" if wish.after_step is None else f"the boundary after {wish.after_step}"
     lossless = "" if restore_point.has_state(job) else ", without a snapshot, for it makes none"
-    return f"a restart at {step} is planned{lossless} ({wish.kind}, {wish.by}): {wish.reason}"
+    what = "the end of the job" if wish.kind is PlannedKind.STOP else "a restart"
+    return f"{what} at {step} is planned{lossless} ({wish.kind}, {wish.by}): {wish.reason}"
 
 
 def pending(state: State, job: JobRecord) -> Planned | None:
@@ -98,8 +99,8 @@ def waits_for(state: State, job: JobRecord, wish: Planned) -> str:
 
 def undo(state: State, job: JobRecord, wish: Planned) -> str:
     """Return the command that takes planned work back."""
-    if wish.kind is PlannedKind.RESTART:
-        return f"everstep job {job.name} restart --cancel"
+    if wish.kind in (PlannedKind.RESTART, PlannedKind.STOP):
+        return f"everstep job {job.name} {wish.kind} --cancel"
     if wish.kind is PlannedKind.GROWTH:
         return f"everstep pause {job.name} --reason TEXT"
     node = next(iter(drained(state, job)), "NODE")

@@ -1,4 +1,4 @@
-"""Planned restarts: a running job is restarted after a step that is recoverable: nothing is lost.
+"""Planned restarts and stops: a running job ends a step that is recoverable, so nothing is lost.
 
 What is wanted follows from the state alone and is looked at after every event that may change it,
 so that a word said twice, or a controller that was away, changes nothing.
@@ -8,8 +8,9 @@ import math
 from collections.abc import Set
 from statistics import median_high
 
+from everstep_common.endings import by_operator
 from everstep_controller.core import events
-from everstep_controller.core.events import RestartCancelled, RestartOrdered
+from everstep_controller.core.events import RestartCancelled, RestartOrdered, StopOrdered
 from everstep_controller.core.jobs import incidents, restore_point
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER, STEPPING
 from everstep_controller.core.model.job import (
@@ -41,6 +42,7 @@ def reconcile_jobs(turn: Reconciliation, job_ids: Set[str]) -> None:
             if TimerKind.PLANNED in job.news.due:
                 _give_up_boundary(turn, job)
             _forget_what_is_done(turn, job)
+            _end_where_none_runs(turn, job)
             _plan_drain(turn, job, draining)
             _plan_growth(turn, job)
             _reach_boundary(turn, job)
@@ -64,18 +66,45 @@ def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
     _want(turn, job, wish)
 
 
+def stop_ordered(turn: Turn, event: StopOrdered) -> None:
+    """An operator wants a job ended: at a step boundary, or at once where it makes no steps."""
+    job = turn.state.job(event.job)
+    if job is None or job.after or job.state in OVER:
+        return
+    step = event.at_step
+    if step is not None and job.lineage.last_step is not None and step < job.lineage.last_step:
+        step = None  # passed while the word was on its way
+    wish = Planned(
+        PlannedKind.STOP, event.operator, event.reason, 0, 0, step, named=step is not None
+    )
+    _want(turn, job, wish)
+
+
+def _end_where_none_runs(turn: Reconciliation, job: JobRecord) -> None:
+    """End a job that is to be stopped while it makes no steps: there is no boundary to wait for."""
+    wish = job.planned
+    if wish is None or wish.kind is not PlannedKind.STOP or job.state in ACTIVE:
+        return
+    if not job.ending.wanted:
+        job.ending.wanted = by_operator(wish.by, wish.reason)
+        turn.mark_job(job.id, moved=True)
+        if job.state is JobState.REPLANNING:
+            planning.plan(turn, job)
+
+
 def _give_up_boundary(turn: Reconciliation, job: JobRecord) -> None:
     """Stop a job whose chosen step has not become recoverable in time."""
     if job.planned is None or job.state not in ACTIVE:
         return
-    if turn.paused(job.name):
+    if _waits_for_automation(turn, job, job.planned):
         turn.set_timer(
             f"{TimerKind.PLANNED}/{job.id}", turn.state.settings.planned_restart_timeout_ns
         )
         return
     waited_s = turn.state.settings.planned_restart_timeout_ns // 1_000_000_000
     newest = job.lineage.recoverable_step
-    goes_back = "no step is" if newest is None else f"it goes back to step {newest}"
+    goes_to = "ends with" if job.planned.kind is PlannedKind.STOP else "goes back to"
+    goes_back = "no step is" if newest is None else f"it {goes_to} step {newest}"
     late = f"step {job.planned.after_step} was not recoverable after {waited_s} s, {goes_back}"
     _stop(turn, job, late)
 
@@ -96,6 +125,8 @@ def drop_distant_step(job: JobRecord) -> None:
 def _want(turn: Turn, job: JobRecord, wish: Planned) -> None:
     """Plan a restart, or add the wish to one that is planned: it serves both."""
     known = job.planned
+    if known is not None and known.kind is PlannedKind.STOP is not wish.kind:
+        return  # it ends, whatever else is wanted of it
     wish.generation, wish.ordered_ns = job.generation.number, turn.now_ns
     if known is not None and _says_the_same(known, wish):
         return
@@ -109,7 +140,7 @@ def _want(turn: Turn, job: JobRecord, wish: Planned) -> None:
 
 def _takes_back(known: Planned, wish: Planned) -> bool:
     """Return whether an operator who named a step says now that any will do."""
-    return known.named and not wish.named and known.kind == wish.kind is PlannedKind.RESTART
+    return known.named and not wish.named and known.kind == wish.kind and wish.kind in _ORDERED
 
 
 def _says_the_same(known: Planned, wish: Planned) -> bool:
@@ -120,7 +151,7 @@ def _says_the_same(known: Planned, wish: Planned) -> bool:
 
 def _forget_what_is_done(turn: Turn, job: JobRecord) -> None:
     wish = job.planned
-    if wish is None:
+    if wish is None or wish.kind is PlannedKind.STOP:
         return
     started = job.state in ACTIVE and job.generation.number != wish.generation
     if started and not (wish.kind is PlannedKind.DRAIN and drained(turn.state, job)):
@@ -143,8 +174,9 @@ def _forget_what_is_done(turn: Turn, job: JobRecord) -> None:
 def _end(turn: Turn, job: JobRecord) -> None:
     """Leave nothing planned of a job that is over."""
     if job.planned is not None:
-        message = f"{job.name} has ended before what was planned: {job.planned.reason}"
-        turn.announce(job.name, "PlanDropped", message)
+        if job.planned.kind is not PlannedKind.STOP:
+            message = f"{job.name} has ended before what was planned: {job.planned.reason}"
+            turn.announce(job.name, "PlanDropped", message)
         turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
         job.planned = None
 
@@ -190,7 +222,7 @@ def _plan_growth(turn: Reconciliation, job: JobRecord) -> None:
 def _reach_boundary(turn: Reconciliation, job: JobRecord) -> None:
     """Choose the step of what is planned, and stop the job when it is reached."""
     wish = job.planned
-    if wish is None or turn.paused(job.name):
+    if wish is None or _waits_for_automation(turn, job, wish):
         return
     if job.state not in STEPPING:
         _leave_warmup(turn, job, wish)
@@ -212,14 +244,19 @@ def _reach_boundary(turn: Reconciliation, job: JobRecord) -> None:
 
 
 def _leave_warmup(turn: Reconciliation, job: JobRecord, wish: Planned) -> None:
-    """Stop a job that an operator wants restarted at any step, and that makes none for a while."""
-    if job.state is not JobState.WARMING or wish.kind is not PlannedKind.RESTART or wish.named:
+    """Stop a job of which an operator wants it at any step, and that makes none for a while."""
+    if job.state is not JobState.WARMING or wish.kind not in _ORDERED or wish.named:
         return
     at_ns, timer = job.awaited.since_ns + _STILL_NS, f"{TimerKind.STILL}/{job.id}"
     if TimerKind.STILL in job.news.due and turn.now_ns >= at_ns:
         _stop(turn, job, "it has made no step since all ranks have their state")
     elif timer not in turn.state.timers:
         turn.set_timer(timer, max(0, at_ns - turn.now_ns))
+
+
+def _waits_for_automation(turn: Turn, job: JobRecord, wish: Planned) -> bool:
+    """Return whether it waits because automation is paused; that a job ends is no automation."""
+    return bool(turn.paused(job.name)) and wish.kind is not PlannedKind.STOP
 
 
 def _await_boundary(turn: Turn, job: JobRecord, near: bool) -> None:
@@ -252,6 +289,8 @@ def _stop(turn: Reconciliation, job: JobRecord, why: str) -> None:
         turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: {nothing}")
         return
     cause = _cause_of(wish)
+    if wish.kind is PlannedKind.STOP:
+        job.ending.wanted = by_operator(wish.by, wish.reason)
     if cause is Cause.GROWTH:
         job.grown_ns = turn.now_ns
         budgets.record_stop(turn, job)
@@ -267,7 +306,7 @@ def _stop(turn: Reconciliation, job: JobRecord, why: str) -> None:
 def _cause_of(wish: Planned) -> Cause:
     """Return the cause of the incident that a planned restart is."""
     match wish.kind:
-        case PlannedKind.RESTART:
+        case PlannedKind.RESTART | PlannedKind.STOP:
             return Cause.OPERATOR
         case PlannedKind.DRAIN:
             return Cause.MAINTENANCE if wish.by == MAINTENANCE else Cause.DRAIN
@@ -283,11 +322,12 @@ def cancel_problem(state: State, job: JobRecord) -> str:
     if wish is None:
         became = f"'everstep events --subject {job.name}' tells what became of one"
         return f"no restart of {job.name} is planned; {became}"
-    if wish.kind is not PlannedKind.RESTART:
+    if wish.kind not in _ORDERED:
         undo = forecast.undo(state, job, wish)
         return f"nobody ordered a restart of {job.name}, but {wish.reason}; to undo that: {undo}"
     if job.state not in ACTIVE:
-        return f"it is too late: {job.name} is {job.state.value}, and starts anew as it is"
+        then = "ends" if wish.kind is PlannedKind.STOP else "starts anew as it is"
+        return f"it is too late: {job.name} is {job.state.value}, and {then}"
     return ""
 
 
@@ -302,10 +342,13 @@ def restart_cancelled(turn: Turn, event: RestartCancelled) -> None:
     turn.announce(
         job.name,
         "RestartCancelled",
-        f"{event.operator} took back the restart of {job.name} that {wish.by} had ordered "
+        f"{event.operator} took back the {wish.kind} of {job.name} that {wish.by} had ordered "
         f"({wish.reason}){why}",
     )
 
+
+# What operators order of a job, and take back again.
+_ORDERED = (PlannedKind.RESTART, PlannedKind.STOP)
 
 # All agents hear of the chosen step within a second, and ranks that are not snapshotted at every
 # step ask them each two (the agent's vault/snapshots/cadence.py): before any has passed it.
@@ -348,14 +391,14 @@ def is_reached(job: JobRecord, step: int) -> bool:
 def still_from_ns(job: JobRecord, wish: Planned) -> int | None:
     """Return when a restart waits for no more steps, unless one is made before; None: it waits.
 
-    Only an operator's restart at any step, and only where all steps are safe: a rank that hangs
+    Only what an operator orders at any step, and only where all steps are safe: a rank that hangs
     makes none, and there is none to lose.
     """
     safe = (
         job.lineage.recoverable_step is not None
         and job.lineage.recoverable_step == job.lineage.completed_step
     )
-    if wish.kind is not PlannedKind.RESTART or wish.named or not safe or not job.ledger.steps:
+    if wish.kind not in _ORDERED or wish.named or not safe or not job.ledger.steps:
         return None
     return job.ledger.steps[-1].end_ns + max(_STILL_NS, _STILL_STEPS * _usual_ns(job))
 
@@ -412,6 +455,7 @@ def _waiting(state: State, job: JobRecord) -> list[NodeRecord]:
 
 HANDLERS: Handlers = {
     events.RestartOrdered: restart_ordered,
+    events.StopOrdered: stop_ordered,
     events.RestartCancelled: restart_cancelled,
 }
 TIMERS: Timers = job_timers(TimerKind.PLANNED, TimerKind.STILL, TimerKind.GROWTH)

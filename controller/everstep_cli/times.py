@@ -48,6 +48,16 @@ def parse_time(text: str) -> RequestedTime:
     return RequestedTime(int(at.timestamp()) * _S)
 
 
+def parse_since(text: str) -> RequestedTime:
+    """Return the time from which something is wanted: "2h" ago, or a time. Raises TimeError."""
+    words = text.strip().lower().removesuffix("ago").strip()
+    if _PART.match(words):
+        return RequestedTime(None, parse_duration_ns(words))
+    if words.startswith("in ") or words == "now":
+        raise TimeError(f"{_shown(text)} is not past; say 2h, or 2026-12-24T08:00 (UTC)")
+    return parse_time(text)
+
+
 def parse_duration_ns(text: str) -> int:
     """Return how long "90m", "2h 30m" or "1d" is. Raises TimeError."""
     words, total, position = text.strip(), 0.0, 0

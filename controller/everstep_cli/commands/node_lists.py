@@ -1,0 +1,76 @@
+"""Node lists as Slurm writes them, "gpu-[0001-0016],gpu-0020": what people type, as names."""
+
+import math
+import re
+
+import click
+
+# More than any fleet has: a slip of the finger must not fill the memory.
+_NODES_MAX = 200_000
+_RANGE = re.compile(r"(\d+)-(\d+)")
+_MISSING = (
+    "{text!r} is a list of nodes, and what reads such lists is not installed: "
+    "pip install 'everstep[hostlist]', or name single nodes with commas between them"
+)
+
+
+class NodeListError(ValueError):
+    """Text that is no list of nodes; one sentence."""
+
+
+def expand(text: str) -> list[str]:
+    """Return the names in a list, each once, in their order. Raises NodeListError."""
+    if "[" not in text and "]" not in text:
+        names = [name.strip() for name in text.split(",")]
+        if not all(names):
+            raise NodeListError(f"{text!r} names nothing between two commas, or at its end")
+        return list(dict.fromkeys(names))
+    return _expanded(text)
+
+
+def _expanded(text: str) -> list[str]:
+    try:
+        # Most commands name no list: they do not wait for this import.
+        from ClusterShell.NodeSet import (
+            RESOLVER_NOGROUP,
+            NodeSet,
+            NodeSetException,
+        )
+    except ImportError as error:
+        raise NodeListError(_MISSING.format(text=text)) from error
+    if _size(text) > _NODES_MAX:
+        raise NodeListError(f"{text!r} names more than {_NODES_MAX} nodes")
+    try:
+        # Groups are asked of programs that a user of this machine configures: not from here.
+        return [str(name) for name in NodeSet(text, resolver=RESOLVER_NOGROUP)]
+    except NodeSetException as error:
+        raise NodeListError(
+            f"{text!r} is no list of nodes: {error}; write gpu-[0001-0016,0020]"
+        ) from error
+
+
+def _size(text: str) -> int:
+    """Return how many names there may be at most, before any is made."""
+    folds = re.findall(r"\[([^\]]*)\]?", text)
+    return math.prod(
+        sum(abs(int(b[:20]) - int(a[:20])) + 1 for a, b in _RANGE.findall(fold)) + fold.count(",")
+        or 1
+        for fold in folds
+    )
+
+
+def named_nodes(_: click.Context, __: click.Parameter, text: str | None) -> list[str]:
+    """Return the nodes that a parameter names; none where it is not given."""
+    return [] if text is None else _names_in(text)
+
+
+def all_named_nodes(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> list[str]:
+    """Return the nodes that several arguments name, each once."""
+    return list(dict.fromkeys(name for text in texts for name in _names_in(text)))
+
+
+def _names_in(text: str) -> list[str]:
+    try:
+        return expand(text)
+    except NodeListError as error:
+        raise click.BadParameter(str(error)) from error

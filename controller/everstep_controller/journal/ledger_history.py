@@ -1,0 +1,64 @@
+"""Ledger history: what each job's time had gone to so far, written down every few minutes."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from everstep_controller.journal.store import JournalStore
+
+DAY_NS = 86_400_000_000_000
+# Of days before these, the last row of a job is kept: that tells a day, and no hour of it.
+_WHOLE_DAYS = 3
+# Beside the categories, which all have other names.
+_NODES, _FAILURES = "nodes", "failures"
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """Sum of a job's time by category, from its begin to a time, on so many nodes."""
+
+    job: str
+    at_ns: int
+    totals: Mapping[str, int]
+    # Where it has ranks then; of before this was written down: 1.
+    nodes: int = 1
+    # Incidents so far that nobody had planned.
+    failures: int = 0
+
+
+def save_ledger(store: JournalStore, row: LedgerRow) -> None:
+    """Write a row down; it outlives the job's place in the state."""
+    content = {**row.totals, _NODES: row.nodes, _FAILURES: row.failures}
+    store.execute(
+        "INSERT OR REPLACE INTO ledger VALUES (?, ?, ?)",
+        (row.job, row.at_ns, json.dumps(content, sort_keys=True).encode()),
+    )
+
+
+def ledger_rows(store: JournalStore, since_ns: int) -> Iterator[LedgerRow]:
+    """Yield the rows from a time on, and of each of their jobs the last one before it.
+
+    They come by job, and of each in the order of time.
+    """
+    rows = store.query(
+        "SELECT job, at_ns, totals FROM ledger WHERE at_ns >= ?1 UNION ALL "
+        "SELECT job, max(at_ns), totals FROM ledger WHERE at_ns < ?1 AND job IN "
+        "(SELECT job FROM ledger WHERE at_ns >= ?1) GROUP BY job ORDER BY 1, 2",
+        (since_ns,),
+    )
+    for job, at_ns, content in rows:
+        told = json.loads(content)
+        nodes, failures = told.pop(_NODES, 1), told.pop(_FAILURES, 0)
+        yield LedgerRow(job, at_ns, told, nodes, failures)
+
+
+def thin_ledgers(store: JournalStore, before_ns: int) -> None:
+    """Delete rows that are older, and of days that are over all but the last of each job."""
+    store.execute("DELETE FROM ledger WHERE at_ns < ?", (before_ns,))
+    (newest,) = next(iter(store.query("SELECT coalesce(max(at_ns), 0) FROM ledger")))
+    over_ns = newest // DAY_NS * DAY_NS - _WHOLE_DAYS * DAY_NS
+    store.execute(
+        "DELETE FROM ledger WHERE at_ns < ?1 AND at_ns NOT IN (SELECT max(at_ns) FROM ledger "
+        "AS other WHERE other.job = ledger.job GROUP BY other.at_ns / ?2)",
+        (over_ns, DAY_NS),
+    )

@@ -1,0 +1,281 @@
+"""Nodes of a fleet on the command line: summary, lines, lists of nodes, drawn again and again."""
+
+import io
+import json
+from collections.abc import Callable
+
+import pytest
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+from hypothesis import given
+from hypothesis import strategies as st
+
+from everstep_cli.client.admin import AdminError, RefusedError
+from everstep_cli.commands.node_lists import NodeListError, expand
+from everstep_cli.commands.session import AdminSession
+from everstep_cli.main import run_command, screen
+from everstep_cli.times import RequestedTime
+from everstep_cli.views import words
+from everstep_proto.generated import admin_pb2
+from fakes import cli_fleet
+from fakes.cli_admin import NOW_NS, FakeAdmin
+
+
+def call(
+    *arguments: str,
+    admin: FakeAdmin | None = None,
+    wait: Callable[[float], None] = lambda _: None,
+) -> tuple[int, str]:
+    drawn = io.StringIO()
+    clock = iter(range(NOW_NS, NOW_NS + 1000 * 10**9, 10**9))
+    connect = (admin or FakeAdmin()).connect
+    session = AdminSession(connect, screen(drawn, 80), lambda: next(clock), wait)
+    return run_command(session, arguments), drawn.getvalue()
+
+
+def test_the_fleet_is_told_in_numbers_before_any_node() -> None:
+    _, drawn = call("nodes")
+    assert drawn.splitlines()[:3] == [
+        "5 nodes: 1 lost, 1 repairing, 3 healthy",
+        "2 claimed by automation, 1 doubtful",
+        "open findings: XidFatal on 1",
+    ]
+
+
+def test_a_node_is_one_line_that_says_all_there_is_to_say_of_it() -> None:
+    _, drawn = call("nodes")
+    lines = [line for line in drawn.splitlines() if line.startswith("node-")]
+    assert [line.split()[0] for line in lines[:5]] == [f"node-{n}" for n in range(1, 6)]
+    because = "node-1 and node-3 did not hear from it, and its stream is closed"
+    assert lines[1].split(maxsplit=8)[1:] == [
+        "lost", "3", "m", "20", "s", "automation", "0", f"demo  {because}",
+    ]  # fmt: skip
+    because = "its agent does not answer, and its kernel accepts connects"
+    assert lines[3].endswith(f"doubtful for 12 s: {because}")
+    assert "healthy, doubtful" in lines[3]
+    assert "node-9, an agent refused for 1 m 10 s" in lines[5]
+
+
+def test_hardware_and_domain_are_columns_on_demand() -> None:
+    assert "24 GiB" not in call("nodes")[1]
+    assert "24 GiB" in call("nodes", "--long")[1]
+
+
+def test_every_choice_goes_to_the_controller() -> None:
+    admin = FakeAdmin()
+    options = ["--state", "lost,away", "--state", "suspect", "--finding", "XidFatal"]
+    options += ["--domain", "rack 7", "--node", "node-[1-2]", "--sort", "since", "--summary"]
+    assert call("nodes", *options, admin=admin)[0] == 0
+    (asked,) = admin.selections
+    assert asked == admin_pb2.ListNodesRequest(
+        names=["node-1", "node-2"],
+        states=["lost", "away", "suspect"],
+        findings=["XidFatal"],
+        domains=["rack 7"],
+        sort="since",
+        summary_only=True,
+    )
+
+
+def test_of_a_large_fleet_only_what_is_not_simply_healthy_is_asked_for() -> None:
+    admin = FakeAdmin()
+    admin.summary.CopyFrom(cli_fleet.SUMMARY)
+    admin.summary.fleet_nodes = admin.summary.nodes = 2000
+    _, drawn = call("nodes", admin=admin)
+    assert [asked.troubled for asked in admin.selections] == [True]
+    assert "1997 healthy nodes are not listed; 'everstep nodes --all' lists them, too." in drawn
+    call("nodes", "--all", admin=admin)
+    call("nodes", "--json", admin=admin)
+    call("nodes", "--state", "healthy", admin=admin)
+    assert [asked.troubled for asked in admin.selections] == [True, False, False, False]
+
+
+def test_an_older_controller_lists_all_and_is_not_asked_to_choose(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    admin = FakeAdmin()
+    admin.older = True
+    code, drawn = call("nodes", admin=admin)
+    assert code == 0
+    assert "node-5" in drawn
+    assert call("nodes", "--state", "lost", admin=admin)[0] == 1
+    assert "of an older version" in capsys.readouterr().err
+
+
+def test_a_fleet_is_drawn_again_and_again_until_it_is_ended() -> None:
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 3:
+            raise KeyboardInterrupt
+
+    code, drawn = call("nodes", "--watch", wait=wait)
+    assert code == 130
+    assert waited == [2.0, 2.0, 2.0]
+    assert drawn.count("5 nodes:") == 3
+    # Each is of its own time.
+    assert [f"3 m {seconds} s" in drawn for seconds in (21, 22, 23)] == [True, True, True]
+
+
+def test_a_watch_outlives_a_controller_that_is_away_for_a_while(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    admin = FakeAdmin()
+    rounds = iter([AdminError("no controller answers"), None])
+
+    def wait(_: float) -> None:
+        admin.trouble = next(rounds, None)
+        if admin.trouble is None and len(admin.selections) > 4:
+            raise KeyboardInterrupt
+
+    code, drawn = call("nodes", "--watch", "5", admin=admin, wait=wait)
+    assert code == 130
+    assert drawn.count("5 nodes:") >= 2
+    assert "no controller answers; it is asked again" in capsys.readouterr().err
+
+
+# -- lists of nodes --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("gpu-0042", ["gpu-0042"]),
+        ("a, b,a", ["a", "b"]),
+        ("gpu-[0009-0011,0020]", ["gpu-0009", "gpu-0010", "gpu-0011", "gpu-0020"]),
+        ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+        ("gpu-[1-2],login", ["gpu-1", "gpu-2", "login"]),
+        ("@all", ["@all"]),
+    ],
+)
+def test_a_list_of_nodes_is_the_names_in_it(text: str, names: list[str]) -> None:
+    assert expand(text) == names
+
+
+@pytest.mark.parametrize(
+    "text", ["gpu-[1", "gpu-]1[", "gpu-[2-1]", "a,,b", "a,", "", "gpu-[x]", "gpu-[]"]
+)
+def test_what_is_no_list_of_nodes_is_refused_with_a_sentence(text: str) -> None:
+    with pytest.raises(NodeListError) as told:
+        expand(text)
+    assert repr(text) in str(told.value)
+
+
+def test_a_list_that_would_fill_the_memory_is_refused_before_it_is_made() -> None:
+    for text in ("n[1-999999999999]", "a[1-9999]b[1-9999]", f"n[0-{'9' * 300}]", "n[0-99999999"):
+        with pytest.raises(NodeListError, match="names more than 200000 nodes"):
+            expand(text)
+
+
+_NAME = st.builds(
+    lambda stem, number, width: f"{stem}{number:0{width}}",
+    st.sampled_from(["gpu-", "node", "r1n"]),
+    st.integers(0, 120),
+    st.integers(1, 4),
+)
+
+
+@given(st.lists(_NAME | st.just("login"), min_size=1, max_size=30, unique=True))
+def test_what_is_folded_unfolds_to_the_same_nodes(names: list[str]) -> None:
+    folded = NodeSet(words.names(names), resolver=RESOLVER_NOGROUP)
+    assert sorted(map(str, folded)) == sorted(names)
+
+
+def test_an_order_for_a_list_is_given_for_each_node_of_it() -> None:
+    admin = FakeAdmin()
+    code, drawn = call("drain", "node-[1-2],node-5", "--reason", "fans", admin=admin)
+    assert code == 0
+    assert [told[1] for told in admin.told] == ["node-1", "node-2", "node-5"]
+    assert "node-5 takes no new ranks." in drawn
+
+
+def test_nothing_is_done_where_one_node_of_a_list_is_unknown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    admin = FakeAdmin()
+    assert call("isolate", "node-[4-7]", "--reason", "fans", admin=admin)[0] == 2
+    assert admin.told == []
+    assert "'node-6'" in capsys.readouterr().err
+
+
+def test_a_node_that_is_refused_keeps_no_other_from_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    admin = FakeAdmin()
+    admin.refuses = {"node-2": RefusedError("node-2 is healthy and not lost")}
+    code, drawn = call("nodes", "remove", "node-[1-3]", "--reason", "gone", admin=admin)
+    assert code == 1
+    assert [told[1] for told in admin.told] == ["node-1", "node-3"]
+    assert "node-3 is forgotten" in drawn
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "node-2: node-2 is healthy and not lost"
+    assert told[1] == "Error: nothing was done for node-2, for what is said above"
+
+
+def test_an_order_that_cannot_be_given_says_which_nodes_are_left(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    admin = FakeAdmin()
+    admin.refuses = {"node-2": AdminError("no controller answers")}
+    assert call("nodes", "remove", "node-[1-4]", "--reason", "gone", admin=admin)[0] == 1
+    assert "nothing was done for node-[2-4]" in capsys.readouterr().err
+
+
+def test_several_answers_are_a_line_of_json_each(capsys: pytest.CaptureFixture[str]) -> None:
+    call("drain", "node-[1-2]", "--reason", "fans", "--json")
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["node"] for line in lines] == ["node-1", "node-2"]
+
+
+# -- events since a time ---------------------------------------------------------------------------
+
+_S = 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "since"),
+    [
+        ("2h", RequestedTime(None, 7200 * _S)),
+        ("90m ago", RequestedTime(None, 5400 * _S)),
+        ("2026-01-31T12:00", RequestedTime(1769860800 * _S)),
+        ("2026-01-31T12:00+01:00", RequestedTime(1769857200 * _S)),
+    ],
+)
+def test_events_are_asked_for_from_a_time_on(text: str, since: RequestedTime) -> None:
+    admin = FakeAdmin()
+    assert call("events", "--since", text, admin=admin)[0] == 0
+    assert admin.since == [since]
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "in 2h", "now", "0h", "-2h", ""])
+def test_what_is_no_time_of_the_past_is_a_wrong_command_line(
+    text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin = FakeAdmin()
+    assert call("events", "--since", text, admin=admin)[0] == 2
+    assert admin.since == []
+    assert repr(text)[1:-1] in capsys.readouterr().err
+
+
+def test_a_stop_needs_a_reason_and_passes_it_on(capsys: pytest.CaptureFixture[str]) -> None:
+    admin = FakeAdmin()
+    assert call("job", "demo", "stop", admin=admin)[0] == 2
+    assert "everstep job demo stop --reason TEXT" in capsys.readouterr().err
+    assert call("job", "demo", "stop", "--at-step", "9", "--reason", "over", admin=admin)[0] == 0
+    assert call("job", "demo", "stop", "--cancel", admin=admin)[0] == 0
+    assert admin.told == [("stop", "demo", "9", "over"), ("cancel restart", "demo", "")]
+
+
+def test_the_ettr_of_the_fleet_is_a_row_for_each_period(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    admin = FakeAdmin()
+    _, drawn = call("ettr", admin=admin)
+    lines = [" ".join(line.split()) for line in drawn.splitlines()]
+    assert lines[2].endswith("2 10.0 95.00% 95.00% 3 inc.capacity 4.0%,")
+    assert any(line.startswith("all 2 10.0 95.00%") for line in lines)
+    assert "ETTR_time = …" in drawn
+    call("ettr", "--by", "month", "--last", "3", admin=admin)
+    assert admin.told == [("fleet ledger", "day", "14"), ("fleet ledger", "month", "3")]
+    assert call("ettr", "demo", "--by", "week", admin=admin)[0] == 2
+    assert "leave JOB out" in capsys.readouterr().err

@@ -1,0 +1,155 @@
+"""Stops that an operator orders: at a recoverable step, for good, and accounted as planned."""
+
+import pytest
+
+from everstep_controller.core import actions, events
+from everstep_controller.core.accounting.categories import Category
+from everstep_controller.core.dispatch.core import Core
+from everstep_controller.core.fleet.incidents import failures_of_job
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.planned import forecast, restarts
+from everstep_controller.journal.codec import decode_state, encode
+from unit.core.planned.test_restarts import PlannedStory
+from unit.core.test_decisions import S
+
+
+class _Stopping(PlannedStory):
+    def stop(self, at_step: int | None = None) -> list[actions.Action]:
+        return self.tell(events.StopOrdered("j", "ops", "budget is spent", at_step))
+
+    def ends(self) -> bool:
+        return self.state_of_job() is JobState.ENDED
+
+
+def _begun() -> _Stopping:
+    story = _Stopping()
+    story.begin()
+    return story
+
+
+def test_a_stopped_job_ends_after_the_step_that_was_named_and_does_not_begin_again() -> None:
+    story = _begun()
+    story.stop(at_step=6)
+    story.recoverable(5)
+    assert story.state_of_job() is JobState.RUNNING
+    story.recoverable(6)
+    assert story.state_of_job() is JobState.STOPPING
+    story.stop_all()
+    assert story.ends()
+    assert story.job.reason == "stopped by operator ops: budget is spent"
+    assert not story.job.ending.succeeded
+    assert not story.is_planned()
+    assert story.job.lineage.recoverable_step == 6
+
+
+def test_its_time_is_planned_and_no_failure_of_it() -> None:
+    story = _begun()
+    story.stop(at_step=6)
+    story.recoverable(6)
+    story.stop_all()
+    totals = story.job.ledger.totals(story.now_ns)
+    assert totals[Category.PLANNED] > 0
+    assert not [name for name in totals if name.startswith(("inc.", "lost."))]
+    assert failures_of_job(story.core.state, story.job) == 0
+
+
+def test_without_a_step_the_controller_chooses_the_next_that_can_be_kept() -> None:
+    story = _begun()
+    story.stop()
+    wish = story.job.planned
+    assert wish is not None
+    assert wish.after_step is not None
+    assert wish.after_step > 3
+    said = forecast.describe(story.job, wish)
+    assert said.startswith(f"the end of the job at the boundary after {wish.after_step} is planned")
+    assert forecast.undo(story.core.state, story.job, wish) == "everstep job j stop --cancel"
+
+
+def test_a_job_that_waits_for_nodes_ends_at_once() -> None:
+    story = _begun()
+    for node in ("n0", "n1", "n2"):
+        story.tell(events.OperatorIsolated(node, "ops", "smoke"))
+    story.stop_all()
+    assert story.state_of_job() is JobState.WAITING_CAPACITY
+    story.stop()
+    assert story.ends()
+    assert "budget is spent" in story.job.reason
+
+
+def test_a_job_that_is_still_forming_ends_at_once() -> None:
+    story = _Stopping()
+    story.connect("n0")
+    story.join("n0")
+    assert story.state_of_job() is JobState.FORMING
+    story.stop()
+    assert story.ends()
+
+
+def test_a_fault_before_the_boundary_ends_it_as_well() -> None:
+    story = _begun()
+    story.stop(at_step=90)
+    story.exit_rank("n0")
+    assert story.state_of_job() is JobState.STOPPING
+    story.stop_all()
+    assert story.ends()
+    assert "budget is spent" in story.job.reason
+
+
+def test_paused_automation_keeps_no_job_from_being_stopped() -> None:
+    story = _begun()
+    story.tell(events.AutomationPaused("j", "ops", "look"))
+    story.stop(at_step=6)
+    story.recoverable(6)
+    story.stop_all()
+    assert story.ends()
+
+
+def test_what_is_wanted_of_it_besides_does_not_take_the_place_of_its_end() -> None:
+    story = _begun()
+    story.stop(at_step=9)
+    story.restart(at_step=6)
+    story.drain("n1")
+    assert story.job.planned is not None
+    assert (story.job.planned.kind, story.job.planned.after_step) == ("stop", 9)
+
+
+def test_a_stop_takes_the_place_of_a_restart_that_was_planned() -> None:
+    story = _begun()
+    story.restart(at_step=6)
+    story.stop()
+    story.recoverable(6)
+    story.stop_all()
+    assert story.ends()
+
+
+def test_a_stop_that_was_taken_back_leaves_the_job_to_train() -> None:
+    story = _begun()
+    story.stop(at_step=6)
+    assert restarts.cancel_problem(story.core.state, story.job) == ""
+    told = story.tell(events.RestartCancelled("j", "bob", "there is more"))
+    said = [one.message for one in told if isinstance(one, actions.Announce)]
+    assert any("took back the stop of j that ops had ordered" in message for message in said)
+    story.recoverable(8)
+    assert story.state_of_job() is JobState.RUNNING
+
+
+def test_a_controller_that_starts_again_still_stops_it() -> None:
+    story = _begun()
+    story.stop(at_step=6)
+    story.core = Core(decode_state(encode(story.core.state)))
+    story.recoverable(6)
+    story.stop_all()
+    assert story.ends()
+
+
+@pytest.mark.parametrize("late_s", [700])
+def test_a_step_that_does_not_become_recoverable_is_not_waited_for(late_s: int) -> None:
+    story = _begun()
+    story.stop(at_step=4)
+    story.train(4, 5)
+    timers = story.core.state.timers
+    (due,) = [name for name in timers if name.startswith("planned/")]
+    story.now_ns = max(story.now_ns + late_s * S, timers[due])
+    story.tell(events.TimerDue(due))
+    story.stop_all()
+    assert story.ends()
