@@ -140,6 +140,35 @@ def test_a_job_of_two_nodes_goes_on_though_an_agent_is_away_for_a_while(
     _goes_on(box, stop_and_start, "everstep-agent-b")
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("at_once", [True, False], ids=["at once", "one after the other"])
+def test_an_upgrade_of_all_agents_restarts_no_job_and_costs_it_no_step(
+    box: Box, at_once: bool
+) -> None:
+    units = list(_NODES.values())
+    before = _costs(box)
+    for _ in range(10):
+        for some in (units,) if at_once else ([unit] for unit in units):
+            restart = partial(box.run, "systemctl", "restart", *some)
+            _goes_on(box, restart, some[-1])
+    job = json.loads(_everstep(box, "job", "pair", "--json"))
+    after = _costs(box)
+    print(
+        f"20 restarts of an agent: {job['restarts']} of the job, {len(job['incidents'])} incidents"
+    )
+    assert (job["restarts"], job["incidents"]) == (0, [])
+    assert not [name for name in after if name.startswith(("inc.", "lost."))]
+    stalled_s = (after.get("ckpt.stall.memory", 0) - before.get("ckpt.stall.memory", 0)) / 1e9
+    print(f"training stood still for a snapshot for {stalled_s:.2f} s meanwhile")
+
+
+def _costs(box: Box) -> dict[str, int]:
+    """Return where the time of the job went, in nanoseconds."""
+    told = json.loads(_everstep(box, "ettr", "pair", "--json"))
+    return {one["name"]: one["time_ns"] for one in told["categories"]}
+
+
 def _goes_on(box: Box, restart: Callable[[], object], unit: str) -> None:
     """Restart a service; the ranks step on in their first generation, and no node is lost."""
     before = box.show(unit, "MainPID")

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from statistics import median_low
 
+from everstep_controller.core.accounting.categories import Category
 from everstep_sim.unchanged import ScriptHistory, TrueStep
 
 # The excess of so many steps after a start is warm-up; what is usual is known from so many on.
@@ -19,7 +20,9 @@ _FIRST = ("init.queue", "init.env")
 _BEGIN = "init.* before the processes"
 
 
-def by_what_a_script_knows(totals: Mapping[str, int]) -> dict[str, int]:
+def by_what_a_script_knows(
+    totals: Mapping[Category, int] | Mapping[str, int],
+) -> dict[str, int]:
     """Return the categories of a ledger, those as one of which a script knows only the sum."""
     known = Counter[str]()
     for name, amount in totals.items():

@@ -48,7 +48,7 @@ def test_each_category_is_what_the_script_knows_of_itself(seed: int) -> None:
     assert (job.state, job.ending.succeeded) == (JobState.ENDED, True), job.reason
     assert job.ledger.ended_ns is not None
     ended_ns = job.ledger.ended_ns
-    told = by_what_a_script_knows(dict(job.ledger.totals(ended_ns)))
+    told = by_what_a_script_knows(job.ledger.totals(ended_ns))
     true = true_totals(ranks.history, job.ledger.started_ns, ended_ns)
     assert sum(true.values()) == sum(told.values())
     assert differences(told, true) == {}
