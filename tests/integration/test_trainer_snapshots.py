@@ -58,8 +58,10 @@ def test_a_shard_of_another_shape_is_not_restored_at_all(node: Node) -> None:
     node.vault.restore_step = 0
     first = np.zeros(4)
     again = everstep.init(node.environ()).snapshots({"a": first, "b": np.zeros((2, 4))})
-    with pytest.raises(everstep.RestoreError, match="shard 'b' was saved as"):
+    with pytest.raises(everstep.RestoreError, match="shard 'b' was saved as") as raised:
         again.restore()
+    # What its user reads: his own line, ours that he called, and the sentence.
+    assert len(raised.traceback) == 2
     assert not first.any()
 
 

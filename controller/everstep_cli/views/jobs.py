@@ -1,6 +1,7 @@
 """Views of jobs: their incidents and ledger, planned work, and warm standbys."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -119,9 +120,31 @@ def fleet_incident_list(incidents: Sequence[admin_pb2.Incident]) -> Iterator[Ren
     yield from incident_list(incidents) if incidents else ("No incidents.",)
 
 
+# What an incident costs, in short; 'everstep ettr' has a sentence for each.
+COST_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "inc.detect": "noticing",
+        "inc.diagnose": "deciding",
+        "inc.drain": "ending processes",
+        "inc.capacity": "waiting for a node",
+        "inc.schedule": "binding nodes",
+        "inc.env": "starting processes",
+        "inc.init": "imports",
+        "inc.restore": "restoring",
+        "inc.warmup": "first step",
+        "lost.inflight": "step cut off",
+        "lost.recompute": "steps made again",
+        "lost.corrupt": "steps taken back",
+        "planned": "planned work",
+    }
+)
+
+
 def costs_line(costs: Iterable[admin_pb2.Category]) -> str:
-    """Return costs in a line: "inc.detect 0.012, inc.drain 0.100"."""
-    return ", ".join(f"{cost.name} {words.seconds(cost.time_ns)}" for cost in costs)
+    """Return costs in a line: "noticing 0.012, ending processes 0.100"; --json has the codes."""
+    return ", ".join(
+        f"{COST_WORDS.get(cost.name, cost.name)} {words.seconds(cost.time_ns)}" for cost in costs
+    )
 
 
 def _categories(ledger: admin_pb2.Ledger) -> Table:
@@ -196,8 +219,10 @@ def _recoverable(job: admin_pb2.JobDetail) -> str:
 
 
 def _wish(job: admin_pb2.JobDetail) -> str:
-    most = "" if job.nodes_min == job.nodes_max else f" to {job.nodes_max}"
-    return f"{job.nodes_min}{most} nodes with {words.count(job.processes_per_node, 'process')} each"
+    least = "" if job.nodes_min == job.nodes_max else f"{job.nodes_min} to "
+    each = " each" if job.nodes_max > 1 else ""
+    nodes, ranks = words.count(job.nodes_max, "node"), words.count(job.processes_per_node, "rank")
+    return f"{least}{nodes} with {ranks}{each}"
 
 
 def _failures(ledger: admin_pb2.Ledger) -> str:

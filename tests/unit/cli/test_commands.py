@@ -94,7 +94,7 @@ def test_the_ledger_sums_to_the_wall_clock_and_defines_its_ratios() -> None:
     assert "ETTR_work = productive / wall" in drawn
     assert "A failure is an incident that nobody planned" in drawn
     assert "committed steps, up to the reference step time" in drawn
-    assert "inc.init 1.400" in drawn
+    assert "imports 1.400" in drawn
 
 
 def test_an_unknown_name_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -> None:

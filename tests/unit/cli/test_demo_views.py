@@ -72,7 +72,7 @@ def test_a_log_tells_every_event_once() -> None:
 
 def test_the_report_shows_costs_claims_and_what_did_not_happen() -> None:
     text = " ".join(" ".join(drawn(*sheets(REPORT), width=120)).split())
-    assert "inc.detect 0.012, inc.drain 0.180, inc.init 1.400" in text
+    assert "noticing 0.012, ending processes 0.180, imports 1.400" in text
     assert "yes node-2 restores its rank from its own vault" in text
     assert "NO the job ends with success" in text
     assert "Not all of it happened: the job ends with success" in text

@@ -1,5 +1,6 @@
 """Step-level snapshots: the state copied to the agent's memory, and back after a failure."""
 
+import functools
 import logging
 import sys
 import threading
@@ -7,10 +8,17 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Protocol, runtime_checkable
+from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from everstep.copy_engine.device_copies import Device
-from everstep.copy_engine.views import Capture, Growing, ShardView, StateError, offsets
+from everstep.copy_engine.views import (
+    Capture,
+    Growing,
+    RestoreError,
+    ShardView,
+    StateError,
+    offsets,
+)
 from everstep.rank.agent_link import AgentLink
 from everstep.rank.clock import Clock
 from everstep.rank.log_rate_limit import RateLimitedLogger
@@ -36,8 +44,25 @@ _REPLACED = (
 )
 
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
 class SnapshotError(RuntimeError):
     """A step was not saved; raised only with ``raises=True``."""
+
+
+def _without_inner_frames(call: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Let an error about the state be one sentence at the script's own line."""
+
+    @functools.wraps(call)
+    def shown(*words: _P.args, **named: _P.kwargs) -> _R:
+        try:
+            return call(*words, **named)
+        except (RestoreError, StateError) as error:
+            raise error.with_traceback(None) from error.__cause__
+
+    return shown
 
 
 class Snapshots:
@@ -83,6 +108,7 @@ class Snapshots:
         """How many steps could not be saved."""
         return self._failed_steps - self._late_commits
 
+    @_without_inner_frames
     def restore(self, clock: Clock = time) -> int | None:
         """Fill the state from the recovery plan's step and return it; None: start at the beginning.
 

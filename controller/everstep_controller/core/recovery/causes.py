@@ -84,7 +84,7 @@ OTHERWISE: Mapping[Side, str] = MappingProxyType(
     {
         Side.SCRIPT: "{what}: the script's own fault if it comes again {where}",
         Side.NODE: "{what}",
-        Side.TRANSIENT: "{what}: transient, as far as is known",
+        Side.TRANSIENT: "{what}: cause unknown; treated as transient",
         Side.CONSEQUENCE: "{what}: which rank went first is not known",
         Side.UNKNOWN: "{what}: the script or {node}, only a repetition tells",
     }
