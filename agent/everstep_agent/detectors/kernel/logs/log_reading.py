@@ -70,6 +70,8 @@ class ToldXid:
     name: str
     places: Places
     host: str
+    # The Xid that it follows, where the driver says so: then it is a victim, and no fault itself.
+    cause: int | None = None
 
 
 @dataclass(slots=True)
@@ -149,9 +151,10 @@ class LogReading:
             return
         line = replace(line, host=self._whose(line.host))
         node = self._node(line.host)
-        if line.boot_s is not None:
-            node.now.boot_ns = node.now.wall_ns = int(line.boot_s * _SECOND_NS)
-        kernel_line = KernelLine(line.text, line.injected)
+        boot_ns = None if line.boot_s is None else int(line.boot_s * _SECOND_NS)
+        if boot_ns is not None:
+            node.now.boot_ns = node.now.wall_ns = boot_ns
+        kernel_line = KernelLine(line.text, line.injected, boot_ns=boot_ns)
         event = xid_event(line.text)
         if event is not None:
             self._count(event, number, line)
@@ -191,7 +194,12 @@ class LogReading:
             return
         row = self.tables.xids.row(event.code, driver_branch(self._node(line.host).detector.driver))
         fresh = ToldXid(
-            event.code, event.pci, row.name if row else "", Places(number, line.time), line.host
+            event.code,
+            event.pci,
+            row.name if row else "",
+            Places(number, line.time),
+            line.host,
+            event.cause,
         )
         self.xids.setdefault(key, fresh).places.add(number, line.time)
 
