@@ -157,6 +157,7 @@ class KernelLogSource:
         found = self._detector.sift(batch.lines)
         truth = await self._truth(found)
         now = self.now()
+        self._detector.ports.note_places(self._view.places)
         return [
             *self.quiet(),
             *judge_ended_by_boot(self.open_findings(), now.boot_id),
