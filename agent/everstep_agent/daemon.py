@@ -165,7 +165,13 @@ class Daemon:
             ),
         )
         self._injector.begin()
-        health = HealthSockets(config, self._node, self._findings.book, self._refusals)
+        health = HealthSockets(
+            config,
+            self._node,
+            self._findings.book,
+            self._refusals,
+            lambda: self._uplink.fleet_word,
+        )
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._jobs.run(), name="jobs")]
             # An agent without its socket serves nobody: then it does not start.

@@ -152,6 +152,22 @@ def mark_deferred_members(turn: Turn, job: JobRecord) -> None:
             turn.mark_node(name)
 
 
+def prolog_refusal(state: State, name: str) -> str:
+    """Return why a node may not fail a prolog, which drains it like an isolation; "" if it may.
+
+    Of the nodes that automation wanted to isolate and did not, the first ones by name have the room
+    that the level leaves. So a false finding on all nodes drains no more of them than a true one.
+    """
+    room = max(0, level_limit(state) - level(state))
+    if name not in state.deferred[room:]:
+        return ""
+    others = len(state.deferred) - 1 + level(state)
+    return (
+        f"{others} other nodes are isolated or should be, and the fleet may lose "
+        f"{level_limit(state)} at once"
+    )
+
+
 def summary(state: State) -> str:
     """Return how far the budgets are spent, in one line."""
     held_back = len(_held_back(state))

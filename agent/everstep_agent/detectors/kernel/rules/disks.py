@@ -49,7 +49,7 @@ CONDITIONS = (
     _condition("NvmeTimeout", "an NVMe disk did not answer a command in time, or was reset for it"),
     _condition("RaidDiskFailed", "a software RAID has thrown a disk out", "disk/ARRAY"),
     _condition(
-        "RaidDegraded", "a software RAID runs with too few disks, or not at all", "disk/ARRAY"
+        "RaidDisksMissing", "a software RAID runs with too few disks, or not at all", "disk/ARRAY"
     ),
     _condition(
         "RaidReadError", "a software RAID could not read from one of its disks", "disk/ARRAY"
@@ -293,7 +293,7 @@ _ARRAYS = (
     _rule(
         "active with",
         rf"md/\w{{1,16}}:{_ARRAY}: .{{0,40}}active with (?P<n>\d+) out of (?!(?P=n) )\d+ ",
-        "RaidDegraded",
+        "RaidDisksMissing",
         _TOO_FEW,
         _REPAIR,
     ),
@@ -302,7 +302,7 @@ _ARRAYS = (
         rf"md/\w{{1,16}}:{_ARRAY}: (?:not enough operational|Cannot continue operation"
         rf"|failed to run "
         r"raid set|.{0,20}Operation continuing on 0 devices)",
-        "RaidDegraded",
+        "RaidDisksMissing",
         "a software RAID does not work any more",
         _REPAIR,
         Severity.FATAL,
@@ -310,7 +310,7 @@ _ARRAYS = (
     _rule(
         "continuing on",
         rf"md/\w{{1,16}}:{_ARRAY}: Operation continuing on \d+ devices",
-        "RaidDegraded",
+        "RaidDisksMissing",
         _TOO_FEW,
         _REPAIR,
     ),
