@@ -15,6 +15,7 @@ from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
 from everstep_agent.detectors.kernel.rules import (
     accelerators,
     disks,
+    fabric_manager,
     file_servers,
     filesystems,
     hardware,
@@ -44,6 +45,7 @@ RULES = LineRules(
         *filesystems.RULES,
         *file_servers.RULES,
         *machine.RULES,
+        *fabric_manager.RULES,
     )
 )
 SIEVE = Sieve((XID_NEEDLE, sxid.NEEDLE, *RULES.needles, *pci_ports.NEEDLES))

@@ -19,6 +19,7 @@ from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
 from everstep_agent.detectors.kernel.rules import (
     accelerators,
     disks,
+    fabric_manager,
     file_servers,
     filesystems,
     hardware,
@@ -48,6 +49,7 @@ CONDITIONS = (
     *filesystems.CONDITIONS,
     *file_servers.CONDITIONS,
     *machine.CONDITIONS,
+    *fabric_manager.CONDITIONS,
     *repeats.CONDITIONS,
 )
 # Conditions that neither a later kernel message nor silence clears: a new boot of the node does;

@@ -26,6 +26,8 @@ _WORTH_READING = Sieve((*SIEVE.needles, *FIELD_NEEDLES, *SPACE_NEEDLES))
 # The start of an Xid message whose line a mail or a terminal has broken before the Xid's number.
 _BROKEN = re.compile(r"NVRM: Xid(?: \([^)]{0,80}\)?:?)?\s*$")
 _SECOND_NS = 10**9
+# A program whose words count as the driver's do: it manages the switches between GPUs.
+_FABRIC_MANAGER = "nv-fabricmanager"
 # A log with more different things in it than this is not read to its end by anybody.
 _DIFFERENT_MAX = 10_000
 _HOSTS_MAX = 10_000
@@ -146,7 +148,7 @@ class LogReading:
     def _read(self, number: int, line: LogLine) -> None:
         if not SIEVE.passes(line.text):
             return
-        if line.program:
+        if line.program not in ("", _FABRIC_MANAGER):
             self.foreign += 1
             return
         line = replace(line, host=self._whose(line.host))
