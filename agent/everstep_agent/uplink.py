@@ -11,7 +11,6 @@ import grpc
 
 from everstep_agent.backoff import Backoff
 from everstep_agent.cluster import ClusterMembership, OtherClusterError
-from everstep_agent.health.report import FleetWord
 from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.supervise import first_to_end
 from everstep_agent.vault_reports import VaultReports
@@ -124,8 +123,9 @@ class Uplink:
         # controller does not take this agent.
         self.trouble, self.refused = "", False
         self.streams = 0
-        # What the controller said last of failed prolog scripts; None before its first word.
-        self.fleet_word: FleetWord | None = None
+        # What the controller said last of failed prolog scripts, and when it came (Unix time in
+        # ns); None before its first word.
+        self.budget_word: tuple[str, int] | None = None
         self._away_since_s: float | None = None
         self._heard_s = self._welcomed_s = 0.0
         self.on_away: Callable[[], None] = lambda: None
@@ -284,7 +284,7 @@ class Uplink:
             self._outbox.acknowledge(min(message.ack.sequence, NUMBER_MAX))
         elif kind == "time_request":
             now = self._stamp()
-            self.fleet_word = FleetWord(message.time_request.budget_exceeded, now.wall_ns)
+            self.budget_word = message.time_request.budget_exceeded, now.wall_ns
             reply = TimeReply(message.time_request.sent_ns, now)
             self._say_first(AgentMessage(time_reply=to_wire(reply, fleet_pb2.TimeReply)))
         elif kind == "ping":

@@ -23,12 +23,17 @@ from everstep_agent.monitoring.watch_loop import Watch
 from everstep_agent.probes.gpus.nvml import NvmlDeadlines, NvmlProbe
 from everstep_agent.probes.kernel.kernel_log import KernelLog, Position
 from everstep_agent.sources.accelerators import AcceleratorSources, accelerator_probes
-from everstep_agent.sources.fabric_manager import fabric_manager_source
 from everstep_agent.sources.gpus import FreshGpus, GpuSource
 from everstep_agent.sources.host import HostSettings, disk_sources, host_sources, own_cost_source
 from everstep_agent.sources.infiniband import InfinibandSource
 from everstep_agent.sources.inventory import Expectation, inventory_source
-from everstep_agent.sources.kernel_log import ARCHIVE, KernelLogSource, kernel_log, pstore_source
+from everstep_agent.sources.kernel_log import (
+    ARCHIVE,
+    KernelLogSource,
+    fabric_manager_source,
+    kernel_log,
+    pstore_source,
+)
 from everstep_agent.sources.link_readings import LinkReadings
 from everstep_agent.sources.network import NetworkSettings, NetworkSource
 from everstep_agent.sources.services import ServicesSettings, services_source

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from everstep_agent.probes.kernel.kernel_log import Position
-from everstep_agent.sources.fabric_manager import fabric_manager_source
+from everstep_agent.sources.kernel_log import fabric_manager_source
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Judgement
 
