@@ -15,6 +15,7 @@ from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.agent import judge_backlog, judge_store
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.user_limits import judge_limited
+from everstep_agent.health.report import FleetWord
 from everstep_agent.health.service import HealthSockets
 from everstep_agent.injections.injector import Injector, Reach
 from everstep_agent.injections.memory import InjectionMemory
@@ -166,7 +167,13 @@ class Daemon:
             ),
         )
         self._injector.begin()
-        health = HealthSockets(config, self._node, self._findings.book, self._refusals)
+        health = HealthSockets(
+            config,
+            self._node,
+            self._findings.book,
+            self._refusals,
+            lambda: FleetWord(*word) if (word := self._uplink.budget_word) else None,
+        )
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._jobs.run(), name="jobs")]
             # An agent without its socket serves nobody: then it does not start.

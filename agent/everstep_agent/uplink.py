@@ -123,6 +123,9 @@ class Uplink:
         # controller does not take this agent.
         self.trouble, self.refused = "", False
         self.streams = 0
+        # What the controller said last of failed prolog scripts, and when it came (Unix time in
+        # ns); None before its first word.
+        self.budget_word: tuple[str, int] | None = None
         self._away_since_s: float | None = None
         self._heard_s = self._welcomed_s = 0.0
         self.on_away: Callable[[], None] = lambda: None
@@ -283,7 +286,9 @@ class Uplink:
         if kind == "ack":
             self._outbox.acknowledge(min(message.ack.sequence, NUMBER_MAX))
         elif kind == "time_request":
-            reply = TimeReply(message.time_request.sent_ns, self._stamp())
+            now = self._stamp()
+            self.budget_word = message.time_request.budget_exceeded, now.wall_ns
+            reply = TimeReply(message.time_request.sent_ns, now)
             self._say_first(AgentMessage(time_reply=to_wire(reply, fleet_pb2.TimeReply)))
         elif kind == "ping":
             self._pong(message.ping)

@@ -44,10 +44,14 @@ async def served(
     found = Findings(FindingBook(CONDITIONS), lambda _: None, lambda _: None, lambda: _NOW)
     source = Source(name="host", group="host", interval_s=1.0, look=look)
     held = [BookEntry(finding, _NOW) for finding in findings]
-    service = HealthService("n1", Watch((source,), found), lambda: held)
+    watch = Watch((source,), found)
+    service = HealthService("n1", watch, lambda: held)
+    looking = asyncio.create_task(watch.probe_now())
+    await asyncio.sleep(0)  # a look that waits for nothing is over then
     server = HealthServer(folder / SOCKET_NAME, service, user_quota())
     task = asyncio.create_task(server.run())
     await server.ready.wait()
     yield
     task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    looking.cancel()
+    await asyncio.gather(task, looking, return_exceptions=True)

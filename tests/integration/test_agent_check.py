@@ -8,11 +8,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from everstep_agent.detectors.conditions import CONDITIONS
+from everstep_agent.detectors.kernel import KernelLine, judge_kernel
 from everstep_common.judging.findings import Finding, Mode, Severity
+from everstep_common.judging.judgement import Faulty
 from fakes.health_service import no_look, served
 from fakes.nvml import FakeDriver
 
@@ -67,7 +71,7 @@ def test_a_healthy_node_passes_without_an_agent_and_without_an_environment(folde
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["status"], document["asked"]) == ("OK", "probes")
-    assert document["notes"] == ["no agent runs here"]
+    assert document["notes"][0] == "no agent runs here"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +135,7 @@ def test_a_driver_that_hangs_does_not_keep_the_check(folder: Path) -> None:
     driver.hang(False)
     driver.close()
     assert done.returncode == 3
-    assert done.stdout.startswith("EVERSTEP UNKNOWN - probe driver/nvidia: DriverHang in 1 of 3")
+    assert done.stdout.startswith("EVERSTEP UNKNOWN - DriverSilent on driver/nvidia: ")
 
 
 def test_the_deadline_holds_even_when_the_command_itself_is_stuck(folder: Path) -> None:
@@ -162,6 +166,61 @@ def test_a_lost_gpu_is_looked_at_as_often_as_its_condition_asks(folder: Path) ->
     driver.close()
     assert done.returncode == 2
     assert "GpuLost on gpu/" in done.stdout
+
+
+def test_what_an_agent_reads_rarely_is_judged_by_a_single_check_as_well(folder: Path) -> None:
+    driver = FakeDriver(folder, gpus=4)
+    driver.set(0, pcie_width=8)
+    driver.set(1, links_down=1)
+    driver.set(2, fabric_state=2)
+    file = _config(folder)
+    words = ("--config", str(file), "--only", "gpu", "--json", "--deadline", "20")
+    done = _check(folder, *words, variables=driver.command[1:3])
+    driver.close()
+    report = json.loads(done.stdout)
+    found = {(one["condition"], one["component"][-4:]) for one in report["findings"]}
+    assert {("GpuPcieWidth", "00.0")} <= found
+    assert {one[0] for one in found} >= {"GpuPcieWidth", "NvlinkDown", "GpuFabricNotJoined"}
+    assert "NvlinkErrors" in {one["probe"] for one in report["not_judged"]}
+    assert report["answered"] == ["4 of 4 GPUs"]
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("mlx5_core 0000:5e:00.0: poll_health:817:(pid 0): Fatal error 1 detected", 2),
+        ("XFS (sdb1): Filesystem has been shut down due to log error (0x2).", 2),
+        ("EXT4-fs (nvme0n1p1): Remounting filesystem read-only", 2),
+        ("{1}[Hardware Error]: event severity: fatal", 2),
+        ("Kernel panic - not syncing: x", 0),
+        ("md/raid1:md0: Disk failure on sdb1, disabling device.", 0),
+    ],
+)
+def test_a_prolog_fails_for_what_leaves_no_doubt(folder: Path, line: str, code: int) -> None:
+    file = _config(folder)
+    (judgement,) = judge_kernel([KernelLine(line)])
+    assert isinstance(judgement, Faulty)
+    mode = CONDITIONS[judgement.key.condition].mode
+    words = ("--config", str(file), "--fail-on", "critical", "--nagios")
+
+    async def scenario() -> "subprocess.CompletedProcess[str]":
+        async with served(folder, no_look, replace(judgement.finding, mode=mode)):
+            return await asyncio.to_thread(_check, folder, *words)
+
+    done = asyncio.run(scenario())
+    assert done.returncode == code
+    assert judgement.key.condition in done.stdout
+
+
+def test_a_log_that_was_moved_drains_nothing_unless_somebody_asked_for_that(folder: Path) -> None:
+    file = _config(folder)
+    (folder / "kernel.log").unlink()
+    (folder / "kernel.log").mkdir()
+    words = ("--config", str(file), "--only", "kernel", "--fail-on", "critical", "--nagios")
+    passing = _check(folder, *words)
+    assert passing.returncode == 0
+    assert passing.stdout.startswith("EVERSTEP UNKNOWN")
+    assert _check(folder, *words, "--strict").returncode == 3
 
 
 def test_what_is_expected_and_not_there_is_critical_until_it_is_not_expected(folder: Path) -> None:

@@ -41,10 +41,9 @@ class _Desk:
         self.asked: list[tuple[str, ...]] = []
         self._held = [BookEntry(finding, Stamp("b", 1, 1)) for finding in findings]
 
-    async def report(self, groups: Iterable[str], patience_s: float) -> HealthReport:
+    def report(self, groups: Iterable[str]) -> HealthReport:
         wanted = tuple(groups)
         self.asked.append(wanted)
-        assert 0 < patience_s <= 3.0
         known = Known(node="n", asked="agent", findings=self._held, looks=(), probes={})
         return report_on(known, wanted)
 

@@ -238,3 +238,26 @@ def test_standard_input_is_read_by_a_process_that_loads_nothing_heavy(tmp_path: 
     assert last.strip().endswith("1")
     assert "grpc" not in last
     assert "1 fatal found in 3 lines of standard input" in ended.stdout.decode()
+
+
+def test_a_rack_event_names_the_culprit_first_and_counts_its_victims(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = "XC0 i0 Link 14 (0x00000082 0x00000040 0x0 0x0 0x0 0x0)"
+    culprit = f"NVRM: Xid (PCI:0008:01:00): 145, RLW_REMAP  Fatal   {where}\n"
+    victims = "".join(
+        f"NVRM: Xid (PCI:{number % 4:04x}:01:00): 45, pid={number}, name=python, channel"
+        f" 0x{number:08x} caused by previous Xid 145\n"
+        for number in range(63)
+    )
+    peers = "".join(
+        f"NVRM: Xid (PCI:00{number:02x}:01:00): 149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 14"
+        " (0x0215c5c6 0x00000000 0x0 0x0 0x0 0x0)\n"
+        for number in range(16, 32)
+    )
+    main(["read-log", _write(tmp_path, culprit + victims + peers)])
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0].startswith("FATAL     gpu/0008:01:00.0: reset_device")
+    assert "Xid 45, 63 times on 4 GPUs: follows Xid 145 (line 1)" in shown
+    assert "the same of 15 others, up to line 80" in shown
+    assert len(shown.splitlines()) < 25

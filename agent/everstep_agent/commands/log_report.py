@@ -1,6 +1,6 @@
 """Saved log report: the findings in a log as text for a terminal and as JSON."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from everstep_agent.commands.log_files import LogFile
 from everstep_agent.detectors.kernel.logs.log_reading import (
@@ -14,6 +14,9 @@ from everstep_common.printable import printable
 
 _SEVERITIES = list(Severity)
 _ACTIONS = list(SuggestedAction)
+# So many components of which the same is said are shown each; of more, the first and a count.
+_SHOWN_ALIKE = 3
+_NAMED = 8
 
 
 def report_as_json(file: LogFile, reading: LogReading) -> dict[str, object]:
@@ -50,7 +53,7 @@ def _finding(told: ToldFinding) -> dict[str, object]:
 
 def _xid(told: ToldXid) -> dict[str, object]:
     what = {"code": told.code, "name": told.name, "gpu": told.gpu, "host": told.host}
-    return {**what, **_places(told.places)}
+    return {**what, "caused_by": told.cause, **_places(told.places)}
 
 
 def _places(places: Places) -> dict[str, object]:
@@ -68,7 +71,7 @@ def report_as_text(file: LogFile, reading: LogReading) -> str:
     found = _sorted(reading)
     # In a log of a single node its name is left out.
     several = len(reading.hosts) > 1
-    paragraphs = ["\n".join(_paragraph(told, several)) for told in found]
+    paragraphs = ["\n".join(_paragraphs(alike, several)) for alike in _alike(found)]
     if others := list(_other_xids(reading)):
         paragraphs.append("Xids that are no finding:\n" + "\n".join(others))
     overview = "\n".join(_overview(found, several))
@@ -82,12 +85,54 @@ def _overview(found: Iterable[ToldFinding], several: bool) -> Iterable[str]:
     for told in found:
         if told.ended_line is None and told.finding.severity is not Severity.INFO:
             devices.setdefault((told.host, told.finding.component), []).append(told)
+    groups: dict[tuple[object, ...], list[tuple[str, str]]] = {}
     for (host, component), of_it in devices.items():
         worst = max((told.finding.severity for told in of_it), key=_SEVERITIES.index)
         action = max((told.finding.suggested_action for told in of_it), key=_ACTIONS.index)
         why = ", ".join(f"{told.finding.condition} line {told.places.line}" for told in of_it)
         name = f"{printable(host)}: " if several and host else ""
-        yield f"{worst.value.upper():<8}  {name}{printable(component)}: {action.value} ({why})"
+        whose = f"{worst.value.upper():<8}  {name}{printable(component)}"
+        what = (worst, action, *((told.finding.condition, told.finding.rule) for told in of_it))
+        groups.setdefault(what, []).append((whose, f": {action.value} ({why})"))
+    for alike in groups.values():
+        if len(alike) <= _SHOWN_ALIKE:
+            yield from (whose + why for whose, why in alike)
+        else:
+            whose, why = alike[0]
+            yield f"{whose} and {len(alike) - 1} others after it{why}"
+
+
+def _alike(found: Iterable[ToldFinding]) -> Iterator[list[ToldFinding]]:
+    """Yield findings that say the same of more than a few components together, first one first.
+
+    An error of a rack's NVLink fabric is told by each of its GPUs; the first is where it began.
+    """
+    groups: dict[tuple[object, ...], list[ToldFinding]] = {}
+    for told in found:
+        one = told.finding
+        what = (one.condition, one.rule, one.severity, one.suggested_action)
+        groups.setdefault((*what, told.ended_line is None), []).append(told)
+    for alike in groups.values():
+        if len(alike) > _SHOWN_ALIKE:
+            yield alike
+        else:
+            yield from ([told] for told in alike)
+
+
+def _paragraphs(alike: Sequence[ToldFinding], several: bool) -> Iterable[str]:
+    yield from _paragraph(alike[0], several)
+    if len(alike) > 1:
+        names = [_whose(told, several) for told in alike[1:]]
+        more = f" and {len(names) - _NAMED}" if len(names) > _NAMED else ""
+        places = [told.places for told in alike]
+        last = max(place.last_line for place in places)
+        yield f"          the same of {len(names)} others, up to line {last}:"
+        yield f"          {', '.join(names[:_NAMED])}{more}"
+
+
+def _whose(told: ToldFinding, several: bool) -> str:
+    host = f"{printable(told.host)}: " if several and told.host else ""
+    return f"{host}{printable(told.finding.component)}"
 
 
 def _paragraph(told: ToldFinding, several: bool) -> Iterable[str]:
@@ -110,7 +155,10 @@ def _paragraph(told: ToldFinding, several: bool) -> Iterable[str]:
 def _other_xids(reading: LogReading) -> Iterable[str]:
     found = {(host, key.component, code) for host, key, code in reading.findings}
     several = len(reading.hosts) > 1
+    yield from _victims(reading)
     for told in reading.xids.values():
+        if told.cause is not None:
+            continue
         known = (told.host, f"gpu/{told.gpu}", told.code) in found
         if not known and told.code not in (154, 162, 163):
             host = f"{printable(told.host)}: " if several and told.host else ""
@@ -118,6 +166,23 @@ def _other_xids(reading: LogReading) -> Iterable[str]:
             times = f"{places.count} times, lines {places.line} to {places.last_line}"
             where = times if places.count > 1 else f"line {places.line}"
             yield f"  {host}Xid {told.code} of GPU {told.gpu}, {told.name or 'unknown'}: {where}"
+
+
+def _victims(reading: LogReading) -> Iterable[str]:
+    """Yield one line for each Xid that the driver says others followed, with their number."""
+    followed: dict[tuple[int, int], list[ToldXid]] = {}
+    for told in reading.xids.values():
+        if told.cause is not None:
+            followed.setdefault((told.cause, told.code), []).append(told)
+    for (cause, code), victims in followed.items():
+        times = sum(told.places.count for told in victims)
+        gpus = len({(told.host, told.gpu) for told in victims})
+        begun = [one.places.line for one in reading.xids.values() if one.code == cause]
+        where = f"line {min(begun)}" if begun else "not in this log"
+        yield (
+            f"  Xid {code}, {times} times on {gpus} GPUs: follows Xid {cause} ({where}),"
+            f" first in line {min(told.places.line for told in victims)}"
+        )
 
 
 def _summary(file: LogFile, reading: LogReading, found: list[ToldFinding]) -> str:

@@ -44,7 +44,8 @@ exit code:
   findings: component, condition, severity, message, suggested_action, rule (what decided),
     evidence, injected (a process wrote it), line, time, last_line, last_time, count,
     ended_line (where the kernel says that it is over, or null), host ("" if the lines name none),
-  xids: code, name ("" if it is in no table), gpu, host, count, line, time, last_line, last_time.
+  xids: code, name ("" if it is in no table), gpu, host, caused_by (the Xid that it follows, or
+    null), count, line, time, last_line, last_time.
 Fields may be added; none changes its meaning."""
 
 

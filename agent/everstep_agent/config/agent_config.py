@@ -73,6 +73,11 @@ class AgentConfig:
         help="Where kernel messages come from. A plain file is followed like tail -F: for "
         "forwarded logs and for fault injection.",
     )
+    fabric_manager_log: Path = setting(
+        Path("/var/log/fabricmanager.log"),
+        help="Log of NVIDIA's fabric manager, whose service stays active while it refuses what "
+        "jobs ask of it. A file that is not there is no fault.",
+    )
     sysfs: Path = setting(
         Path("/sys"), help="Root of sysfs; another one for tests and for an agent in a container."
     )

@@ -8,19 +8,20 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.health.groups import GROUPS, problems_of
 from everstep_agent.health.rendering import as_json, as_nagios, as_text, unknown
-from everstep_agent.health.report import HealthReport, Status
+from everstep_agent.health.report import HealthReport, Status, prolog_code
 from everstep_agent.health.socket import SOCKET_NAME, ask_agent
 from everstep_common.config import ConfigError, load
 
-# How long a running agent may take to answer; after that the command reads the node itself.
-_AGENT_S = 5.0
+# How long a running agent may take to answer from its book; after that the command reads the node
+# itself.
+_AGENT_S = 1.0
 # The part of the deadline that is kept for ending the NVML process and printing the answer.
 _RESERVE_S = 1.5
 _SYSTEM_SOCKET = Path("/run/everstep-agent") / SOCKET_NAME
@@ -30,14 +31,20 @@ _EPILOG = f"""\
 groups: {", ".join(GROUPS)}
 
 exit code:
-  0  OK        nothing is wrong, or only warnings with --fail-on critical
+  0  OK        nothing is wrong, or nothing that fails with --fail-on critical
   1  WARNING   a degraded finding, or one whose mode is observe
   2  CRITICAL  a fatal finding: ranks must not run here
   3  UNKNOWN   a probe failed or hangs, the deadline passed, or the command line is wrong
 
-The command asks the agent that runs here, which knows rates and history. Without one it reads the
-probes itself, as often as the conditions need. Root is not needed; a source that cannot be read
-with your rights is listed as blind and does not change the status.
+With --fail-on critical, for prologs, whose failure drains the node and knows no budget, only a
+fatal finding whose mode is enforce fails (exit code 2). Everything else prints its line and passes:
+other findings, what could not be read, and what the fleet's budget does not allow to leave. With
+--strict what could not be read fails as well (exit code 3).
+
+The command asks the agent that runs here, which knows rates and history, and reads nothing itself.
+Without one it reads the probes, as often as the conditions need; what has to be watched for longer
+is listed as not judged. Root is not needed; a source that cannot be read with your rights is listed
+as blind and does not change the status.
 
 examples:
   everstep-agent check                                   everything, for people
@@ -45,7 +52,7 @@ examples:
   everstep-agent check --nagios --deadline 10            a line for Nagios, Icinga, NRPE
 
   slurm.conf, Prolog= (a failing prolog drains the node and requeues the job):
-    /opt/everstep/bin/everstep-agent check --fail-on critical --deadline 20 --nagios
+    /opt/everstep/bin/everstep-agent check --fail-on critical --deadline 10 --nagios
 
   slurm.conf, HealthCheckProgram= (Slurm ignores the exit code: the script drains):
     line=$(/opt/everstep/bin/everstep-agent check --fail-on critical --nagios) ||
@@ -59,6 +66,7 @@ class _Options:
     deadline_s: float
     render: Callable[[HealthReport], str]
     fail_on: str
+    strict: bool
     own: bool
 
 
@@ -70,6 +78,7 @@ def main(words: Sequence[str]) -> int:
         deadline_s=given.deadline,
         render=as_json if given.json else as_nagios if given.nagios else as_text,
         fail_on=given.fail_on,
+        strict=given.strict,
         own=given.own_probes,
     )
     backstop = threading.Timer(options.deadline_s, _give_up, (options,))
@@ -112,11 +121,17 @@ async def _report(config: AgentConfig, options: _Options, notes: tuple[str, ...]
 
 def _end(report: HealthReport, options: _Options) -> NoReturn:
     """Print, and leave without waiting for anything that hangs in a driver or on a disk."""
-    code = int(report.status)
-    if options.fail_on == "critical" and report.status is Status.WARNING:
-        code = 0
-    _write(options.render(report))
+    in_prolog = options.fail_on == "critical"
+    code = prolog_code(report, options.strict) if in_prolog else int(report.status)
+    _write(options.render(replace(report, notes=(*report.notes, *_passing(report, code)))))
     os._exit(code)
+
+
+def _passing(report: HealthReport, code: int) -> tuple[str, ...]:
+    """Return why a node passes that must not get a job: somebody has to look at it."""
+    if code or not report.failing or not report.kept_by_fleet:
+        return ()
+    return (f"PASSES, tell a human: {report.kept_by_fleet}",)
 
 
 def _give_up(options: _Options) -> None:
@@ -201,7 +216,12 @@ def _parser() -> argparse.ArgumentParser:
         "--fail-on",
         choices=("warning", "critical"),
         default="warning",
-        help="critical: a WARNING exits with 0; for prologs, whose failure drains the node",
+        help="critical: only what is fatal without a doubt fails; for prologs",
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="with --fail-on critical: fail as well where something could not be read",
     )
     parser.add_argument(
         "--own-probes",

@@ -26,9 +26,7 @@ from everstep_proto.generated import nvhcd_pb2, nvhcd_pb2_grpc
 
 Context = grpc.aio.ServicerContext[nvhcd_pb2.HealthCheckRequest, nvhcd_pb2.HealthCheckResponse]
 
-# How long a reading of the node may take: ft_launcher would wait a minute, and its job with it.
-_PATIENCE_S = 3.0
-# How many may ask at once: more than the jobs of a node, which all share one reading.
+# How many may ask at once: more than the jobs of a node.
 _ASKING_MAX = 32
 _REQUEST_BYTES_MAX = 64 << 10
 _STOP_S = 0.2
@@ -113,9 +111,7 @@ class HealthCheckServicer(nvhcd_pb2_grpc.HealthCheckServiceServicer):
     ) -> nvhcd_pb2.HealthCheckResponse:
         """See nvhcd.proto."""
         groups, ignored = asked_for(request.args)
-        left_s = context.time_remaining()
-        patience_s = _PATIENCE_S if left_s is None else min(_PATIENCE_S, left_s / 2)
-        return answer(await self._service.report(groups, patience_s), ignored)
+        return answer(self._service.report(groups), ignored)
 
 
 class HealthCheckServer:

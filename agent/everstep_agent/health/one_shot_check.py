@@ -6,16 +6,19 @@ from collections.abc import Collection, Iterator
 
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.conditions import CONDITIONS
+from everstep_agent.health.devices import devices_that_answer
 from everstep_agent.health.groups import groups_of, sources_for
 from everstep_agent.health.kernel_log_since_boot import QUIET_NS, KernelLogSinceBoot, judge_quiet
-from everstep_agent.health.report import HealthReport, Known, report_on
+from everstep_agent.health.report import HealthReport, Known, Unread, report_on
 from everstep_agent.monitoring.findings import Findings
 from everstep_agent.monitoring.memory import no_memory
 from everstep_agent.monitoring.node_watch import NodeWatch
+from everstep_agent.probes.kernel.kernel_file import FileLog
 from everstep_agent.probes.kernel.kernel_log import KernelLog
 from everstep_agent.sources.source import ProbeResult
 from everstep_common.clock import stamp_clock
 from everstep_common.judging.book import FindingBook
+from everstep_common.judging.condition import SECOND_NS
 from everstep_common.judging.findings import FindingKey, Severity
 from everstep_common.judging.judgement import Faulty
 from everstep_proto.generated import fleet_pb2
@@ -51,6 +54,7 @@ class OneShotCheck:
         self._stamp = stamp_clock(config.proc / "sys/kernel/random/boot_id")
         findings = Findings(self._book, _forget_record, _forget, self._stamp)
         self._logs: list[KernelLogSinceBoot] = []
+        self._unread_past: tuple[str, ...] = ()
         self._node = NodeWatch(config, findings, no_memory(), self._stamp, self._past)
         self._watch = self._node.watch
         wanted = sources_for(groups)
@@ -64,6 +68,9 @@ class OneShotCheck:
         self._node.close()
 
     def _past(self, log: KernelLog) -> KernelLogSinceBoot:
+        if isinstance(log, FileLog):
+            # It may be of weeks, and no agent has noted how far it was read.
+            self._unread_past = ("the kernel log is a file: what it said before now is not judged",)
         self._logs.append(KernelLogSinceBoot(log, lambda: self._stamp().boot_ns))
         return self._logs[-1]
 
@@ -96,13 +103,17 @@ class OneShotCheck:
             findings=self._book.open_findings,
             looks=(*self._looks.values(), *self._never_answered(), *self._not_sure()),
             probes=self._probes | {key.component: self._group(key) for key in self._unsure()},
-            notes=notes,
+            notes=(*notes, *self._unread_past),
             blind=self._node.view.blind,
+            not_judged=tuple(self._not_judged()),
+            answered=devices_that_answer(self._node.view),
         )
         return report_on(known, self._groups)
 
     async def _round(self, until: float) -> bool:
         """Look at every group once; return whether all came in time."""
+        # Everything at each look: the values that an agent reads rarely are judged as well.
+        self._node.nvml.complete_soon()
         first = set(self._probes.values()) - {_LAST}
         complete = await self._together(first, until)
         if _LAST in self._probes.values():
@@ -137,6 +148,15 @@ class OneShotCheck:
             if wanted > self._rounds:
                 seen = f"{key.condition} in {self._rounds} of {wanted} looks, and no time for more"
                 yield ProbeResult(key.component, trouble=seen)
+
+    def _not_judged(self) -> Iterator[Unread]:
+        """Yield the conditions that a few seconds cannot show, of what was asked for."""
+        for condition in CONDITIONS.values():
+            groups = groups_of(FindingKey(condition.component, condition.name), self._probes)
+            asked = not self._groups or groups & set(self._groups)
+            if asked and condition.window_ns > self._deadline_s * SECOND_NS:
+                watched = f"it has to be watched for {condition.window_ns // SECOND_NS} s"
+                yield Unread(condition.name, watched)
 
     def _group(self, key: FindingKey) -> str:
         """Return a group of what was judged, one that was asked for if there is any."""

@@ -28,6 +28,9 @@ def _lines(report: HealthReport) -> Iterator[str]:
     for name, entries in (("unread", report.unread), ("blind", report.blind)):
         for one in entries:
             yield printable(f"{name.ljust(_WIDTHS[0])}  {one.probe.ljust(_WIDTHS[1])}  {one.why}")
+    if report.not_judged:
+        names = ", ".join(one.probe for one in report.not_judged)
+        yield printable(f"not judged, as they have to be watched for longer: {names}")
     for note in report.notes:
         yield printable(f"{'note'.ljust(_WIDTHS[0])}  {note}")
 
@@ -38,6 +41,7 @@ def as_nagios(report: HealthReport) -> str:
     told += [f"probe {one.probe}: {one.why}" for one in report.unread]
     rest = f" (+{len(told) - 1} more)" if len(told) > 1 else ""
     said = told[0] + rest if told else f"no fault is known, {_who(report)}"
+    said = "; ".join((said, *(note for note in report.notes if note.startswith("PASSES"))))
     severities = [held.finding.severity.value for held in report.findings]
     counts = {name: severities.count(name) for name in ("fatal", "degraded")}
     counts |= {"unread": len(report.unread), "blind": len(report.blind)}
@@ -60,6 +64,9 @@ def as_json(report: HealthReport) -> str:
         "unread": [_unread(one) for one in report.unread],
         "blind": [_unread(one) for one in report.blind],
         "notes": list(report.notes),
+        "not_judged": [_unread(one) for one in report.not_judged],
+        "answered": list(report.answered),
+        "fails_prolog": bool(report.failing and not report.kept_by_fleet),
     }
     return json.dumps(document, indent=2) + "\n"
 
@@ -99,4 +106,5 @@ def _mark(held: Held) -> str:
 
 
 def _who(report: HealthReport) -> str:
-    return "says the running agent" if report.asked == "agent" else "by a look of its own"
+    who = "says the running agent" if report.asked == "agent" else "by a look of its own"
+    return f"{who} ({', '.join(report.answered)} answer)" if report.answered else who

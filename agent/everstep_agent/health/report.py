@@ -42,12 +42,25 @@ class Unread:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class FleetWord:
+    """The controller's word on failed prolog scripts, and when it came (Unix time in ns).
+
+    A prolog that fails drains its node as an isolation does, so the fleet's budget holds for it.
+    """
+
+    # Why the node may not leave; empty while it may.
+    exceeded: str
+    at_ns: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthReport:
     """One answer. ``unread`` could not be read just now, ``blind`` never can with these rights.
 
     ``asked`` is "agent" for the findings of the agent that runs here, "probes" for a look of one's
-    own. ``groups`` are those that were asked for; none means all.
+    own. ``groups`` are those that were asked for; none means all. ``not_judged`` are conditions
+    that have to be watched for longer, and ``answered`` says how many devices did ("8 of 8 GPUs").
     """
 
     node: str
@@ -57,6 +70,23 @@ class HealthReport:
     unread: tuple[Unread, ...] = ()
     blind: tuple[Unread, ...] = ()
     notes: tuple[str, ...] = ()
+    not_judged: tuple[Unread, ...] = ()
+    answered: tuple[str, ...] = ()
+    fleet_word: FleetWord | None = None
+
+    @property
+    def failing(self) -> tuple[Held, ...]:
+        """Return the findings for which a node must not get a job: fatal, and without a doubt."""
+        return tuple(held for held in self.findings if _fails(held.finding))
+
+    @property
+    def kept_by_fleet(self) -> str:
+        """Return why a node with such findings is to stay; empty if it need not."""
+        word = self.fleet_word
+        if word is None or word.exceeded:
+            return word.exceeded if word else ""
+        newest_ns = max((held.since_ns for held in self.failing), default=0)
+        return "" if newest_ns < word.at_ns else "the controller has not said yet whether it may"
 
     @property
     def status(self) -> Status:
@@ -69,6 +99,22 @@ class HealthReport:
             return worst
         cannot_tell = any(held.finding.condition in _CANNOT_TELL for held in self.findings)
         return Status.UNKNOWN if cannot_tell or self.unread else worst
+
+
+def prolog_code(report: HealthReport, strict: bool) -> int:
+    """Return with what a prolog ends: 0, unless a finding leaves no doubt and the fleet allows it.
+
+    A prolog that fails drains its node. One log that was moved must not drain a cluster, so what
+    could not be read fails only where somebody asked for that (``strict``).
+    """
+    if report.failing and not report.kept_by_fleet:
+        return int(Status.CRITICAL)
+    cannot_tell = report.unread or report.blind or report.status is Status.UNKNOWN
+    return int(Status.UNKNOWN) if strict and cannot_tell else 0
+
+
+def _fails(finding: Finding) -> bool:
+    return finding.severity is Severity.FATAL and finding.mode is Mode.ENFORCE
 
 
 def _status_of(finding: Finding) -> Status:
@@ -91,6 +137,9 @@ class Known:
     notes: tuple[str, ...] = ()
     # Why a part of what a source reads cannot be read, by the source's name.
     blind: Mapping[str, str] = field(default_factory=dict)
+    not_judged: Sequence[Unread] = ()
+    answered: tuple[str, ...] = ()
+    fleet_word: FleetWord | None = None
 
 
 def report_on(known: Known, groups: Iterable[str]) -> HealthReport:
@@ -128,6 +177,9 @@ def report_on(known: Known, groups: Iterable[str]) -> HealthReport:
             )
         ),
         notes=known.notes,
+        not_judged=_by_name(known.not_judged),
+        answered=known.answered,
+        fleet_word=known.fleet_word,
     )
 
 

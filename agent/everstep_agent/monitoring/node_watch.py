@@ -27,7 +27,13 @@ from everstep_agent.sources.gpus import FreshGpus, GpuSource
 from everstep_agent.sources.host import HostSettings, disk_sources, host_sources, own_cost_source
 from everstep_agent.sources.infiniband import InfinibandSource
 from everstep_agent.sources.inventory import Expectation, inventory_source
-from everstep_agent.sources.kernel_log import ARCHIVE, KernelLogSource, kernel_log, pstore_source
+from everstep_agent.sources.kernel_log import (
+    ARCHIVE,
+    KernelLogSource,
+    fabric_manager_source,
+    kernel_log,
+    pstore_source,
+)
 from everstep_agent.sources.link_readings import LinkReadings
 from everstep_agent.sources.network import NetworkSettings, NetworkSource
 from everstep_agent.sources.services import ServicesSettings, services_source
@@ -120,6 +126,7 @@ class NodeWatch:
             services_source(self._services(), view, self.counters, self._stamp),
             *link_sources(self._network(), view, self.counters, self._stamp),
             *self.gpus.sources(),
+            self._fabric_manager(),
             *self.accelerators.sources(),
             own_cost_source(view, config.probe_deadline_s),
             inventory_source(expectation, config.sysfs, config.probe_deadline_s),
@@ -180,6 +187,17 @@ class NodeWatch:
 
     def _keep_position(self, position: Position) -> None:
         self._memory.keep("kernel_log", f"{position.source} {position.place}")
+
+    def _fabric_manager(self) -> Source:
+        note = "fabric_manager_log"
+
+        def keep(position: Position) -> None:
+            self._memory.keep(note, f"{position.source} {position.place}")
+
+        name, _, place = self._memory.notes.get(note, " -1").rpartition(" ")
+        position = Position(name, int(place))
+        path, deadline_s = self._config.fabric_manager_log, self._config.probe_deadline_s
+        return fabric_manager_source(path, position, deadline_s, keep)
 
     def _make_gpus(self) -> GpuSource:
         config, book = self._config, self._findings.book

@@ -11,6 +11,8 @@ from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.sources.source import ProbeResult, Source, ThreadedLook
 from everstep_common.judging.judgement import Judgement
 
+# A look that takes longer tells nothing for now: the longest that a healthy source needs.
+_SLOW_LOOK_S = 5.0
 # Pause before a look that was asked for, so that one look serves a burst of requests.
 _STORM_PAUSE_S = 0.02
 
@@ -24,6 +26,8 @@ class Watch:
         # One lock per source: a look out of turn (a check) and a regular one must not overlap.
         self._turns = {source.name: asyncio.Lock() for source in sources}
         self._bells = {source.name: _Bell() for source in sources}
+        self._latest: dict[str, ProbeResult] = {}
+        self._began_s: dict[str, float] = {}
         thread = SharedThread("probes")
         for worker in (worker for source in sources for worker in _quick(source)):
             worker.share(thread)
@@ -38,6 +42,17 @@ class Watch:
         """Look once, out of turn, at everything or at the sources of these groups."""
         chosen = [one for one in self.sources if not groups or one.group in groups]
         return await asyncio.gather(*(self._once(source) for source in chosen))
+
+    def latest(self) -> Sequence[ProbeResult]:
+        """Return the newest look at each source; one that takes long, or never came, is trouble."""
+        return [self._newest(source.name) for source in self.sources]
+
+    def _newest(self, name: str) -> ProbeResult:
+        now_s = asyncio.get_running_loop().time()
+        waited_s = now_s - self._began_s.get(name, now_s)
+        if waited_s > _SLOW_LOOK_S:
+            return ProbeResult(name, trouble=f"no answer for {waited_s:.0f} s")
+        return self._latest.get(name) or ProbeResult(name, trouble="not read yet")
 
     def look_soon(self, name: str) -> None:
         """Have a source looked at at once. Event loop only."""
@@ -61,6 +76,7 @@ class Watch:
         judgements: Sequence[Judgement] = ()
         failure = hang = denied = ""
         async with self._turns[source.name]:
+            self._began_s[source.name] = asyncio.get_running_loop().time()
             try:
                 judgements = await source.look()
             except TimeoutError as error:
@@ -71,7 +87,10 @@ class Watch:
                 failure = str(error) or type(error).__name__
             self._findings.report([*judgements, *judge_probe(source.name, failure or denied, hang)])
             source.told()
-        return ProbeResult(source.name, tuple(judgements), hang or failure, denied)
+            self._began_s.pop(source.name, None)
+            result = ProbeResult(source.name, tuple(judgements), hang or failure, denied)
+            self._latest[source.name] = result
+        return result
 
 
 def _quick(source: Source) -> Sequence[ProbeWorker]:

@@ -82,16 +82,16 @@ class GpuSource:
             )
         self._looks += 1
         try:
-            reading = self.overlay(await self._probe.read())
+            reading = self._detector.named(self.overlay(await self._probe.read()))
         except DriverHangError as error:
-            return [judge_driver_hang(str(error))]
+            return judge_driver_hang(str(error))
         self._view.gpus = reading
         if before is None or _uuids(before) != _uuids(reading):
             self.on_changed()
         now = self._stamp()
         judgements = self._detector.judge(reading, self._view.gpus_on_bus, now)
         over = judge_gpu_faults_over(self.open_findings(), now.boot_id, reading)
-        return [*judgements, *over, judge_driver_hang("")]
+        return [*judgements, *over, *judge_driver_hang("")]
 
     async def _look_at_events(self) -> Sequence[Judgement]:
         """Judge Xids without asking the driver anything: it may hang by now."""

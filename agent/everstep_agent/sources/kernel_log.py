@@ -1,9 +1,9 @@
-"""Kernel log sources: every message, judged once, and what the last boot left behind."""
+"""Log sources: every kernel message, judged once, the last boot's, and the fabric manager's log."""
 
 import asyncio
 import stat
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from everstep_agent.detectors.agent import judge_kernel_log
@@ -20,6 +20,8 @@ from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
 from everstep_agent.detectors.kernel.gpu_faults.xid_history import XidSighting
 from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
 from everstep_agent.detectors.kernel.logs.pstore import PstoreReading, judge_pstore
+from everstep_agent.detectors.kernel.rules import fabric_manager
+from everstep_agent.detectors.kernel.rules.rule import LineRules
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.kernel.kernel_device import DeviceLog
 from everstep_agent.probes.kernel.kernel_file import FileLog
@@ -157,6 +159,7 @@ class KernelLogSource:
         found = self._detector.sift(batch.lines)
         truth = await self._truth(found)
         now = self.now()
+        self._detector.ports.note_places(self._view.places)
         return [
             *self.quiet(),
             *judge_ended_by_boot(self.open_findings(), now.boot_id),
@@ -249,3 +252,41 @@ def kernel_log(path: Path, boot_id: str, position: Position) -> KernelLog:
     if path.exists() and stat.S_ISCHR(path.stat().st_mode):
         return DeviceLog(path, boot_id, position)
     return FileLog(path, position)
+
+
+_FABRIC_INTERVAL_S = 10.0
+_FABRIC_RULES = LineRules(fabric_manager.RULES)
+
+
+def fabric_manager_source(
+    path: Path, position: Position, deadline_s: float, on_position: Callable[[Position], None]
+) -> Source:
+    """Return the source of the fabric manager's log; ``on_position``: how far it was judged.
+
+    Its service stays active while it refuses what jobs ask of it.
+    """
+    log = FileLog(path, position, _messages)
+    told = [log.position]
+
+    def judge(batch: KernelBatch) -> Sequence[Judgement]:
+        judged = {one.key: one for line in batch.lines if (one := _FABRIC_RULES.judge(line))}
+        return list(judged.values())
+
+    def keep() -> None:
+        if log.position != told[0]:
+            told[0] = log.position
+            on_position(log.position)
+
+    look = threaded("fabric_manager", deadline_s, log.drain, judge)
+    return Source(
+        name="fabric_manager",
+        group="gpu",
+        interval_s=_FABRIC_INTERVAL_S,
+        look=look,
+        told=keep,
+        workers=(look.worker,),
+    )
+
+
+def _messages(texts: Sequence[str]) -> Iterator[KernelLine]:
+    return (KernelLine(text) for text in texts)

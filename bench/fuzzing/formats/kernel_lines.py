@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from everstep_agent.detectors.kernel.detector import (
+    RULES,
     SIEVE,
     KernelDetector,
     XidSettings,
@@ -20,7 +21,6 @@ from everstep_agent.detectors.kernel.detector import (
 from everstep_agent.detectors.kernel.gpu_faults.fault_tables import FaultTables
 from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
 from everstep_agent.detectors.kernel.logs.log_reading import LogReading, NumberedLine
-from everstep_agent.detectors.kernel.rules import hardware, machine, network_cards, nvidia, storage
 from everstep_agent.probes.kernel.kernel_device import DeviceLog
 from everstep_agent.probes.kernel.kernel_log import Position
 from everstep_agent.tables.fault_tables import load_tables
@@ -28,7 +28,7 @@ from fuzzing.choices import Choices
 from fuzzing.edits import edited
 from fuzzing.format import Format, Handler
 
-_RULES = (*nvidia.RULES, *network_cards.RULES, *hardware.RULES, *storage.RULES, *machine.RULES)
+_RULES = tuple(RULES)
 _LINES_MAX = 12
 # Of each rule so many lines that it matches are made; edits make the others.
 _LINES_PER_RULE = 10

@@ -33,5 +33,7 @@ class Condition:
     clear_after: int = 1
     boot_grace_ns: int = 0
     quiet_ns: int = 0
+    # For how long it has to be watched before it can be raised: a rate, a window, a history.
+    window_ns: int = 0
     # The most that automation may do about it unless the operator says otherwise.
     mode: Mode = Mode.OBSERVE

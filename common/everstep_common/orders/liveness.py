@@ -50,6 +50,11 @@ class Halted:
 
 @dataclass(frozen=True, slots=True)
 class TimeRequest:
-    """Question for a node's clocks; TimeReply answers at once, and echoes when it was sent."""
+    """Question for a node's clocks; TimeReply answers at once, and echoes when it was sent.
+
+    It comes every ten seconds and carries the fleet's word on failed prolog scripts: why the node
+    may not leave by one, "" while it may.
+    """
 
     sent_ns: q.TimelineNs
+    budget_exceeded: q.Line = ""

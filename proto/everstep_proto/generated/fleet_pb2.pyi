@@ -2805,16 +2805,22 @@ class TimeRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SENT_NS_FIELD_NUMBER: _builtins.int
+    BUDGET_EXCEEDED_FIELD_NUMBER: _builtins.int
     sent_ns: _builtins.int
     """The controller's timeline when it was sent; echo it."""
+    budget_exceeded: _builtins.str
+    """Why the node may not fail a prolog although it has a fatal finding: as many others have one as
+    the fleet's budget lets automation take; empty while it may.
+    """
     def __init__(
         self,
         *,
         sent_ns: _builtins.int = ...,
+        budget_exceeded: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sent_ns", b"sent_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget_exceeded", b"budget_exceeded", "sent_ns", b"sent_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

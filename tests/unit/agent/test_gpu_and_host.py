@@ -88,10 +88,10 @@ def test_row_remapping_flags_are_found() -> None:
 
 
 def test_a_driver_that_does_not_answer_is_a_fatal_finding() -> None:
-    judgement = judge_driver_hang("no answer within 5 s")
+    judgement, _ = judge_driver_hang("no answer within 5 s")
     assert isinstance(judgement, Faulty)
     assert judgement.finding.condition == "DriverHang"
-    assert isinstance(judge_driver_hang(""), Healthy)
+    assert all(isinstance(one, Healthy) for one in judge_driver_hang(""))
 
 
 def test_memory_that_runs_out_is_found() -> None:

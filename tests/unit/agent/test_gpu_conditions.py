@@ -1,10 +1,21 @@
 """Every condition of a GPU that is raised by one kind of reading: raised, held, cleared."""
 
+from dataclasses import replace
+
 import pytest
 
-from everstep_agent.detectors.gpus.reading import FabricReading, GpuProcess, MigDevice
+from everstep_agent.detectors.conditions import CONDITIONS
+from everstep_agent.detectors.gpus.presence import judge_driver_hang
+from everstep_agent.detectors.gpus.reading import (
+    FabricReading,
+    GpuProcess,
+    GpusReading,
+    MigDevice,
+)
+from everstep_common.clock import Stamp
+from everstep_common.judging.book import FindingBook
 from everstep_common.judging.findings import Severity
-from unit.agent.gpu_bench import HEALTHY, GpuBench, clear_after, raise_after
+from unit.agent.gpu_bench import HEALTHY, PEERS, GpuBench, clear_after, raise_after
 
 # What raises a condition, what says nothing about it, and what shows that it is over.
 _CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
@@ -274,3 +285,49 @@ def test_what_is_read_rarely_is_judged_only_when_it_was_read() -> None:
     bench.says(pcie_width=8)
     bench.look(100, complete=False)
     assert bench.found() == set()
+
+
+def test_a_lost_gpu_that_a_new_process_knows_by_number_only_is_no_second_device() -> None:
+    bench = GpuBench()
+    bench.look(3)
+    bench.detector.named(GpusReading(gpus=PEERS))
+    bench.says(2, error="GPU is lost", error_code=15)
+    bench.look(20)
+    bench.says(2, uuid="", pci="index-2", name="NVIDIA GPU")
+    reading = bench.detector.named(GpusReading(gpus=bench.gpus))
+    assert reading.gpus[2].component == PEERS[2].component
+    bench.gpus = reading.gpus
+    bench.look(20)
+    lost = [one.finding.component for one in bench.book.open_findings]
+    assert lost == [PEERS[2].component]
+
+
+def test_a_lost_gpu_is_one_of_the_missing_when_the_numbers_have_moved() -> None:
+    bench = GpuBench()
+    bench.look(3)
+    bench.detector.named(GpusReading(gpus=PEERS))
+    moved = (PEERS[0], PEERS[1], replace(PEERS[3], index=2), replace(PEERS[2], index=3, uuid=""))
+    reading = bench.detector.named(GpusReading(gpus=moved))
+    assert reading.gpus[3].component == PEERS[2].component
+
+
+def test_a_number_that_may_be_any_of_several_gets_no_name() -> None:
+    bench = GpuBench()
+    bench.detector.named(GpusReading(gpus=PEERS))
+    few = (PEERS[0], replace(PEERS[2], index=7, uuid="", pci="index-7"))
+    reading = bench.detector.named(GpusReading(gpus=few))
+    assert reading.gpus[1].component == "gpu/index-7"
+
+
+def test_a_driver_that_misses_one_deadline_is_suspect_and_not_yet_hung() -> None:
+    book = FindingBook(CONDITIONS)
+    now = Stamp("boot-1", 10**13, 10**13)
+    book.enter_judgements(judge_driver_hang("no answer within 5 s"), now)
+    (silent,) = (known.finding for known in book.open_findings)
+    assert (silent.condition, silent.severity) == ("DriverSilent", Severity.DEGRADED)
+    for _ in range(2):
+        book.enter_judgements(judge_driver_hang("no answer within 5 s"), now)
+    assert {known.finding.condition for known in book.open_findings} == {
+        "DriverSilent",
+        "DriverHang",
+    }

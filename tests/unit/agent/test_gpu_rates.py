@@ -210,3 +210,45 @@ def test_wrong_limits_are_all_refused_at_once() -> None:
     (problem,) = GpuLimits(thermal_margin_c=51).problems()
     assert problem == "signals.gpu.thermal_margin_c: must be at most 50, got 51"
     assert GpuLimits().problems() == []
+
+
+def _lone(bench: GpuBench, total: int) -> None:
+    bench.link_says(0, link=2, recovery_events=total)
+    bench.look(seconds=10)
+
+
+def test_one_link_that_recovers_while_all_others_do_not_is_found() -> None:
+    bench = GpuBench()
+    _lone(bench, 505)
+    bench.minutes(2)
+    assert bench.found() == set()
+    for total in (506, 507):
+        _lone(bench, total)
+        bench.minutes(7)
+    assert bench.found() == {"NvlinkLoneErrors"}
+    finding = bench.finding("NvlinkLoneErrors")
+    assert finding.component == "gpu/0000:3b:00.0"
+    assert "link 2: 507, 2 of them in the last hour" in finding.evidence
+    bench.minutes(61)
+    assert bench.found() == set()
+
+
+def test_what_all_links_count_is_no_fault_of_one() -> None:
+    bench = GpuBench()
+    for step in range(8):
+        for gpu in range(4):
+            for link in range(4):
+                bench.link_says(gpu, link=link, recovery_events=505 + step + 5 * link)
+        bench.look(seconds=10)
+    assert "NvlinkLoneErrors" not in bench.found()
+
+
+def test_both_ends_of_one_link_may_stand_out() -> None:
+    bench = GpuBench()
+    for step in range(3):
+        bench.link_says(0, link=2, recoveries=505 + step)
+        bench.link_says(1, link=1, recoveries=500 + step)
+        bench.look(seconds=10)
+    bench.look()
+    found = {k.finding.component for k in bench.book.open_findings}
+    assert found == {"gpu/0000:3b:00.0", "gpu/0000:3c:00.0"}

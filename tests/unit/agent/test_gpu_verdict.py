@@ -8,7 +8,7 @@ import pytest
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading, RecoveryAction
-from everstep_agent.detectors.kernel import KernelDetector, KernelLine, XidSettings
+from everstep_agent.detectors.kernel import KernelDetector, KernelLine, XidSettings, xid_event
 from everstep_agent.detectors.kernel.gpu_faults.clearance import judge_by_driver
 from everstep_agent.detectors.kernel.gpu_faults.gpu_verdict import XidOverride
 from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
@@ -382,3 +382,60 @@ def test_the_driver_has_no_say_in_a_drill_and_nobody_remembers_it() -> None:
     assert finding.suggested_action is SuggestedAction.REBOOT_NODE
     assert story.history.remembered() == tuple(old)
     assert _refine(story, _reading(0), _stamp(3600)) == []
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "NETIR_LINK_EVT  Fatal   XC0 i0 Link 14 (0x0215c5c6 0x00000000 0x0 0x0 0x0 0x0)",
+        "NETIR_LINK_EVT Fatal XC0 i0 Link 14 (0x0215c5c6 0x00000000 0x0 0x0 0x0 0x0)",
+        "NETIR_LINK_EVT\tFatal\tXC 0 i 0 Link 14 [0x0215c5c6, 0x00000000]",
+    ],
+)
+def test_columns_may_be_padded(columns: str) -> None:
+    (finding,) = Story().tell(_xid(149, columns), branch=570)
+    assert (finding.severity, finding.suggested_action) == (
+        Severity.FATAL,
+        SuggestedAction.RESET_DEVICE,
+    )
+    assert finding.rule == "NVLink5 table: 149"
+    assert "link 14" in finding.message
+
+
+def test_what_only_the_driver_calls_fatal_is_degraded_and_named_so() -> None:
+    (link,) = Story().tell(_xid(149, "NETIR_NEW_EVT  Fatal   XC0 i0 Link 07 (0x0000000a)"))
+    assert (link.severity, link.suggested_action) == (
+        Severity.DEGRADED,
+        SuggestedAction.RESET_DEVICE,
+    )
+    assert "link 7" in link.message
+    (unknown,) = Story().tell(_xid(4242, "NEW_UNIT  Fatal  XC0 i0"))
+    assert unknown.severity is Severity.DEGRADED
+    assert "calls it fatal" in unknown.message
+    (known,) = Story().tell(_xid(167, "PCIe fatal timeout"))
+    assert known.severity is Severity.DEGRADED
+
+
+@pytest.mark.parametrize("word", ["Nonfatal", "Non-fatal", "non-Fatal"])
+def test_what_the_driver_calls_not_fatal_is_only_told(word: str) -> None:
+    (finding,) = Story().tell(_xid(4242, f"NEW_UNIT {word} XC0 i0"))
+    assert finding.severity is Severity.INFO
+
+
+def test_a_contained_error_with_a_new_memory_row_asks_for_a_reset_when_idle() -> None:
+    row = "Row Remapper: New row (0x0000000000abcdef) marked for remapping, reset gpu to activate."
+    for lines in ((_xid(94), _xid(63, row)), (_xid(63, row), _xid(94))):
+        for says in (None, RecoveryAction.NONE):
+            (finding,) = Story().tell(*lines, says=says, branch=570)
+            assert finding.severity is Severity.DEGRADED
+            assert finding.suggested_action is SuggestedAction.RESET_DEVICE
+            assert "idle" in finding.message
+
+
+def test_a_victim_names_the_xid_that_it_follows_and_is_no_finding() -> None:
+    victim = "pid=1, name=python, channel 0x00000003 caused by previous Xid 145"
+    line = _xid(45, victim)
+    event = xid_event(line.text)
+    assert event is not None
+    assert event.cause == 145
+    assert Story().tell(line) == []

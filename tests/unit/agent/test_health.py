@@ -11,11 +11,14 @@ from everstep_agent.health.groups import GROUPS, groups_of, problems_of, sources
 from everstep_agent.health.kernel_log_since_boot import KernelLogSinceBoot, judge_quiet
 from everstep_agent.health.rendering import as_json, as_nagios, as_text
 from everstep_agent.health.report import (
+    FleetWord,
     HealthReport,
     Known,
     Status,
+    Unread,
     decode,
     encode,
+    prolog_code,
     report_on,
 )
 from everstep_agent.probes.kernel.kernel_log import KernelBatch, Position
@@ -225,3 +228,69 @@ def test_a_finding_about_a_job_fails_no_check_and_is_told_to_no_other_user(
     assert report.status is Status.OK
     assert "alice" not in encode(report)
     assert _report(secret, _DEGRADED).status is Status.WARNING
+
+
+_ADVISED = _finding(mode=Mode.ADVISE)
+_BLIND = _report(looks=(_DENIED,))
+
+
+@pytest.mark.parametrize(
+    ("report", "code", "strict_code"),
+    [
+        (_report(), 0, 0),
+        (_report(_finding()), 2, 2),
+        # Only what leaves no doubt drains a node: a prolog knows no budget.
+        (_report(_ADVISED), 0, 0),
+        (_report(_OBSERVED), 0, 0),
+        (_report(_DEGRADED), 0, 0),
+        # A log that was moved, a probe that fails, a driver that hangs for now.
+        (_BLIND, 0, 3),
+        (_report(looks=(_UNREAD,)), 0, 3),
+        (_report(_FAILED), 0, 3),
+        (_report(_finding(), looks=(_UNREAD, _DENIED)), 2, 2),
+    ],
+)
+def test_a_prolog_fails_only_where_there_is_no_doubt(
+    report: HealthReport, code: int, strict_code: int
+) -> None:
+    assert prolog_code(report, strict=False) == code
+    assert prolog_code(report, strict=True) == strict_code
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [
+        (None, 2),
+        (FleetWord("", _SINCE.wall_ns + 1), 2),
+        # The controller spoke before the finding was there: it has not judged it yet.
+        (FleetWord("", _SINCE.wall_ns - 1), 0),
+        (FleetWord("40 other nodes should be isolated", _SINCE.wall_ns + 1), 0),
+    ],
+)
+def test_the_fleets_budget_holds_for_a_prolog_as_well(word: FleetWord | None, code: int) -> None:
+    held = [BookEntry(_finding(), _SINCE)]
+    known = Known(node="n", asked="agent", findings=held, looks=(), probes=_PROBES, fleet_word=word)
+    report = report_on(known, ())
+    assert prolog_code(report, strict=False) == code
+    assert bool(report.kept_by_fleet) == (code == 0)
+    assert json.loads(as_json(report))["fails_prolog"] == (code == 2)
+    assert decode(encode(report)) == report
+
+
+def test_a_check_says_how_many_devices_answered_and_what_it_could_not_judge() -> None:
+    known = Known(
+        node="n",
+        asked="probes",
+        findings=(),
+        looks=(),
+        probes=_PROBES,
+        not_judged=(Unread("NvlinkErrors", "it has to be watched for 1800 s"),),
+        answered=("8 of 8 GPUs", "7 of 8 RDMA ports"),
+    )
+    report = report_on(known, ())
+    assert "(8 of 8 GPUs, 7 of 8 RDMA ports answer)" in as_text(report).splitlines()[0]
+    assert "8 of 8 GPUs" in as_nagios(report)
+    assert "not judged, as they have to be watched for longer: NvlinkErrors" in as_text(report)
+    assert report.status is Status.OK
+    (one,) = json.loads(as_json(report))["not_judged"]
+    assert one["probe"] == "NvlinkErrors"

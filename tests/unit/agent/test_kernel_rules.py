@@ -6,13 +6,16 @@ from hypothesis import strategies as st
 
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.kernel import KernelLine, XidSettings, judge_kernel
-from everstep_agent.detectors.kernel.detector import RULES, SIEVE
+from everstep_agent.detectors.kernel.detector import RULES, SIEVE, KernelDetector
 from everstep_agent.detectors.kernel.gpu_faults.clearance import judge_ended_by_boot
+from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
+from everstep_agent.detectors.readings.topology import PciPlace
 from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import BookEntry
-from everstep_common.judging.findings import Finding, FindingKey, Severity
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
+from unit.agent.kernel_corpus import FOUND, HARMLESS
 
 _TABLES = load_tables()
 _NOW = Stamp("boot-1", 10**12, 10**18)
@@ -20,281 +23,6 @@ _NOW = Stamp("boot-1", 10**12, 10**18)
 
 def _judge(*lines: str) -> list[Judgement]:
     return judge_kernel([KernelLine(line) for line in lines], XidSettings(_TABLES), _NOW)
-
-
-_MLX = "mlx5_core 0000:5e:00.0: "
-_FOUND = [
-    # The NVIDIA driver without an Xid.
-    ("NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.", "gpu/0000:3b:00.0", "FallenOffTheBus"),
-    ("NVRM: GPU at PCI:0000:3b:00: has fallen off the bus", "gpu/0000:3b:00.0", "FallenOffTheBus"),
-    (
-        "NVRM: The NVIDIA GPU 0000:3b:00.0 NVRM: (PCI ID: 10de:2330) NVRM: installed in this "
-        "system has NVRM: fallen off the bus and is not responding to commands.",
-        "gpu/0000:3b:00.0",
-        "FallenOffTheBus",
-    ),
-    (
-        "NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x26:0xffff:1290)",
-        "gpu/0000:3b:00.0",
-        "GpuInitFailed",
-    ),
-    (
-        "NVRM: knvlinkUpdatePostRxDetectLinkMask_IMPL: Failed to update Rx Detect Link mask!",
-        "driver/nvidia",
-        "NvlinkDetectFailed",
-    ),
-    (
-        "nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping "
-        "further processing",
-        "driver/nvidia_peermem",
-        "PeermemInvalidContext",
-    ),
-    # mlx5
-    (
-        f"{_MLX}wait_func:1151:(pid 1): ENABLE_HCA(0x104) timeout. Will cause a leak of a command "
-        "resource",
-        "link/0000:5e:00.0",
-        "NicCommandTimeout",
-    ),
-    (
-        f"{_MLX}poll_health:801:(pid 0): device's health compromised - reached miss count",
-        "link/0000:5e:00.0",
-        "NicHealthLost",
-    ),
-    (
-        f"{_MLX}poll_health:817:(pid 0): Fatal error 1 detected",
-        "link/0000:5e:00.0",
-        "NicUnrecoverable",
-    ),
-    (
-        f"{_MLX}mlx5_health_try_recover:336: health recovery failed",
-        "link/0000:5e:00.0",
-        "NicUnrecoverable",
-    ),
-    (
-        f"{_MLX}mlx5_pcie_event:299:(pid 9): Detected insufficient power on the PCIe slot (27W).",
-        "link/0000:5e:00.0",
-        "NicPowerLow",
-    ),
-    (
-        f"{_MLX}Port module event[error]: module 0, Cable error, High Temperature",
-        "link/0000:5e:00.0",
-        "NicModuleHot",
-    ),
-    (
-        f"{_MLX}mlx5_cmd_out_err:838:(pid 7): ACCESS_REG(0x805) op_mod(0x1) failed, status bad "
-        "operation(0x2), syndrome (0x9a31ab), err(-22)",
-        "link/0000:5e:00.0",
-        "NicRegisterRefused",
-    ),
-    # PCIe
-    (
-        "pcieport 0000:3a:00.0: AER: Corrected error received: 0000:3b:00.0",
-        "pcie/0000:3b:00.0",
-        "PcieErrorCorrected",
-    ),
-    (
-        "pcieport 0000:3a:00.0: AER: Multiple Uncorrected (Non-Fatal) error received: 0000:3b:00.0",
-        "pcie/0000:3b:00.0",
-        "PcieErrorUncorrected",
-    ),
-    (
-        "pcieport 0000:3a:00.0: AER: Uncorrectable (Fatal) error message received from "
-        "0000:3b:00.0",
-        "pcie/0000:3b:00.0",
-        "PcieErrorFatal",
-    ),
-    (
-        "nvme 0000:01:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
-        "pcie/0000:01:00.0",
-        "PcieErrorCorrected",
-    ),
-    (
-        "nvidia 0000:3b:00.0: AER: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction",
-        "pcie/0000:3b:00.0",
-        "PcieErrorFatal",
-    ),
-    # Processors and memory
-    (
-        "mce: [Hardware Error]: CPU 2: Machine Check Exception: 5 Bank 6: be00000000800400",
-        "host/hardware",
-        "MachineCheckFatal",
-    ),
-    (
-        "mce: [Hardware Error]: Machine check events logged",
-        "host/hardware",
-        "MachineCheckCorrected",
-    ),
-    ("{1}[Hardware Error]: event severity: fatal", "host/hardware", "MachineCheckFatal"),
-    ("{1}[Hardware Error]: event severity: corrected", "host/hardware", "MachineCheckCorrected"),
-    (
-        "[Hardware Error]: Uncorrected, software restartable error.",
-        "host/hardware",
-        "MachineCheckFatal",
-    ),
-    (
-        "EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0_Chan#1_DIMM#0 (channel:1 slot:0)",
-        "host/memory",
-        "MemoryErrorCorrected",
-    ),
-    (
-        "EDAC MC1: 1 UE memory scrubbing error on CPU_SrcID#1_MC#0_Chan#0_DIMM#0",
-        "host/memory",
-        "MemoryErrorUncorrected",
-    ),
-    (
-        "Memory failure: 0x1f8a3c: recovery action for dirty LRU page: Recovered",
-        "host/memory",
-        "MemoryErrorUncorrected",
-    ),
-    # Stalls and crashes
-    ("INFO: task python:1234 blocked for more than 120 seconds.", "host/kernel", "HungTask"),
-    (
-        "INFO: task kworker/u256:3:1234 blocked for more than 241 seconds.",
-        "host/kernel",
-        "HungTask",
-    ),
-    (
-        "watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:123]",
-        "host/kernel",
-        "KernelLockup",
-    ),
-    ("NMI watchdog: Watchdog detected hard LOCKUP on cpu 3", "host/kernel", "KernelLockup"),
-    ("rcu: INFO: rcu_sched self-detected stall on CPU", "host/kernel", "KernelLockup"),
-    ("rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:", "host/kernel", "KernelLockup"),
-    ("Kernel panic - not syncing: Fatal machine check", "host/kernel", "KernelPanic"),
-    (
-        "BUG: kernel NULL pointer dereference, address: 0000000000000010",
-        "host/kernel",
-        "KernelOops",
-    ),
-    ("BUG: unable to handle page fault for address: ffffa0", "host/kernel", "KernelOops"),
-    ("kernel BUG at mm/slub.c:123!", "host/kernel", "KernelOops"),
-    (
-        "general protection fault, probably for non-canonical address 0xdead: 0000 [#1] SMP",
-        "host/kernel",
-        "KernelOops",
-    ),
-    ("Oops: 0000 [#1] PREEMPT SMP NOPTI", "host/kernel", "KernelOops"),
-    ("Out of memory: Killed process 1234 (python) total-vm:1kB", "host/memory", "NodeOutOfMemory"),
-    (
-        "Memory cgroup out of memory: Killed process 1234 (python) total-vm:1kB",
-        "host/memory",
-        "JobOutOfMemory",
-    ),
-    (
-        "python3[4242]: segfault at 7f ip 00007f sp 00007ffc error 4 in libnccl.so.2.18.5[7f00]",
-        "service/nccl",
-        "NcclCrash",
-    ),
-    # Disks, file systems, file servers
-    (
-        "EXT4-fs (nvme0n1p1): Remounting filesystem read-only",
-        "disk/nvme0n1p1",
-        "FilesystemReadOnly",
-    ),
-    ("BTRFS info (device sda1: state E): forced readonly", "disk/sda1", "FilesystemReadOnly"),
-    (
-        "EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: comm ls: reading directory",
-        "disk/sda1",
-        "FilesystemError",
-    ),
-    ("EXT4-fs (sda1): I/O error while writing superblock", "disk/sda1", "FilesystemError"),
-    ("Aborting journal on device sda1-8.", "disk/sda1-8", "FilesystemError"),
-    (
-        "XFS (sdb1): Corruption of in-memory data (0x8) detected at xfs_defer_finish_noroll+0x1 "
-        "(fs/xfs/libxfs/xfs_defer.c:573).  Shutting down filesystem.",
-        "disk/sdb1",
-        "FilesystemShutDown",
-    ),
-    (
-        "XFS (dm-0): xfs_do_force_shutdown(0x2) called from line 1297 of file fs/xfs/xfs_log.c",
-        "disk/dm-0",
-        "FilesystemShutDown",
-    ),
-    (
-        'XFS (sda1): metadata I/O error in "xfs_imap_to_bp" at daddr 0x2',
-        "disk/sda1",
-        "FilesystemError",
-    ),
-    (
-        "BTRFS: error (device sda1: state EA) in btrfs_commit_transaction:2418: errno=-5 IO "
-        "failure",
-        "disk/sda1",
-        "FilesystemError",
-    ),
-    (
-        "blk_update_request: I/O error, dev sda, sector 12345 op 0x0:(READ) flags 0x0",
-        "disk/sda",
-        "DiskIoError",
-    ),
-    (
-        "blk_update_request: critical medium error, dev nvme0n1, sector 123",
-        "disk/nvme0n1",
-        "DiskMediumError",
-    ),
-    ("Buffer I/O error on dev sda1, logical block 0, async page read", "disk/sda1", "DiskIoError"),
-    ("nvme nvme0: I/O 12 QID 5 timeout, aborting", "disk/nvme0", "NvmeTimeout"),
-    (
-        "nvme nvme0: I/O tag 12 (100c) opcode 0x2 (Read) QID 5 timeout, reset controller",
-        "disk/nvme0",
-        "NvmeTimeout",
-    ),
-    (
-        "nvme nvme0: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0x10",
-        "disk/nvme0",
-        "NvmeTimeout",
-    ),
-    (
-        "nvme nvme0: Disabling device after reset failure: -19",
-        "disk/nvme0",
-        "NvmeControllerLost",
-    ),
-    (
-        "md/raid1:md0: Disk failure on sdb1, disabling device.",
-        "disk/md0",
-        "RaidDiskFailed",
-    ),
-    (
-        "nfs: server filer-1 not responding, still trying",
-        "disk/nfs:filer-1",
-        "NfsServerSilent",
-    ),
-]
-
-
-@pytest.mark.parametrize(("line", "component", "condition"), _FOUND)
-def test_a_line_is_a_finding_of_its_component(line: str, component: str, condition: str) -> None:
-    (judgement,) = _judge(line)
-    assert isinstance(judgement, Faulty)
-    assert judgement.key == FindingKey(component, condition)
-    assert judgement.finding.evidence == line[:300]
-    assert condition in CONDITIONS
-
-
-_NOT_FOUND = [
-    "NVRM: GPU at PCI:0000:65:00: GPU-b850f46d-d5ea-c752-ddf3-c52b8e5b4b67",
-    "NVRM: GPU Board Serial Number: 1324021012345",
-    "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan  1 00:00:00 UTC 2026",
-    "NVRM: The NVIDIA GPU 0000:01:00.0 (PCI ID: 10de:1234) installed in this system is not "
-    "supported by the NVIDIA 570.86.15 driver release.",
-    "mlx5_core 0000:5e:00.0 ib0: Link up",
-    "mlx5_core 0000:5e:00.0: firmware version: 28.39.1002",
-    "nvme nvme0: 64/0/0 default/read/poll queues",
-    "EXT4-fs (sda1): mounted filesystem with ordered data mode. Quota mode: none.",
-    "XFS (sdb1): Ending clean mount",
-    "BTRFS info (device sda1): using crc32c checksum algorithm",
-    "EDAC MC0: Giving out device to module i10nm_edac controller",
-    "pcieport 0000:3a:00.0: AER: enabled with IRQ 25",
-    "mce: CPU supports 32 MCE banks",
-    "traps: python[123] general protection fault ip:7f sp:7f error:0 in libc.so.6[7f]",
-    "python[1]: segfault at 0 ip 0 sp 0 error 4 in libc.so.6[0+1]",
-]
-
-
-@pytest.mark.parametrize("line", _NOT_FOUND)
-def test_ordinary_lines_are_no_findings(line: str) -> None:
-    assert _judge(line) == []
 
 
 _ALARM = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
@@ -419,7 +147,7 @@ def test_a_finding_that_was_seen_again_after_the_reboot_stays() -> None:
 
 
 def test_every_condition_of_the_kernel_log_can_end() -> None:
-    kernel = [CONDITIONS[rule] for _, _, rule in _FOUND]
+    kernel = [CONDITIONS[condition] for condition, _, _ in FOUND]
     assert all(one.clears_when for one in kernel)
 
 
@@ -437,7 +165,7 @@ def test_a_line_of_a_process_is_marked_as_injected() -> None:
     assert judgement.finding.injected
 
 
-_PIECES = st.sampled_from([line for line, _, _ in _FOUND] + _NOT_FOUND)
+_PIECES = st.sampled_from([*(line for _, _, line in FOUND), *HARMLESS])
 
 
 @given(st.lists(st.one_of(st.text(), _PIECES.flatmap(lambda t: st.text().map(lambda x: t + x)))))
@@ -450,3 +178,123 @@ def test_no_text_makes_the_detector_fail(lines: list[str]) -> None:
 def test_no_part_of_a_line_makes_the_detector_fail(line: str, begin: int, end: int) -> None:
     _judge(line[begin:end])
     assert RULES.judge(KernelLine(line[begin:end])) is None or SIEVE.passes(line[begin:end])
+
+
+def _flap(second: int) -> KernelLine:
+    return KernelLine("mlx5_core 0000:5e:00.0 ens1: Link down", boot_ns=second * 10**9)
+
+
+def test_a_link_that_goes_down_three_times_in_ten_minutes_flaps() -> None:
+    twice = judge_kernel([_flap(1000), _flap(1300)])
+    assert {one.key.condition for one in twice} == {"NicLinkDown"}
+    slowly = judge_kernel([_flap(1000), _flap(1500), _flap(2000)])
+    assert {one.key.condition for one in slowly} == {"NicLinkDown"}
+    thrice = judge_kernel([_flap(1000), _flap(1300), _flap(1599)])
+    assert FindingKey("link/ens1", "NicLinkFlapping") in {one.key for one in thrice}
+
+
+def test_links_that_come_up_with_the_node_do_not_flap() -> None:
+    found = judge_kernel([_flap(10), _flap(20), _flap(30), _flap(40)])
+    assert {one.key.condition for one in found} == {"NicLinkDown"}
+
+
+def test_twenty_corrected_errors_within_a_minute_are_a_storm_of_the_device() -> None:
+    line = "pcieport 0000:3a:00.0: AER: Corrected error received: 0000:3b:00.0"
+    assert len(_judge(*[line] * 19)) == 1
+    keys = {one.key for one in _judge(*[line] * 20)}
+    assert FindingKey("pcie/0000:3b:00.0", "PcieErrorStorm") in keys
+
+
+_BOOT = [
+    "pci 0000:3a:00.0: PCI bridge to [bus 3b]",
+    "pci 0000:3b:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint",
+    "pci 0000:17:00.0: PCI bridge to [bus 18-1f]",
+    "pci 0000:19:00.0: [10de:2330] type 00 class 0x030200",
+    "pci 0000:1a:00.0: [15b3:1021] type 00 class 0x020700",
+    "pci 0000:1a:00.1: [15b3:1021] type 00 class 0x020700",
+]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pcieport 0000:3a:00.0: DPC: containment event, status:0x1f01 source:0x0000",
+        "pcieport 0000:3a:00.0: pciehp: Slot(5): Link Down",
+        "pcieport 0000:3a:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer",
+        "pcieport 0000:3a:00.0: AER: device recovery failed",
+    ],
+)
+def test_an_error_of_a_port_names_the_device_behind_it(line: str) -> None:
+    (judgement,) = _judge(*_BOOT, line)
+    assert isinstance(judgement, Faulty)
+    assert judgement.key.component == "pcie/0000:3b:00.0"
+    assert "0000:3b:00.0" in judgement.finding.message
+    assert "0000:3a:00.0" in judgement.finding.evidence
+
+
+def test_an_error_of_a_port_with_several_devices_names_all_of_them() -> None:
+    (judgement,) = _judge(*_BOOT, "pcieport 0000:17:00.0: DPC: ERR_FATAL detected")
+    assert isinstance(judgement, Faulty)
+    assert judgement.key.component == "pcie/0000:17:00.0"
+    assert "0000:19:00.0, 0000:1a:00.0, 0000:1a:00.1" in judgement.finding.message
+
+
+def test_a_slot_whose_link_is_up_again_ends_the_finding_of_its_device() -> None:
+    slot = "pcieport 0000:3a:00.0: pciehp: Slot(5): Link"
+    (judgement,) = _judge(*_BOOT, f"{slot} Down", f"{slot} Up")
+    assert isinstance(judgement, Healthy)
+    assert judgement.key == FindingKey("pcie/0000:3b:00.0", "PcieLinkLost")
+
+
+def test_a_device_that_left_the_pci_tree_is_still_known_behind_its_port() -> None:
+    detector = KernelDetector(XidSettings(_TABLES))
+    detector.ports.note_places(
+        {"0000:3b:00.0": PciPlace(("pci0000:3a", "0000:3a:00.0", "0000:3b:00.0"))}
+    )
+    detector.ports.note_places({})
+    line = KernelLine("pcieport 0000:3a:00.0: DPC: ERR_FATAL detected")
+    (judgement,) = detector.judge(detector.sift([line]), DriverTruth(), _NOW)
+    assert judgement.key.component == "pcie/0000:3b:00.0"
+
+
+@pytest.mark.parametrize(
+    ("second", "severity"),
+    [(9, Severity.INFO), (900, Severity.DEGRADED), (None, Severity.DEGRADED)],
+)
+def test_a_port_without_a_cable_is_only_told_while_the_node_boots(
+    second: int | None, severity: Severity
+) -> None:
+    text = "mlx5_core 0000:63:00.1: Port module event: module 1, Cable unplugged"
+    line = KernelLine(text, boot_ns=None if second is None else second * 10**9)
+    (judgement,) = judge_kernel([line])
+    assert isinstance(judgement, Faulty)
+    assert judgement.finding.severity is severity
+
+
+def test_the_image_file_that_somebody_mounted_is_no_disk_of_the_node() -> None:
+    (judgement,) = _judge("EXT4-fs (loop3): Remounting filesystem read-only")
+    assert isinstance(judgement, Faulty)
+    assert judgement.finding.severity is Severity.INFO
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "mlx5_core 0000:5e:00.0: poll_health:817:(pid 0): Fatal error 1 detected",
+        "XFS (sdb1): Filesystem has been shut down due to log error (0x2).",
+        "EXT4-fs (nvme0n1p1): Remounting filesystem read-only",
+        "{1}[Hardware Error]: event severity: fatal",
+    ],
+)
+def test_what_leaves_no_doubt_that_the_node_cannot_work_is_fatal_and_enforced(line: str) -> None:
+    (judgement,) = _judge(line)
+    assert isinstance(judgement, Faulty)
+    assert judgement.finding.severity is Severity.FATAL
+    assert CONDITIONS[judgement.key.condition].mode is Mode.ENFORCE
+
+
+def test_an_error_of_a_switch_that_only_the_driver_calls_fatal_is_degraded() -> None:
+    (judgement,) = _judge("nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 99999, Fatal, Link 30 new")
+    assert isinstance(judgement, Faulty)
+    assert judgement.finding.severity is Severity.DEGRADED
+    assert "calls it fatal" in judgement.finding.message

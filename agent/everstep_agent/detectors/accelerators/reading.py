@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_common.judging.condition import BOOT_GRACE_NS, Condition
+from everstep_common.judging.condition import BOOT_GRACE_NS, MINUTE_NS, Condition
 from everstep_common.setting import setting
 
 # None of the adapters has met the hardware that it was written for (their docstrings say for which
@@ -126,6 +126,7 @@ CONDITIONS = (
     ),
     Condition(
         name="AcceleratorEccCorrectedRate",
+        window_ns=5 * MINUTE_NS,
         component="accelerator/VENDOR-ID",
         meaning=f"{_LIMITS.ecc_corrected_per_s:g} corrected memory errors per second or more, "
         "as the mean over 5 minutes",

@@ -26,6 +26,7 @@ _EXPLAINED = _HARDWARE | _HEATED | int(ClockReason.SOFTWARE_POWER_CAP)
 CONDITIONS = (
     Condition(
         name="GpuHardwareSlowdown",
+        window_ns=10 * MINUTE_NS,
         component="gpu/PCI",
         meaning="the hardware slowed the GPU down (heat, power brake or another cause) in "
         f"{DEFAULTS.slowdown_minutes} of the last {_SLOWDOWN_MINUTES} minutes",

@@ -1,5 +1,8 @@
 """GPU detector: runs the detectors of all GPU subjects over one answer of the NVIDIA driver."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from everstep_agent.detectors.gpus.clocks import ClockDetector
 from everstep_agent.detectors.gpus.fabric import judge_fabric
 from everstep_agent.detectors.gpus.fleet import judge_fleet
@@ -10,7 +13,7 @@ from everstep_agent.detectors.gpus.nvlink import NvlinkDetector
 from everstep_agent.detectors.gpus.pcie import PcieDetector
 from everstep_agent.detectors.gpus.presence import LOST, RESET_DEMANDED, judge_gpus
 from everstep_agent.detectors.gpus.processes import judge_owners
-from everstep_agent.detectors.gpus.reading import GpusReading
+from everstep_agent.detectors.gpus.reading import GpuReading, GpusReading
 from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.judging.judgement import Judgement
 from everstep_common.judging.moment import Moment
@@ -21,6 +24,27 @@ class KnownGpus:
 
     def __init__(self) -> None:
         self._known: set[str] = set()
+        self._identities: dict[str, GpuReading] = {}
+
+    def named(self, reading: GpusReading) -> GpusReading:
+        """Return a reading in which a lost GPU has the name that it had.
+
+        A process that is started after a GPU was lost cannot learn its address: it knows its number
+        only. That GPU is one of those that are missing, and no other device.
+        """
+        self._identities |= {gpu.uuid: gpu for gpu in reading.gpus if gpu.uuid}
+        nameless = [gpu for gpu in reading.gpus if not gpu.uuid]
+        if not nameless:
+            return reading
+        here = {gpu.uuid for gpu in reading.gpus}
+        missing = [gpu for uuid, gpu in self._identities.items() if uuid not in here]
+        missing.sort(key=lambda gpu: gpu.index)
+        names: dict[int, GpuReading] = {}
+        for gpu in nameless:
+            same = next((one for one in missing if one.index == gpu.index), None)
+            if known := same or (missing[0] if len(missing) == len(nameless) else None):
+                names[gpu.index] = known
+        return replace(reading, gpus=tuple(_with_name(gpu, names) for gpu in reading.gpus))
 
     def judge(self, reading: GpusReading) -> list[Judgement]:
         """Judge one complete look; a driver that lists none at all is another condition's."""
@@ -42,6 +66,13 @@ class KnownGpus:
         return judgements
 
 
+def _with_name(gpu: GpuReading, names: Mapping[int, GpuReading]) -> GpuReading:
+    known = None if gpu.uuid else names.get(gpu.index)
+    if known is None:
+        return gpu
+    return replace(gpu, uuid=known.uuid, pci=known.pci, name=known.name)
+
+
 class GpuDetector:
     """Detector of the node's NVIDIA GPUs; slow values are judged when they were read."""
 
@@ -54,6 +85,10 @@ class GpuDetector:
         self._pcie = PcieDetector(limits.busy_ratio, counters)
         self._known = KnownGpus()
         self._nvlink = NvlinkDetector(limits, counters)
+
+    def named(self, reading: GpusReading) -> GpusReading:
+        """Return a reading in which each GPU that is known has its name."""
+        return self._known.named(reading)
 
     def judge(self, reading: GpusReading, on_bus: int, now: Moment) -> list[Judgement]:
         """Judge one answer; ``on_bus`` NVIDIA GPUs are on the PCI bus."""

@@ -4,7 +4,7 @@ from everstep_agent.detectors.gpus.judging import GpuFault, above, at_least, jud
 from everstep_agent.detectors.gpus.limits import DEFAULTS, GpuLimits
 from everstep_agent.detectors.gpus.reading import GpuReading
 from everstep_agent.detectors.readings.counters import Counters, RateWindow
-from everstep_common.judging.condition import Condition
+from everstep_common.judging.condition import MINUTE_NS, Condition
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Judgement
 from everstep_common.judging.moment import Moment
@@ -53,6 +53,7 @@ CONDITIONS = (
     ),
     Condition(
         name="GpuEccCorrectedRate",
+        window_ns=5 * MINUTE_NS,
         component="gpu/PCI",
         meaning=f"the GPU corrects more than {DEFAULTS.ecc_corrected_per_s:g} memory errors a "
         "second over five minutes",
@@ -62,6 +63,7 @@ CONDITIONS = (
     ),
     Condition(
         name="GpuEccCorrectedStorm",
+        window_ns=MINUTE_NS,
         component="gpu/PCI",
         meaning=f"the GPU corrects more than {DEFAULTS.ecc_storm_per_s:g} memory errors a second "
         "over one minute",

@@ -7,12 +7,16 @@ from everstep_agent.detectors.gpus.judging import GpuFault, judge_gpu
 from everstep_agent.detectors.gpus.limits import DEFAULTS, GpuLimits
 from everstep_agent.detectors.gpus.reading import GpuReading, NvlinkReading
 from everstep_agent.detectors.readings.counters import Counters, FlaggedWindows, RateWindow
-from everstep_common.judging.condition import BOOT_GRACE_NS, MINUTE_NS, Condition
+from everstep_common.judging.condition import BOOT_GRACE_NS, HOUR_NS, MINUTE_NS, Condition
 from everstep_common.judging.findings import Mode, SuggestedAction
 from everstep_common.judging.judgement import Judgement
 from everstep_common.judging.moment import Moment
 
 _WINDOWS = 30
+_LONE_LEAST, _LONE_GROWTH, _LONE_TIMES = 100, 2, 100
+# A link is compared with others only where there are some; two may be the ends of one.
+_LONE_ENDS, _LONE_LINKS = 2, 4
+_RECOVERED = ("recovery_events", "recoveries", "replays")
 _COUNTED = ("recovery_events", "retry_blocks", "receive_errors", "replays", "recoveries")
 
 CONDITIONS = (
@@ -31,6 +35,7 @@ CONDITIONS = (
     ),
     Condition(
         name="NvlinkErrors",
+        window_ns=30 * MINUTE_NS,
         component="gpu/PCI",
         meaning="an NVLink's error counters (recoveries, replays, retries, receive errors) grew in "
         f"more than {DEFAULTS.nvlink_windows} of the last {_WINDOWS} minutes",
@@ -39,7 +44,19 @@ CONDITIONS = (
         mode=Mode.ADVISE,
     ),
     Condition(
+        name="NvlinkLoneErrors",
+        window_ns=HOUR_NS,
+        component="gpu/PCI",
+        meaning=f"an NVLink has counted {_LONE_LEAST} recoveries and replays or more since the "
+        f"driver was loaded, {_LONE_GROWTH} of them in the last hour, and the other links of the "
+        "node have less than a hundredth of that (two links may stand out: both ends of one)",
+        source="our own choice: healthy links of one node count none, or alike",
+        clears_when="none within an hour, or the other links have some as well",
+        mode=Mode.ADVISE,
+    ),
+    Condition(
         name="NvlinkCrc",
+        window_ns=MINUTE_NS,
         component="gpu/PCI",
         meaning=f"an NVLink counts {DEFAULTS.nvlink_crc_per_s:g} CRC errors a second or more, over "
         "a minute",
@@ -57,6 +74,12 @@ _ERRORS = GpuFault(
     "NvlinkErrors",
     "an NVLink counts errors again and again",
     f"errors in most of {_WINDOWS} minutes",
+    action=SuggestedAction.REPAIR_HARDWARE,
+)
+_LONE = GpuFault(
+    "NvlinkLoneErrors",
+    "one NVLink recovers from errors again and again, the others do not",
+    "errors of one link of many",
     action=SuggestedAction.REPAIR_HARDWARE,
 )
 _CRC = GpuFault(
@@ -77,6 +100,8 @@ class _Link:
     grown: bool = False
     windows: FlaggedWindows = field(default_factory=lambda: FlaggedWindows(_WINDOWS))
     flagged: int = 0
+    hour: RateWindow = field(default_factory=lambda: RateWindow(HOUR_NS))
+    in_hour: int = 0
     crc: RateWindow = field(default_factory=lambda: RateWindow(MINUTE_NS))
 
 
@@ -97,7 +122,33 @@ class NvlinkDetector:
             if gpu.nvlinks and not gpu.mig_enabled:
                 judgements.append(self._judge_state(gpu, usual))
                 judgements += self._judge_errors(gpu, now)
-        return judgements
+        return judgements + self._judge_lone(gpus)
+
+    def _judge_lone(self, gpus: Sequence[GpuReading]) -> list[Judgement]:
+        """Judge links by each other: what all of them count is no fault of one."""
+        counted = {
+            (gpu.pci, link.link): total
+            for gpu in gpus
+            if not gpu.mig_enabled
+            for link in gpu.nvlinks
+            if (total := _recovered(link)) is not None
+        }
+        usual = sorted(counted.values(), reverse=True)[_LONE_ENDS:]
+        if len(counted) < _LONE_LINKS:
+            return []
+        least = max(_LONE_LEAST, _LONE_TIMES * usual[0])
+        found: dict[str, list[str]] = {}
+        for (pci, link), total in counted.items():
+            in_hour = self._links[pci, link].in_hour
+            if total >= least and in_hour >= _LONE_GROWTH:
+                words = f"link {link}: {total}, {in_hour} of them in the last hour"
+                found.setdefault(pci, []).append(words)
+        beside = f"the most of the other links: {usual[0]}"
+        return [
+            judge_gpu(gpu, _LONE, gpu.pci in found, "; ".join((*found.get(gpu.pci, []), beside)))
+            for gpu in gpus
+            if gpu.nvlinks and not gpu.mig_enabled
+        ]
 
     def _known(self, gpu: GpuReading, link: NvlinkReading) -> _Link:
         return self._links.setdefault((gpu.pci, link.link), _Link())
@@ -160,14 +211,22 @@ class NvlinkDetector:
 
     def _take_errors(self, gpu: GpuReading, link: NvlinkReading, known: _Link, now: Moment) -> int:
         """Return in how many of the last minutes that are over the link counted errors."""
-        grown = self._growth(gpu, link, known, _COUNTED, now) > 0
-        known.grown = known.grown or grown
+        grown = self._growth(gpu, link, known, _COUNTED, now)
+        known.in_hour = known.hour.add_growth(grown, now.boot_ns)
+        known.grown = known.grown or grown > 0
         minute = now.boot_ns // MINUTE_NS
         if known.minute != minute:
             if known.minute >= 0:
                 known.flagged = known.windows.add_poll(known.grown)
             known.minute, known.grown = minute, False
         return known.flagged
+
+
+def _recovered(link: NvlinkReading) -> int | None:
+    """Return what a link has recovered from; None where the driver does not count it."""
+    counts: list[int | None] = [getattr(link, name) for name in _RECOVERED]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _usually_active(gpus: Sequence[GpuReading]) -> frozenset[int]:

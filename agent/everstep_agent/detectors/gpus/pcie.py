@@ -5,7 +5,7 @@ import math
 from everstep_agent.detectors.gpus.judging import GpuFault, judge_gpu, shown
 from everstep_agent.detectors.gpus.reading import GpuReading
 from everstep_agent.detectors.readings.counters import Counters, RateWindow
-from everstep_common.judging.condition import Condition
+from everstep_common.judging.condition import MINUTE_NS, Condition
 from everstep_common.judging.findings import Mode, SuggestedAction
 from everstep_common.judging.judgement import Judgement
 from everstep_common.judging.moment import Moment
@@ -17,6 +17,7 @@ _REPLAYS_PER_LANE = {3: 0.48, 4: 0.96, 5: 1.92}
 CONDITIONS = (
     Condition(
         name="GpuPcieReplays",
+        window_ns=MINUTE_NS,
         component="gpu/PCI",
         meaning="more packets were sent again in the last minute than lanes times 0.48 (PCIe 3), "
         "0.96 (4) or 1.92 (5), rounded up",

@@ -76,6 +76,15 @@ CONDITIONS = (
         mode=Mode.ADVISE,
     ),
     Condition(
+        name="DriverSilent",
+        component=DRIVER,
+        meaning="the driver missed its deadline: it may hang; DriverHang says that it does",
+        source="gpu_deadline_s, once",
+        clears_when="the driver answers within the deadline in three polls",
+        clear_after=3,
+        mode=Mode.ADVISE,
+    ),
+    Condition(
         name="DriverHang",
         component=DRIVER,
         meaning="the driver missed its deadline, its process replaced in between; or a process "
@@ -130,6 +139,9 @@ _HANG = GpuFault(
     Severity.FATAL,
     SuggestedAction.REBOOT_NODE,
 )
+
+
+_SILENT = GpuFault("DriverSilent", "the driver did not answer in time", "deadline, once")
 
 
 def judge_gpus(reading: GpusReading, expected: int, on_bus: int) -> list[Judgement]:
@@ -208,6 +220,10 @@ def _judge_answer(gpu: _Words, all_silent: bool) -> Iterable[Judgement]:
     yield judge(gpu.component, RESET_DEMANDED, holds, evidence)
 
 
-def judge_driver_hang(missed: str) -> Judgement:
-    """Judge whether the driver answered; ``missed`` says how it did not, empty when it did."""
-    return judge(DRIVER, _HANG, bool(missed), missed or "the driver answered within the deadline")
+def judge_driver_hang(missed: str) -> tuple[Judgement, ...]:
+    """Judge whether the driver answered; ``missed`` says how it did not, empty when it did.
+
+    A hang is certain only after a minute; until then the node is not called healthy.
+    """
+    evidence = missed or "the driver answered within the deadline"
+    return tuple(judge(DRIVER, fault, bool(missed), evidence) for fault in (_HANG, _SILENT))

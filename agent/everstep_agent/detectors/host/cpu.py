@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from everstep_agent.detectors.host.limits import DEFAULT_LIMITS as _D
 from everstep_agent.detectors.host.limits import HostLimits
 from everstep_agent.detectors.readings.counters import Counters
-from everstep_common.judging.condition import Condition
+from everstep_common.judging.condition import MINUTE_NS, Condition
 from everstep_common.judging.fault import Fault, judged
 from everstep_common.judging.findings import Severity, SuggestedAction
 from everstep_common.judging.judgement import Judgement
@@ -22,6 +22,7 @@ CONDITIONS = (
     ),
     Condition(
         name="CpuThermalThrottle",
+        window_ns=3 * MINUTE_NS,
         component="host/cpu",
         meaning="the CPUs' counters of thermal throttling grew in three polls, three minutes",
         source="ours: one event is a fan that speeds up; three minutes are heat that stays",

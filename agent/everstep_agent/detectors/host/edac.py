@@ -25,6 +25,7 @@ CONDITIONS = (
     ),
     Condition(
         name="DimmCorrectedErrors",
+        window_ns=24 * HOUR_NS,
         component="memory/MODULE",
         meaning=f"a memory module had {_D.dimm_corrected_per_day_max} or more corrected errors in "
         "24 h",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from everstep_agent.detectors.host.service_limits import FABRIC_MANAGER, PEER_MEMORY, ServiceLimits
 from everstep_agent.detectors.readings.counters import Counters, RateWindow
-from everstep_common.judging.condition import BOOT_GRACE_NS, Condition
+from everstep_common.judging.condition import BOOT_GRACE_NS, MINUTE_NS, Condition
 from everstep_common.judging.fault import Fault, judged
 from everstep_common.judging.findings import FindingKey, Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Healthy, Judgement, Unknown
@@ -34,6 +34,7 @@ CONDITIONS = (
     ),
     Condition(
         name="ServiceFlapping",
+        window_ns=10 * MINUTE_NS,
         component="service/NAME",
         meaning=f"the service manager restarted a service {_D.restarts_max} times or more within "
         f"{_D.restart_window_s:g} s (its counter NRestarts)",

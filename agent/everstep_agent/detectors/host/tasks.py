@@ -21,6 +21,7 @@ _DRIVER_AGE_NS = (_DRIVER_LOOKS - 1) * MINUTE_NS
 CONDITIONS = (
     Condition(
         name="TasksStuck",
+        window_ns=5 * MINUTE_NS,
         component="host/tasks",
         meaning=f"a process waits in the kernel (state D) for {_D.stuck_tasks_age_s:g} s or longer;"
         " the kernel's own threads, which may rest so, are left out",
@@ -31,6 +32,7 @@ CONDITIONS = (
     ),
     Condition(
         name="DriverTasksStuck",
+        window_ns=MINUTE_NS,
         component="driver/nvidia",
         meaning='one and the same process of root or a service whose name begins with "nvidia", '
         "or kernel thread, waits in the "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from everstep_agent.detectors.host.limits import DEFAULT_LIMITS as _D
 from everstep_agent.detectors.host.limits import HostLimits
 from everstep_agent.detectors.readings.counters import Counters, RateWindow
-from everstep_common.judging.condition import Condition
+from everstep_common.judging.condition import MINUTE_NS, Condition
 from everstep_common.judging.fault import Fault, judged
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Judgement
@@ -52,6 +52,7 @@ CONDITIONS = (
     ),
     Condition(
         name="ProcessesKilledForMemory",
+        window_ns=MINUTE_NS,
         component="memory",
         meaning="the kernel killed a process because memory ran out, of the node or of a job "
         "within its own limit (its counter oom_kill grew)",

@@ -12,8 +12,22 @@ from everstep_agent.detectors.kernel.gpu_faults.xid import XidEvent, xid_event
 from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth, XidDetector
 from everstep_agent.detectors.kernel.gpu_faults.xid_history import XidHistory
 from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
-from everstep_agent.detectors.kernel.rules import hardware, machine, network_cards, nvidia, storage
+from everstep_agent.detectors.kernel.rules import (
+    accelerators,
+    disks,
+    fabric_manager,
+    file_servers,
+    filesystems,
+    hardware,
+    machine,
+    network,
+    network_cards,
+    nvidia,
+    pci_ports,
+    pcie,
+)
 from everstep_agent.detectors.kernel.rules.line import KernelLine
+from everstep_agent.detectors.kernel.rules.repeats import Repeats
 from everstep_agent.detectors.kernel.rules.rule import LineRules, Sieve, gravest
 from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.judging.judgement import Faulty, Judgement
@@ -23,12 +37,18 @@ RULES = LineRules(
     (
         *nvidia.RULES,
         *network_cards.RULES,
+        *network.RULES,
+        *accelerators.RULES,
+        *pcie.RULES,
         *hardware.RULES,
-        *storage.RULES,
+        *disks.RULES,
+        *filesystems.RULES,
+        *file_servers.RULES,
         *machine.RULES,
+        *fabric_manager.RULES,
     )
 )
-SIEVE = Sieve((XID_NEEDLE, sxid.NEEDLE, *RULES.needles))
+SIEVE = Sieve((XID_NEEDLE, sxid.NEEDLE, *RULES.needles, *pci_ports.NEEDLES))
 # Xids of which only the last one counts: 154 (what the driver wants done about a GPU), 162 and 163
 # (its power smoothing went on, went off).
 _TOGGLES = frozenset({154, 162, 163})
@@ -79,6 +99,8 @@ class KernelDetector:
         self.standing: Callable[[FindingKey], Finding | None] = lambda _: None
         self._said: dict[FindingKey, Finding | None] = {}
         self._named_gpu = ""
+        self._repeats = Repeats()
+        self.ports = pci_ports.PciPorts()
         self.driver = ""
         self.xids: Counter[int] = Counter()
 
@@ -113,15 +135,28 @@ class KernelDetector:
             if truth.branch is None:
                 truth = replace(truth, branch=driver_branch(self.driver))
             return self._xids.judge(one.xid, line, truth, now)
-        if sxid.NEEDLE in text:
-            judgement = sxid.judge_sxid(line, self._tables.sxids)
-        else:
-            judgement = RULES.judge(line)
+        judgement = self._judge_by_rules(line)
         if judgement is None and XID_NEEDLE in text:
             judgement = self._judge_driver_line(line)
-        if isinstance(judgement, Faulty):
-            judgement = Faulty(gravest(judgement.finding, self._known(judgement.key)))
-        return [judgement] if judgement else []
+        if not isinstance(judgement, Faulty):
+            return [judgement] if judgement else []
+        together = self._repeated(judgement.finding, line, now)
+        known = Faulty(gravest(judgement.finding, self._known(judgement.key)))
+        return [known, Faulty(together)] if together else [known]
+
+    def _judge_by_rules(self, line: KernelLine) -> Judgement | None:
+        if sxid.NEEDLE in line.text:
+            return sxid.judge_sxid(line, self._tables.sxids)
+        answer = RULES.answer(line)
+        if answer is None:
+            self.ports.note_line(line.text)
+            return None
+        rule, judgement = answer
+        return self.ports.at_device(judgement) if rule.of_port else judgement
+
+    def _repeated(self, finding: Finding, line: KernelLine, now: Moment) -> Finding | None:
+        at_ns = now.boot_ns if line.boot_ns is None else line.boot_ns
+        return self._repeats.count(finding, at_ns, since_boot=line.boot_ns is not None)
 
     def _judge_driver_line(self, line: KernelLine) -> Judgement | None:
         if version := nvidia.DRIVER_VERSION.search(line.text):

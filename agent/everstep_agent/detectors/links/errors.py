@@ -79,6 +79,8 @@ class ErrorRule:
             raise_after=_RATE_LOOKS if rate else 1,
             clear_after=_CALM_LOOKS if rate else 1,
             boot_grace_ns=BOOT_GRACE_NS,
+            # A rate takes looks a minute apart; what is counted over a time, that time.
+            window_ns=int((self.window_s or 60.0) * SECOND_NS),
             mode=self.mode,
         )
 

@@ -8,6 +8,7 @@ from everstep_agent.detectors.readings.counters import RateWindow
 from everstep_common.judging.condition import (
     BOOT_GRACE_NS,
     HOUR_NS,
+    MINUTE_NS,
     SECOND_NS,
     Condition,
 )
@@ -20,6 +21,7 @@ _LIMITS = LinkLimits()
 CONDITIONS = (
     Condition(
         name="LinkDropped",
+        window_ns=4 * MINUTE_NS,
         component="link/NAME",
         meaning=f"a link was down for {_LIMITS.drop_s / 60:g} min or longer",
         source="gpud: what renegotiates is back sooner",
@@ -29,6 +31,7 @@ CONDITIONS = (
     ),
     Condition(
         name="LinkFlapping",
+        window_ns=HOUR_NS,
         component="link/NAME",
         meaning=f"a link came back {_LIMITS.flap_returns} times in "
         f"{_LIMITS.flap_window_s / 3600:g} h after it was down for {_LIMITS.flap_down_s:g} s or "
@@ -41,6 +44,7 @@ CONDITIONS = (
     ),
     Condition(
         name="LinkBounced",
+        window_ns=MINUTE_NS,
         component="link/NAME",
         meaning="the port's own counter says that the link was lost, and no poll saw it down",
         source="link_downed of InfiniBand, carrier_down_count of Ethernet: any growth",

@@ -1,7 +1,7 @@
 """Kernel log file: follows a file with kernel messages, such as a relayed log."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from everstep_agent.detectors.kernel import KernelLine
@@ -23,8 +23,15 @@ class FileLog:
     one that appears later from its beginning. One that was replaced is read to its end first.
     """
 
-    def __init__(self, path: Path, position: Position) -> None:
+    def __init__(
+        self,
+        path: Path,
+        position: Position,
+        parse: Callable[[Sequence[str]], Iterator[KernelLine]] | None = None,
+    ) -> None:
         self._path = path
+        # Makes messages of a file's lines; that of another program's own log has no other lines.
+        self._parse = parse or _kernel_lines
         self._source, self._offset = position.source, max(0, position.place)
         if not self._source:
             self._source, self._offset = self._end_of_file()
@@ -59,7 +66,7 @@ class FileLog:
         if len(self._rest) > _LINE_BYTES_MAX:
             complete, self._rest = [*complete, self._rest], b""
         texts = [line.decode(errors="replace") for line in complete if line]
-        return KernelBatch(tuple(_kernel_lines(texts)), more=more)
+        return KernelBatch(tuple(self._parse(texts)), more=more)
 
     def descriptor(self) -> int | None:
         """See KernelLog."""

@@ -33,7 +33,7 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.model.node import Origin
-from everstep_controller.core.nodes import agent_identity
+from everstep_controller.core.nodes import agent_identity, budgets
 from everstep_controller.core.nodes.agent_identity import HelloVerdict, Standing
 from everstep_controller.core.nodes.watchers import watched_peers
 from everstep_controller.core.vault.messages import NodeHoldings
@@ -182,11 +182,9 @@ class AgentStreams:
         """Ask a node for its clocks."""
         sent_ns = self._runtime.now_ns()
         session.asked_ns.add(sent_ns)
-        session.send(
-            fleet_pb2.ControllerMessage(
-                time_request=to_wire(TimeRequest(sent_ns), fleet_pb2.TimeRequest)
-            )
-        )
+        refusal = budgets.prolog_refusal(self._runtime.state, session.node)
+        request = to_wire(TimeRequest(sent_ns, refusal), fleet_pb2.TimeRequest)
+        session.send(fleet_pb2.ControllerMessage(time_request=request))
 
     def stop(self) -> None:
         """End all streams: the controller goes away, the nodes do not."""

@@ -152,6 +152,24 @@ def mark_deferred_members(turn: Turn, job: JobRecord) -> None:
             turn.mark_node(name)
 
 
+def prolog_refusal(state: State, name: str) -> str:
+    """Return why a node may not fail a prolog, which drains it like an isolation; "" if it may.
+
+    Of the nodes that automation wanted to isolate and did not, the first ones by name have the room
+    that the level leaves, less those that somebody else has taken out meanwhile. So a false finding
+    on all nodes drains no more of them than a true one.
+    """
+    working = [one for one in state.deferred if not state.nodes[one].claims]
+    out = level(state) + len(state.deferred) - len(working)
+    if name not in working[max(0, level_limit(state) - out) :]:
+        return ""
+    others = len(state.deferred) - 1 + level(state)
+    return (
+        f"{others} other nodes are isolated or should be, and the fleet may lose "
+        f"{level_limit(state)} at once"
+    )
+
+
 def summary(state: State) -> str:
     """Return how far the budgets are spent, in one line."""
     held_back = len(_held_back(state))

@@ -202,3 +202,33 @@ def test_what_a_mode_forbids_is_no_matter_of_budgets() -> None:
     _find(story, "n0", "n1", "n2")
     assert story.core.state.deferred == ["n0", "n1", "n2"]
     assert list(budgets.findings(story.core.state)) == []
+
+
+def test_a_false_finding_on_all_nodes_lets_no_more_prologs_fail_than_the_budget() -> None:
+    for mode in (Mode.ENFORCE, Mode.ADVISE):
+        story = Story(30, Settings(mode=mode, isolation_budget_nodes=2, isolation_budget_ratio=0.0))
+        _find(story, *(f"n{number}" for number in range(30)))
+        state = story.core.state
+        may = [name for name in state.nodes if not budgets.prolog_refusal(state, name)]
+        assert len(may) == 2
+        assert "29 other nodes" in budgets.prolog_refusal(state, "n9")
+        assert "may lose 2 at once" in budgets.prolog_refusal(state, "n9")
+
+
+def test_a_node_with_a_finding_of_its_own_may_fail_its_prolog() -> None:
+    story = Story(30, Settings(mode=Mode.ADVISE, isolation_budget_nodes=2))
+    _find(story, "n7")
+    assert budgets.prolog_refusal(story.core.state, "n7") == ""
+
+
+def test_nodes_that_their_prologs_have_drained_keep_their_places_in_the_budget() -> None:
+    settings = Settings(mode=Mode.ADVISE, isolation_budget_nodes=2, isolation_budget_ratio=0.0)
+    story = Story(30, settings)
+    out = 0
+    for number in reversed(range(30)):
+        name = f"n{number}"
+        _find(story, name)
+        if not budgets.prolog_refusal(story.core.state, name):
+            story.tell(events.OperatorIsolated(name, "ops", "drained by its prolog"))
+            out += 1
+    assert out == 2

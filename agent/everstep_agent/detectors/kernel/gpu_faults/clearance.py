@@ -16,7 +16,20 @@ from everstep_agent.detectors.kernel.gpu_faults.xid import CONDITIONS as XID_CON
 from everstep_agent.detectors.kernel.gpu_faults.xid import xid_event
 from everstep_agent.detectors.kernel.gpu_faults.xid_detector import LINK_AGAIN_RULE, REBOOTED_RULE
 from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
-from everstep_agent.detectors.kernel.rules import hardware, machine, network_cards, nvidia, storage
+from everstep_agent.detectors.kernel.rules import (
+    accelerators,
+    disks,
+    fabric_manager,
+    file_servers,
+    filesystems,
+    hardware,
+    machine,
+    network,
+    network_cards,
+    nvidia,
+    pcie,
+    repeats,
+)
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.condition import MINUTE_NS
 from everstep_common.judging.findings import Severity
@@ -28,9 +41,16 @@ CONDITIONS = (
     *sxid.CONDITIONS,
     *nvidia.CONDITIONS,
     *network_cards.CONDITIONS,
+    *network.CONDITIONS,
+    *accelerators.CONDITIONS,
+    *pcie.CONDITIONS,
     *hardware.CONDITIONS,
-    *storage.CONDITIONS,
+    *disks.CONDITIONS,
+    *filesystems.CONDITIONS,
+    *file_servers.CONDITIONS,
     *machine.CONDITIONS,
+    *fabric_manager.CONDITIONS,
+    *repeats.CONDITIONS,
 )
 # Conditions that neither a later kernel message nor silence clears: a new boot of the node does;
 # for a condition of a GPU, a boot in which that GPU answers.

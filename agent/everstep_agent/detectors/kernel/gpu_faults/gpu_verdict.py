@@ -9,6 +9,7 @@ from everstep_agent.detectors.kernel.gpu_faults.nvlink_tables import (
     Nvlink5Action,
     Xid74Class,
     decode,
+    is_fatal,
     nvlink5_error,
     xid74_error,
     xid74_meaning,
@@ -100,6 +101,9 @@ def decide(
     if word.action is RecoveryAction.NONE and table.severity in (None, Severity.INFO):
         # The driver asks for no action, and the tables do not call it a fault: neither raises it.
         return table
+    if word.action is RecoveryAction.NONE and table is _RESET_WHEN_IDLE:
+        # It asks for none at once; its own text asks for a reset later.
+        return table
     return by_driver(word)
 
 
@@ -119,6 +123,9 @@ def _operators(override: XidOverride) -> Verdict:
 def by_tables(code: int, text: str, tables: FaultTables, branch: int | None) -> Verdict:
     """Return what the tables say of an Xid of a driver of this branch (None: unknown)."""
     row = tables.xids.row(code, branch)
+    if row is None and is_fatal(text):
+        why = "which is in no table; the driver calls it fatal"
+        return Verdict(Severity.DEGRADED, SuggestedAction.WATCH, UNKNOWN_RULE, why)
     if row is None:
         why = "which is in no table: shown, not acted on"
         return Verdict(Severity.INFO, SuggestedAction.NONE, UNKNOWN_RULE, why)
@@ -127,7 +134,21 @@ def by_tables(code: int, text: str, tables: FaultTables, branch: int | None) -> 
         special = _by_registers(text, tables)
     elif 144 <= code <= 150:
         special = _by_decoding(code, text, tables, branch)
+    elif code == 63 and "reset" in text.lower():
+        special = _RESET_WHEN_IDLE
+    elif row.severity is Severity.INFO and is_fatal(text):
+        why = "the driver calls it fatal"
+        special = Verdict(Severity.DEGRADED, row.action, f"Xid table: {code}", why)
     return special or Verdict(row.severity, row.action, f"Xid table: {code}")
+
+
+# "63, Row Remapper: New row (0x…) marked for remapping, reset gpu to activate."
+_RESET_WHEN_IDLE = Verdict(
+    Severity.DEGRADED,
+    SuggestedAction.RESET_DEVICE,
+    "Xid table: 63",
+    "the new memory row is used after a reset: reset the GPU when it is idle",
+)
 
 
 def _by_decoding(code: int, text: str, tables: FaultTables, branch: int | None) -> Verdict | None:
@@ -145,7 +166,9 @@ def _by_decoding(code: int, text: str, tables: FaultTables, branch: int | None) 
             return Verdict(Severity.DEGRADED, SuggestedAction.WATCH, rule, why)
         case None:
             why = f"{where}, the driver calls it {error.word}; no row of the decode table fits"
-            return Verdict(Severity.DEGRADED, SuggestedAction.WATCH, f"Xid table: {code}", why)
+            fatal = is_fatal(error.word)
+            action = SuggestedAction.RESET_DEVICE if fatal else SuggestedAction.WATCH
+            return Verdict(Severity.DEGRADED, action, f"Xid table: {code}", why)
 
 
 _XID_74 = {

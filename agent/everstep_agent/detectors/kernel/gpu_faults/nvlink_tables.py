@@ -43,14 +43,17 @@ class Nvlink5Row:
 
 @dataclass(frozen=True, slots=True)
 class Nvlink5Error:
-    """Parts of a line: "149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000 …)"."""
+    """Parts of a line: "149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 08 (0x004505c6 0x00000000 …)".
+
+    Some drivers pad the columns. ``status`` is None where the line has one register only.
+    """
 
     xid: int
     unit: str
     word: str
     link: int
     intr_info: int
-    status: int
+    status: int | None
 
     @property
     def subcode(self) -> int:
@@ -59,9 +62,13 @@ class Nvlink5Error:
 
 
 _EXTENDED = re.compile(
-    r"\b(?P<unit>[A-Z][A-Z0-9_]{2,40}) (?P<word>[A-Za-z-]{3,20}) \w{1,8} \w{1,8} "
-    r"Link (?P<link>-?\d{1,4}) \((?P<info>0x[0-9a-fA-F]{1,8}) (?P<status>0x[0-9a-fA-F]{1,8})\b"
+    r"\b(?P<unit>[A-Z][A-Z0-9_]{2,40})\s{1,20}(?P<word>[A-Za-z-]{3,20})\s{1,20}"
+    r"\w{1,8}(?: \d{1,4})?\s{1,8}\w{1,8}(?: \d{1,4})?\s{1,8}Link\s{1,8}(?P<link>-?\d{1,4})\s{0,8}"
+    r"[(\[](?P<info>0x[0-9a-fA-F]{1,8})\b(?:[\s,]{1,8}(?P<status>0x[0-9a-fA-F]{1,8})\b)?"
 )
+
+
+_FATAL = re.compile(r"(?<![\w-])fatal\b", re.I)
 
 
 def nvlink5_error(xid: int, text: str) -> Nvlink5Error | None:
@@ -75,8 +82,13 @@ def nvlink5_error(xid: int, text: str) -> Nvlink5Error | None:
         word=match["word"],
         link=int(match["link"]),
         intr_info=int(match["info"], 16),
-        status=int(match["status"], 16),
+        status=int(match["status"], 16) if match["status"] else None,
     )
+
+
+def is_fatal(text: str) -> bool:
+    """Return whether the driver itself calls an error fatal; "Non-fatal" and "Nonfatal" are not."""
+    return _FATAL.search(text) is not None
 
 
 def decode(

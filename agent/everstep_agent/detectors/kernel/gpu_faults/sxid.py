@@ -32,6 +32,14 @@ CONDITIONS = (
         mode=Mode.ADVISE,
     ),
     Condition(
+        name="SxidUnknownFatal",
+        component="nvswitch/PCI",
+        meaning="an NVSwitch logged an SXid that the driver calls fatal and that is in no table",
+        source="reported by the driver",
+        clears_when="the node was rebooted",
+        mode=Mode.ADVISE,
+    ),
+    Condition(
         name="SxidObserved",
         component="nvswitch/PCI",
         meaning="an NVSwitch logged an SXid that is notable, or in no table",
@@ -44,9 +52,12 @@ CONDITIONS = (
 # "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"; those of the
 # switch's own processor have neither the driver's word nor a link: "…: 26006, SOE HALTED".
 _SXID = re.compile(
-    rf"SXid \({PCI}\): (?P<code>\d{{1,6}}),? *(?:(?:Fatal|Non-fatal), *)?(?:Link (?P<link>\d+))?"
+    rf"SXid \({PCI}\): (?P<code>\d{{1,6}}),?\s*(?:(?P<word>Fatal|Non-?fatal),?\s*)?"
+    r"(?:Link\s+(?P<link>\d+))?",
+    re.I,
 )
 
+_UNKNOWN = ", which is in no table"
 _REACH = {
     SxidClass.STALL: "traffic stands still",
     SxidClass.FATAL: "a port is dead",
@@ -63,9 +74,11 @@ def judge_sxid(line: KernelLine, table: Mapping[int, SxidRow]) -> Judgement | No
     row = table.get(code)
     if row is not None and row.kind is SxidClass.CORRECTED:
         return None
-    condition, severity, action = _grade(row)
+    fatal = (match["word"] or "").lower() == "fatal"
+    condition, severity, action = _grade(row, fatal)
     where = f"NVSwitch {pci}" + (f", link {match['link']}" if match["link"] else "")
-    what = f", {row.name}" if row else ", which is in no table"
+    unknown = ", which is in no table; the driver calls it fatal" if fatal else _UNKNOWN
+    what = f", {row.name}" if row else unknown
     reach = f": {_REACH[row.kind]}" if row and row.kind in _REACH else ""
     return Faulty(
         Finding(
@@ -81,7 +94,9 @@ def judge_sxid(line: KernelLine, table: Mapping[int, SxidRow]) -> Judgement | No
     )
 
 
-def _grade(row: SxidRow | None) -> tuple[str, Severity, SuggestedAction]:
+def _grade(row: SxidRow | None, fatal: bool) -> tuple[str, Severity, SuggestedAction]:
+    if row is None and fatal:
+        return "SxidUnknownFatal", Severity.DEGRADED, SuggestedAction.WATCH
     if row is None or row.kind is SxidClass.NOTABLE:
         return "SxidObserved", Severity.INFO, SuggestedAction.WATCH
     if row.kind is SxidClass.STALL:

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 
 from everstep_agent.detectors.gpus.presence import RecoveryAction
+from everstep_agent.detectors.kernel.gpu_faults.nvlink_tables import is_fatal
 from everstep_agent.detectors.kernel.gpu_faults.xid_history import (
     BURST_GAP_NS,
     BURSTS,
@@ -78,8 +79,11 @@ REBOOTS_WORDS = f"it is back after {EARLIER_BOOTS} reboots"
 _XID = re.compile(
     rf"NVRM: Xid \((?:GPU at )?{PCI}[^)]{{0,60}}\): (?P<code>\d{{1,5}})\b,?\s*(?P<text>.*)", re.S
 )
-_TEXT_DECIDES = frozenset({74, *range(144, 151), 154})
+_TEXT_DECIDES = frozenset({63, 74, *range(144, 151), 154})
 _TPC = re.compile(r"\(GPC (?P<gpc>\d{1,3}), TPC (?P<tpc>\d{1,3})\b")
+
+# "45, pid=1, name=python, channel 0x00000003 caused by previous Xid 145"
+_CAUSE = re.compile(r"caused by previous Xid (?P<code>\d{1,5})\b")
 
 # Xid 154: "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)". Newer drivers
 # write "OS Reboot" and "PF FLR" in the brackets; only the number is the same in all of them.
@@ -109,7 +113,15 @@ class XidEvent:
     @property
     def essence(self) -> tuple[str, int, str]:
         """Return what two Xids have in common that say the same."""
-        return self.pci, self.code, self.text if self.needs_text or self.code == 13 else ""
+        if self.needs_text or self.code == 13:
+            return self.pci, self.code, self.text
+        return self.pci, self.code, "fatal" if is_fatal(self.text) else ""
+
+    @property
+    def cause(self) -> int | None:
+        """Return the Xid that this one follows, where the driver says so; this one is a victim."""
+        match = _CAUSE.search(self.text)
+        return int(match["code"]) if match else None
 
     @property
     def place(self) -> str:

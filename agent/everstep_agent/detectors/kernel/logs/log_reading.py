@@ -26,6 +26,8 @@ _WORTH_READING = Sieve((*SIEVE.needles, *FIELD_NEEDLES, *SPACE_NEEDLES))
 # The start of an Xid message whose line a mail or a terminal has broken before the Xid's number.
 _BROKEN = re.compile(r"NVRM: Xid(?: \([^)]{0,80}\)?:?)?\s*$")
 _SECOND_NS = 10**9
+# A program whose words count as the driver's do: it manages the switches between GPUs.
+_FABRIC_MANAGER = "nv-fabricmanager"
 # A log with more different things in it than this is not read to its end by anybody.
 _DIFFERENT_MAX = 10_000
 _HOSTS_MAX = 10_000
@@ -70,6 +72,8 @@ class ToldXid:
     name: str
     places: Places
     host: str
+    # The Xid that it follows, where the driver says so: then it is a victim, and no fault itself.
+    cause: int | None = None
 
 
 @dataclass(slots=True)
@@ -144,14 +148,15 @@ class LogReading:
     def _read(self, number: int, line: LogLine) -> None:
         if not SIEVE.passes(line.text):
             return
-        if line.program:
+        if line.program not in ("", _FABRIC_MANAGER):
             self.foreign += 1
             return
         line = replace(line, host=self._whose(line.host))
         node = self._node(line.host)
-        if line.boot_s is not None:
-            node.now.boot_ns = node.now.wall_ns = int(line.boot_s * _SECOND_NS)
-        kernel_line = KernelLine(line.text, line.injected)
+        boot_ns = None if line.boot_s is None else int(line.boot_s * _SECOND_NS)
+        if boot_ns is not None:
+            node.now.boot_ns = node.now.wall_ns = boot_ns
+        kernel_line = KernelLine(line.text, line.injected, boot_ns=boot_ns)
         event = xid_event(line.text)
         if event is not None:
             self._count(event, number, line)
@@ -191,7 +196,12 @@ class LogReading:
             return
         row = self.tables.xids.row(event.code, driver_branch(self._node(line.host).detector.driver))
         fresh = ToldXid(
-            event.code, event.pci, row.name if row else "", Places(number, line.time), line.host
+            event.code,
+            event.pci,
+            row.name if row else "",
+            Places(number, line.time),
+            line.host,
+            event.cause,
         )
         self.xids.setdefault(key, fresh).places.add(number, line.time)
 

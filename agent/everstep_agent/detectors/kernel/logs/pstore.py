@@ -18,7 +18,13 @@ _BETWEEN_BOOTS_NS = HOUR_NS
 _KEY = FindingKey("host/kernel", "PreviousBootCrashed")
 # Conditions with which a kernel ends; an Oops, a lockup or a machine check before a panic is its
 # cause.
-_ENDINGS = ("KernelPanic", "KernelOops", "KernelLockup", "MachineCheckFatal")
+_ENDINGS = (
+    "KernelPanic",
+    "KernelOops",
+    "KernelLockup",
+    "MachineCheckFatal",
+    "MachineCheckUncorrected",
+)
 
 CONDITIONS = (
     Condition(

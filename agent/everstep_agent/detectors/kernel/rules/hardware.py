@@ -1,8 +1,7 @@
-"""Hardware rules: kernel messages about processors, memory modules and the PCI bus."""
+"""Hardware rules: kernel messages about processors and memory modules."""
 
 import re
 
-from everstep_agent.detectors.kernel.rules.line import PCI
 from everstep_agent.detectors.kernel.rules.rule import LineRule
 from everstep_common.judging.condition import HOUR_NS, Condition
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction
@@ -11,17 +10,36 @@ _QUIET_NS = HOUR_NS
 _OVER = "no further message"
 _MACHINE = "host/hardware"
 _MEMORY = "host/memory"
-_INFO, _FATAL = Severity.INFO, Severity.FATAL
-_REPAIR, _REBOOT = SuggestedAction.REPAIR_HARDWARE, SuggestedAction.REBOOT_NODE
+_INFO = Severity.INFO
+_REPAIR = SuggestedAction.REPAIR_HARDWARE
+# "mce: [Hardware Error]: " and "{1}[Hardware Error]: " before a record's words.
+_HARDWARE = r"(?:\{\d{1,9}\})?\[Hardware Error\]: +"
 
 CONDITIONS = (
     Condition(
         name="MachineCheckFatal",
         component=_MACHINE,
+        meaning="processor or firmware recorded a fatal hardware error (CPER, machine check), in "
+        "this boot or as the end of the one before",
+        source="the record's own word",
+        clears_when="the node was rebooted",
+        mode=Mode.ENFORCE,
+    ),
+    Condition(
+        name="MachineCheckUncorrected",
+        component=_MACHINE,
         meaning="the processor reported an error that was not corrected (machine check, CPER)",
         source="kernel message",
         clears_when="the node was rebooted",
         mode=Mode.ADVISE,
+    ),
+    Condition(
+        name="CpuTooHot",
+        component="host/cpu",
+        meaning="a processor is above its temperature threshold, and its clock is throttled",
+        source="kernel message",
+        clears_when="the kernel says that the temperature is normal; or no further message",
+        quiet_ns=_QUIET_NS,
     ),
     Condition(
         name="MachineCheckCorrected",
@@ -47,43 +65,26 @@ CONDITIONS = (
         clears_when=_OVER,
         quiet_ns=_QUIET_NS,
     ),
-    Condition(
-        name="PcieErrorFatal",
-        component="pcie/PCI",
-        meaning="a device reported an uncorrected fatal PCIe error (AER)",
-        source="kernel message; the link is reset by it",
-        clears_when="the node was rebooted",
-        mode=Mode.ADVISE,
-    ),
-    Condition(
-        name="PcieErrorUncorrected",
-        component="pcie/PCI",
-        meaning="a device reported an uncorrected, not fatal PCIe error (AER)",
-        source="kernel message; a transfer was lost",
-        clears_when=_OVER,
-        quiet_ns=_QUIET_NS,
-        mode=Mode.ADVISE,
-    ),
-    Condition(
-        name="PcieErrorCorrected",
-        component="pcie/PCI",
-        meaning="a device reported a corrected PCIe error (AER): the link repeats itself",
-        source="any; it costs bandwidth when it goes on",
-        clears_when=_OVER,
-        quiet_ns=_QUIET_NS,
-    ),
 )
 
 
-def _machine(needle: str, pattern: str, *, corrected: bool) -> LineRule:
+_GRADES = {
+    "Corrected": ("a corrected error", _INFO, SuggestedAction.WATCH),
+    "Uncorrected": ("an error that was not corrected", Severity.DEGRADED, _REPAIR),
+    "Fatal": ("a fatal error", Severity.FATAL, _REPAIR),
+}
+
+
+def _machine(needle: str, pattern: str, grade: str) -> LineRule:
+    what, severity, action = _GRADES[grade]
     return LineRule(
         needle=needle,
         pattern=re.compile(pattern),
-        condition="MachineCheckCorrected" if corrected else "MachineCheckFatal",
+        condition=f"MachineCheck{grade}",
         component=_MACHINE,
-        message=f"the processor reported {'a corrected error' if corrected else 'an error'}",
-        severity=_INFO if corrected else Severity.DEGRADED,
-        action=SuggestedAction.WATCH if corrected else _REPAIR,
+        message=f"processor or firmware reported {what}",
+        severity=severity,
+        action=action,
     )
 
 
@@ -99,47 +100,54 @@ def _memory(needle: str, pattern: str, *, corrected: bool) -> LineRule:
     )
 
 
-def _pcie(needle: str, pattern: str, grade: str) -> LineRule:
-    severity, action = {
-        "Corrected": (_INFO, SuggestedAction.WATCH),
-        "Uncorrected": (Severity.DEGRADED, SuggestedAction.WATCH),
-        "Fatal": (_FATAL, _REBOOT),
-    }[grade]
-    return LineRule(
-        needle=needle,
-        pattern=re.compile(pattern),
-        condition=f"PcieError{grade}",
-        component="pcie/{pci}",
-        message=f"PCIe error of {{pci}}: {grade.lower()}",
-        severity=severity,
-        action=action,
-    )
-
-
-# "AER: Corrected error received: 0000:3b:00.0", newer: "AER: Correctable error message received
-# from 0000:3b:00.0"; "Multiple " may stand before the grade.
-_AER_FROM = rf" error (?:message )?received(?: from|:) {PCI}"
-_BUS = rf"{PCI}: (?:AER: )?PCIe Bus Error: severity="
-
 RULES = (
-    _pcie("AER: ", rf"(?:Corrected|Correctable){_AER_FROM}", "Corrected"),
-    _pcie("AER: ", rf"Uncorrect(?:ed|able) \(Non-Fatal\){_AER_FROM}", "Uncorrected"),
-    _pcie("AER: ", rf"Uncorrect(?:ed|able) \(Fatal\){_AER_FROM}", "Fatal"),
-    _pcie("PCIe Bus Error", rf"{_BUS}Correct", "Corrected"),
-    _pcie("PCIe Bus Error", rf"{_BUS}Uncorrect(?:ed|able) \(Non-Fatal\)", "Uncorrected"),
-    _pcie("PCIe Bus Error", rf"{_BUS}Uncorrect(?:ed|able) \(Fatal\)", "Fatal"),
-    _memory("EDAC ", r"EDAC (?P<where>MC\d+): \d+ UE ", corrected=False),
-    _memory("EDAC ", r"EDAC (?P<where>MC\d+): \d+ CE ", corrected=True),
     _memory(
-        "Memory failure: 0x",
-        r"Memory failure: (?P<where>0x[0-9a-f]+): recovery action for ",
+        "EDAC ",
+        r"EDAC (?P<where>MC\d+): (?:\d+ )?UE (?:[\w ]{0,60}error|on |page |row )",
         corrected=False,
     ),
-    _machine("Machine Check Exception", r"CPU \d+: Machine Check Exception:", corrected=False),
-    _machine("Uncorrected hardware memory", r"mce: Uncorrected hardware memory", corrected=False),
-    _machine("[Hardware Error]", r"\[Hardware Error\]: Uncorrected", corrected=False),
-    _machine("[Hardware Error]", r"event severity: (?:recoverable|fatal)", corrected=False),
-    _machine("[Hardware Error]", r"event severity: corrected", corrected=True),
-    _machine("[Hardware Error]", r"\[Hardware Error\]: Corrected error", corrected=True),
-    _machine("Machine check events logged", r"Machine check events logged", corrected=True),
+    _memory(
+        "EDAC ",
+        r"EDAC (?P<where>MC\d+): (?:\d+ )?CE (?:[\w ]{0,60}error|on |page |row )",
+        corrected=True,
+    ),
+    _memory("EDAC ", r"EDAC (?P<where>\w{1,16} MC\d+): HANDLING .{0,10}MEMORY ERR", corrected=True),
+    _memory(
+        "Memory failure: 0x",
+        r"Memory failure: (?P<where>0x[0-9a-f]+): (?:recovery action for |unhandlable page"
+        r"|Sending SIGBUS to |Killing )",
+        corrected=False,
+    ),
+    _machine("event severity: fatal", rf"{_HARDWARE}event severity: fatal", "Fatal"),
+    _machine("System Fatal error", rf"{_HARDWARE}System Fatal error", "Fatal"),
+    _machine("achine check", r"mce: .{0,20}Fatal (?:local )?[mM]achine check", "Fatal"),
+    _machine(
+        "Machine Check Exception", r"CPU \d+: Machine Check Exception: *[0-9a-f]", "Uncorrected"
+    ),
+    _machine("Uncorrected hardware memory", r"mce: Uncorrected hardware memory", "Uncorrected"),
+    _machine("[Hardware Error]", rf"{_HARDWARE}Uncorrected", "Uncorrected"),
+    _machine("[Hardware Error]", rf"{_HARDWARE}Deferred error", "Uncorrected"),
+    _machine("[Hardware Error]", rf"{_HARDWARE}event severity: recoverable", "Uncorrected"),
+    _machine("[Hardware Error]", rf"{_HARDWARE}event severity: corrected", "Corrected"),
+    _machine("[Hardware Error]", rf"{_HARDWARE}Corrected error", "Corrected"),
+    _machine("[Hardware Error]", r"CPU:? ?\d+: Machine Check: *[0-9a-f]+ Bank", "Corrected"),
+    _machine("Machine check events logged", r"Machine check events logged", "Corrected"),
+    LineRule(
+        needle="emperature",
+        pattern=re.compile(
+            r"CPU\d+: (?:Core|Package) temperature (?:is )?above threshold, cpu clock (?:is"
+            r" )?throttled"
+        ),
+        condition="CpuTooHot",
+        component="host/cpu",
+        message="a processor is too hot and slows down",
+    ),
+    LineRule(
+        needle="emperature",
+        pattern=re.compile(r"CPU\d+: (?:Core|Package) temperature/speed normal"),
+        condition="CpuTooHot",
+        component="host/cpu",
+        message="the temperature is normal",
+        ends=True,
+    ),
 )

@@ -11,10 +11,12 @@ _FUNCTION = re.compile(r"\.[0-9a-f]+$")
 # that crashes may be called "NVRM: Xid (PCI:…", and a control group, or an option of a mount.
 _BEFORE = re.compile(
     r"(?:<\d>)?(?:\[ *[\d.]{1,20}\] ?)?(?:\[ *[TC]\d{1,9}\] ?)?"
-    r"(?!audit: |usb |input: )"  # a device that is plugged in says its name
+    r"(?!audit: |usb |input: |CPU: )"  # a device says its name, a crash the program's
     r"(?:(?:\{\d{1,9}\})?\[Hardware Error\]: +|[\w.-]{1,64}(?: [\w.:-]{1,32})?: ){0,3}"
     r"(?:(?:Watchdog )?detected |rcu_\w{1,16} |EXT4-fs |M|[\w-]{1,32} )?"
 )
+# TASK_COMM_LEN, include/linux/sched.h: 15 characters and the end.
+_PROGRAM_NAME_CHARS = 15
 # A packet that a firewall logs, with words of whoever made the rule before it.
 _PACKET = re.compile(r"IN=\S* OUT=\S* ")
 
@@ -35,13 +37,19 @@ class KernelLine:
 
 def is_the_kernels(match: re.Match[str]) -> bool:
     """Return whether a match is the beginning of a kernel message, and no words of a process."""
+    if match.end() - match.start() <= _PROGRAM_NAME_CHARS and match.end() < len(match.string):
+        # All of it may be the name of a program, behind which the kernel writes on.
+        return False
     begins = _BEFORE.fullmatch(match.string, 0, match.start()) is not None
     return begins and _PACKET.search(match.string) is None
 
 
 def pci_address(text: str) -> str:
     """Return a PCI address the way Linux writes it: "0000:3b:00.0"."""
-    domain, _, rest = text.lower().removeprefix("pci:").partition(":")
+    address = text.lower().removeprefix("pci:")
+    if address.count(":") == 1:
+        address = f"0000:{address}"
+    domain, _, rest = address.partition(":")
     if not _FUNCTION.search(rest):
         rest += ".0"
     return f"{domain[-4:].rjust(4, '0')}:{rest}"

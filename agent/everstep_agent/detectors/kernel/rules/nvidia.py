@@ -36,6 +36,24 @@ CONDITIONS = (
         mode=Mode.ADVISE,
     ),
     Condition(
+        name="NvlinkDegraded",
+        component="driver/nvidia",
+        meaning="the driver marked a GPU as degraded: it runs without NVLink until it is reset",
+        source=_WORDS,
+        clears_when="the node was rebooted",
+        mode=Mode.ADVISE,
+    ),
+    Condition(
+        name="GspFailed",
+        component="driver/nvidia",
+        meaning="the processor of a GPU that runs its driver (GSP) did not answer; an Xid 119 or "
+        "120 names the GPU",
+        source=_WORDS,
+        clears_when="no further message",
+        quiet_ns=_QUIET_NS,
+        mode=Mode.ADVISE,
+    ),
+    Condition(
         name="PeermemInvalidContext",
         component="driver/nvidia_peermem",
         meaning="nvidia-peermem lost the context of a transfer between GPU and network card",
@@ -81,8 +99,50 @@ RULES = (
         action=_REBOOT,
     ),
     LineRule(
-        needle="Failed to update Rx Detect Link mask",
-        pattern=re.compile(r"Failed to update Rx Detect Link mask"),
+        needle="rm_init_adapter",
+        pattern=re.compile(r"NVRM: rm_init_adapter(?: failed|\(\d+\) failed)"),
+        condition="GpuInitFailed",
+        component="driver/nvidia",
+        message="the driver could not initialise a GPU",
+        severity=Severity.FATAL,
+        action=_REBOOT,
+    ),
+    LineRule(
+        needle="nvidia",
+        pattern=re.compile(rf"nvidia: probe of {PCI} failed with error"),
+        condition="GpuInitFailed",
+        component="gpu/{pci}",
+        message="the driver could not initialise GPU {pci}",
+        severity=Severity.FATAL,
+        action=_REBOOT,
+    ),
+    LineRule(
+        needle="GSP",
+        pattern=re.compile(
+            r"NVRM: (?:GPU\d+ )?(?:\w{1,60}: )?(?:\*+ GSP (?:Timeout|Failure|Hang)"
+            r"|GSP RM heartbeat timed out|"
+            r"Timeout waiting for RPC from GSP)"
+        ),
+        condition="GspFailed",
+        component="driver/nvidia",
+        message="the processor of a GPU that runs its driver (GSP) does not answer",
+    ),
+    LineRule(
+        needle="marked Degraded",
+        pattern=re.compile(
+            r"NVRM: (?:GPU\d+ )?knvlinkSetDegradedMode\w*: (?P<gpu>GPU\d+) marked Degraded"
+        ),
+        condition="NvlinkDegraded",
+        component="driver/nvidia",
+        message="the driver runs {gpu} without NVLink after an error of a link",
+        severity=Severity.FATAL,
+        action=SuggestedAction.RESET_DEVICE,
+    ),
+    LineRule(
+        needle="ink",
+        pattern=re.compile(
+            r"Failed to update Rx Detect Link mask|Getting peer\d+'s postRxDetLinkMask failed"
+        ),
         condition="NvlinkDetectFailed",
         component="driver/nvidia",
         message="the driver could not set up the links between GPUs",

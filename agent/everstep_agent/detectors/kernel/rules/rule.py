@@ -1,14 +1,17 @@
 """Kernel line rule: a pattern to look for, and the finding that a line with it stands for."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from everstep_agent.detectors.kernel.rules.line import KernelLine, is_the_kernels, pci_address
+from everstep_common.judging.condition import BOOT_GRACE_NS
 from everstep_common.judging.findings import Finding, FindingKey, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
 EVIDENCE_CHARS = 300
+# An image file that somebody mounted (a container's, a user's), and no disk of the node.
+_IMAGE = re.compile(r"loop\d")
 _SEVERITIES, _ACTIONS = list(Severity), list(SuggestedAction)
 
 
@@ -41,6 +44,10 @@ class LineRule:
     severity: Severity = Severity.DEGRADED
     action: SuggestedAction = SuggestedAction.WATCH
     ends: bool = False
+    # In the first minutes of a boot, when devices come up: only told.
+    usual_at_boot: bool = False
+    # The address in the line is that of a port; the device behind it is what has the fault.
+    of_port: bool = False
 
     def judge(self, line: KernelLine) -> Judgement | None:
         """Return what the line says, if the pattern is in it."""
@@ -58,7 +65,7 @@ class LineRule:
             Finding(
                 component=key.component,
                 condition=key.condition,
-                severity=self.severity,
+                severity=self._severity(words, line),
                 message=self.message.format(**words),
                 evidence=evidence,
                 suggested_action=self.action,
@@ -66,6 +73,12 @@ class LineRule:
                 injected=line.injected,
             )
         )
+
+    def _severity(self, words: Mapping[str, str], line: KernelLine) -> Severity:
+        if _IMAGE.match(words.get("device", "")):
+            return Severity.INFO
+        coming_up = line.boot_ns is not None and line.boot_ns < BOOT_GRACE_NS
+        return Severity.INFO if self.usual_at_boot and coming_up else self.severity
 
 
 class LineRules:
@@ -82,11 +95,20 @@ class LineRules:
 
     def judge(self, line: KernelLine) -> Judgement | None:
         """Return what the first rule says that knows the line."""
+        answer = self.answer(line)
+        return answer[1] if answer else None
+
+    def answer(self, line: KernelLine) -> tuple[LineRule, Judgement] | None:
+        """Return the first rule that knows the line, and what it says."""
         text = line.text
         for rule in self._rules:
             if rule.needle in text and (judgement := rule.judge(line)):
-                return judgement
+                return rule, judgement
         return None
+
+    def __iter__(self) -> Iterator[LineRule]:
+        """Return the rules in their order."""
+        return iter(self._rules)
 
 
 class Sieve:
