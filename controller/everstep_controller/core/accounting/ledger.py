@@ -23,8 +23,6 @@ from everstep_controller.core.accounting.committed_steps import (
     STEPS_KEPT,
     CommittedStep,
     CommittedSteps,
-)
-from everstep_controller.core.accounting.step_blocks import (
     StepBlock,
     add_step,
     spent_by,

@@ -4,13 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everstep_controller.core.accounting.categories import Category
-from everstep_controller.core.accounting.committed_steps import CommittedStep
-from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.accounting.step_blocks import (
+from everstep_controller.core.accounting.committed_steps import (
+    CommittedStep,
     StepBlock,
     add_step,
     take_blocks_after,
 )
+from everstep_controller.core.accounting.ledger import Ledger
 
 S = 1_000_000_000
 
