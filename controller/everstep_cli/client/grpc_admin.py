@@ -95,7 +95,7 @@ class GrpcAdmin:
 
     def nodes(self, request: admin_pb2.ListNodesRequest | None = None) -> admin_pb2.ListNodesReply:
         """See Reader."""
-        asked = admin_pb2.ListNodesRequest(page_size=_PAGE)
+        asked = admin_pb2.ListNodesRequest(page_nodes=_PAGE)
         if request is not None:
             asked.MergeFrom(request)
         whole = self.call(lambda stub: stub.ListNodes, asked)
