@@ -2,8 +2,8 @@
 
 A controller has 2,000 agents on real streams with certificates, 40 of them with a finding. Each
 command is started as from a shell and timed until it has ended: interpreter, imports, handshake,
-answer. `sinfo` asks a slurmctld that knows as many nodes (none of them runs a slurmd); without Slurm
-its rows are left out. Wall time: the machine has to be quiet.
+answer. `sinfo` asks a slurmctld that knows as many nodes, none of which runs a slurmd; without
+Slurm its rows are left out. Wall time: the machine has to be quiet.
 """
 
 import contextlib
@@ -85,10 +85,17 @@ def fleet(folder: Path, nodes: int) -> Iterator[list[str]]:
         f'log_level = "error"\n[tls]\nca = "{folder}/ca.pem"\n'
         f'certificate = "{folder}/controller.pem"\nkey = "{folder}/controller.key"\n'
     )
-    command = [sys.executable, "-m", "everstep_controller.main", "--config", config]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "everstep_controller.main",
+        "--config",
+        config,
+    ]
     with running(command) as controller:
         wait_for_port(port, controller)
-        generator = [sys.executable, fleet_cli_agents.__file__, str(port), str(nodes), folder]
+        script = fleet_cli_agents.__file__
+        generator: list[str | Path] = [sys.executable, script, str(port), str(nodes), folder]
         with running(generator) as agents:
             assert agents.stdout is not None
             if agents.stdout.readline().strip() != "ready":

@@ -11,8 +11,7 @@ import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-
-
+from typing import Any
 
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.tls import TlsSettings, aio_channel
@@ -140,7 +139,8 @@ async def main(port: int, count: int, folder: Path) -> None:
     agents = [Agent(index, port, folder) for index in range(count)]
     tasks = [asyncio.create_task(agent.run(gate)) for agent in agents]
     welcomed = asyncio.gather(*(agent.ready.wait() for agent in agents))
-    await asyncio.wait([welcomed, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    first: list[asyncio.Future[Any]] = [welcomed, *tasks]
+    await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
     if not welcomed.done():
         raise SystemExit(next(str(task.exception()) for task in tasks if task.done()))
     print("ready", flush=True)

@@ -7,7 +7,7 @@ import grpc
 
 from everstep_cli.client.admin import AdminError, NameNotFoundError, Reply, Request
 from everstep_cli.client.connection import Connection
-from everstep_cli.times import RequestedTime
+from everstep_cli.client.times import RequestedTime
 from everstep_proto.generated import admin_pb2
 from everstep_proto.generated.admin_pb2_grpc import AdminStub
 from fakes import cli_fleet, cli_snapshots

@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from everstep_cli.times import RequestedTime
+from everstep_cli.client.times import RequestedTime
 from everstep_proto.generated import admin_pb2
 from everstep_proto.generated.admin_pb2_grpc import AdminStub
 

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from everstep_cli.client.admin import AdminError, NameNotFoundError, Reply, Request
 from everstep_cli.client.connection import Connection
 from everstep_cli.client.grpc_errors import no_controller, sentence
-from everstep_cli.times import RequestedTime
+from everstep_cli.client.times import RequestedTime
 from everstep_common.config import ConfigError
 from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2
@@ -95,7 +95,7 @@ class GrpcAdmin:
 
     def nodes(self, request: admin_pb2.ListNodesRequest | None = None) -> admin_pb2.ListNodesReply:
         """See Reader."""
-        asked = admin_pb2.ListNodesRequest(page_size=_PAGE)
+        asked = admin_pb2.ListNodesRequest(page_nodes=_PAGE)
         if request is not None:
             asked.MergeFrom(request)
         whole = self.call(lambda stub: stub.ListNodes, asked)

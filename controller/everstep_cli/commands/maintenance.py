@@ -2,10 +2,10 @@
 
 import click
 
+from everstep_cli.client.times import RequestedTime, TimeError, parse_duration_ns, parse_time
 from everstep_cli.commands.completion import node_names, window_names
 from everstep_cli.commands.node_lists import all_named_nodes
 from everstep_cli.commands.session import Ask, asks_controller
-from everstep_cli.times import RequestedTime, TimeError, parse_duration_ns, parse_time
 from everstep_cli.views.maintenance import window_list, window_sheet
 from everstep_proto.generated import admin_pb2
 

@@ -7,11 +7,11 @@ import click
 from rich.text import Text
 
 from everstep_cli.client.admin import AdminError, NameNotFoundError, Reader, UnusableError
+from everstep_cli.client.times import RequestedTime, TimeError, parse_since
 from everstep_cli.commands.completion import node_names
 from everstep_cli.commands.node_lists import named_nodes
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import each_node
-from everstep_cli.times import RequestedTime, TimeError, parse_since
 from everstep_cli.views.findings import event_line, explanation, finding_list
 from everstep_cli.views.fleet import fleet_summary, node_lines, refusals
 from everstep_cli.views.jobs import fleet_incident_list

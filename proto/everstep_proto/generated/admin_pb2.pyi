@@ -33,14 +33,14 @@ class ListNodesRequest(_message.Message):
     FINDINGS_FIELD_NUMBER: _builtins.int
     TROUBLED_FIELD_NUMBER: _builtins.int
     SORT_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_NODES_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SUMMARY_ONLY_FIELD_NUMBER: _builtins.int
     troubled: _builtins.bool
     """List only those that are not simply healthy: in another state, claimed, doubtful or away. The summary counts all."""
     sort: _builtins.str
     """"name" (also when empty), "state" (worst first), "since" (latest change first), "findings" (most first) or "domain"."""
-    page_size: _builtins.int
+    page_nodes: _builtins.int
     """At most this many nodes; 0: all of them."""
     page_token: _builtins.str
     """Of the reply before, for the nodes that follow; empty for the first ones."""
@@ -71,13 +71,13 @@ class ListNodesRequest(_message.Message):
         findings: _abc.Iterable[_builtins.str] | None = ...,
         troubled: _builtins.bool = ...,
         sort: _builtins.str = ...,
-        page_size: _builtins.int = ...,
+        page_nodes: _builtins.int = ...,
         page_token: _builtins.str = ...,
         summary_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "findings", b"findings", "names", b"names", "page_size", b"page_size", "page_token", b"page_token", "sort", b"sort", "states", b"states", "summary_only", b"summary_only", "troubled", b"troubled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "findings", b"findings", "names", b"names", "page_nodes", b"page_nodes", "page_token", b"page_token", "sort", b"sort", "states", b"states", "summary_only", b"summary_only", "troubled", b"troubled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

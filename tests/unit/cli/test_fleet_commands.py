@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_cli.client.admin import AdminError, RefusedError
+from everstep_cli.client.times import RequestedTime
 from everstep_cli.commands.node_lists import NodeListError, expand
 from everstep_cli.commands.session import AdminSession
 from everstep_cli.main import run_command, screen
-from everstep_cli.times import RequestedTime
 from everstep_cli.views import words
 from everstep_proto.generated import admin_pb2
 from fakes import cli_fleet

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 import pytest
 
 from everstep_cli.client.admin import AdminError
+from everstep_cli.client.times import RequestedTime
 from everstep_cli.commands.nodes import follow_events
-from everstep_cli.times import RequestedTime
 from everstep_proto.generated import admin_pb2
 from fakes.cli_admin import FakeAdmin
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep_cli.times import RequestedTime, TimeError, parse_duration_ns, parse_time
+from everstep_cli.client.times import RequestedTime, TimeError, parse_duration_ns, parse_time
 from fakes.cli_admin import FakeAdmin
 from unit.cli.test_commands import call
 

@@ -79,12 +79,12 @@ def test_every_state_of_a_node_has_its_place_among_the_worse_ones() -> None:
 
 
 @given(st.integers(1, 9), st.sampled_from(list(ORDERS)))
-def test_pages_together_are_the_list(page_size: int, sort: str) -> None:
+def test_pages_together_are_the_list(page_nodes: int, sort: str) -> None:
     state, found, token = fleet(), [], ""
     while True:
-        request = Request(page_size=page_size, sort=sort, page_token=token)
+        request = Request(page_nodes=page_nodes, sort=sort, page_token=token)
         reply = list_nodes(state, request)
-        assert len(reply.nodes) <= page_size
+        assert len(reply.nodes) <= page_nodes
         found += [node.node for node in reply.nodes]
         token = reply.next_page_token
         if not token:
@@ -94,9 +94,9 @@ def test_pages_together_are_the_list(page_size: int, sort: str) -> None:
 
 def test_a_node_that_goes_between_two_pages_moves_no_other_over_the_edge() -> None:
     state = fleet()
-    first = list_nodes(state, Request(page_size=3))
+    first = list_nodes(state, Request(page_nodes=3))
     del state.nodes["n2"]
-    rest = names(Request(page_size=9, page_token=first.next_page_token), state)
+    rest = names(Request(page_nodes=9, page_token=first.next_page_token), state)
     assert rest == ["n4", "n5", "n6", "n7"]
 
 
@@ -116,7 +116,7 @@ def test_what_there_is_not_is_refused_with_what_there_is() -> None:
 
 
 def test_the_summary_counts_all_that_are_selected_on_whichever_page() -> None:
-    summary = list_nodes(fleet(), Request(page_size=1, troubled=True)).summary
+    summary = list_nodes(fleet(), Request(page_nodes=1, troubled=True)).summary
     assert (summary.fleet_nodes, summary.nodes, summary.troubled) == (7, 7, 4)
     assert [(one.name, one.nodes) for one in summary.states] == [("lost", 1), ("healthy", 6)]
     assert [(one.name, one.nodes) for one in summary.claims] == [("operator", 1)]

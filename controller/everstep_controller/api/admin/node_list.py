@@ -127,9 +127,9 @@ def _page(selected: Sequence[NodeRecord], request: admin_pb2.ListNodesRequest) -
         # By its key, not its place: what came or went meanwhile shifts no node over the edge.
         after = _last_key(request.page_token, kind=key)
         ordered = [node for node in ordered if key(node) > after]
-    if not request.page_size or len(ordered) <= request.page_size:
+    if not request.page_nodes or len(ordered) <= request.page_nodes:
         return _Page(ordered, "")
-    page = ordered[: request.page_size]
+    page = ordered[: request.page_nodes]
     return _Page(page, json.dumps(key(page[-1])))
 
 
