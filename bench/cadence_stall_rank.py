@@ -20,7 +20,7 @@ def main(size_bytes: int) -> None:
     snapshots.restore()
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
-        saved = False
+        saved, took_s = False, 0.0
         while not saved:
             began = time.perf_counter()
             saved = snapshots.snapshot(int(line))
