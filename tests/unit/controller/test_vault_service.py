@@ -440,7 +440,7 @@ def test_a_change_of_the_cadence_reaches_all_members_with_its_reason() -> None:
     job.spec = replace(job.spec, snapshot_every_min=4, snapshot_every_max=4)
     job.lineage.last_step = 9
     world.report("a", (0, 5))
-    assert {(d.snapshot_every, d.snapshot_from) for d in world.directives.values()} == {(4, 12)}
+    assert {(d.snapshot_every, d.snapshot_from) for d in world.directives.values()} == {(4, 11)}
     assert world.told == [("SnapshotCadence", f"train: {_ASKED}")]
     # One terminal of a job is told.
     told = {node: d.cadence_reason for node, d in world.directives.items() if d.cadence_reason}

@@ -107,7 +107,7 @@ def decide_cadence(
     if every == before.every:
         return before
     returns = before.returns + (every < before.every and not failed)
-    return Cadence(every, _start(job, every), reason, now_ns, returns)
+    return Cadence(every, _start(job), reason, now_ns, returns)
 
 
 def _is_measured(before: Cadence, job: JobRecord, now_ns: int) -> bool:
@@ -121,12 +121,13 @@ def _is_due(before: Cadence, more: bool, now_ns: int) -> bool:
     return now_ns - before.changed_ns >= wait_ns
 
 
-def _start(job: JobRecord, every: int) -> int:
-    """Return the first step that is a multiple, and ahead of all ranks."""
-    recent = _work_ns(job)
-    lead = math.ceil(_LEAD_NS / recent) + 2 if recent else 2
+def _start(job: JobRecord) -> int:
+    """Return the first step that is ahead of all ranks: until then the rule before holds."""
+    recent = job.ledger.steps[-REFERENCE_STEPS:]
+    pace_ns = median_low([step.end_ns - step.start_ns for step in recent]) if recent else 0
+    lead = math.ceil(_LEAD_NS / pace_ns) + 2 if pace_ns else 2
     newest = -1 if job.lineage.last_step is None else job.lineage.last_step
-    return -(-(newest + lead) // every) * every
+    return newest + lead
 
 
 def interval_bounds(job: JobRecord, settings: Settings) -> tuple[int, int]:

@@ -159,9 +159,14 @@ class JobSnapshots:
         if not runs or job.generation.number == self.generation.number:
             return
         members = tuple(job.generation.members)
+        # No rank of a new generation has made a step: a rule that was to begin ahead of the ranks
+        # before them holds from their first one. Else each step until there would be snapshotted.
+        cadence = self.orders.cadence
+        if self.generation.number:
+            cadence = replace(cadence, start=0)
         self.generation = DirectedGeneration(job.generation.number, members, job.world_size)
         ring = plan_ring(members, state, self.holdings.short)
-        self.orders = replace(self.orders, replication=ring, spares=SpareOrders())
+        self.orders = replace(self.orders, replication=ring, cadence=cadence, spares=SpareOrders())
 
     def decide(self, job: JobRecord, state: State, now_ns: int) -> Decision:
         """Decide anew what is recoverable, replicated, persisted and snapshotted."""

@@ -59,11 +59,12 @@ def test_what_costs_much_is_done_as_often_as_it_loses_least() -> None:
     assert "200.0 ms of a step of 1000 ms, all of them together 0.99 % of" in decided.reason
 
 
-def test_the_change_begins_ahead_of_all_ranks_at_a_multiple() -> None:
+def test_the_change_begins_ahead_of_all_ranks_and_no_later() -> None:
     record = _trained(200, S, 200 * MS)
-    decided = _decide(record)
-    assert decided.start > 199 + 5
-    assert decided.start % decided.every == 0
+    assert _decide(record).start == 199 + 5 + 2
+    # Each step until then costs a stall, so it is not a step's work that counts.
+    dear = _trained(200, 20 * MS, S)
+    assert _decide(dear).start == 199 + 5 + 2
 
 
 def test_nothing_changes_before_enough_was_measured_nor_more_than_once_a_minute() -> None:

@@ -1,6 +1,6 @@
 """What the vaults of a job's nodes are told, decided by a value that nobody journals."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
@@ -158,3 +158,15 @@ def test_nobody_is_directed_for_a_job_that_is_over_but_what_it_left_stays_known(
     assert snapshots.known.generation.members == ()
     assert snapshots.known.orders.recoverable.step is None
     assert [copy.step for copy in snapshots.known.holdings.catalogue.copies()] == [5, 5]
+
+
+def test_a_rule_that_was_to_begin_later_holds_from_the_first_step_of_a_new_generation() -> None:
+    snapshots = Snapshots(_job("a", "b"))
+    snapshots.job.spec = replace(snapshots.job.spec, snapshot_every_min=50, snapshot_every_max=50)
+    snapshots.job.lineage.last_step = 120
+    snapshots.decide()
+    assert {one.snapshot_from for one in snapshots.told().values()} == {122}
+    _start(snapshots.job, 2, "a", "b")
+    snapshots.decide()
+    told = {(one.snapshot_every, one.snapshot_from) for one in snapshots.told().values()}
+    assert told == {(50, 0)}
