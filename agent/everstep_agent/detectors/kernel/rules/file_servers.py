@@ -132,7 +132,7 @@ RULES = (
         "the NFS server {server} does not respond",
     ),
     _nfs(
-        "server",
+        " OK",
         rf"(?:nfs|lockd): server {_SERVER} OK",
         "NfsServerSilent",
         "the NFS server {server} is back",

@@ -129,12 +129,12 @@ RULES = (
         "imeout", rf"{_OF}(?:TX timeout|Tx timeout|tx_timeout|transmit timed out|Transmit timeout)"
     ),
     _stall("imeout", rf"{_OF}initiating reset due to tx timeout"),
-    _link("ink", rf"{_OF}{_DOWN}"),
-    _link("ink", rf"{_OF}{_UP}", up=True),
-    _link("ink", rf"{_SHORT}: {_INTERFACE}:? {_DOWN}"),
-    _link("ink", rf"{_SHORT}: {_INTERFACE}:? {_UP}", up=True),
-    _link("ink", rf"{_NAMED}: {_DOWN}"),
-    _link("ink", rf"{_NAMED}: {_UP}(?:, \d+ ?[MG]bps)?", up=True),
+    _link("ink ", rf"{_OF}{_DOWN}"),
+    _link("ink ", rf"{_OF}{_UP}", up=True),
+    _link("ink ", rf"{_SHORT}: {_INTERFACE}:? {_DOWN}"),
+    _link("ink ", rf"{_SHORT}: {_INTERFACE}:? {_UP}", up=True),
+    _link("ink ", rf"{_NAMED}: {_DOWN}"),
+    _link("ink ", rf"{_NAMED}: {_UP}(?:, \d+ ?[MG]bps)?", up=True),
     _link("link status definitely", rf"link status definitely down for interface {_INTERFACE},"),
     _link("link status definitely", rf"\(slave {_INTERFACE}\): link status definitely down"),
     _link(

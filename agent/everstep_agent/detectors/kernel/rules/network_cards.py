@@ -181,8 +181,8 @@ RULES = (
         driver=_OTHERS,
     ),
     _card(
-        "eset",
-        r"Reset attempt failed|Can ?not reset the device|Unable to reset device",
+        "eset attempt failed",
+        r"Reset attempt failed",
         "NicUnrecoverable",
         "it could not be reset",
         _REBOOT,
