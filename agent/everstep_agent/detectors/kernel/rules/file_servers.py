@@ -207,6 +207,13 @@ RULES = (
         ends=True,
     ),
     _lustre(
+        "Request sent has",
+        rf"Lustre(?:Error)?: {_CALL}@@@ Request sent has (?:timed out|failed)",
+        "LustreError",
+        "requests of the Lustre client timed out or failed",
+        of_target=False,
+    ),
+    _lustre(
         "imed out",
         rf"L(?:ustre|Net)(?:Error)?: {_CALL}.{{0,80}}(?:Request sent has (?:timed out|failed)"
         rf"|[Tt]imed out tx|Timed out RDMA)",
