@@ -66,6 +66,7 @@ _CHOSEN = [
     "process '{0}' started with executable stack",
     "tmpfs: Unknown parameter '{0}'",
     "usb 1-1: Product: {0}",
+    "usb 1-1: Product: {2}",
     "{0} IN=veth0 OUT= MAC=02:00 SRC=10.0.0.1 DST=10.0.0.2",
     "{1}[77]: segfault at 0 ip 0 sp 0 error 4 in a.out[7f00+1000]",
     "traps: {1}[77] trap divide error ip:0 sp:0 error:0 in a.out[7f00+1000]",
@@ -81,6 +82,6 @@ _CHOSEN = [
 @pytest.mark.parametrize("context", _CHOSEN)
 def test_what_a_user_chose_is_no_word_of_the_kernel(context: str) -> None:
     lines = [line for condition, _, line in FOUND if condition != "NcclCrash"]
-    chosen = {context.format(line, line[:15]): line for line in lines}
+    chosen = {context.format(line, line[:15], line.partition(": ")[2]): line for line in lines}
     found = {text: judge_kernel([KernelLine(text)], XidSettings(_TABLES)) for text in chosen}
     assert {text: one for text, one in found.items() if one} == {}

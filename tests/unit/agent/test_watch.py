@@ -111,3 +111,24 @@ def test_a_source_that_hangs_is_a_finding_and_the_others_go_on() -> None:
     (raised,) = (record.finding_raised.finding for record in records)
     assert (raised.component, raised.condition) == ("probe/nfs", "ProbeHang")
     assert raised.evidence == "no answer within 2 s"
+
+
+def test_a_look_that_takes_long_is_told_as_no_answer_while_it_lasts() -> None:
+    async def scenario() -> list[str]:
+        quick, stuck = Looks("quick"), Looks("stuck", takes_s=60.0)
+        watch = _watch(quick.source(), stuck.source())
+        told = [one.trouble for one in watch.latest()]
+        running = asyncio.create_task(watch.run())
+        for seconds in (2.0, 5.0):
+            await asyncio.sleep(seconds)
+            told += [one.trouble for one in watch.latest()]
+        running.cancel()
+        return told
+
+    told: list[str] = []
+
+    async def whole() -> None:
+        told.extend(await scenario())
+
+    simulate(whole())
+    assert told == ["not read yet", "not read yet", "", "not read yet", "", "no answer for 7 s"]

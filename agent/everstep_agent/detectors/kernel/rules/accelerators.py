@@ -105,7 +105,7 @@ RULES = (
     _rule("GPU HANG", r"GPU HANG", "AcceleratorReset", "i915|xe"),
     _rule("Resetting ", r"Resetting (?:chip|[a-z]{2,4}\d) for", "AcceleratorReset", "i915"),
     _rule(
-        "eset",
+        "] GT",
         r"(?:GT\d: |Tile\d: )*(?:trying )?reset (?:queued|started|from)|GuC .{0,30}reset",
         "AcceleratorReset",
         "xe",

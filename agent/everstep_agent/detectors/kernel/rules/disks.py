@@ -174,6 +174,18 @@ _NVME = (
 
 _ATTACHED = (
     _rule(
+        "timing out command",
+        rf"{_SCSI}\[{_DEVICE}\] (?:tag#\d+ )?timing out command, waited",
+        "DiskIoError",
+        _IO,
+    ),
+    _rule(
+        "exception Emask",
+        r"(?P<device>ata\d+(?:\.\d+)?): exception Emask 0x[0-9a-f]+ .{0,80}frozen",
+        "DiskIoError",
+        _IO,
+    ),
+    _rule(
         "Device offlined",
         r"(?:sd|scsi) (?P<device>(?:\d{1,4}:){3}\d{1,8}): Device offlined",
         "DiskOffline",

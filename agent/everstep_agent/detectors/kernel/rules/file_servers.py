@@ -132,7 +132,7 @@ RULES = (
         "the NFS server {server} does not respond",
     ),
     _nfs(
-        "server",
+        " OK",
         rf"(?:nfs|lockd): server {_SERVER} OK",
         "NfsServerSilent",
         "the NFS server {server} is back",
@@ -205,6 +205,13 @@ RULES = (
         "LustreConnectionLost",
         "the connection to Lustre's {target} is back",
         ends=True,
+    ),
+    _lustre(
+        "Request sent has",
+        rf"Lustre(?:Error)?: {_CALL}@@@ Request sent has (?:timed out|failed)",
+        "LustreError",
+        "requests of the Lustre client timed out or failed",
+        of_target=False,
     ),
     _lustre(
         "imed out",

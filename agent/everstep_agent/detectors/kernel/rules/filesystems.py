@@ -97,7 +97,11 @@ RULES = (
         rf"BTRFS.{{0,20}} \(device {_DEVICE}[^)]{{0,40}}\).{{0,120}}forced readonly",
     ),
     _read_only("set read-only", rf"\({_DEVICE}\): Filesystem has been set read-only"),
-    _shut_down("XFS (", rf"{_XFS}.{{0,200}}(?:shutting down filesystem|has been shut down)"),
+    _shut_down(
+        "XFS (",
+        rf"{_XFS}.{{0,200}}(?:shutting down filesystem|has been shut down"
+        rf"|please u\w{{0,2}}mount the filesystem and rectify)",
+    ),
     _shut_down("XFS (", rf"{_XFS}(?:xfs_do_force_shutdown|.{{0,80}}forced shutdown)"),
     _shut_down("EXT4-fs (", rf"EXT4-fs \({_DEVICE}\): shut down requested"),
     _shut_down(

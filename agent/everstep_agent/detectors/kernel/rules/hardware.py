@@ -103,12 +103,12 @@ def _memory(needle: str, pattern: str, *, corrected: bool) -> LineRule:
 RULES = (
     _memory(
         "EDAC ",
-        r"EDAC (?P<where>MC\d+): (?:\d+ )?UE (?:[\w ]{0,60}error|on |page |row )",
+        r"EDAC (?P<where>MC\d+): (?:\d+ )?UE (?:[\w -]{0,60}(?:error|on )|page |row )",
         corrected=False,
     ),
     _memory(
         "EDAC ",
-        r"EDAC (?P<where>MC\d+): (?:\d+ )?CE (?:[\w ]{0,60}error|on |page |row )",
+        r"EDAC (?P<where>MC\d+): (?:\d+ )?CE (?:[\w -]{0,60}(?:error|on )|page |row )",
         corrected=True,
     ),
     _memory("EDAC ", r"EDAC (?P<where>\w{1,16} MC\d+): HANDLING .{0,10}MEMORY ERR", corrected=True),
@@ -119,6 +119,7 @@ RULES = (
         corrected=False,
     ),
     _machine("event severity: fatal", rf"{_HARDWARE}event severity: fatal", "Fatal"),
+    _machine("Machine check: ", rf"{_HARDWARE}Machine check: [A-Z]", "Fatal"),
     _machine("System Fatal error", rf"{_HARDWARE}System Fatal error", "Fatal"),
     _machine("achine check", r"mce: .{0,20}Fatal (?:local )?[mM]achine check", "Fatal"),
     _machine(

@@ -13,7 +13,7 @@ _KERNEL = "kernel message"
 # IFNAMSIZ, include/uapi/linux/if.h: 15 characters and the end.
 _INTERFACE = r"(?P<interface>[\w.@-]{1,15})"
 # "mlx5_core 0000:5e:00.0 ens1: ", "bnxt_en 0000:3b:00.0 (unnamed net_device): ", or the name alone.
-_OF = rf"(?:[\w-]{{1,24}} [\w:.-]{{1,32}} {_INTERFACE}: )"
+_OF = rf"(?:[\w-]{{1,24}} [\w:.-]{{0,31}}\w {_INTERFACE}: )"
 
 
 def _condition(name: str, component: str, meaning: str, mode: Mode = Mode.ADVISE) -> Condition:
@@ -117,6 +117,8 @@ _UP = r"(?:(?:NIC |Port \d )?(?:Copper |Fibre )?[Ll]ink (?:is )?[Uu]p|link becom
 
 # Older drivers write "e1000e: eth0 NIC Link is Down", "mlx4_en: eth0: Link Down".
 _SHORT = r"(?:e1000e?|igbv?f?|ixgbe|mlx4_en|i40e|tg3|bnx2x?|be2net|sky2|r8169)"
+# "igb 0000:01:00.0 eno1: igb: eno1 NIC Link is Down" names both twice.
+_DRIVER = r"[\w-]{1,24} [\w:.-]{0,31}\w [\w.@-]{1,15}: "
 _NAMED = r"(?P<interface>(?:eth|en|ib|wl|bond)[\w.@-]{1,13})"
 
 RULES = (
@@ -128,13 +130,14 @@ RULES = (
     _stall(
         "imeout", rf"{_OF}(?:TX timeout|Tx timeout|tx_timeout|transmit timed out|Transmit timeout)"
     ),
+    _stall("transmit timeout", rf"{_NAMED}: transmit timeout: latency"),
     _stall("imeout", rf"{_OF}initiating reset due to tx timeout"),
-    _link("ink", rf"{_OF}{_DOWN}"),
-    _link("ink", rf"{_OF}{_UP}", up=True),
-    _link("ink", rf"{_SHORT}: {_INTERFACE}:? {_DOWN}"),
-    _link("ink", rf"{_SHORT}: {_INTERFACE}:? {_UP}", up=True),
-    _link("ink", rf"{_NAMED}: {_DOWN}"),
-    _link("ink", rf"{_NAMED}: {_UP}(?:, \d+ ?[MG]bps)?", up=True),
+    _link("ink ", rf"{_OF}{_DOWN}"),
+    _link("ink ", rf"{_OF}{_UP}", up=True),
+    _link("ink ", rf"(?:{_DRIVER})?{_SHORT}: {_INTERFACE}:? {_DOWN}"),
+    _link("ink ", rf"(?:{_DRIVER})?{_SHORT}: {_INTERFACE}:? {_UP}", up=True),
+    _link("ink ", rf"{_NAMED}: {_DOWN}"),
+    _link("ink ", rf"{_NAMED}: {_UP}(?:, \d+ ?[MG]bps)?", up=True),
     _link("link status definitely", rf"link status definitely down for interface {_INTERFACE},"),
     _link("link status definitely", rf"\(slave {_INTERFACE}\): link status definitely down"),
     _link(

@@ -140,7 +140,7 @@ RULES = (
     _card("timed out", r"command 0x[0-9a-f]+ timed out", "NicCommandTimeout", _NO_ANSWER),
     _card(
         "bnxt_",
-        r"Error \(timeout: \d+\)|timedout \(\d+\)\s?msec|HWRM (?:cmd|msg|req).{0,40}time[d ]*out"
+        r"Error \(timeout: \d+\)|timed ?out \(\d+\)\s?msec|HWRM (?:cmd|msg|req).{0,40}time[d ]*out"
         r"|Abandoning msg|No heartbeat|Firmware not responding|firmware is unresponsive"
         r"|FW (?:is )?not responding",
         "NicCommandTimeout",
@@ -181,8 +181,8 @@ RULES = (
         driver=_OTHERS,
     ),
     _card(
-        "eset",
-        r"Reset attempt failed|Can ?not reset the device|Unable to reset device",
+        "eset attempt failed",
+        r"Reset attempt failed",
         "NicUnrecoverable",
         "it could not be reset",
         _REBOOT,

@@ -77,6 +77,18 @@ DRIVER_VERSION = re.compile(
     r"NVRM: loading NVIDIA UNIX .{0,60}? (?P<version>\d{3,4}\.\d[\d.]{0,12})"
 )
 
+
+def _undetected(needle: str, pattern: str) -> LineRule:
+    return LineRule(
+        needle=needle,
+        pattern=re.compile(pattern),
+        condition="NvlinkDetectFailed",
+        component="driver/nvidia",
+        message="the driver could not set up the links between GPUs",
+        action=_REBOOT,
+    )
+
+
 RULES = (
     # Two forms without an Xid: "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus." and "NVRM: The
     # NVIDIA GPU 0000:3b:00.0 … NVRM: fallen off the bus and is not responding to commands."
@@ -108,7 +120,7 @@ RULES = (
         action=_REBOOT,
     ),
     LineRule(
-        needle="nvidia",
+        needle="failed with error",
         pattern=re.compile(rf"nvidia: probe of {PCI} failed with error"),
         condition="GpuInitFailed",
         component="gpu/{pci}",
@@ -138,16 +150,8 @@ RULES = (
         severity=Severity.FATAL,
         action=SuggestedAction.RESET_DEVICE,
     ),
-    LineRule(
-        needle="ink",
-        pattern=re.compile(
-            r"Failed to update Rx Detect Link mask|Getting peer\d+'s postRxDetLinkMask failed"
-        ),
-        condition="NvlinkDetectFailed",
-        component="driver/nvidia",
-        message="the driver could not set up the links between GPUs",
-        action=_REBOOT,
-    ),
+    _undetected("Rx Detect Link mask", r"Failed to update Rx Detect Link mask"),
+    _undetected("postRxDetLinkMask", r"Getting peer\d+'s postRxDetLinkMask failed"),
     LineRule(
         needle="detected invalid context",
         pattern=re.compile(r"nvidia-peermem .{0,80}ERROR detected invalid context"),

@@ -129,8 +129,8 @@ class Sieve:
     def sift(self, texts: Sequence[str]) -> list[int]:
         """Return the places of the texts that have a needle.
 
-        All of them are searched as one text first: a search for 50 needles costs a line of a flood
-        a microsecond then, a tenth of reading it.
+        All of them are searched as one text first: a search for 190 needles costs a line of a
+        flood four microseconds then.
         """
         if len(texts) < 2:
             return [place for place, text in enumerate(texts) if self.passes(text)]
