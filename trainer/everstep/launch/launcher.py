@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from everstep.launch.agent_wait import nobody_answers, waits_for_agent, why_expected
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
-from everstep.launch.link import LaunchLink, nobody_answers, not_understood
+from everstep.launch.link import LaunchLink, not_understood
 from everstep.launch.membership import Departure, join_message
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.processes.rank_failure import last_words
@@ -79,20 +80,15 @@ class Launcher:
         self._last_words: list[str] = []
         self._monotonic = monotonic
         self._leaving = Departure(options, self._link, terminal.say, monotonic)
+        # Until then an agent is waited for that has not answered yet; None: one has.
+        self._agent_by: float | None = None
 
     def run(self) -> int:
         """Return the exit code when the job is over or its user has had enough."""
-        try:
-            self._link.connect(self._join())
-        except OSError as error:
-            self._terminal.say(nobody_answers(self._options.socket, error))
-            return 1
-        for note in self._options.notes:
-            self._terminal.say(note)
         more = (*PASSED_ON, *self._options.ends_on)
         signals = SignalPipe(self._selector, self._signalled, more)
         try:
-            code = self._serve()
+            code = self._serve() if self._find_agent() else 1
         finally:
             signals.close()
             self._workers.signal_groups(signal.SIGKILL)
@@ -101,6 +97,26 @@ class Launcher:
         for line in self._last_words:
             self._terminal.say(line)
         return code
+
+    def _find_agent(self) -> bool:
+        """Ask the agent to join; return whether there is one, or one to be waited for."""
+        self._link.retry(self._join())
+        if not self._link.connected and not self._waits_for_agent():
+            return False
+        for note in self._options.notes:
+            self._terminal.say(note)
+        return True
+
+    def _waits_for_agent(self) -> bool:
+        """Say that no agent is there; return whether one is to be expected, and waited for."""
+        socket, wait_s = self._options.socket, self._options.agent_wait_s
+        why = why_expected(socket, self._link.refusal) if wait_s else ""
+        if not why:
+            self._terminal.say(nobody_answers(socket, self._link.refusal))
+            return False
+        self._agent_by = self._monotonic() + wait_s
+        self._terminal.say(waits_for_agent(socket, why, wait_s))
+        return True
 
     def _serve(self) -> int:
         while self._exit_code is None or not self._generation.stopped or self._awaits_storage():
@@ -131,6 +147,11 @@ class Launcher:
             self._generation.prepare(self._options.processes_per_node)
 
     def _notice_loss(self) -> None:
+        if self._link.connected:
+            self._agent_by = None
+        elif self._agent_by is not None and self._monotonic() >= self._agent_by:
+            waited_s = self._options.agent_wait_s
+            self._end(1, [nobody_answers(self._options.socket, self._link.refusal, waited_s)])
         if not self._joined and self._link.unanswered >= _UNANSWERED_MAX:
             self._end(1, [not_understood(self._options.socket)])
         if self._joined and not self._alone and not self._link.connected:

@@ -104,6 +104,15 @@ def _add_node_options(parser: OptionParser) -> None:
     add = parser.add_argument_group("this node").add_argument
     add("--socket", metavar="PATH", help="the agent's socket (default: EVERSTEP_SOCKET)")
     add(
+        "--agent-wait",
+        default=60.0,
+        type=float,
+        metavar="SECONDS",
+        help="how long to wait for this node's agent where one is to be expected: its unit or the"
+        " folder of its socket is there, or Slurm or Kubernetes started the launcher (default 60;"
+        " elsewhere it does not wait)",
+    )
+    add(
         "--log-dir",
         type=Path,
         metavar="DIR",

@@ -58,6 +58,8 @@ class LaunchOptions:
     socket: str
     grace_s: float
     command: tuple[str, ...]
+    # How long an agent that is not there yet is waited for, where one is to be expected.
+    agent_wait_s: float = 0.0
     # So many nodes hold one copy of the model together.
     replica_nodes: int = 1
     # What is started, in words that differ where the programs do.
@@ -114,6 +116,7 @@ def _options(values: argparse.Namespace, line: Line, environ: Mapping[str, str])
         token_file=values.token_file,
         socket=values.socket or default_socket(environ),
         grace_s=_grace_s(values, environ),
+        agent_wait_s=_agent_wait_s(values.agent_wait),
         command=command,
         leaves_on=(signal.SIGTERM,) if values.on_sigterm == "leave" else (),
         ends_on=ending_signals(values.signals_to_handle),
@@ -135,7 +138,16 @@ def default_socket(environ: Mapping[str, str] = os.environ) -> str:
     if runtime := environ.get("XDG_RUNTIME_DIR"):
         own.append(f"{runtime}/everstep-agent/agent.sock")
     own.append(os.path.expanduser("~/.local/state/everstep-agent/run/agent.sock"))
-    return next((path for path in own if os.path.exists(path)), _SYSTEM_SOCKET)
+    there = [path for path in own if os.path.exists(path)]
+    # An agent that is to come, or that has gone for a moment, has its folder.
+    there += [path for path in own if os.path.isdir(os.path.dirname(path))]
+    return next(iter(there), _SYSTEM_SOCKET)
+
+
+def _agent_wait_s(given: float) -> float:
+    if not 0 <= given < float("inf"):
+        raise UsageError(f"--agent-wait is {given:g} and must not be below 0, nor without end")
+    return given
 
 
 def _grace_s(values: argparse.Namespace, environ: Mapping[str, str]) -> float:
