@@ -13,7 +13,7 @@ from everstep_common.reports import (
     StoredStep,
 )
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.incident import Death, Incident, Judgement
+from everstep_controller.core.model.incident import AskedRollback, Death, Incident, Judgement
 from everstep_controller.core.model.node import Reported
 from everstep_controller.core.model.rank_reports import RankReports
 from everstep_controller.core.model.snapshots import (
@@ -213,6 +213,8 @@ class Generation:
     restore_stored: StoredStep | None = None
     # The strongest cause of its end; None while it runs.
     cause: Cause | None = None
+    # What its ranks called bad, the earliest state of it; None: nothing.
+    asked_rollback: AskedRollback | None = None
     # Numbers after its own that the only member may use while the controller is away.
     own_restarts: int = 0
     # An operator ordered the restart, so the script may differ from the one before.
