@@ -85,11 +85,13 @@ class PlanKind(StrEnum):
 
 
 class PlannedKind(StrEnum):
-    """Reason for which a running job is to be restarted on purpose."""
+    """Reason for which a running job is to be stopped on purpose."""
 
     RESTART = "restart"
     DRAIN = "drain"
     GROWTH = "growth"
+    # Its user ends it.
+    END = "end"
 
 
 @dataclass(slots=True)
@@ -301,6 +303,10 @@ class Recovery:
 class Ending:
     """End of a job: why it is to end, and how it ended."""
 
+    # Its user wants its end: on which node that was said and when, and by when all is gone there.
+    asked_on: str = ""
+    asked_ns: int = 0
+    by_ns: int = 0
     # Why it shall end as soon as its processes are gone; empty while it shall go on.
     wanted: str = ""
     # Why it ends, once that is decided: its last step may still be on the way to storage.

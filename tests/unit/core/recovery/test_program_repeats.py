@@ -1,4 +1,4 @@
-"""What the program does twice at the same step ends its job; what something else explains does not."""
+"""The program fails twice at the same step: its job ends, unless something else explains it."""
 
 from collections.abc import Callable
 
