@@ -2,7 +2,9 @@
 
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 
+from everstep.launch.end_notice import EndNotice
 from everstep.launch.free_port import FreePort
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.processes.memory_kills import MemoryKills
@@ -60,6 +62,7 @@ class LocalGeneration:
         self._started_ns = 0  # when the last rank was about to be started: it is quick to call in
         self._killed = False
         self._failures: list[RankFailure] = []
+        self._notice: EndNotice | None = None
         self.steps = SeenSteps(tell)
         self.number = 0
         self.stopped = True
@@ -83,8 +86,10 @@ class LocalGeneration:
         self.steps.begin(start.generation)
         self._workers.begin(start.generation)
         self._memory_kills.begin()
+        self._notice = EndNotice()
         for local_rank in range(start.processes):
             plan = self._recipe.plan(start, local_rank, self._terminal, self.steps.seen)
+            plan = replace(plan, environ={**plan.environ, **self._notice.environment()})
             self._started_ns = boot_ns()
             try:
                 self._start(local_rank, plan)
@@ -139,18 +144,25 @@ class LocalGeneration:
         self._exits.append(exited)
         self._tell(exited)
 
+    def hold(self) -> None:
+        """Have no rank end by a SIGTERM that the launcher has got as well, before it is told to."""
+        if self._notice is not None:
+            self._notice.hold()
+
     def stop(self, grace_s: float, number: signal.Signals = signal.SIGTERM) -> None:
         """Ask the ranks to end, and kill them and all they started after ``grace_s``."""
         if self.stopped or self._killed:  # what was killed gets its time to end all the same
             return
         kill_at = self._monotonic() + grace_s
+        if self._notice is not None:
+            self._notice.end()
         if self._kill_at is None:
             self._told_ns = boot_ns()
         if grace_s <= 0:
             self._told_how = ""
             self._workers.signal_groups(signal.SIGKILL)
         elif self._kill_at is None:
-            self._told_how = f"{grace_s:g} s after {number.name}"
+            self._told_how = f"{round(grace_s, 1):g} s after {number.name}"
             self._workers.signal_groups(number)
         self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
 
@@ -172,6 +184,8 @@ class LocalGeneration:
                 return False
             self._abandon()
         self.stopped, self._kill_at = True, None
+        if self._notice is not None:
+            self._notice.close()
         self._port.release()
         self._port = FreePort(before=self._port.number)
         self.steps.flush()

@@ -126,6 +126,8 @@ class Launcher:
                 self._words.say_due()
                 self._notice_loss()
                 self._link.retry(self._join())
+                if self._leaving.due_in_s(stopped=self._generation.stopped) == 0.0:
+                    self._leave(self._leaving.asked or signal.SIGTERM)
             if self._generation.advance():
                 self._stopped()
             self._prepare()
@@ -166,6 +168,7 @@ class Launcher:
         waits = [self._generation.steps.due_in_s()]
         if self._exit_code is None:
             waits += [self._link.due_in_s(), self._words.due_in_s()]
+            waits.append(self._leaving.due_in_s(stopped=self._generation.stopped))
         waits.append(self._timing.due_in_s(self._monotonic()))
         waits.append(self._standbys.due_in_s(self._monotonic()))
         if self._exit_code is not None and self._generation.stopped:
@@ -246,17 +249,23 @@ class Launcher:
             self._generation.tell_stopped()
         else:
             self._terminal.say(f"generation {self._generation.number} stops: {stop.reason}")
-            self._generation.stop(stop.grace_s)
+            self._generation.stop(*self._how_to_stop(stop.grace_s))
+
+    def _how_to_stop(self, grace_s: float) -> tuple[float, signal.Signals]:
+        """Return how long ranks have to end, and their signal: at a user's word, the user's."""
+        if self._leaving.asked is None:
+            return grace_s, signal.SIGTERM
+        return max(grace_s, self._leaving.ranks_s()), self._leaving.for_ranks(self._leaving.asked)
 
     def _on_end(self, end: End) -> None:
         self._leaving.wait_no_longer()
         told = last_words(self._options.job, end, self._generation.failure)
-        self._end(0 if end.succeeded else 1, told)
+        self._end(self._leaving.exit_code(succeeded=end.succeeded), told)
 
     def _end(self, code: int, words: list[str], number: signal.Signals = signal.SIGTERM) -> None:
         if self._exit_code is None:
             self._exit_code, self._last_words = code, words
-        self._generation.stop(self._options.grace_s, number)
+        self._generation.stop(self._leaving.ranks_s(), number)
 
     def _signalled(self, number: signal.Signals) -> None:
         if number == signal.SIGCHLD:
@@ -265,11 +274,25 @@ class Launcher:
             self._terminal.say("the terminal is gone; the job goes on, and SIGTERM ends it")
         elif number in PASSED_ON and number not in self._options.ends_on:
             self._terminal.say(pass_on(number, self._workers.running()))
-        elif self._exit_code is None:
-            words = self._leaving.by(number)
-            self._end(128 + number, [words], self._leaving.for_ranks(number))
-            if self._leaving.only_here(number):
-                self._generation.stop(0.0)
-        else:
+        elif not self._leaving.begin(number):
+            self._end_by(number)
+
+    def _end_by(self, number: signal.Signals) -> None:
+        """End the job by a signal: after its last step is saved, or at once when asked twice."""
+        if self._exit_code is not None:
             self._leaving.wait_no_longer()
-            self._generation.stop(0.0)  # asked twice: now
+            self._generation.stop(0.0)
+        elif self._leaving.asked is not None:
+            self._leave(number)
+            self._generation.stop(0.0)
+        elif self._generation.stopped or not self._leaving.ask(number):
+            self._leave(number)
+        else:
+            self._generation.hold()
+
+    def _leave(self, number: signal.Signals) -> None:
+        """Leave the job, whatever becomes of its last step."""
+        words = self._leaving.by(number)
+        self._end(128 + number, [words], self._leaving.for_ranks(number))
+        if self._leaving.only_here(number):
+            self._generation.stop(0.0)

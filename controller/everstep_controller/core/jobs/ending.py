@@ -102,12 +102,12 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
 
 def _end_closed(turn: Reconciliation, job: JobRecord, missed: str) -> None:
     """End it; who reads that it ended well must also read that storage does not have its end."""
-    if missed:
-        job.ending.closing = f"{job.ending.closing}; {missed}"
     if is_by_user(job.ending.closing):
         kept = _kept_in_memory(turn.state, job)
         stored = f" after step {job.lineage.recoverable_step}, which is in storage"
         job.ending.closing += kept if missed else stored
+    if missed:
+        job.ending.closing = f"{job.ending.closing}; {missed}"
     if missed and job.ending.done:
         job.ending.unsaved = True
         minutes = turn.state.settings.memory_kept_ns / 60e9

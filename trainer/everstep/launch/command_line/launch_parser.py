@@ -121,10 +121,11 @@ def _add_node_options(parser: OptionParser) -> None:
     add("--logs", type=Path, metavar="DIR", help="the same as --log-dir DIR --tee 3")
     add(
         "--grace",
-        default=10.0,
         type=float,
         metavar="SECONDS",
-        help="seconds between SIGTERM and SIGKILL on Ctrl-C (default 10)",
+        help="seconds from SIGTERM or Ctrl-C to SIGKILL: in that time the last step is saved, and"
+        " ranks end (default: Slurm's KillWait, or what --signal=TERM@SECONDS leaves; in Kubernetes"
+        " 30; else 10)",
     )
     add(
         "--on-sigterm",

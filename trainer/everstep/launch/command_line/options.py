@@ -56,7 +56,8 @@ class LaunchOptions:
     restarts_max: int
     token_file: Path | None
     socket: str
-    grace_s: float
+    # From a signal to SIGKILL; None: what is known of whoever sends it.
+    grace_s: float | None
     command: tuple[str, ...]
     # How long an agent that is not there yet is waited for, where one is to be expected.
     agent_wait_s: float = 0.0
@@ -150,9 +151,9 @@ def _agent_wait_s(given: float) -> float:
     return given
 
 
-def _grace_s(values: argparse.Namespace, environ: Mapping[str, str]) -> float:
-    """Return how long ranks may take to end: by torchrun's option or variable, or --grace."""
-    name, grace_s = "--grace", float(values.grace)
+def _grace_s(values: argparse.Namespace, environ: Mapping[str, str]) -> float | None:
+    """Return how long an end may take: by torchrun's option or variable, or --grace."""
+    name, grace_s = "--grace", None if values.grace is None else float(values.grace)
     if values.shutdown_timeout is not None:
         name, grace_s = "--shutdown-timeout", values.shutdown_timeout
     elif given := environ.get(_SHUTDOWN_TIMEOUT):
@@ -160,7 +161,7 @@ def _grace_s(values: argparse.Namespace, environ: Mapping[str, str]) -> float:
             name, grace_s = _SHUTDOWN_TIMEOUT, float(given)
         except ValueError as error:
             raise UsageError(f"{_SHUTDOWN_TIMEOUT}={given}: expected seconds") from error
-    if not 0 <= grace_s < float("inf"):
+    if grace_s is not None and not 0 <= grace_s < float("inf"):
         raise UsageError(f"{name} is {grace_s:g} and must not be below 0, nor without end")
     return grace_s
 
