@@ -17,8 +17,7 @@ def main() -> None:
     if mode == "refuses":
         raise SystemExit("no configuration for this cluster")
     skip = 1 if mode == "bad-data" else 0
-    on_nan = "raise" if mode == "nan" else "rollback"
-    run = everstep.init(on_nan=on_nan, skip_batches=skip)
+    run = everstep.init(on_nan="raise" if mode == "nan" else "rollback", skip_batches=skip)
     state = np.zeros(1000)
     snapshots = run.snapshots({"state": state})
     last = snapshots.restore()

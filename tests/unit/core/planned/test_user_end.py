@@ -1,5 +1,7 @@
 """A job that its user ends within a grace: at a saved step if there is time for one."""
 
+from dataclasses import replace
+
 import pytest
 
 from everstep_common import reports
@@ -88,7 +90,7 @@ def test_it_ends_at_once_where_no_step_fits_into_the_grace(grace_ns: int) -> Non
 def test_the_way_to_storage_counts_and_what_is_stored_is_said() -> None:
     story = training()
     story.tell(events.StoringMeasured(story.job.id, 28 * S))
-    story.core.state.jobs[story.job.id].spec = with_storage(story)
+    story.job.spec = replace(story.job.spec, storage=Storage("/ckpt"))
     assert actions.StopGeneration in kinds(story.ask())
     story.stop_all()
     assert story.job.state is JobState.CLOSING
@@ -96,12 +98,6 @@ def test_the_way_to_storage_counts_and_what_is_stored_is_said() -> None:
     done = story.tell(saved)
     (told,) = {action.reason for action in done if isinstance(action, actions.EndJob)}
     assert told == "ended by its user on n0 after step 10, which is in storage"
-
-
-def with_storage(story: EndStory) -> object:
-    from dataclasses import replace
-
-    return replace(story.job.spec, storage=Storage("/ckpt"))
 
 
 def test_it_ends_when_the_grace_is_over_though_no_step_came() -> None:
