@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from everstep.launch.end_notice import EndNotice
+from everstep.launch.generation import EndNotice
 from integration.trainer_job import environment
 
 _GUARDED = """

@@ -1,10 +1,10 @@
 """Generation on this node: its ranks and their steps, from the agent's Start to their end."""
 
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
 
-from everstep.launch.end_notice import EndNotice
 from everstep.launch.free_port import FreePort
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.processes.memory_kills import MemoryKills
@@ -17,6 +17,7 @@ from everstep.launch.processes.rank_failure import (
 from everstep.launch.rank_recipe import RankRecipe, recording_imports
 from everstep.launch.standby.pool import StandbyPool
 from everstep.launch.workers import WorkerPlan, Workers
+from everstep.rank.termination import VARIABLE
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import (
     GenerationFinished,
@@ -271,3 +272,35 @@ class SeenSteps:
             self._tell(self._pending)
             self._pending = None
             self._next_ns = boot_ns() + _INTERVAL_NS
+
+
+class EndNotice:
+    """Pipe by which ranks learn that their launcher has got SIGTERM, and later that they end.
+
+    Nobody reads it: it is readable for all of them from the first word on, and closed at the last.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def environment(self) -> dict[str, str]:
+        """Return where ranks find it."""
+        return {VARIABLE: f"/proc/{os.getpid()}/fd/{self._read}"}
+
+    def hold(self) -> None:
+        """The launcher has got the signal: no rank ends by it before the launcher says so."""
+        if self._write >= 0:
+            os.write(self._write, b"!")
+
+    def end(self) -> None:
+        """The ranks are to end."""
+        if self._write >= 0:
+            os.close(self._write)
+            self._write = -1
+
+    def close(self) -> None:
+        """No rank is left."""
+        self.end()
+        if self._read >= 0:
+            os.close(self._read)
+            self._read = -1
