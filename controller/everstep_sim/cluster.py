@@ -225,6 +225,23 @@ class SimulatedCluster:
         self.vaults.report(node)
         self.ranks.break_collectives(generation, but=name)
 
+    def cancel(self, grace_s: float) -> None:
+        """Send SIGTERM to all launchers of the first job, and kill those that are left later."""
+        for name in self.launchers_of(JOB):
+            self.time.soon(0, 0.5, partial(self._ask_end, name, grace_s))
+            self.time.after(grace_s + 0.5, partial(self._kill_launcher, name))
+
+    def _ask_end(self, name: str, grace_s: float) -> None:
+        node, at_ns = self.fleet.nodes[name], self.time.now_ns
+        # What a launcher keeps for itself of the time that it has.
+        asked = reports.EndAsked("SIGTERM", round(max(0.0, grace_s - 1) * SECOND))
+        if node.of(JOB).launcher:
+            self.fleet.record(node, lambda origin: events.Reported(origin, at_ns, asked, JOB))
+
+    def _kill_launcher(self, name: str) -> None:
+        if self.fleet.nodes[name].of(JOB).launcher:
+            self.end_launcher(name, by_user=True)
+
     def flip(self, name: str) -> None:
         """Let a node find one of its copies bad."""
         node, copies = self.fleet.nodes[name], self.fleet.nodes[name].of(JOB).copies

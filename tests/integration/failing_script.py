@@ -1,6 +1,7 @@
 """A job that fails as it is told: ``failing_script.py MODE --losses FILE``."""
 
 import math
+import os
 import sys
 
 import numpy as np
@@ -16,7 +17,7 @@ def main() -> None:
     if mode == "refuses":
         raise SystemExit("no configuration for this cluster")
     skip = 1 if mode == "bad-data" else 0
-    run = everstep.init(on_nan="rollback", skip_batches=skip)
+    run = everstep.init(on_nan="raise" if mode == "nan" else "rollback", skip_batches=skip)
     state = np.zeros(1000)
     snapshots = run.snapshots({"state": state})
     last = snapshots.restore()
@@ -25,7 +26,13 @@ def main() -> None:
             batch = run.batch_index(step)
             if mode == "exception" and step == _BAD_DATA:
                 raise ValueError(f"bad batch {batch}")
-            bad = mode == "bad-data" and batch == _BAD_DATA
+            if mode == "device-memory" and step == _BAD_DATA:
+                # As a shell returns it whose program was killed after these words.
+                print(
+                    "RuntimeError: CUDA out of memory. Tried 9.7 GiB", file=sys.stderr, flush=True
+                )
+                os._exit(137)
+            bad = mode in ("bad-data", "nan", "goes-back") and batch == _BAD_DATA
             state += batch
             if bad:
                 state[0] = math.nan

@@ -41,6 +41,26 @@ def test_a_script_that_fails_twice_at_the_same_step_is_stopped_and_its_exception
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("nan", "the loss is nan"),
+        ("device-memory", "CUDA out of memory"),
+        ("goes-back", "going back does not help"),
+    ],
+)
+def test_what_the_program_does_twice_at_the_same_step_ends_its_job(mode: str, words: str) -> None:
+    with running_fleet("node-1", "node-2") as fleet:
+        fleet.launch_script([str(_SCRIPT), mode])
+        fleet.until("the end", 90, lambda: _ended(fleet))
+        assert fleet.admin.job(JOB).restarts == 1
+        assert words in fleet.job().reason
+        assert {child.process.poll() for child in fleet.launchers.values()} == {1}
+        assert {node.state for node in fleet.admin.nodes().nodes} == {"healthy"}
+        assert fleet.replay().returncode == 0
+
+
+@pytest.mark.timeout(180)
 def test_a_script_that_exits_twice_before_its_first_step_is_stopped_with_its_last_words() -> None:
     with running_fleet("node-1", "node-2") as fleet:
         fleet.launch_script([str(_SCRIPT), "refuses"])

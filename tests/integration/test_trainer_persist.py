@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import End, GenerationStopped, LauncherLeft, Notice
+from everstep_common.trainer_messages import (
+    End,
+    EndAsked,
+    GenerationStopped,
+    LauncherLeft,
+    Notice,
+    Stop,
+)
 from integration.trainer_job import Job, joined_job
 
 WAIT = "import time; time.sleep(600)"
@@ -26,19 +33,23 @@ def test_the_agent_is_told_where_and_how_often(tmp_path: Path) -> None:
     assert join.fresh
 
 
-def _interrupted(job: Job) -> None:
-    job.start(1, ranks=1)
-    job.launcher.send_signal(signal.SIGTERM)
-    job.agent.expect(LauncherLeft)
-    job.agent.expect(GenerationStopped)
-
-
 @pytest.fixture
 def options(tmp_path: Path) -> tuple[str, ...]:
     return ("--persist", str(tmp_path / "steps"))
 
 
-def test_who_leaves_waits_until_the_newest_step_is_stored(
+def _interrupted(job: Job) -> None:
+    """Let a user end the job, and its ranks stop for that; its last step is still to be stored."""
+    job.start(1, ranks=1)
+    job.launcher.send_signal(signal.SIGTERM)
+    asked = job.agent.expect(EndAsked)
+    assert isinstance(asked, EndAsked)
+    assert 0 < asked.grace_ns < 10_000_000_000
+    job.agent.tell_launcher(Stop(1, 0.0, "ended by its user"))
+    job.agent.expect(GenerationStopped)
+
+
+def test_who_ends_a_job_waits_until_its_last_step_is_stored(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     with joined_job(tmp_path, sys.executable, "-c", WAIT, options=options) as job:
@@ -51,20 +62,32 @@ def test_who_leaves_waits_until_the_newest_step_is_stored(
         while b"bringing the newest step" not in shown:
             shown += os.read(fd, 4096)
         assert job.launcher.poll() is None
-        job.agent.tell_launcher(End(False, "left by its user"))
+        job.agent.tell_launcher(End(False, "ended by its user on node-1"))
         assert job.launcher.wait(timeout=20) == 143
-    assert b"waiting for the newest step to be stored" in shown
+    assert b"SIGTERM: the job ends when its last step is saved, within 10 s" in shown
 
 
-def test_who_leaves_twice_does_not_wait(tmp_path: Path, options: tuple[str, ...]) -> None:
+def test_who_ends_a_job_twice_does_not_wait(tmp_path: Path, options: tuple[str, ...]) -> None:
     with joined_job(tmp_path, sys.executable, "-c", WAIT, options=options) as job:
         _interrupted(job)
         job.launcher.send_signal(signal.SIGINT)
-        assert job.launcher.wait(timeout=20) == 143
+        job.agent.expect(LauncherLeft)
+        assert job.launcher.wait(timeout=20) == 130
 
 
 def test_without_an_agent_nobody_waits(tmp_path: Path, options: tuple[str, ...]) -> None:
     with joined_job(tmp_path, sys.executable, "-c", WAIT, options=options) as job:
         _interrupted(job)
         job.agent.hang_up()
+        assert job.launcher.wait(timeout=20) == 143
+
+
+def test_a_controller_that_says_nothing_is_not_waited_for_beyond_the_grace(tmp_path: Path) -> None:
+    given = ("--grace", "2")
+    with joined_job(tmp_path, sys.executable, "-c", WAIT, options=given) as job:
+        job.start(1, ranks=1)
+        job.launcher.send_signal(signal.SIGTERM)
+        job.agent.expect(EndAsked)
+        job.agent.expect(LauncherLeft)
+        job.agent.expect(GenerationStopped)
         assert job.launcher.wait(timeout=20) == 143

@@ -94,11 +94,9 @@ def test_a_signal_that_the_user_names_ends_the_job_and_is_what_its_ranks_get(
         job.start(1, ranks=1)
         ready(job, 1)
         job.launcher.send_signal(signal.SIGUSR1)
-        leave, stopped = job.agent.expect(LauncherLeft), job.agent.expect(GenerationStopped)
+        asked = job.user_ends()
         out, _ = job.launcher.communicate(timeout=30)
-    assert isinstance(leave, LauncherLeft)
-    assert isinstance(stopped, GenerationStopped)
-    assert "SIGUSR1" in leave.reason
+    assert asked.reason == "SIGUSR1"
     assert ("[0] told SIGUSR1" in out) == (script == HANDLING)
     assert job.launcher.returncode == 128 + signal.SIGUSR1
 
@@ -109,8 +107,7 @@ def test_a_script_that_saves_on_ctrl_c_hears_it_where_its_user_names_sigint(tmp_
         job.start(1, ranks=1)
         ready(job, 1)
         job.launcher.send_signal(signal.SIGINT)
-        job.agent.expect(LauncherLeft)
-        job.agent.expect(GenerationStopped)
+        job.user_ends()
         out, _ = job.launcher.communicate(timeout=30)
     assert out.splitlines() == ["[0] saved"]
     assert job.launcher.returncode == 128 + signal.SIGINT
@@ -124,7 +121,7 @@ def test_a_job_in_the_background_of_a_script_hears_no_ctrl_c(tmp_path: Path) -> 
         ready(job, 1)
         assert ignored(job.launcher.pid) == ignored(rank) == {signal.SIGINT, signal.SIGHUP}
         job.launcher.send_signal(signal.SIGTERM)
-        job.agent.expect(LauncherLeft)
+        job.user_ends()
         assert job.launcher.wait(30) == 128 + signal.SIGTERM
 
 

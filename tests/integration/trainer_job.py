@@ -10,7 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_common.trainer_messages import End, GenerationStopped, Join, Start, Started, Stop
+from everstep_common.trainer_messages import (
+    End,
+    EndAsked,
+    GenerationStopped,
+    Join,
+    Start,
+    Started,
+    Stop,
+)
 from fakes.ports import reserved_port
 from integration.trainer_agent import TrainerAgent, Vault
 
@@ -68,6 +76,16 @@ class Job:
         ):
             continue
         assert message.generation == generation
+
+    def user_ends(self, generation: int = 1) -> EndAsked:
+        """Stop the generation at its user's word, and end the job; return that word."""
+        asked = self.agent.expect(EndAsked)
+        assert isinstance(asked, EndAsked)
+        self.agent.tell_launcher(Stop(generation, 0.0, "ended by its user"))
+        stopped = self.agent.expect(GenerationStopped)
+        assert isinstance(stopped, GenerationStopped)
+        self.agent.tell_launcher(End(succeeded=False, reason="ended by its user on node-1"))
+        return asked
 
     def end(self, *, succeeded: bool = True) -> tuple[int, str, str]:
         """End the job; return the launcher's exit code, its output and its errors."""

@@ -33,11 +33,11 @@ class Site:
         """Return a folder of that user, which all nodes share."""
         return self.fleet.folder / "home"
 
-    def step(self, *options: str, steps: int = _STEPS) -> list[str]:
+    def step(self, *options: str, steps: int = _STEPS, every: int = 1) -> list[str]:
         """Return the line that trains on all nodes of an allocation: what a user types."""
         python = python_for_all() if self.user else sys.executable
         run = [*_SRUN, python, "-m", "everstep.entry", "run", *options]
-        run += ["--nproc-per-node", "1", "--snapshot-every", "1"]
+        run += ["--nproc-per-node", "1", "--snapshot-every", str(every)]
         run += ["--token-file", str(self.home / "token"), "--"]
         script = f'exec "$@" --losses {self.fleet.folder}/losses/$EVERSTEP_GENERATION.tsv'
         train = [python, str(TRAINING), "--steps", str(steps)]

@@ -1,5 +1,6 @@
 """Jobs under a real Slurm: one launcher a node, as srun starts them, with an agent on each node."""
 
+import re
 import shlex
 import subprocess
 import sys
@@ -76,6 +77,49 @@ def test_a_job_whose_launchers_were_killed_goes_on_where_it_is_submitted_again(
         starts = context.fleet.first_steps()
         assert starts[max(starts)] > safe
         assert context.fleet.losses() == _uninterrupted(tmp_path)
+
+
+# Who ends a job, and how: the whole of it, its step with one signal, the launchers alone.
+_SENDS = {
+    "scancel": ("scancel", "{job}"),
+    "signal to the step": ("scancel", "--signal=TERM", "{job}.0"),
+    "time limit": ("scontrol", "update", "jobid={job}", "TimeLimit=0"),
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("send", _SENDS)
+def test_a_job_that_is_ended_saves_its_last_step_and_goes_on_there(
+    tmp_path: Path, send: str
+) -> None:
+    with running_site(2, lines=["KillWait=30"]) as context:
+        # So few steps are snapshotted that none is when it ends, but the last one.
+        line = context.step("--job", _NAME, "--nnodes", "2", steps=9_999_999, every=100_000)
+        first = context.submit("first", [line[0], "-N2", *line[1:]])
+        context.fleet.until("steps", TIMEOUT_S, lambda: len(context.fleet.losses()) > 150)
+        (number,) = context.slurm.jobs()
+        context.slurm.run(*(word.format(job=number) for word in _SENDS[send]))
+        context.fleet.until("the end", TIMEOUT_S, lambda: context.job(_NAME).state == "ended")
+        first.process.wait(TIMEOUT_S)
+        said = first.log.read_text()
+        assert said.count(f"job {_NAME} was ended by its user on node") == 2, said
+        kept = re.findall(
+            r"after step (\d+), which stays in memory of node1, node2 for 30 min", said
+        )
+        # The loss of a step is written before its snapshot: one more may be in hand.
+        assert {max(context.fleet.losses()) - int(step) for step in kept} <= {0, 1}, said
+        _goes_on_after(context, int(kept[0]))
+
+
+def _goes_on_after(context: Site, last: int) -> None:
+    """Submit the job once more, for some steps."""
+    line = context.step("--job", _NAME, "--nnodes", "2", steps=last + 20)
+    user = context.submit("second", [line[0], "-N2", *line[1:]])
+    assert user.process.wait(TIMEOUT_S) == 0, user.log.read_text()
+    said = user.log.read_text()
+    assert f"continues after step {last} of the job that was cancelled" in said
+    starts = context.fleet.first_steps()
+    assert starts[max(starts)] == last + 1
 
 
 def _first(context: Site, *options: str) -> None:

@@ -28,6 +28,7 @@ from everstep.rank.environment import (
 )
 from everstep.rank.import_recorder import ImportRecorder
 from everstep.rank.log_rate_limit import RateLimitedLogger
+from everstep.rank.termination import TerminationGuard
 from everstep.saving.digest import xxh3_128
 from everstep.saving.early import Early
 from everstep.saving.policy import Deadlines, Hasher, OnFull, Policy
@@ -67,6 +68,7 @@ class Run:
         self._snapshots: Snapshots | None = None
         self._lines = RateLimitedLogger(logger)
         self._imports = ImportRecorder(environ)
+        self._environ = environ
         self._copier = Copier.for_node(local_world_size(environ))
         self.rank = rank(environ)
         self.world_size = world_size(environ)
@@ -204,6 +206,8 @@ class Run:
         its parameters); ``replaceable`` names that of which another rank's will do when all copies
         of a rank's own are lost. Raises StateError, ValueError, DigestError.
         """
+        if self._link is not None and self._snapshots is None:
+            TerminationGuard.install(self._environ)
         policy = Policy(overlap=overlap, on_full=on_full, wait_s=wait_s, hash=hash, raises=raises)
         digest = xxh3_128() if policy.hash == "trainer" and self._link else None
         parts = state if isinstance(state, Mapping) else {}

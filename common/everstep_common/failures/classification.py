@@ -10,7 +10,7 @@ from everstep_common.failures.texts import kind_of
 from everstep_common.failures.tracebacks import last_chain, plain
 
 # Version of the table of kinds, raised with every change: a record says which one judged it.
-TABLE_VERSION = 2
+TABLE_VERSION = 3
 
 
 # Kind of a program that ended with an exit code of its own, and without an exception.
@@ -24,6 +24,8 @@ class Side(Enum):
     SCRIPT = "script"
     # The node's fault, as its driver or kernel says.
     NODE = "node"
+    # The node had no memory left, whoever took it: that counts by node, not by step.
+    HOST = "host"
     # A cause from outside, or of the moment: the next attempt may succeed.
     TRANSIENT = "transient"
     # What follows when another rank died first.
@@ -39,19 +41,19 @@ KINDS: Mapping[str, Side] = MappingProxyType(
         "assertion": Side.SCRIPT,
         "device_memory": Side.SCRIPT,
         "exception": Side.SCRIPT,
+        # A loss that is no number, again at the same step: its data, its state or its code does it.
+        "nan": Side.SCRIPT,
         "device": Side.NODE,
         "cuda": Side.UNKNOWN,
         "crash": Side.UNKNOWN,
         ENDED_ITSELF: Side.UNKNOWN,
-        "host_memory": Side.TRANSIENT,
+        "host_memory": Side.HOST,
         "storage": Side.TRANSIENT,
         # Everstep's own error: the state could not be restored; an older one may be restorable.
         "state": Side.TRANSIENT,
         "network": Side.TRANSIENT,
         # SIGKILL and SIGTERM come from the kernel or a person, not from broken hardware.
         "killed": Side.TRANSIENT,
-        # The data, the state or a device may cause it: an older state is tried first.
-        "nan": Side.TRANSIENT,
         "collective": Side.CONSEQUENCE,
     }
 )
@@ -62,6 +64,7 @@ _SPOKEN = frozenset({"host_memory", "collective", "cuda", "device", "device_memo
 _SPOKEN_AT_EXIT = _SPOKEN | {"nan"}
 # What Python writes, without a traceback, for ``python -m`` with a module that does not exist.
 _NO_MODULE = re.compile(r"python[\d.]*: (?:No module named|Error while finding module)")
+_MEMORY = frozenset({"host_memory", "device_memory"})
 _CRASHES = frozenset({4, 5, 6, 7, 8, 11})  # SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV
 _SIGKILL = 9
 # A shell's exit code is this plus the number of the signal that ended its program.
@@ -101,8 +104,11 @@ def classify(
     if exit_code - _SHELL in _OF_A_SHELL:
         signal = exit_code - _SHELL
     if signal == _SIGKILL:
-        # Nothing that a killed process had written is why it died, but for want of host memory.
-        return Failure(_spoken(last_lines, frozenset({"host_memory"})) or "killed", "")
+        # Nothing that a killed process had written is why it died, but for want of memory. A shell
+        # tells by code 137 that its program was killed; of what, only the program itself says.
+        kinds = _MEMORY if exit_code == _SHELL + _SIGKILL else frozenset({"host_memory"})
+        kind, text = _told(last_lines, kinds)
+        return Failure(kind or "killed", text.strip() if kind == "device_memory" else "")
     died_of = last_chain(traceback)
     chain = died_of or last_chain(last_lines)
     exception = chain[-1] if chain else ""
@@ -128,8 +134,12 @@ def _without_traceback(exit_code: int, last_lines: Sequence[str]) -> Failure:
 
 def _spoken(lines: Sequence[str], kinds: frozenset[str]) -> str:
     """Return the kind that the newest telling line tells of, if it is one of these."""
-    found = (kind_of(text) for text in _said(lines))
-    return next((kind for kind in found if kind in kinds), "")
+    return _told(lines, kinds)[0]
+
+
+def _told(lines: Sequence[str], kinds: frozenset[str]) -> tuple[str, str]:
+    found = ((kind_of(text), text) for text in _said(lines))
+    return next((one for one in found if one[0] in kinds), ("", ""))
 
 
 def last_said(lines: Sequence[str]) -> str:

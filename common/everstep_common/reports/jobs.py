@@ -148,6 +148,16 @@ class LauncherLeft:
     by_user: bool
 
 
+@dataclass(frozen=True, slots=True)
+class EndAsked:
+    """A launcher asks for its job's end, and waits a while for its last step to be saved."""
+
+    # "SIGTERM": whoever started the launcher has sent it.
+    reason: q.Line
+    # It and its processes are gone so long after that, whatever was saved.
+    grace_ns: q.DurationNs
+
+
 class Phase(Enum):
     """Phase that a generation's processes have reached on one node, in this order."""
 
@@ -273,6 +283,7 @@ class StepsCompleted:
 JobReport = (
     LauncherJoined
     | LauncherLeft
+    | EndAsked
     | PhaseReached
     | RankExited
     | RollbackAsked

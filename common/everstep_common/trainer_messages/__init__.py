@@ -17,6 +17,7 @@ from everstep_common.preload import Preload
 from everstep_common.reports import (
     RANK_REPORTS,
     DataRange,
+    EndAsked,
     GenerationFinished,
     GenerationStopped,
     LauncherLeft,
@@ -85,6 +86,7 @@ __all__ = [
     "Describe",
     "DescribedPart",
     "End",
+    "EndAsked",
     "Entry",
     "GenerationFinished",
     "GenerationStopped",
@@ -132,6 +134,7 @@ FROM_LAUNCHER = (
     Standbys,
     Preload,
     GenerationFinished,
+    EndAsked,
     LauncherLeft,
 )
 TO_LAUNCHER = (

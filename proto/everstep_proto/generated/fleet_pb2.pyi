@@ -777,6 +777,7 @@ class Record(_message.Message):
     ROLLBACK_ASKED_FIELD_NUMBER: _builtins.int
     RESTARTED_HERE_FIELD_NUMBER: _builtins.int
     ORDER_REJECTED_FIELD_NUMBER: _builtins.int
+    END_ASKED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Counts from 1 within the outbox."""
     job: _builtins.str
@@ -845,6 +846,10 @@ class Record(_message.Message):
     def order_rejected(self) -> Global___OrderRejected:
         """Messages of the controller that the agent cannot use: it has left them out."""
 
+    @_builtins.property
+    def end_asked(self) -> Global___EndAsked:
+        """A launcher asks for its job's end, and waits a while for its last step."""
+
     def __init__(
         self,
         *,
@@ -866,14 +871,15 @@ class Record(_message.Message):
         rollback_asked: Global___RollbackAsked | None = ...,
         restarted_here: Global___RestartedHere | None = ...,
         order_rejected: Global___OrderRejected | None = ...,
+        end_asked: Global___EndAsked | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_uid", b"_uid", "body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "order_rejected", b"order_rejected", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "stamp", b"stamp", "steps_completed", b"steps_completed", "uid", b"uid"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_uid", b"_uid", "body", b"body", "check_finished", b"check_finished", "end_asked", b"end_asked", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "order_rejected", b"order_rejected", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "stamp", b"stamp", "steps_completed", b"steps_completed", "uid", b"uid"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_uid", b"_uid", "body", b"body", "check_finished", b"check_finished", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "job", b"job", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "order_rejected", b"order_rejected", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "sequence", b"sequence", "stamp", b"stamp", "steps_completed", b"steps_completed", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_uid", b"_uid", "body", b"body", "check_finished", b"check_finished", "end_asked", b"end_asked", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "job", b"job", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "order_rejected", b"order_rejected", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "sequence", b"sequence", "stamp", b"stamp", "steps_completed", b"steps_completed", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__uid: _TypeAlias = _typing.Literal["uid"]  # noqa: Y015
     _WhichOneofArgType__uid: _TypeAlias = _typing.Literal["_uid", b"_uid"]  # noqa: Y015
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "steps_completed", "check_finished", "injection_changed", "rollback_asked", "restarted_here", "order_rejected"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "steps_completed", "check_finished", "injection_changed", "rollback_asked", "restarted_here", "order_rejected", "end_asked"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__uid) -> _WhichOneofReturnType__uid | None: ...
@@ -1159,6 +1165,32 @@ class LauncherLeft(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LauncherLeft: _TypeAlias = LauncherLeft  # noqa: Y015
+
+@_typing.final
+class EndAsked(_message.Message):
+    """A launcher asks for its job's end, and waits a while for its last step to be saved."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    GRACE_NS_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """The signal that it got: "SIGTERM"."""
+    grace_ns: _builtins.int
+    """It and its processes are gone so long after that, whatever was saved."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        grace_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["grace_ns", b"grace_ns", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndAsked: _TypeAlias = EndAsked  # noqa: Y015
 
 @_typing.final
 class PhaseReached(_message.Message):

@@ -83,6 +83,19 @@ def test_a_signal_is_explained_by_what_was_said(signal: int, lines: list[str], k
     assert classify(-signal, signal, lines).kind == kind
 
 
+_NO_DEVICE_MEMORY = "RuntimeError: CUDA out of memory. Tried to allocate 9.77 GiB"
+
+
+def test_a_shells_137_is_the_programs_own_only_by_its_own_words() -> None:
+    own = [*_raised(_NO_DEVICE_MEMORY), "Killed"]
+    assert classify(137, 0, own) == Failure("device_memory", _NO_DEVICE_MEMORY)
+    assert classify(137, 0, ["epoch 3", "Killed"]).kind == "killed"
+    assert classify(137, 0, _raised("ValueError: an old one")).kind == "killed"
+    host = "Memory cgroup out of memory: Killed process 911 (python)"
+    assert classify(137, 0, [*own, host]).kind == "host_memory"
+    assert classify(-9, 9, own).kind == "killed"  # somebody's signal, whatever it had said before
+
+
 def test_a_program_that_cannot_be_started_or_misread_its_options_is_usage() -> None:
     said = "python: can't open file '/job/nofile.py': [Errno 2] No such file or directory"
     assert classify(2, 0, [said]) == Failure("usage", said)

@@ -12,8 +12,7 @@ from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.dispatch.reconcile import reconcile
 from everstep_controller.core.jobs import membership
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.liveness import Confirmation
-from everstep_controller.core.model.node import AUTOMATION, NodeState
+from everstep_controller.core.model.node import AUTOMATION, Confirmation, NodeState
 from everstep_controller.core.model.state import State, jobs_involving, jobs_of_node
 from everstep_controller.core.nodes.lifecycle import check_order
 from everstep_controller.core.recovery import blame

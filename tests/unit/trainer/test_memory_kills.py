@@ -107,6 +107,19 @@ def test_a_data_loader_s_worker_that_was_killed_is_the_rank_s_reason(tmp_path: P
     assert explained.exception == said[-1]
 
 
+def test_a_shells_137_is_the_kernels_kill_where_one_was_counted(tmp_path: Path) -> None:
+    file = write(tmp_path / "top/memory.events", "oom_kill 0\n")
+    kills = MemoryKills(proc(tmp_path, "0::/\n", UNIFIED))
+    own = "torch.OutOfMemoryError: CUDA out of memory."
+    assert kills.explain(end(137, own)).kind == "device_memory"
+    assert kills.explain(end(137)).kind == "killed"
+    file.write_text("oom_kill 2\n")
+    for lines in ((own,), ()):
+        explained = kills.explain(end(137, *lines))
+        assert explained.kind == "host_memory"
+        assert explained.exception.startswith("the kernel killed it")
+
+
 @pytest.mark.parametrize(
     ("cgroup", "mounts", "text"),
     [("", "", ""), ("0::/\n", UNIFIED, "oom_kill\n"), ("0::/\n", UNIFIED, "oom_kill x\n")],

@@ -1,8 +1,10 @@
 """Generation on this node: its ranks and their steps, from the agent's Start to their end."""
 
+import os
 import signal
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from everstep.launch.free_port import FreePort
 from everstep.launch.output.terminal import Terminal
@@ -16,6 +18,7 @@ from everstep.launch.processes.rank_failure import (
 from everstep.launch.rank_recipe import RankRecipe, recording_imports
 from everstep.launch.standby.pool import StandbyPool
 from everstep.launch.workers import WorkerPlan, Workers
+from everstep.rank.termination import VARIABLE
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import (
     GenerationFinished,
@@ -61,6 +64,7 @@ class LocalGeneration:
         self._started_ns = 0  # when the last rank was about to be started: it is quick to call in
         self._killed = False
         self._failures: list[RankFailure] = []
+        self._notice: EndNotice | None = None
         self.steps = SeenSteps(tell)
         self.number = 0
         self.stopped = True
@@ -84,8 +88,10 @@ class LocalGeneration:
         self.steps.begin(start.generation)
         self._workers.begin(start.generation)
         self._memory_kills.begin()
+        self._notice = EndNotice()
         for local_rank in range(start.processes):
             plan = self._recipe.plan(start, local_rank, self._terminal, self.steps.seen)
+            plan = replace(plan, environ={**plan.environ, **self._notice.environment()})
             self._started_ns = boot_ns()
             try:
                 self._start(local_rank, plan)
@@ -140,18 +146,25 @@ class LocalGeneration:
         self._exits.append(exited)
         self._tell(exited)
 
+    def hold(self) -> None:
+        """Have no rank end by a SIGTERM that the launcher has got as well, before it is told to."""
+        if self._notice is not None:
+            self._notice.hold()
+
     def stop(self, grace_s: float, number: signal.Signals = signal.SIGTERM) -> None:
         """Ask the ranks to end, and kill them and all they started after ``grace_s``."""
         if self.stopped or self._killed:  # what was killed gets its time to end all the same
             return
         kill_at = self._monotonic() + grace_s
+        if self._notice is not None:
+            self._notice.end()
         if self._kill_at is None:
             self._told_ns = boot_ns()
         if grace_s <= 0:
             self._told_how = ""
             self._workers.signal_groups(signal.SIGKILL)
         elif self._kill_at is None:
-            self._told_how = f"{grace_s:g} s after {number.name}"
+            self._told_how = f"{round(grace_s, 1):g} s after {number.name}"
             self._workers.signal_groups(number)
         self._kill_at = kill_at if self._kill_at is None else min(kill_at, self._kill_at)
 
@@ -173,6 +186,8 @@ class LocalGeneration:
                 return False
             self._abandon()
         self.stopped, self._kill_at = True, None
+        if self._notice is not None:
+            self._notice.close()
         self._port.release()
         self._port = FreePort(before=self._port.number)
         self.steps.flush()
@@ -262,3 +277,35 @@ class SeenSteps:
                 self._tell(seen)
             self._pending.clear()
             self._next_ns = boot_ns() + _INTERVAL_NS
+
+
+class EndNotice:
+    """Pipe by which ranks learn that their launcher has got SIGTERM, and later that they end.
+
+    Nobody reads it: it is readable for all of them from the first word on, and closed at the last.
+    """
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+
+    def environment(self) -> dict[str, str]:
+        """Return where ranks find it."""
+        return {VARIABLE: f"/proc/{os.getpid()}/fd/{self._read}"}
+
+    def hold(self) -> None:
+        """The launcher has got the signal: no rank ends by it before the launcher says so."""
+        if self._write >= 0:
+            os.write(self._write, b"!")
+
+    def end(self) -> None:
+        """The ranks are to end."""
+        if self._write >= 0:
+            os.close(self._write)
+            self._write = -1
+
+    def close(self) -> None:
+        """No rank is left."""
+        self.end()
+        if self._read >= 0:
+            os.close(self._read)
+            self._read = -1

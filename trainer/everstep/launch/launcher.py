@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from everstep.launch.agent_wait import nobody_answers, waits_for_agent, why_expected
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
-from everstep.launch.link import LaunchLink, nobody_answers, not_understood
+from everstep.launch.link import LaunchLink, not_understood
 from everstep.launch.membership import Departure, join_message
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.processes.rank_failure import last_words
@@ -79,20 +80,15 @@ class Launcher:
         self._last_words: list[str] = []
         self._monotonic = monotonic
         self._leaving = Departure(options, self._link, terminal.say, monotonic)
+        # Until then an agent is waited for that has not answered yet; None: one has.
+        self._agent_by: float | None = None
 
     def run(self) -> int:
         """Return the exit code when the job is over or its user has had enough."""
-        try:
-            self._link.connect(self._join())
-        except OSError as error:
-            self._terminal.say(nobody_answers(self._options.socket, error))
-            return 1
-        for note in self._options.notes:
-            self._terminal.say(note)
         more = (*PASSED_ON, *self._options.ends_on)
         signals = SignalPipe(self._selector, self._signalled, more)
         try:
-            code = self._serve()
+            code = self._serve() if self._find_agent() else 1
         finally:
             signals.close()
             self._workers.signal_groups(signal.SIGKILL)
@@ -102,6 +98,26 @@ class Launcher:
             self._terminal.say(line)
         return code
 
+    def _find_agent(self) -> bool:
+        """Ask the agent to join; return whether there is one, or one to be waited for."""
+        self._link.retry(self._join())
+        if not self._link.connected and not self._waits_for_agent():
+            return False
+        for note in self._options.notes:
+            self._terminal.say(note)
+        return True
+
+    def _waits_for_agent(self) -> bool:
+        """Say that no agent is there; return whether one is to be expected, and waited for."""
+        socket, wait_s = self._options.socket, self._options.agent_wait_s
+        why = why_expected(socket, self._link.refusal) if wait_s else ""
+        if not why:
+            self._terminal.say(nobody_answers(socket, self._link.refusal))
+            return False
+        self._agent_by = self._monotonic() + wait_s
+        self._terminal.say(waits_for_agent(socket, why, wait_s))
+        return True
+
     def _serve(self) -> int:
         while self._exit_code is None or not self._generation.stopped or self._awaits_storage():
             call_ready(self._selector, self._wait_s())
@@ -110,6 +126,8 @@ class Launcher:
                 self._words.say_due()
                 self._notice_loss()
                 self._link.retry(self._join())
+                if self._leaving.due_in_s(stopped=self._generation.stopped) == 0.0:
+                    self._leave(self._leaving.asked or signal.SIGTERM)
             if self._generation.advance():
                 self._stopped()
             self._prepare()
@@ -131,6 +149,11 @@ class Launcher:
             self._generation.prepare(self._options.processes_per_node)
 
     def _notice_loss(self) -> None:
+        if self._link.connected:
+            self._agent_by = None
+        elif self._agent_by is not None and self._monotonic() >= self._agent_by:
+            waited_s = self._options.agent_wait_s
+            self._end(1, [nobody_answers(self._options.socket, self._link.refusal, waited_s)])
         if not self._joined and self._link.unanswered >= _UNANSWERED_MAX:
             self._end(1, [not_understood(self._options.socket)])
         if self._joined and not self._alone and not self._link.connected:
@@ -145,6 +168,7 @@ class Launcher:
         waits = [self._generation.steps.due_in_s()]
         if self._exit_code is None:
             waits += [self._link.due_in_s(), self._words.due_in_s()]
+            waits.append(self._leaving.due_in_s(stopped=self._generation.stopped))
         waits.append(self._timing.due_in_s(self._monotonic()))
         waits.append(self._standbys.due_in_s(self._monotonic()))
         if self._exit_code is not None and self._generation.stopped:
@@ -225,17 +249,23 @@ class Launcher:
             self._generation.tell_stopped()
         else:
             self._terminal.say(f"generation {self._generation.number} stops: {stop.reason}")
-            self._generation.stop(stop.grace_s)
+            self._generation.stop(*self._how_to_stop(stop.grace_s))
+
+    def _how_to_stop(self, grace_s: float) -> tuple[float, signal.Signals]:
+        """Return how long ranks have to end, and their signal: at a user's word, the user's."""
+        if self._leaving.asked is None:
+            return grace_s, signal.SIGTERM
+        return max(grace_s, self._leaving.ranks_s()), self._leaving.for_ranks(self._leaving.asked)
 
     def _on_end(self, end: End) -> None:
         self._leaving.wait_no_longer()
         told = last_words(self._options.job, end, self._generation.failure)
-        self._end(0 if end.succeeded else 1, told)
+        self._end(self._leaving.exit_code(succeeded=end.succeeded), told)
 
     def _end(self, code: int, words: list[str], number: signal.Signals = signal.SIGTERM) -> None:
         if self._exit_code is None:
             self._exit_code, self._last_words = code, words
-        self._generation.stop(self._options.grace_s, number)
+        self._generation.stop(self._leaving.ranks_s(), number)
 
     def _signalled(self, number: signal.Signals) -> None:
         if number == signal.SIGCHLD:
@@ -244,11 +274,25 @@ class Launcher:
             self._terminal.say("the terminal is gone; the job goes on, and SIGTERM ends it")
         elif number in PASSED_ON and number not in self._options.ends_on:
             self._terminal.say(pass_on(number, self._workers.running()))
-        elif self._exit_code is None:
-            words = self._leaving.by(number)
-            self._end(128 + number, [words], self._leaving.for_ranks(number))
-            if self._leaving.only_here(number):
-                self._generation.stop(0.0)
-        else:
+        elif not self._leaving.begin(number):
+            self._end_by(number)
+
+    def _end_by(self, number: signal.Signals) -> None:
+        """End the job by a signal: after its last step is saved, or at once when asked twice."""
+        if self._exit_code is not None:
             self._leaving.wait_no_longer()
-            self._generation.stop(0.0)  # asked twice: now
+            self._generation.stop(0.0)
+        elif self._leaving.asked is not None:
+            self._leave(number)
+            self._generation.stop(0.0)
+        elif self._generation.stopped or not self._leaving.ask(number):
+            self._leave(number)
+        else:
+            self._generation.hold()
+
+    def _leave(self, number: signal.Signals) -> None:
+        """Leave the job, whatever becomes of its last step."""
+        words = self._leaving.by(number)
+        self._end(128 + number, [words], self._leaving.for_ranks(number))
+        if self._leaving.only_here(number):
+            self._generation.stop(0.0)

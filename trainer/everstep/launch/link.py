@@ -22,14 +22,6 @@ def not_understood(path: str) -> str:
     )
 
 
-def nobody_answers(path: str, error: OSError) -> str:
-    """Say that there is no agent."""
-    return (
-        f"no agent answers at {path} ({error.strerror or error}); start everstep-agent on this"
-        " node, or name its socket with --socket or EVERSTEP_SOCKET"
-    )
-
-
 class LaunchLink:
     """Connection to the agent: joins, hands on its messages, and joins again after a loss."""
 
@@ -50,6 +42,8 @@ class LaunchLink:
         self.job_id = ""
         # Connections in a row that the agent ended without a word.
         self.unanswered = 0
+        # Why the newest attempt to connect failed.
+        self.refusal = OSError("it hangs up")
         self._retry_s = _RETRY_MIN_S
         self._retry_at = 0.0
 
@@ -84,7 +78,8 @@ class LaunchLink:
             return
         try:
             self.connect(join)
-        except OSError:
+        except OSError as error:
+            self.refusal = error
             self._retry_s = min(2 * self._retry_s, _RETRY_MAX_S)
             self._retry_at = self._monotonic() + self._retry_s
 

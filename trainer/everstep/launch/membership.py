@@ -1,21 +1,34 @@
 """Membership in a job: a launcher's request to take part, and its leave."""
 
+import os
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 
+from everstep.launch.command_line.grace import Grace, known_grace
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
 from everstep.launch.link import LaunchLink
-from everstep_common.trainer_messages import Join, LauncherLeft
+from everstep_common.trainer_messages import EndAsked, Join, LauncherLeft
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 
 # A little more than the agent itself takes at most (jobs.storage_drain_timeout_s); a second signal
 # ends it.
 _STORAGE_WAIT_S = 330.0
+# Of the grace, ranks are killed and words exchanged in so much, or in a quarter if that is less.
+_RESERVE_S = 2.0
+# Who is killed at the end of it is gone by then: a tenth, or a second if that is less.
+_SPARE_S = 1.0
+# No step is waited for in less.
+_ASK_MIN_S = 1.0
+# Slurm sends a signal to each process of a step, and srun sends it to its tasks once more.
+_REPEATED_S = 1.0
+# How long ranks may take to end that no signal ends.
+_OWN_S = 10.0
 
 
 class Departure:
-    """End of a launcher: tells the agent, and waits for the newest step to be in storage."""
+    """End of a launcher: asks for the last step, and waits for it to be saved and stored."""
 
     def __init__(
         self,
@@ -23,13 +36,67 @@ class Departure:
         link: LaunchLink,
         say: Callable[[str], None],
         monotonic: Callable[[], float],
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self._options = options
         self._link = link
         self._say = say
         self._monotonic = monotonic
+        self._environ = environ
+        self._grace = Grace(_OWN_S if options.grace_s is None else options.grace_s)
+        # When the first signal came, and which it was, where the job is to end by it.
+        self._at_s: float | None = None
+        self.asked: signal.Signals | None = None
         # Until then a launcher that leaves waits for the agent to say that all is stored.
         self._stored_by = 0.0
+
+    def begin(self, number: signal.Signals) -> bool:
+        """Note a signal; return whether it only repeats the one that came a moment ago."""
+        if self._at_s is None:
+            self._at_s = self._monotonic()
+            self._grace = known_grace(self._options.grace_s, self._environ, time.time())
+            return False
+        soon = self._monotonic() - self._at_s < _REPEATED_S
+        return soon and number == signal.SIGTERM and "SLURM_JOB_ID" in self._environ
+
+    def ask(self, number: signal.Signals) -> bool:
+        """Ask that the last step be saved before the end; return whether there is time for that."""
+        grace = self._grace
+        if grace.seconds < _ASK_MIN_S or self.only_here(number) or not self._link.connected:
+            return False
+        within_ns = round((grace.seconds - self._reserve_s()) * 1e9)
+        self._link.send(EndAsked(number.name, within_ns))
+        self.asked = number
+        by = f" ({grace.set_by})" if grace.set_by else ""
+        self._say(
+            f"{number.name}: the job ends when its last step is saved, within {grace.seconds:g} s"
+            f"{by}; another signal ends it at once"
+        )
+        return True
+
+    def due_in_s(self, *, stopped: bool) -> float | None:
+        """Return how long the controller's word is waited for; None: it is not.
+
+        Where nobody kills the launcher, what is stored after its ranks have ended may take longer.
+        """
+        if self.asked is None or self._at_s is None:
+            return None
+        if stopped and not self._link.connected:
+            return 0.0
+        stores = stopped and self._options.keep.storage is not None and not self._grace.set_by
+        wait_s = _STORAGE_WAIT_S if stores else self._grace.seconds - self._reserve_s() / 2
+        return max(0.0, self._at_s + wait_s - self._monotonic())
+
+    def ranks_s(self) -> float:
+        """Return how long ranks may take to end now."""
+        if self._at_s is None:
+            return self._grace.seconds
+        killed = self._grace.set_by not in ("", "--grace")
+        spare_s = min(_SPARE_S, self._grace.seconds / 10) if killed else 0.0
+        return max(0.0, self._at_s + self._grace.seconds - spare_s - self._monotonic())
+
+    def _reserve_s(self) -> float:
+        return min(_RESERVE_S, self._grace.seconds / 4)
 
     def only_here(self, number: signal.Signals) -> bool:
         """Return whether the job goes on without this node after such a signal."""
@@ -42,14 +109,20 @@ class Departure:
             self._link.drop()
             return f"this node left job {self._options.job} on {number.name}"
         self._link.send(LauncherLeft(f"interrupted by its user ({number.name})", by_user=True))
-        if self._options.keep.storage:
+        if self._options.keep.storage and self.asked is None:
             self._stored_by = self._monotonic() + _STORAGE_WAIT_S
             self._say("waiting for the newest step to be stored; Ctrl-C: do not wait")
         return f"job {self._options.job}: left on {number.name}"
 
-    def for_ranks(self, number: signal.Signals) -> signal.Signals:
+    def for_ranks(self, number: signal.Signals | None) -> signal.Signals:
         """Return the signal that the ranks get first."""
-        return number if number in self._options.ends_on else signal.SIGTERM
+        return number if number and number in self._options.ends_on else signal.SIGTERM
+
+    def exit_code(self, *, succeeded: bool) -> int:
+        """Return the exit code of a launcher whose job is over."""
+        if succeeded:
+            return 0
+        return 1 if self.asked is None else 128 + self.asked
 
     def wait_no_longer(self) -> None:
         """All is stored, or the user has had enough."""

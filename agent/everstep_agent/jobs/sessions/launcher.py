@@ -45,6 +45,7 @@ class LauncherSession:
         self.leaving = False
         # The newest generation that it said had finished: each record is a row of the journal.
         self._finished_generation = 0
+        self._end_asked = False
         self.ended = asyncio.Event()
 
     @property
@@ -123,6 +124,8 @@ class LauncherSession:
                 self._record_standbys(message)
             case messages.GenerationFinished() | messages.LauncherLeft():
                 self._end(message)
+            case messages.EndAsked():
+                self._ask_end(message)
             case _:
                 logger.debug("job %s: a second Join on one connection", job.facts.job)
 
@@ -149,6 +152,12 @@ class LauncherSession:
             job.record.leave()
             left = replace(message, by_user=True)
             job.context.outlet.record(record_of(left, job.link.job))
+
+    def _ask_end(self, message: messages.EndAsked) -> None:
+        """Pass on, once, that the launcher's user wants the job to end."""
+        if not self._end_asked:
+            self._end_asked = True
+            self.job.context.outlet.record(record_of(message, self.job.link.job))
 
     def _record_standbys(self, message: messages.Standbys | messages.Preload) -> None:
         if isinstance(message, messages.Preload):

@@ -59,6 +59,8 @@ _BY_THE_CLOCK = frozenset(
         TimerKind.CALM,
         TimerKind.BUDGET,
         TimerKind.FLAPPING,
+        # Whoever ends a job kills it by a clock of his own.
+        TimerKind.ENDING,
     }
 )
 

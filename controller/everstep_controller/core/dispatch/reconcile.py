@@ -31,7 +31,7 @@ from everstep_controller.core.nodes import (
     liveness,
     stream_flaps,
 )
-from everstep_controller.core.planned import maintenance, restarts
+from everstep_controller.core.planned import maintenance, restarts, user_end
 from everstep_controller.core.recovery import blame, deadlines, planning, spares, start
 from everstep_controller.core.turn import Marks, Reconciliation
 
@@ -130,5 +130,6 @@ def _reconcile_job(turn: Reconciliation, job_id: str) -> None:
         progress.reconcile_job(turn, job)
         absence.reconcile_job(turn, job)
         deadlines.reconcile_job(turn, job)
+        user_end.reconcile_job(turn, job)
         planning.reconsider(turn, job)
         ending.reconcile_job(turn, job)

@@ -159,6 +159,14 @@ class CadenceChosen:
 
 
 @dataclass(frozen=True, slots=True)
+class StoringMeasured:
+    """The newest step that came to storage was so long on its way."""
+
+    job: str
+    took_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class LayoutLearned:
     """All parts of a generation's state, told when all its ranks have committed a step."""
 
@@ -182,6 +190,7 @@ VaultEvent = (
     StepRecoverable
     | KeeperChosen
     | CadenceChosen
+    | StoringMeasured
     | LayoutLearned
     | RecoveryStepChosen
     | FinalSaveEnded

@@ -1,5 +1,6 @@
 """End of a job: at once or after its last step is in storage, and when it is forgotten."""
 
+from everstep_common.endings import is_by_user
 from everstep_controller.core import events
 from everstep_controller.core.events import FinalSaveEnded, OperatorForgotJob
 from everstep_controller.core.fleet.incidents import forget_incidents, open_incident
@@ -7,9 +8,12 @@ from everstep_controller.core.jobs import orders
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.state import remove_job
+from everstep_controller.core.model.state import State, remove_job
 from everstep_controller.core.registry import Handlers, Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
+
+# So many nodes are named in a sentence.
+_NAMED_MAX = 4
 
 # Timers that a job needs only while it lives.
 _OF_LIVING_JOBS = (
@@ -18,6 +22,7 @@ _OF_LIVING_JOBS = (
     TimerKind.FINAL_SAVE,
     TimerKind.ABANDONED,
     TimerKind.UNTOLD,
+    TimerKind.ENDING,
 )
 
 
@@ -36,7 +41,8 @@ def finish_job(turn: Reconciliation, job: JobRecord, reason: str) -> None:
 def close_job(turn: Reconciliation, job: JobRecord, reason: str) -> None:
     """End a job, after its last step is in storage if it has any: agents persist what is named."""
     if job.spec.storage is None or not _has_state(job):
-        end_job(turn, job, succeeded=job.ending.done, reason=reason)
+        kept = _kept_in_memory(turn.state, job) if is_by_user(reason) else ""
+        end_job(turn, job, succeeded=job.ending.done, reason=reason + kept)
     elif job.state is not JobState.CLOSING:
         job.ending.closing = reason
         turn.set_timer(
@@ -44,6 +50,18 @@ def close_job(turn: Reconciliation, job: JobRecord, reason: str) -> None:
         )
         sentence = f"its last step is being brought to storage: {reason}"
         move_job(turn, job, JobEvent.LAST_STEP_AWAITED, sentence)
+
+
+def _kept_in_memory(state: State, job: JobRecord) -> str:
+    """Return the step that is left of a job that its user has ended, and where, in words."""
+    step = job.lineage.recoverable_step
+    if step is None or not job.lineage.started:
+        return ""
+    there = [name for name in job.lineage.holders if state.nodes[name].connected]
+    more = f" and {len(there) - _NAMED_MAX} more" if len(there) > _NAMED_MAX else ""
+    nodes = ", ".join(there[:_NAMED_MAX]) + more
+    minutes = state.settings.memory_kept_ns / 60e9
+    return f" after step {step}, which stays in memory of {nodes} for {minutes:g} min"
 
 
 def _has_state(job: JobRecord) -> bool:
@@ -84,6 +102,10 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
 
 def _end_closed(turn: Reconciliation, job: JobRecord, missed: str) -> None:
     """End it; who reads that it ended well must also read that storage does not have its end."""
+    if is_by_user(job.ending.closing):
+        kept = _kept_in_memory(turn.state, job)
+        stored = f" after step {job.lineage.recoverable_step}, which is in storage"
+        job.ending.closing += kept if missed else stored
     if missed:
         job.ending.closing = f"{job.ending.closing}; {missed}"
     if missed and job.ending.done:

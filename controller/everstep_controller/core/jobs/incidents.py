@@ -17,7 +17,12 @@ from everstep_controller.core.fleet.incidents import (
 )
 from everstep_controller.core.jobs import transition
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
-from everstep_controller.core.model.incident import Death, IncidentKind, IncidentPart
+from everstep_controller.core.model.incident import (
+    AskedRollback,
+    Death,
+    IncidentKind,
+    IncidentPart,
+)
 from everstep_controller.core.model.job import Cause, JobFault, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import MAINTENANCE, OPERATOR, NodeState
 from everstep_controller.core.model.snapshots import StepKey
@@ -342,6 +347,9 @@ def rollback_asked(turn: Turn, event: Reported[RollbackAsked]) -> None:
     )
     message = f"rank {report.rank} on {node} asks to go back before step {report.step}"
     told = f"{message}: {quoted(report.reason)}{left_out}"
+    known = job.generation.asked_rollback
+    if known is None or report.step < known.step:
+        job.generation.asked_rollback = AskedRollback(node, report.step, told, report.skip)
     record_fault(turn, job, JobFault(event.at_ns, Cause.ROLLBACK, node, told))
 
 

@@ -23,6 +23,7 @@ from everstep_controller.core.events import (
     LayoutLearned,
     Reported,
     StepRecoverable,
+    StoringMeasured,
 )
 from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import ending, incidents, restore_point, transition
@@ -196,6 +197,13 @@ def cadence_chosen(turn: Turn, event: CadenceChosen) -> None:
         job.cadence = event.cadence
 
 
+def storing_measured(turn: Turn, event: StoringMeasured) -> None:
+    """Remember how long a step is on its way to storage: an end that is planned waits for it."""
+    job = turn.state.job(event.job)
+    if job is not None:
+        job.snapshot_costs.storing_ns = event.took_ns
+
+
 def layout_learned(turn: Turn, event: LayoutLearned) -> None:
     """Remember which parts a whole state of this generation has."""
     job = turn.state.job(event.job)
@@ -365,6 +373,7 @@ HANDLERS: Handlers = {
     events.StepRecoverable: step_recoverable,
     events.KeeperChosen: keeper_chosen,
     events.CadenceChosen: cadence_chosen,
+    events.StoringMeasured: storing_measured,
     events.LayoutLearned: layout_learned,
 }
 TIMERS: Timers = job_timers(TimerKind.STALLED)

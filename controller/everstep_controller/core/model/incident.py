@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
 from everstep_common.failures import rank_exits
-from everstep_common.reports import RankExited
+from everstep_common.reports import DataRange, RankExited
 
 # When one rank dies, thousands may follow; more than these would explain nothing more.
 DEATHS_MAX = 64
@@ -55,6 +55,23 @@ class Death:
         return rank_exits.sentence_of(self.exit, self.node)
 
 
+@dataclass(frozen=True, slots=True)
+class AskedRollback:
+    """A generation's wish to go back: the first state that ranks call bad, and why."""
+
+    node: str
+    step: int
+    # As people are told of it.
+    sentence: str
+    # Data that is left out from then on.
+    skip: DataRange | None = None
+
+    @property
+    def signature(self) -> str:
+        """What is equal in two of them that went over the same data."""
+        return f"rollback: {self.skip or 'the same data'}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """Judgement of how one generation ended: cause, blame, and what was done then."""
@@ -70,6 +87,8 @@ class Judgement:
     step: int | None = None
     # The plan that followed: "in place from step 5".
     tried: str = ""
+    # The nodes on which it happened.
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from everstep_common.reports import (
     StoredStep,
 )
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.incident import Death, Incident, Judgement
+from everstep_controller.core.model.incident import AskedRollback, Death, Incident, Judgement
 from everstep_controller.core.model.node import Reported
 from everstep_controller.core.model.rank_reports import RankReports
 from everstep_controller.core.model.snapshots import (
@@ -102,6 +102,8 @@ class PlannedKind(StrEnum):
     STOP = "stop"
     DRAIN = "drain"
     GROWTH = "growth"
+    # Its user ends it.
+    END = "end"
 
 
 @dataclass(slots=True)
@@ -229,6 +231,8 @@ class Generation:
     restore_stored: StoredStep | None = None
     # The strongest cause of its end; None while it runs.
     cause: Cause | None = None
+    # What its ranks called bad, the earliest state of it; None: nothing.
+    asked_rollback: AskedRollback | None = None
     # Numbers after its own that the only member may use while the controller is away.
     own_restarts: int = 0
     # An operator ordered the restart, so the script may differ from the one before.
@@ -315,6 +319,10 @@ class Recovery:
 class Ending:
     """End of a job: why it is to end, and how it ended."""
 
+    # Its user wants its end: on which node that was said and when, and by when all is gone there.
+    asked_on: str = ""
+    asked_ns: int = 0
+    by_ns: int = 0
     # Why it shall end as soon as its processes are gone; empty while it shall go on.
     wanted: str = ""
     # Why it ends, once that is decided: its last step may still be on the way to storage.

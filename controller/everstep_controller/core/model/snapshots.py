@@ -93,6 +93,8 @@ class SnapshotCosts:
     newest_ns: list[int] = field(default_factory=list)
     # The step of the last of them.
     step: int = -1
+    # How long the newest step that was stored was on its way; 0: not known.
+    storing_ns: int = 0
 
     def record(self, cadence: Cadence, step: int, stall_ns: int) -> None:
         """Take what a step stood still, if that was for a snapshot."""

@@ -16,13 +16,13 @@ from everstep_controller.core.model.job import (
     OrphanedLauncher,
     Planned,
 )
-from everstep_controller.core.model.liveness import Confirmation
 from everstep_controller.core.model.node import (
     AUTOMATION,
     MAINTENANCE,
     OPERATOR,
     SCHEDULER,
     Claim,
+    Confirmation,
     Injection,
     NodeRecord,
     NodeState,

@@ -35,8 +35,10 @@ class TimerKind(StrEnum):
     ABANDONED = "abandoned"
     NEXT = "next"
     FORGET = "forget"
-    # Of planned work: a chosen step, a job that stands still, nodes that wait, a window.
+    # Of planned work: a chosen step, an end that a user wants, a job that stands still, nodes that
+    # wait, a window.
     PLANNED = "planned"
+    ENDING = "ending"
     STILL = "still"
     GROWTH = "growth"
     MAINTENANCE = "maintenance"

@@ -16,8 +16,7 @@ from everstep_controller.core.events import (
     PeerJudged,
     PeerReported,
 )
-from everstep_controller.core.model.liveness import Silence
-from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.node import NodeRecord, NodeState, Silence
 from everstep_controller.core.model.state import forget_hearing, note_hearing
 from everstep_controller.core.nodes import (
     agent_findings,

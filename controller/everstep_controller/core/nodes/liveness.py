@@ -6,8 +6,7 @@ changes it.
 
 from everstep_common.reports import TcpAnswer
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.liveness import Silence
-from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.node import NodeRecord, NodeState, Silence
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import CONTROLLER, State, note_hearing
 from everstep_controller.core.nodes import health, lifecycle, rounds, verdict

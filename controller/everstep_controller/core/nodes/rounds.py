@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from zlib import crc32
 
 from everstep_controller.core.actions import ConfirmSilence, PingAgent
-from everstep_controller.core.model.liveness import Confirmation
-from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.node import Confirmation, NodeRecord
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import agent_identity
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn

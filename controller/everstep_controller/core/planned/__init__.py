@@ -1,7 +1,7 @@
-"""Planned work: restarts, drains, growth, maintenance; which events and timers each takes."""
+"""Planned work: restarts, drains, growth, maintenance, users' ends; what each of them takes."""
 
-from everstep_controller.core.planned import maintenance, restarts
+from everstep_controller.core.planned import maintenance, restarts, user_end
 from everstep_controller.core.registry import Handlers, Timers, merge
 
-HANDLERS: Handlers = merge([maintenance.HANDLERS, restarts.HANDLERS])
-TIMERS: Timers = merge([maintenance.TIMERS, restarts.TIMERS])
+HANDLERS: Handlers = merge([maintenance.HANDLERS, restarts.HANDLERS, user_end.HANDLERS])
+TIMERS: Timers = merge([maintenance.TIMERS, restarts.TIMERS, user_end.TIMERS])

@@ -39,9 +39,11 @@ def reconcile_jobs(turn: Reconciliation, job_ids: Set[str]) -> None:
         if job.state is JobState.ENDED:
             _end(turn, job)
         else:
-            if TimerKind.PLANNED in job.news.due:
+            if TimerKind.PLANNED in job.news.due and not job.ending.asked_on:
                 _give_up_boundary(turn, job)
             _forget_what_is_done(turn, job)
+            if job.ending.asked_on:
+                continue
             _end_where_none_runs(turn, job)
             _plan_drain(turn, job, draining)
             _plan_growth(turn, job)
@@ -51,7 +53,7 @@ def reconcile_jobs(turn: Reconciliation, job_ids: Set[str]) -> None:
 def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
     """An operator wants a job restarted."""
     job = turn.state.job(event.job)
-    if job is None or job.state in OVER:
+    if job is None or job.state in OVER or job.ending.asked_on:
         return
     if job.state not in (*ACTIVE, JobState.STOPPING):
         message = f"{job.name} is {job.state.value}: it starts anew as it is"
@@ -312,6 +314,8 @@ def _cause_of(wish: Planned) -> Cause:
             return Cause.MAINTENANCE if wish.by == MAINTENANCE else Cause.DRAIN
         case PlannedKind.GROWTH:
             return Cause.GROWTH
+        case PlannedKind.END:
+            return Cause.USER
 
 
 def cancel_problem(state: State, job: JobRecord) -> str:
@@ -368,7 +372,7 @@ _STILL_STEPS = 10
 
 def margin(job: JobRecord) -> int:
     """Return how many steps pass while all agents hear which one is the last."""
-    step_ns = _usual_ns(job)
+    step_ns = usual_step_ns(job)
     return 2 + (math.ceil(_LEAD_NS / step_ns) if step_ns > 0 else 0)
 
 
@@ -400,7 +404,7 @@ def still_from_ns(job: JobRecord, wish: Planned) -> int | None:
     )
     if wish.kind not in _ORDERED or wish.named or not safe or not job.ledger.steps:
         return None
-    return job.ledger.steps[-1].end_ns + max(_STILL_NS, _STILL_STEPS * _usual_ns(job))
+    return job.ledger.steps[-1].end_ns + max(_STILL_NS, _STILL_STEPS * usual_step_ns(job))
 
 
 def why_pointless(state: State, job: JobRecord, wish: Planned) -> str:
@@ -420,7 +424,8 @@ def why_pointless(state: State, job: JobRecord, wish: Planned) -> str:
     return forecast.forecast(state, job, leaving[0])
 
 
-def _usual_ns(job: JobRecord) -> int:
+def usual_step_ns(job: JobRecord) -> int:
+    """Return how long a step takes of late; 0 where none was measured."""
     # A single step says little: one that follows a long one is told late, and looks short.
     recent = [step.end_ns - step.start_ns for step in job.ledger.steps[-_STEPS_COUNTED:]]
     return median_high(recent) if recent else 0

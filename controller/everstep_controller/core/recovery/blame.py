@@ -1,5 +1,6 @@
 """Blame: how a generation ended is judged once, and the node at fault is replaced."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 
@@ -9,6 +10,7 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.incident import (
     JUDGEMENTS_MAX,
     STRIKES_MAX,
+    AskedRollback,
     Judgement,
     Remedy,
     Strike,
@@ -18,10 +20,13 @@ from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import jobs_of_node
 from everstep_controller.core.nodes import claims, health
 from everstep_controller.core.recovery import causes
-from everstep_controller.core.turn import Reconciliation
+from everstep_controller.core.turn import Reconciliation, Turn
 
 # What ended a generation when its ranks died of themselves; all else came from outside.
 _FROM_RANKS = frozenset({Cause.PROCESS, Cause.COLLECTIVE})
+
+# Parts of an incident that explain what ranks died of soon before or after.
+_FROM_OUTSIDE = (Cause.NODE, Cause.FINDING, Cause.LAUNCHER, Cause.OPERATOR)
 
 _HARDWARE = frozenset(
     {
@@ -107,7 +112,51 @@ def _evidence(
         world_size=job.world_size,
         neighbours=_neighbours(turn, job),
         fresh=not job.ledger.step_count and job.lineage.recoverable_step is None,
+        explained=frozenset(_explained(turn, job, incident)),
+        rollback=_rollback(job, generation),
+        amiss={name: why for name in job.generation.members if (why := _amiss(turn, name))},
+        members=tuple(job.generation.members),
     )
+
+
+def _rollback(job: JobRecord, generation: int) -> AskedRollback | None:
+    """Return what ranks called bad, if nothing that weighs more ended the generation."""
+    ended_so = job.generation.cause is Cause.ROLLBACK and job.generation.number == generation
+    return job.generation.asked_rollback if ended_so else None
+
+
+def _explained(turn: Turn, job: JobRecord, incident: JobIncident) -> Iterator[int]:
+    """Yield the generations before, of whose end more has become known than how ranks died."""
+    window_ns = turn.state.settings.evidence_window_ns
+    outside = [part.at_ns for part in incident.parts if part.cause in _FROM_OUTSIDE]
+    for past in job.recovery.judgements:
+        raised = [
+            held.since_ns
+            for name in past.nodes
+            if name in turn.state.nodes
+            for held in turn.state.nodes[name].findings.values()
+            if _of_hardware(held.finding) and health.counts_against_node(held)
+        ]
+        if any(abs(at_ns - past.at_ns) <= window_ns for at_ns in (*outside, *raised)):
+            yield past.generation
+
+
+def _amiss(turn: Turn, name: str) -> str:
+    """Return why a node is not known to be clean: its agent looks for all that a check does."""
+    node = turn.state.nodes[name]
+    if not node.connected or node.doubtful:
+        return "its agent is away"
+    if node.check_failed:
+        return f"its check failed: {node.check_failed}"
+    grave = (
+        held.finding.message
+        for held in node.findings.values()
+        if health.counts_against_node(held)
+        and held.finding.severity in (Severity.FATAL, Severity.DEGRADED)
+        and claims.mode_of(turn.state, held.finding.condition, held.finding.mode)
+        is not Mode.OBSERVE
+    )
+    return next(grave, "")
 
 
 def _neighbours(turn: Reconciliation, job: JobRecord) -> dict[str, str]:

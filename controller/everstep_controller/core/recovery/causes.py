@@ -6,7 +6,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 
 from everstep_common.failures.classification import Side, side
-from everstep_controller.core.model.incident import Death, Judgement, Remedy
+from everstep_controller.core.model.incident import AskedRollback, Death, Judgement, Remedy
 
 
 class History(Enum):
@@ -23,6 +23,8 @@ class History(Enum):
     SAME_STEP_ELSEWHERE = auto()
     # Ranks on several nodes show it, at once or one after the other.
     ON_SEVERAL_NODES = auto()
+    # An earlier generation asked to go back before the same step, with the same data.
+    ROLLED_BACK = auto()
     # Another death without an explanation was on this node not long ago.
     SAME_NODE = auto()
 
@@ -41,7 +43,25 @@ _AGAIN = Rule(
     "it and start the job again",
 )
 
+_AGAIN_ROLLED_BACK = Rule(
+    Remedy.STOP,
+    "{what}, the same as generation {before}, from which it went back: going back does not help; "
+    "correct the script, its data or its rates, and start the job again",
+)
+
+# A node on which something is amiss may be why it came again there.
+_NOT_CLEAN = Rule(
+    Remedy.REPLACE,
+    "{what}, the same as generation {before} {where}, but something is amiss on {node} "
+    "({amiss}): it is replaced and checked first",
+)
+
 _NODES_WORD = Rule(Remedy.REPLACE, "{what}: {node} is at fault by its own word{finding}")
+
+_NO_MEMORY = Rule(
+    Remedy.REPLACE,
+    "{what}: memory ran out there before, so {node} is replaced and checked",
+)
 
 RULES: Mapping[tuple[Side, History], Rule] = MappingProxyType(
     {
@@ -52,6 +72,7 @@ RULES: Mapping[tuple[Side, History], Rule] = MappingProxyType(
         ),
         (Side.SCRIPT, History.SAME_STEP): _AGAIN,
         (Side.SCRIPT, History.SAME_STEP_ELSEWHERE): _AGAIN,
+        (Side.SCRIPT, History.ROLLED_BACK): _AGAIN_ROLLED_BACK,
         (Side.UNKNOWN, History.SAME_STEP_ELSEWHERE): _AGAIN,
         (Side.UNKNOWN, History.NEVER_STARTED): Rule(
             Remedy.STOP,
@@ -67,6 +88,9 @@ RULES: Mapping[tuple[Side, History], Rule] = MappingProxyType(
             "{what}: the second death without an explanation there, so {node} is replaced and "
             "checked",
         ),
+        # Whoever takes the memory, no step of the program does it.
+        (Side.HOST, History.SAME_STEP): _NO_MEMORY,
+        (Side.HOST, History.SAME_NODE): _NO_MEMORY,
     }
     | {(Side.NODE, history): _NODES_WORD for history in History}
 )
@@ -84,12 +108,16 @@ OTHERWISE: Mapping[Side, str] = MappingProxyType(
     {
         Side.SCRIPT: "{what}: the script's own fault if it comes again {where}",
         Side.NODE: "{what}",
+        Side.HOST: "{what}: {node} had no memory left; once more there, and it is replaced",
         Side.TRANSIENT: "{what}: cause unknown; treated as transient",
         Side.CONSEQUENCE: "{what}: which rank went first is not known",
         Side.UNKNOWN: "{what}: the script or {node}, only a repetition tells",
     }
 )
 
+
+# Sides by which a node may be at fault.
+_OF_NODES = frozenset({Side.NODE, Side.HOST, Side.UNKNOWN})
 
 # Kinds of failure that no other attempt can change, when the ranks fail before their first step.
 _NEVER_STARTS = frozenset({"import", "usage"})
@@ -115,6 +143,14 @@ class Evidence:
     # What was done to the job from outside: a node was lost, an operator's word; or empty.
     outside: str = ""
     past: tuple[Judgement, ...] = ()
+    # Of these, the generations whose end a finding, a lost node or a word from outside explains.
+    explained: frozenset[int] = frozenset()
+    # What its ranks called bad, where that ended it.
+    rollback: AskedRollback | None = None
+    # Of each member that is not known to be clean, what is amiss there.
+    amiss: Mapping[str, str] = field(default_factory=dict)
+    # The nodes that took part.
+    members: tuple[str, ...] = ()
     # Unexplained deaths on each node before this one, of all jobs, within the window.
     strikes: Mapping[str, int] = field(default_factory=dict)
     world_size: int = 0
@@ -126,6 +162,8 @@ class Evidence:
 
 def judge(evidence: Evidence) -> Judgement:
     """Return what is to be done about a fault."""
+    if evidence.rollback is not None:
+        return _judge_rollback(evidence, evidence.rollback)
     if evidence.outside or not evidence.deaths:
         sentence = evidence.outside or "no rank told how it ended"
         return Judgement(
@@ -141,6 +179,8 @@ def judge(evidence: Evidence) -> Judgement:
     otherwise = Rule(Remedy.RESTART, OTHERWISE[whose] if culprit.exit.kind else "{what}")
     rule = RULES.get((whose, history), otherwise)
     node = fault.node if fault else culprit.node
+    if rule is _AGAIN and history is History.SAME_STEP and node in evidence.amiss:
+        rule = _NOT_CLEAN
     if rule.remedy is Remedy.REPLACE and not fault and node in evidence.neighbours:
         rule = _SHARED
     return Judgement(
@@ -155,12 +195,52 @@ def judge(evidence: Evidence) -> Judgement:
             others=_others(evidence, culprit),
             finding=f" ({fault.message})" if fault else "",
             neighbour=evidence.neighbours.get(node, ""),
+            amiss=evidence.amiss.get(node, ""),
         ),
         evidence=_shown(evidence),
-        node=node if whose in (Side.NODE, Side.UNKNOWN) else "",
+        node=node if whose in _OF_NODES or rule is _NOT_CLEAN else "",
         signature=culprit.signature,
         step=culprit.exit.step,
+        nodes=_nodes_of(evidence, culprit),
     )
+
+
+def _judge_rollback(evidence: Evidence, asked: AskedRollback) -> Judgement:
+    """Return what is to be done when ranks call a state bad: once they may go back for it.
+
+    All ranks of a synchronous job see the same bad loss, so any member may have made it.
+    """
+    same = (asked.signature, asked.step)
+    unexplained = [one for one in evidence.past if one.generation not in evidence.explained]
+    earlier = next(
+        (one for one in reversed(unexplained) if (one.signature, one.step) == same), None
+    )
+    sentence, remedy = asked.sentence, Remedy.RESTART
+    if earlier is not None and not evidence.faults:
+        amiss = [name for name in evidence.members if name in evidence.amiss]
+        if not amiss or not {*earlier.nodes}.issuperset(evidence.members):
+            rule = RULES[(Side.SCRIPT, History.ROLLED_BACK)]
+            remedy = rule.remedy
+            sentence = rule.reason.format(what=sentence, before=earlier.generation)
+        else:
+            sentence = (
+                f"{sentence}, again; something is amiss on {amiss[0]}: {evidence.amiss[amiss[0]]}"
+            )
+    return Judgement(
+        generation=evidence.generation,
+        at_ns=evidence.now_ns,
+        remedy=remedy,
+        sentence=sentence,
+        evidence=_shown(evidence),
+        signature=asked.signature,
+        step=asked.step,
+        nodes=evidence.members,
+    )
+
+
+def _nodes_of(evidence: Evidence, culprit: Death) -> tuple[str, ...]:
+    alike = [death.node for death in evidence.deaths if death.signature == culprit.signature]
+    return tuple(dict.fromkeys(alike))
 
 
 def counts_against_node(evidence: Evidence, judgement: Judgement) -> bool:
@@ -182,7 +262,7 @@ def history_of(evidence: Evidence) -> History:
     if earlier := _same_before(evidence, culprit):
         if culprit.ended_before_any_step:
             return History.NEVER_STARTED
-        elsewhere = len(nodes) > 1 or earlier.node not in ("", culprit.node)
+        elsewhere = len(nodes) > 1 or not {*_blamed(earlier), culprit.node} <= {culprit.node}
         return History.SAME_STEP_ELSEWHERE if elsewhere else History.SAME_STEP
     if len(nodes) > 1 or _elsewhere_before(evidence, culprit):
         return History.ON_SEVERAL_NODES
@@ -205,13 +285,18 @@ def _same_before(evidence: Evidence, culprit: Death) -> Judgement | None:
     if nowhere and not culprit.exit.exception:
         return None
     same = (culprit.signature, culprit.exit.step)
-    found = (one for one in reversed(evidence.past) if (one.signature, one.step) == same)
-    return next(found, None)
+    known = (one for one in reversed(evidence.past) if one.generation not in evidence.explained)
+    return next((one for one in known if (one.signature, one.step) == same), None)
+
+
+def _blamed(earlier: Judgement) -> tuple[str, ...]:
+    """Return where it happened; an older version has only noted the node that it blamed."""
+    return earlier.nodes or ((earlier.node,) if earlier.node else ())
 
 
 def _elsewhere_before(evidence: Evidence, culprit: Death) -> bool:
     return any(
-        one.signature == culprit.signature and one.node not in ("", culprit.node)
+        one.signature == culprit.signature and any(n != culprit.node for n in _blamed(one))
         for one in evidence.past
     )
 
@@ -219,12 +304,11 @@ def _elsewhere_before(evidence: Evidence, culprit: Death) -> bool:
 def _whose(evidence: Evidence, culprit: Death, history: History) -> tuple[Side, NodeFault | None]:
     """Return whose fault it is, and the finding that says so, if one does.
 
-    A node's own word weighs more than how a rank died, but for a script that fails the same way
-    again and again.
+    A node's own word weighs more than how a rank died, but for a script that can start nowhere.
     """
     whose = side(culprit.exit.kind) if culprit.exit.kind else Side.TRANSIENT
-    again = (History.SAME_STEP, History.SAME_STEP_ELSEWHERE, History.FROM_THE_START)
-    if whose is Side.SCRIPT and (history in again or culprit.exit.kind in _NEVER_STARTS):
+    nowhere = history is History.FROM_THE_START or culprit.exit.kind in _NEVER_STARTS
+    if whose is Side.SCRIPT and nowhere:
         return whose, None
     fault = _fault_of(evidence, culprit)
     return (Side.NODE, fault) if fault else (whose, None)

@@ -18,6 +18,7 @@ from everstep_controller.core.events import (
     LayoutLearned,
     RecoveryStepChosen,
     StepRecoverable,
+    StoringMeasured,
 )
 from everstep_controller.core.fleet.incidents import failures_ns_of_job
 from everstep_controller.core.jobs.lifecycle import ACTIVE
@@ -44,6 +45,9 @@ from everstep_controller.core.vault.spares import (
 
 # So many nodes are named in a sentence.
 _NAMED_MAX = 3
+
+# How much longer or shorter a step must have been on its way to storage to be a row of the journal.
+_STORING_CHANGE = 0.25
 
 
 @dataclass(slots=True)
@@ -415,6 +419,9 @@ class VaultNews:
         if newest is not None and sentence and sentence != self.not_stored:
             yield Message("NotStored", f"step {newest[1]}: {sentence}")
         self.not_stored = sentence
+        known_ns = job.snapshot_costs.storing_ns
+        if abs(persistence.storing_ns - known_ns) > known_ns * _STORING_CHANGE:
+            yield StoringMeasured(job.id, persistence.storing_ns)
         if job.state is JobState.CLOSING and (over := persistence.last_step_settled(inputs)):
             yield FinalSaveEnded(
                 job.id, job.generation.number, over, persistence.last_step_missed(inputs)

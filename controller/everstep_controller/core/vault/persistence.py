@@ -46,6 +46,9 @@ class Persistence:
     counted_ns: int = 0
     publisher: str = ""
     failures: dict[StepKey, str] = field(default_factory=dict)
+    # When the newest of them was named, and how long the newest that is stored was on its way.
+    named_ns: int = 0
+    storing_ns: int = 0
     # The newest step that was seen whole in storage, and when that was first known.
     newest: StoredStep | None = None
     newest_ns: int = 0
@@ -98,6 +101,8 @@ class Persistence:
         newest = stored[max(stored)] if stored else None
         if newest is not None and (self.newest is None or newest.key != self.newest.key):
             self.newest_ns = now_ns
+            if newest.step in self.named and newest.step == self.counted_step:
+                self.storing_ns = now_ns - self.named_ns
         self.newest = newest
 
     def _settled(self, key: StepKey, stored: Mapping[StepKey, StoredStep]) -> bool:
@@ -116,6 +121,7 @@ class Persistence:
         ):
             return
         self.named.append(step)
+        self.named_ns = inputs.now_ns
         self.counted_step, self.counted_ns = step, inputs.now_ns
 
     def _due(self, step: int, storage: Storage, now_ns: int) -> bool:

@@ -6,8 +6,15 @@ from dataclasses import replace
 import pytest
 
 from everstep_common.failures.classification import KINDS, Side
-from everstep_common.reports import RankExited
-from everstep_controller.core.model.incident import DEATHS_MAX, Death, Judgement, Remedy, add_death
+from everstep_common.reports import DataRange, RankExited
+from everstep_controller.core.model.incident import (
+    DEATHS_MAX,
+    AskedRollback,
+    Death,
+    Judgement,
+    Remedy,
+    add_death,
+)
 from everstep_controller.core.recovery import causes
 from everstep_controller.core.recovery.causes import RULES, Evidence, History, NodeFault, judge
 
@@ -65,6 +72,8 @@ def test_every_pair_of_the_table(side: Side, history: History) -> None:
     if side is Side.NODE:
         assert rule is not None
         assert rule.remedy is Remedy.REPLACE
+    if side is Side.HOST and rule is not None:
+        assert rule.remedy is Remedy.REPLACE
     if side in (Side.TRANSIENT, Side.CONSEQUENCE) or history is History.ON_SEVERAL_NODES:
         assert rule is None or side is Side.NODE
     if rule is not None and rule.remedy is Remedy.STOP:
@@ -106,7 +115,7 @@ def test_exceptions_that_differ_in_an_address_are_the_same() -> None:
 
 
 def test_what_comes_from_outside_never_stops_a_job_by_its_repetition() -> None:
-    for kind in ("killed", "host_memory", "storage", "network", "nan", "collective", ""):
+    for kind in ("killed", "storage", "network", "collective", ""):
         again = death(kind)
         assert judge(evidence(again, past=(before(again, "n0"),))).remedy is Remedy.RESTART, kind
 
@@ -167,10 +176,96 @@ def test_a_finding_of_another_node_explains_no_death_but_a_broken_collective() -
     assert judge(evidence(death("collective"), faults=two)).remedy is Remedy.RESTART
 
 
-def test_no_finding_excuses_a_script_that_fails_the_same_way_again() -> None:
+def test_a_finding_of_the_node_explains_what_came_again_there_and_the_node_is_replaced() -> None:
     again = death()
     judged = judge(evidence(again, past=(before(again),), faults=(FAULT,)))
-    assert judged.remedy is Remedy.STOP
+    assert (judged.remedy, judged.node) == (Remedy.REPLACE, "n0")
+    moved = death(node="n1")
+    assert judge(evidence(moved, past=(before(again, "n0"),))).remedy is Remedy.STOP
+
+
+PROGRAM = ("exception", "assertion", "device_memory", "nan")
+
+
+@pytest.mark.parametrize("kind", PROGRAM)
+def test_what_the_program_does_twice_at_a_step_ends_the_job_on_a_clean_or_on_another_node(
+    kind: str,
+) -> None:
+    again = death(kind)
+    assert judge(evidence(again, past=(before(again, "n0"),))).remedy is Remedy.STOP
+    amiss = {"n0": "link mlx5_0 flaps"}
+    here = judge(evidence(again, past=(before(again, "n0"),), amiss=amiss))
+    assert (here.remedy, here.node) == (Remedy.REPLACE, "n0")
+    assert "something is amiss on n0 (link mlx5_0 flaps)" in here.sentence
+    elsewhere = judge(evidence(again, past=(before(again, "n1"),), amiss=amiss))
+    assert elsewhere.remedy is Remedy.STOP
+
+
+@pytest.mark.parametrize("kind", PROGRAM)
+def test_an_occurrence_that_something_else_explains_does_not_count(kind: str) -> None:
+    again = death(kind)
+    first = evidence(again, past=(before(again, "n0"),), explained=frozenset({1}))
+    assert judge(first).remedy is Remedy.RESTART
+    second = evidence(again, past=(before(again, "n0"),), outside="n1 is lost: silent")
+    assert judge(second).remedy is Remedy.RESTART
+
+
+def test_want_of_host_memory_counts_by_node_and_never_by_step() -> None:
+    again = death("host_memory", exception="")
+    for step in (16, 20):
+        struck = evidence(with_exit(again, step=step), strikes={"n0": 1})
+        assert (judge(struck).remedy, judge(struck).node) == (Remedy.REPLACE, "n0")
+    moved = evidence(again, past=(before(again, "n1"),), strikes={"n1": 1})
+    assert judge(moved).remedy is Remedy.RESTART
+    assert causes.counts_against_node(evidence(again), judge(evidence(again)))
+
+
+def rolled_back(step: int = 17, skip: DataRange | None = None) -> AskedRollback:
+    return AskedRollback(
+        "n0", step, f'rank 0 on n0 asks to go back before step {step}: "nan"', skip
+    )
+
+
+def went_back(asked: AskedRollback, *nodes: str) -> Judgement:
+    first = judge(evidence(rollback=asked, outside="told", members=nodes))
+    assert first.remedy is Remedy.RESTART
+    return replace(first, generation=1)
+
+
+def test_going_back_for_the_same_step_and_data_a_second_time_ends_the_job() -> None:
+    earlier = went_back(rolled_back(), "n0", "n1")
+    again = evidence(rollback=rolled_back(), past=(earlier,), members=("n0", "n1"))
+    assert judge(again).remedy is Remedy.STOP
+    assert "going back does not help" in judge(again).sentence
+    assert "generation 1" in judge(again).sentence
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"rollback": rolled_back(18)},
+        {"rollback": rolled_back(skip=DataRange(18, 18))},
+        {"explained": frozenset({1})},
+        {"faults": (FAULT,)},
+        {"amiss": {"n1": "its agent is away"}},
+    ],
+)
+def test_going_back_for_another_step_or_data_or_from_what_is_explained_goes_on(
+    more: dict[str, object],
+) -> None:
+    earlier = went_back(rolled_back(skip=DataRange(17, 17)), "n0", "n1")
+    asked = rolled_back(skip=DataRange(17, 17))
+    shown = evidence(rollback=asked, past=(earlier,), members=("n0", "n1"))
+    assert judge(shown).remedy is Remedy.STOP
+    assert judge(replace(shown, **more)).remedy is Remedy.RESTART  # type: ignore[arg-type]
+
+
+def test_going_back_again_on_other_nodes_ends_the_job_whatever_is_amiss() -> None:
+    earlier = went_back(rolled_back(), "n0", "n1")
+    moved = evidence(
+        rollback=rolled_back(), past=(earlier,), members=("n0", "n2"), amiss={"n2": "hot"}
+    )
+    assert judge(moved).remedy is Remedy.STOP
 
 
 def test_what_was_done_from_outside_explains_every_death() -> None:

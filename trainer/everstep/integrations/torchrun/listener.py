@@ -11,6 +11,7 @@ from everstep.integrations.torchrun.generation import WatchedGeneration
 from everstep.integrations.torchrun.process_restart import Again, Kept
 from everstep.integrations.torchrun.settings import TorchrunSettings
 from everstep.integrations.torchrun.workers import TorchrunWorkers, exit_code
+from everstep.launch.agent_wait import nobody_answers, waits_for_agent, why_expected
 from everstep.launch.free_port import FreePort
 from everstep.launch.link import LaunchLink
 from everstep.launch.processes.rank_failure import RankEnd
@@ -60,15 +61,25 @@ class AgentListener:
 
     def join(self) -> None:
         """Connect to the agent, and listen from then on. Raises JobOverError where none answers."""
-        try:
-            self._link.connect(self._join())
-        except OSError as error:
-            raise JobOverError(
-                f"no agent answers at {self._settings.socket} ({error.strerror or error}); start"
-                " everstep-agent on this node, or name its socket with --rdzv-endpoint",
-                succeeded=False,
-            ) from error
+        self._link.retry(self._join())
+        if not self._link.connected:
+            self._await_agent()
         threading.Thread(target=self._listen, name="everstep", daemon=True).start()
+
+    def _await_agent(self) -> None:
+        """Wait for an agent where one is to be expected. Raises JobOverError without one."""
+        socket, wait_s = self._settings.socket, self._settings.agent_wait_s
+        why = why_expected(socket, self._link.refusal) if wait_s else ""
+        wait_s = wait_s if why else 0.0
+        give_up_at = time.monotonic() + wait_s
+        if why:
+            say(waits_for_agent(socket, why, wait_s, option="--rdzv-conf agent_wait=0"))
+        while not self._link.connected and time.monotonic() < give_up_at:
+            time.sleep(self._link.due_in_s() or 0.0)
+            self._link.retry(self._join())
+        if not self._link.connected:
+            told = nobody_answers(socket, self._link.refusal, wait_s, under_torchrun=True)
+            raise JobOverError(told, succeeded=False) from self._link.refusal
 
     def listen_for_store(self) -> int:
         """Return the socket that the plan has promised to this generation's nodes."""

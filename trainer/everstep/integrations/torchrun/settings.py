@@ -24,7 +24,8 @@ from everstep.launch.job_token import TokenError, job_token
 
 # As `everstep run` has it, where torchrun's own is not known.
 _RESTARTS_MAX = 10
-_OWN = ("processes", "max_restarts", "token_file", "policy")
+_AGENT_WAIT_S = 60.0
+_OWN = ("processes", "max_restarts", "token_file", "policy", "agent_wait")
 # What torchrun itself adds to the configuration of a rendezvous.
 _TORCHRUNS = ("timeout", "rank")
 
@@ -41,6 +42,8 @@ class TorchrunSettings:
     processes: int
     restarts_max: int
     reform: bool = False
+    # How long an agent that is not there yet is waited for, where one is to be expected.
+    agent_wait_s: float = 0.0
     keep: KeepOptions = field(default_factory=KeepOptions)
 
 
@@ -76,6 +79,7 @@ def settings(
             processes=processes,
             restarts_max=_RESTARTS_MAX if restarts is None else restarts,
             reform=given.get("policy") == "reform",
+            agent_wait_s=float(given.get("agent_wait", _AGENT_WAIT_S)),
             keep=_keep(given.config, environ),
         )
     except (UsageError, TokenError, KeepError) as error:

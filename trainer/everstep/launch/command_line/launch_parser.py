@@ -105,6 +105,15 @@ def _add_node_options(parser: OptionParser) -> None:
     add = parser.add_argument_group("this node").add_argument
     add("--socket", metavar="PATH", help="the agent's socket (default: EVERSTEP_SOCKET)")
     add(
+        "--agent-wait",
+        default=60.0,
+        type=float,
+        metavar="SECONDS",
+        help="how long to wait for this node's agent where one is to be expected: its unit or the"
+        " folder of its socket is there, or Slurm or Kubernetes started the launcher (default 60;"
+        " elsewhere it does not wait)",
+    )
+    add(
         "--log-dir",
         type=Path,
         metavar="DIR",
@@ -113,10 +122,11 @@ def _add_node_options(parser: OptionParser) -> None:
     add("--logs", type=Path, metavar="DIR", help="the same as --log-dir DIR --tee 3")
     add(
         "--grace",
-        default=10.0,
         type=float,
         metavar="SECONDS",
-        help="seconds between SIGTERM and SIGKILL on Ctrl-C (default 10)",
+        help="seconds from SIGTERM or Ctrl-C to SIGKILL: in that time the last step is saved, and"
+        " ranks end (default: Slurm's KillWait, or what --signal=TERM@SECONDS leaves; in Kubernetes"
+        " 30; else 10)",
     )
     add(
         "--on-sigterm",

@@ -56,10 +56,13 @@ class LaunchOptions:
     restarts_max: int
     token_file: Path | None
     socket: str
+    # From a signal to SIGKILL; None: what is known of whoever sends it.
+    grace_s: float | None
+    command: tuple[str, ...]
+    # How long an agent that is not there yet is waited for, where one is to be expected.
+    agent_wait_s: float = 0.0
     # --standalone, and nobody named an agent: where none answers, one may be started.
     may_start_services: bool = False
-    grace_s: float
-    command: tuple[str, ...]
     # So many nodes hold one copy of the model together.
     replica_nodes: int = 1
     # What is started, in words that differ where the programs do.
@@ -117,6 +120,7 @@ def _options(values: argparse.Namespace, line: Line, environ: Mapping[str, str])
         socket=values.socket or default_socket(environ),
         may_start_services=values.standalone and not _names_agent(values, environ),
         grace_s=_grace_s(values, environ),
+        agent_wait_s=_agent_wait_s(values.agent_wait),
         command=command,
         leaves_on=(signal.SIGTERM,) if values.on_sigterm == "leave" else (),
         ends_on=ending_signals(values.signals_to_handle),
@@ -138,16 +142,25 @@ def default_socket(environ: Mapping[str, str] = os.environ) -> str:
     if runtime := environ.get("XDG_RUNTIME_DIR"):
         own.append(f"{runtime}/everstep-agent/agent.sock")
     own.append(os.path.expanduser("~/.local/state/everstep-agent/run/agent.sock"))
-    return next((path for path in own if os.path.exists(path)), _SYSTEM_SOCKET)
+    there = [path for path in own if os.path.exists(path)]
+    # An agent that is to come, or that has gone for a moment, has its folder.
+    there += [path for path in own if os.path.isdir(os.path.dirname(path))]
+    return next(iter(there), _SYSTEM_SOCKET)
 
 
 def _names_agent(values: argparse.Namespace, environ: Mapping[str, str]) -> bool:
     return bool(values.socket or environ.get("EVERSTEP_SOCKET"))
 
 
-def _grace_s(values: argparse.Namespace, environ: Mapping[str, str]) -> float:
-    """Return how long ranks may take to end: by torchrun's option or variable, or --grace."""
-    name, grace_s = "--grace", float(values.grace)
+def _agent_wait_s(given: float) -> float:
+    if not 0 <= given < float("inf"):
+        raise UsageError(f"--agent-wait is {given:g} and must not be below 0, nor without end")
+    return given
+
+
+def _grace_s(values: argparse.Namespace, environ: Mapping[str, str]) -> float | None:
+    """Return how long an end may take: by torchrun's option or variable, or --grace."""
+    name, grace_s = "--grace", None if values.grace is None else float(values.grace)
     if values.shutdown_timeout is not None:
         name, grace_s = "--shutdown-timeout", values.shutdown_timeout
     elif given := environ.get(_SHUTDOWN_TIMEOUT):
@@ -155,7 +168,7 @@ def _grace_s(values: argparse.Namespace, environ: Mapping[str, str]) -> float:
             name, grace_s = _SHUTDOWN_TIMEOUT, float(given)
         except ValueError as error:
             raise UsageError(f"{_SHUTDOWN_TIMEOUT}={given}: expected seconds") from error
-    if not 0 <= grace_s < float("inf"):
+    if grace_s is not None and not 0 <= grace_s < float("inf"):
         raise UsageError(f"{name} is {grace_s:g} and must not be below 0, nor without end")
     return grace_s
 

@@ -16,6 +16,8 @@ _LIMIT_2 = "memory.max"
 # cgroup-v1/memory.rst; the count is of this group alone, since Linux 4.13.
 _VERSION_1: tuple[str, ...] = ("memory.oom_control",)
 _LIMIT_1 = "memory.limit_in_bytes"
+# What a shell returns whose program was killed.
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 # Of version 1 "no limit" is the largest multiple of a page: nobody has a petabyte.
 _NO_LIMIT_BYTES = 1 << 50
 
@@ -34,7 +36,7 @@ class MemoryKills:
 
     def explain(self, failure: RankFailure) -> RankFailure:
         """Return the failure, with what the kernel knows of it."""
-        by_kernel = failure.end.code == -signal.SIGKILL and failure.kind == "killed"
+        by_kernel = failure.end.code in _KILLED and failure.kind in ("killed", "device_memory")
         # Each kill explains one end: that of a killed rank, or of one whose exception tells of a
         # killed child.
         by_kernel |= failure.kind == "killed" and "killed by signal: Killed" in failure.exception
@@ -42,7 +44,8 @@ class MemoryKills:
             return failure
         self._seen += 1
         told = f"the kernel killed it because memory ran out{self._where()}"
-        return replace(failure, kind="host_memory", exception=failure.exception or told)
+        said = failure.exception if failure.kind == "killed" else ""
+        return replace(failure, kind="host_memory", exception=said or told)
 
     def _count(self) -> int:
         try:

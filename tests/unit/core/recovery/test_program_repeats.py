@@ -1,0 +1,111 @@
+"""The program fails twice at the same step: its job ends, unless something else explains it."""
+
+from collections.abc import Callable
+
+import pytest
+
+from everstep_common.reports import DataRange
+from everstep_controller.core import events
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.node import NodeState
+from unit.core.jobs.test_rollback import BadSteps
+from unit.core.recovery.test_blame import WEAR
+
+KINDS = {
+    "exception": "ValueError: bad batch 17",
+    "device_memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
+    "nan": "FloatingPointError: Loss became infinite or NaN",
+}
+
+
+def begun(*spares: str) -> BadSteps:
+    story = BadSteps(nodes=4)
+    story.run()
+    for name in spares:
+        story.join(name)
+    story.go(1, 16)
+    return story
+
+
+@pytest.mark.parametrize(("kind", "exception"), KINDS.items())
+def test_it_ends_after_two_and_its_node_is_left_alone(kind: str, exception: str) -> None:
+    story = begun()
+    for _ in range(2):
+        story.again("n0", kind, exception=exception, step=16)
+    assert (story.job.state, story.job.ending.succeeded) == (JobState.ENDED, False)
+    assert story.job.recovery.restarts == 1
+    assert exception in story.job.reason
+    assert story.state("n0") is NodeState.HEALTHY
+
+
+def lost_node(story: BadSteps) -> None:
+    story.lose("n1")
+
+
+def worn_node(story: BadSteps) -> None:
+    story.find("n0", WEAR)
+
+
+def isolated_node(story: BadSteps) -> None:
+    story.tell(events.OperatorIsolated("n1", "ops", "look"))
+
+
+@pytest.mark.parametrize("explains", [lost_node, worn_node, isolated_node])
+def test_a_first_time_that_something_else_explains_does_not_count(
+    explains: Callable[[BadSteps], None],
+) -> None:
+    story = begun("n2", "n3")
+    story.die("n0", "nan", exception=KINDS["nan"], step=16)
+    story.stop_all()
+    explains(story)
+    story.stop_all()
+    story.choose(0)
+    story.again("n0", "nan", exception=KINDS["nan"], step=16)
+    assert story.job.state is not JobState.ENDED
+
+
+def test_signals_from_outside_never_count_however_often_they_come() -> None:
+    story = begun()
+    story.again("n0", "killed", step=16)
+    story.again("n0", "killed", step=16)
+    assert story.job.state is JobState.STARTING
+
+
+def test_memory_that_runs_out_twice_on_a_node_has_it_replaced_and_ends_no_job() -> None:
+    story = begun("n2")
+    story.again("n0", "host_memory", step=16)
+    story.progress(17)
+    story.again("n0", "host_memory", step=17)
+    assert story.owners("n0") == ["automation"]
+    assert story.job.generation.members == ["n2", "n1"]
+
+
+def test_a_job_that_goes_back_and_is_bad_again_at_the_same_step_ends_after_two() -> None:
+    story = begun()
+    for _ in range(2):
+        story.call_bad(17)
+        story.stop_all()
+        if story.job.state is JobState.REPLANNING:
+            story.choose(16)
+    assert story.job.state is JobState.ENDED
+    assert story.job.recovery.restarts == 1
+    assert "going back does not help" in story.job.reason
+
+
+def test_a_job_that_leaves_out_other_data_each_time_goes_on() -> None:
+    story = begun()
+    for batch in (17, 18):
+        story.call_bad(17, skip=DataRange(batch, batch))
+        story.stop_all()
+        story.choose(16)
+    assert story.job.state is JobState.STARTING
+
+
+def test_a_job_that_is_bad_at_a_later_step_goes_on() -> None:
+    story = begun()
+    for bad in (17, 20, 23):
+        story.call_bad(bad)
+        story.stop_all()
+        story.choose(bad - 1)
+        story.go(bad, bad + 2)
+    assert story.job.state is JobState.RUNNING
