@@ -20,7 +20,14 @@ from everstep_common.orders.jobs import (
     StartGeneration,
     StopGeneration,
 )
-from everstep_common.orders.liveness import ConfirmPeer, PeerList, Ping, TimeRequest, WatchedPeer
+from everstep_common.orders.liveness import (
+    ConfirmPeer,
+    PeerList,
+    Ping,
+    ReadOutput,
+    TimeRequest,
+    WatchedPeer,
+)
 from everstep_common.orders.vault import (
     Publish,
     SpareMemory,
@@ -43,6 +50,7 @@ __all__ = [
     "PeerList",
     "Ping",
     "Publish",
+    "ReadOutput",
     "RefuseLauncher",
     "RunCheck",
     "ShardSource",

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable
 
 from everstep.launch.free_port import FreePort
+from everstep.launch.output.output_reports import OutputReports
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.processes.memory_kills import MemoryKills
 from everstep.launch.processes.rank_failure import (
@@ -61,6 +62,7 @@ class LocalGeneration:
         self._killed = False
         self._failures: list[RankFailure] = []
         self.steps = SeenSteps(tell)
+        self.output = OutputReports(tell, monotonic)
         self.number = 0
         self.stopped = True
 
@@ -81,10 +83,13 @@ class LocalGeneration:
         self._killed, self._abandoned = False, ()
         self._port.release()
         self.steps.begin(start.generation)
+        self.output.begin(start.generation, start.processes)
         self._workers.begin(start.generation)
         self._memory_kills.begin()
         for local_rank in range(start.processes):
-            plan = self._recipe.plan(start, local_rank, self._terminal, self.steps.seen)
+            plan = self._recipe.plan(
+                start, local_rank, self._terminal, self.steps.seen, self.output.add
+            )
             self._started_ns = boot_ns()
             try:
                 self._start(local_rank, plan)
@@ -135,6 +140,7 @@ class LocalGeneration:
         self._failures.append(failure)
         self._terminal.say(failure.sentence())
         self.steps.flush()
+        self.output.flush()
         exited = failure.report()
         self._exits.append(exited)
         self._tell(exited)
@@ -175,6 +181,7 @@ class LocalGeneration:
         self._port.release()
         self._port = FreePort(before=self._port.number)
         self.steps.flush()
+        self.output.flush()
         self.tell_stopped()
         return True
 
@@ -201,6 +208,7 @@ class LocalGeneration:
     def _maybe_finished(self) -> None:
         if not self._workers.running() and not self._exits:
             self.steps.flush()
+            self.output.flush()
             self._finished = GenerationFinished(self.number, boot_ns())
             self._tell(self._finished)
 
