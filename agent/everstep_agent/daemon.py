@@ -163,7 +163,12 @@ class Daemon:
         orders = Orders(
             self._terms,
             OrderTargets(
-                self._jobs, self._liveness, self._check, self._outbox.record, self._injector
+                self._jobs,
+                self._liveness,
+                self._check,
+                self._outbox.record,
+                self._injector,
+                self._uplink.say,
             ),
         )
         self._injector.begin()

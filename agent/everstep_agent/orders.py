@@ -17,16 +17,17 @@ from everstep_common.orders import (
     Inject,
     JobOrder,
     PeerList,
+    ReadOutput,
     RunCheck,
     SpareMemory,
     SparePreload,
     VaultDirective,
 )
-from everstep_common.reports import CheckFinished, OrderRejected
+from everstep_common.reports import CheckFinished, OrderRejected, OutputRead
 from everstep_common.reports.quantities import COUNT_MAX, NUMBER_MAX
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire
-from everstep_proto.record_codec import WireError, from_wire
+from everstep_proto.record_codec import WireError, from_wire, to_wire
 from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,10 @@ class Jobs(Protocol):
 
     def on_spare_preload(self, told: SparePreload) -> None:
         """Have standbys of a job whose spare this node is import what its ranks do."""
+        ...
+
+    def read_output(self, question: ReadOutput) -> OutputRead:
+        """Return what ranks of a job have written lately."""
         ...
 
     def on_connected(self, forgotten: bool) -> None:
@@ -165,6 +170,8 @@ class OrderTargets:
     check: Callable[[], Awaitable[CheckResult]]
     record: Callable[[fleet_pb2.Record], None]
     injections: Injections
+    # Says a word on the stream that is worth nothing later.
+    say: Callable[[fleet_pb2.AgentMessage], None]
 
 
 class Orders:
@@ -217,6 +224,10 @@ class Orders:
                 self._to.peers.watch(from_wire(PeerList, message.peers))
             case "confirm":
                 self._to.peers.confirm(from_wire(ConfirmPeer, message.confirm))
+            case "read_output":
+                read = self._to.jobs.read_output(from_wire(ReadOutput, message.read_output))
+                output = to_wire(read, fleet_pb2.OutputRead)
+                self._to.say(fleet_pb2.AgentMessage(output=output))
             case _:
                 raise WireError("it has no body that this version of the agent knows")
 

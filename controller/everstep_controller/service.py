@@ -21,6 +21,7 @@ from everstep_controller.api.admin.admin_api import AdminApi
 from everstep_controller.api.admin.queries import AdminSources
 from everstep_controller.api.admin.servicer import AdminServicer
 from everstep_controller.api.fleet.agent_streams import AgentStreams, StreamCollaborators
+from everstep_controller.api.fleet.output_reads import OutputReads
 from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.api.server import Endpoint, ListenError, make_server
@@ -129,9 +130,10 @@ class Controller:
         self._intake = Intake(
             runtime, progress, SessionAcknowledger(sessions), _marks(self._history, replayed)
         )
+        output = OutputReads(sessions)
         samples, kernel = SampleRing(config.samples_window), NewestKernelMessages()
         self._streams = AgentStreams(
-            StreamCollaborators(runtime, sessions, self._intake, vault, samples, kernel)
+            StreamCollaborators(runtime, sessions, self._intake, vault, samples, kernel, output)
         )
         streams = self._streams
         follower = EventFollower(
@@ -140,7 +142,9 @@ class Controller:
         runtime.listen(follower.follow)
         runtime.listen(self._streams.note_event)
         self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
-        sources = AdminSources(runtime, sessions, kernel, self._history, vault, self._trouble)
+        sources = AdminSources(
+            runtime, sessions, kernel, self._history, vault, output, self._trouble
+        )
         endpoint = Endpoint(listen=config.listen, tls=config.tls, secret_file=config.secret_file)
         self._guard = endpoint.guard()
         self._server, self.port = make_server(

@@ -7,6 +7,7 @@ import grpc
 
 from everstep_cli.client.admin import AdminError, NameNotFoundError, Reply, Request
 from everstep_cli.client.connection import Connection
+from everstep_cli.client.grpc_admin import make_printable
 from everstep_cli.client.times import RequestedTime
 from everstep_proto.generated import admin_pb2
 from everstep_proto.generated.admin_pb2_grpc import AdminStub
@@ -145,6 +146,16 @@ class FakeAdmin:
     def ledger(self, job: str) -> admin_pb2.Ledger:
         self._fail()
         return LEDGER
+
+    def logs(self, job: str, rank: int | None, *, follow: bool) -> Iterator[admin_pb2.LogLines]:
+        self.job(job)
+        self.told.append(("logs", job, str(rank), str(follow)))
+        line = admin_pb2.LogLines(
+            node="node-1", rank=3, generation=2, lines=["step 9", "\x1b[2Jboo"]
+        )
+        make_printable(line)
+        yield line
+        yield admin_pb2.LogLines(node="node-2", note="the agent of node-2 is away")
 
     def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
         self._fail()

@@ -42,7 +42,14 @@ class _Agent:
         self.jobs = NodeJobs(chosen, self, "node-1", surroundings)
         self.node = Node("node-1", self.jobs, Outlet(), chosen)
         peers = Liveness("node-1", self.uplink.say)
-        targets = OrderTargets(self.jobs, peers, self._check, self.outbox.record, NoInjections())
+        targets = OrderTargets(
+            self.jobs,
+            peers,
+            self._check,
+            self.outbox.record,
+            NoInjections(),
+            lambda _: None,
+        )
         self.orders = Orders(TermGate(0, lambda _: None), targets)
 
     def record(self, record: fleet_pb2.Record) -> None:

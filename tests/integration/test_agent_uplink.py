@@ -20,10 +20,12 @@ from everstep_common.orders import (
     ConfirmPeer,
     JobOrder,
     PeerList,
+    ReadOutput,
     SpareMemory,
     SparePreload,
     VaultDirective,
 )
+from everstep_common.reports import OutputRead
 from everstep_proto.generated import fleet_pb2
 from fakes.local_secret import access_to
 from fakes.no_injections import NoInjections
@@ -57,6 +59,9 @@ class Recorder:
     def on_spare_preload(self, told: SparePreload) -> None:
         self.directives.append(told.job)
 
+    def read_output(self, question: ReadOutput) -> OutputRead:
+        return OutputRead(question.read_id, known=False)
+
     def on_connected(self, forgotten: bool) -> None:
         self.connected += 1
         self.forgotten.append(forgotten)
@@ -86,7 +91,12 @@ class Rig:
         self.done = Recorder()
         self.checks = 0
         targets = OrderTargets(
-            self.done, self.done, self._check, self.outbox.record, NoInjections()
+            self.done,
+            self.done,
+            self._check,
+            self.outbox.record,
+            NoInjections(),
+            lambda _: None,
         )
         self.terms = TermGate(0, lambda _: None)
         self.orders = Orders(self.terms, targets)

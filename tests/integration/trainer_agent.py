@@ -25,6 +25,7 @@ from everstep_common.trainer_messages import (
     Joined,
     NothingToRestore,
     Pending,
+    OutputSeen,
     Preload,
     Progress,
     Ready,
@@ -79,6 +80,7 @@ class TrainerAgent:
     def __init__(self, path: Path, vault: Vault) -> None:
         self.vault = vault
         self.from_launcher: queue.Queue[object] = queue.Queue()
+        self.output: list[OutputSeen] = []
         self.from_trainer: queue.Queue[object] = queue.Queue()
         # What the launcher said last of its standbys: it says that at any time.
         self.standbys = Standbys()
@@ -182,7 +184,9 @@ class TrainerAgent:
             answer = Joined("node-1") if accepted else Refused("this is not the job's token")
             then = b"" if self.after_join is None else encode(self.after_join)
             connection.sendall(encode(answer) + then)
-        if isinstance(message, Standbys):
+        if isinstance(message, OutputSeen):
+            self.output.append(message)
+        elif isinstance(message, Standbys):
             self.standbys = message
         elif isinstance(message, Preload):
             self.preload = message

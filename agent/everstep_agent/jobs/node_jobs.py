@@ -18,6 +18,7 @@ from everstep_agent.jobs.job.context import (
 )
 from everstep_agent.jobs.job.job_table import JobTable
 from everstep_agent.jobs.job.node_job import NodeJob
+from everstep_agent.jobs.job.output import PastOutput
 from everstep_agent.jobs.metrics import JobsMetrics, ServerCounts, jobs_metrics, no_metrics
 from everstep_agent.jobs.retention import EndedJobs, JobPromises
 from everstep_agent.jobs.sessions.launcher import report_joining_again
@@ -39,6 +40,7 @@ from everstep_common.orders import (
     HoldLauncher,
     JobOrder,
     KeepJob,
+    ReadOutput,
     RefuseLauncher,
     SpareMemory,
     SparePreload,
@@ -46,7 +48,7 @@ from everstep_common.orders import (
     StopGeneration,
     VaultDirective,
 )
-from everstep_common.reports import JobOnNode, LauncherLeft
+from everstep_common.reports import JobOnNode, LauncherLeft, OutputRead
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.reports import record_of
 
@@ -71,6 +73,7 @@ class NodeJobs:
         self._world = environment or Environment()
         self.table = JobTable(self._make, self._watch_again)
         self._ended = EndedJobs(self.table, settings.memory_kept_s, self.forget_if_over)
+        self._past_output = PastOutput()
         self._group = asyncio.TaskGroup()
         self._context: JobContext | None = None
         self._server: JobServer | None = None
@@ -131,6 +134,14 @@ class NodeJobs:
                 self._hold(order)
             case ForgetJob() | KeepJob():
                 self._keep_or_forget(order)
+
+    def read_output(self, question: ReadOutput) -> OutputRead:
+        """Return what ranks of a job have written lately here."""
+        job = next((one for one in self.table if one.facts.key == question.job_id), None)
+        output = job.output if job is not None else self._past_output.of(question.job_id)
+        if output is None:
+            return OutputRead(question.read_id, known=False)
+        return output.read(question.read_id, question.rank, question.after)
 
     def on_directive(self, directive: VaultDirective) -> None:
         """Free and replicate as the controller says."""
@@ -205,6 +216,7 @@ class NodeJobs:
         if job.facts.idle and empty and not here:
             job.close()
             self.table.remove(job)
+            self._past_output.keep(job.facts.key, job.output)
             job.context.skips.forget(job.facts.job)
 
     def controller_away(self) -> str:

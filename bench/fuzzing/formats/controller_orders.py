@@ -96,7 +96,9 @@ def _message(choices: Choices) -> bytes:
 async def _world(folder: Path) -> AsyncIterator[Handler]:
     async with training(folder) as node:
         outlet = Outlet()
-        targets = OrderTargets(node.jobs, _Peers(), _check, outlet.record, _Injections())
+        targets = OrderTargets(
+            node.jobs, _Peers(), _check, outlet.record, _Injections(), lambda _: None
+        )
 
         async def handle(case: tuple[bytes, ...]) -> None:
             # A new gate for each case: one order of the highest term would end all others.

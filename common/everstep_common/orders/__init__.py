@@ -25,6 +25,7 @@ from everstep_common.orders.liveness import (
     Halted,
     PeerList,
     Ping,
+    ReadOutput,
     TimeRequest,
     WatchedPeer,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "PeerList",
     "Ping",
     "Publish",
+    "ReadOutput",
     "RefuseLauncher",
     "RunCheck",
     "ShardSource",

@@ -150,6 +150,28 @@ class Pong:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputPiece:
+    """Some lines that a rank wrote, with their number among all of the job on the node."""
+
+    rank: q.Rank
+    generation: q.ToldGeneration
+    sequence: q.Count
+    lines: Annotated[tuple[q.OutputLine, ...], Items(1000)]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRead:
+    """Answer to ReadOutput, with the same id."""
+
+    read_id: q.Key
+    # Whether the agent has anything of the job.
+    known: bool
+    # Number of the newest piece among these, to ask for what follows.
+    newest: q.Count = 0
+    pieces: Annotated[tuple[OutputPiece, ...], Items(100_000)] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class GoingAway:
     """Last message of a stream: the agent ends because somebody told it to."""
 

@@ -67,6 +67,7 @@ TransferKey = Annotated[bytes, Bytes(64)]
 Word = Annotated[str, Text(40)]
 Title = Annotated[str, Text(200)]
 Line = Annotated[str, Text(500)]
+OutputLine = Annotated[str, Text(2000)]
 Evidence = Annotated[str, Text(4096)]
 
 # Texts that are opened or compared, and so never cut.

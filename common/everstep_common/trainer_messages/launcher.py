@@ -56,6 +56,20 @@ class StepSeen:
     at_boot_ns: q.BootNs
 
 
+# What a rank wrote is cut to lines of this length, and told in so many at once.
+OUTPUT_LINE_MAX = 2000
+OUTPUT_LINES_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSeen:
+    """The newest lines that a rank wrote, for who asks for them later."""
+
+    generation: q.ToldGeneration
+    rank: q.Rank
+    lines: Annotated[tuple[q.OutputLine, ...], Items(OUTPUT_LINES_MAX)]
+
+
 # --- agent to launcher ---------------------------------------------------------------------------
 
 

@@ -71,6 +71,10 @@ class Reader(Protocol):
         """Return where the time of a job went."""
         ...
 
+    def logs(self, job: str, rank: int | None, *, follow: bool) -> Iterator[admin_pb2.LogLines]:
+        """Yield what the ranks of a job, or one of them, wrote; with ``follow``, what comes."""
+        ...
+
     def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
         """Return where the time of all jobs went, in so many days, weeks or months."""
         ...

@@ -160,6 +160,11 @@ class GrpcAdmin:
         request = admin_pb2.GetLedgerRequest(job=job)
         return self.call(lambda stub: stub.GetLedger, request, job)
 
+    def logs(self, job: str, rank: int | None, *, follow: bool) -> Iterator[admin_pb2.LogLines]:
+        """See Reader."""
+        request = admin_pb2.ReadLogsRequest(job=job, rank=rank, follow=follow)
+        return self.stream(lambda stub: stub.ReadLogs, request, job, endless=follow)
+
     def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
         """See Reader."""
         request = admin_pb2.GetFleetLedgerRequest(period=period, periods=periods)

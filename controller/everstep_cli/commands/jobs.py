@@ -190,4 +190,32 @@ def snapshots(ask: Ask, name: str, copies: bool, step: int | None, node: str) ->
         ask.console.out(line, highlight=False)
 
 
-COMMANDS = (jobs, job, snapshots, ettr)
+@click.command()
+@click.argument("name", metavar="JOB", shell_complete=job_names)
+@click.option("--rank", type=click.IntRange(0, 2**31 - 1), help="Only of this rank.")
+@click.option("--follow", "-f", is_flag=True, help="Wait for what comes, until the job ends.")
+@asks_controller
+def logs(ask: Ask, name: str, rank: int | None, follow: bool) -> None:
+    r"""Show what the ranks of JOB wrote lately, also after their terminal was closed.
+
+    The agent of each node keeps the newest lines of each rank in memory until it is restarted, and
+    those of the last jobs that are over. 'everstep run --logs DIR' keeps all of them in files. It
+    is for operators, and for the job's user. What would steer a terminal is written out: \x1b.
+
+    \b
+    Examples:
+      everstep logs llama-70b --rank 0 --follow
+      everstep logs llama-70b | grep -i nan
+      everstep logs llama-70b --json | jq -r 'select(.rank == 3).lines[]'
+    """
+    for told in ask.admin.logs(name, rank, follow=follow):
+        if ask.as_json:
+            click.echo(json_output.to_line(told))
+            continue
+        if told.note:
+            click.echo(told.note, err=True)
+        for line in told.lines:
+            click.echo(f"[{told.rank}] {line}" if rank is None else line)
+
+
+COMMANDS = (jobs, job, logs, snapshots, ettr)

@@ -1813,6 +1813,78 @@ class Ledger(_message.Message):
 Global___Ledger: _TypeAlias = Ledger  # noqa: Y015
 
 @_typing.final
+class ReadLogsRequest(_message.Message):
+    """What of which job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    FOLLOW_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Its id, or its name for the newest of that name."""
+    rank: _builtins.int
+    """Only of this rank; not set: of all."""
+    follow: _builtins.bool
+    """Go on with what comes, until the job has ended."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        rank: _builtins.int | None = ...,
+        follow: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "rank", b"rank"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "follow", b"follow", "job", b"job", "rank", b"rank"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
+    _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
+
+Global___ReadLogsRequest: _TypeAlias = ReadLogsRequest  # noqa: Y015
+
+@_typing.final
+class LogLines(_message.Message):
+    """Some lines that a rank wrote, or why there are none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Its node."""
+    rank: _builtins.int
+    """Global rank; meaningful where there are lines."""
+    generation: _builtins.int
+    """Generation that wrote it."""
+    note: _builtins.str
+    """Why there is nothing of this node, in one sentence; empty where there is."""
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The lines, without their ends and colours. Whatever else would steer a terminal is in them as it was written."""
+
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        rank: _builtins.int = ...,
+        generation: _builtins.int = ...,
+        lines: _abc.Iterable[_builtins.str] | None = ...,
+        note: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "lines", b"lines", "node", b"node", "note", b"note", "rank", b"rank"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogLines: _TypeAlias = LogLines  # noqa: Y015
+
+@_typing.final
 class GetFleetLedgerRequest(_message.Message):
     """Which periods."""
 

@@ -80,6 +80,11 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetLedgerRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.Ledger.FromString,
                 _registered_method=True)
+        self.ReadLogs = channel.unary_stream(
+                '/everstep.admin.v1.Admin/ReadLogs',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ReadLogsRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.LogLines.FromString,
+                _registered_method=True)
         self.GetFleetLedger = channel.unary_unary(
                 '/everstep.admin.v1.Admin/GetFleetLedger',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetFleetLedgerRequest.SerializeToString,
@@ -245,6 +250,14 @@ class AdminServicer(object):
 
     def GetLedger(self, request, context):
         """The ledger of one job. NOT_FOUND for an unknown name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadLogs(self, request, context):
+        """What ranks of a job wrote lately; for operators and the job's user. NOT_FOUND for an unknown name or rank,
+        FAILED_PRECONDITION for a large job of which no rank is named.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -446,6 +459,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetLedger,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetLedgerRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.Ledger.SerializeToString,
+            ),
+            'ReadLogs': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadLogs,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ReadLogsRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.LogLines.SerializeToString,
             ),
             'GetFleetLedger': grpc.unary_unary_rpc_method_handler(
                     servicer.GetFleetLedger,
@@ -792,6 +810,33 @@ class Admin(object):
             '/everstep.admin.v1.Admin/GetLedger',
             everstep__proto_dot_generated_dot_admin__pb2.GetLedgerRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.Ledger.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadLogs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/ReadLogs',
+            everstep__proto_dot_generated_dot_admin__pb2.ReadLogsRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.LogLines.FromString,
             options,
             channel_credentials,
             insecure,

@@ -56,6 +56,10 @@ class AdminStub:
     """One job with everything known of it. NOT_FOUND for an unknown name."""
     GetLedger: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetLedgerRequest, _admin_pb2.Ledger]
     """The ledger of one job. NOT_FOUND for an unknown name."""
+    ReadLogs: _grpc.UnaryStreamMultiCallable[_admin_pb2.ReadLogsRequest, _admin_pb2.LogLines]
+    """What ranks of a job wrote lately; for operators and the job's user. NOT_FOUND for an unknown name or rank,
+    FAILED_PRECONDITION for a large job of which no rank is named.
+    """
     GetFleetLedger: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetFleetLedgerRequest, _admin_pb2.FleetLedger]
     """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period."""
     GetSnapshots: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]
@@ -140,6 +144,10 @@ class AdminAsyncStub(AdminStub):
     """One job with everything known of it. NOT_FOUND for an unknown name."""
     GetLedger: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetLedgerRequest, _admin_pb2.Ledger]  # type: ignore[assignment]
     """The ledger of one job. NOT_FOUND for an unknown name."""
+    ReadLogs: _aio.UnaryStreamMultiCallable[_admin_pb2.ReadLogsRequest, _admin_pb2.LogLines]  # type: ignore[assignment]
+    """What ranks of a job wrote lately; for operators and the job's user. NOT_FOUND for an unknown name or rank,
+    FAILED_PRECONDITION for a large job of which no rank is named.
+    """
     GetFleetLedger: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetFleetLedgerRequest, _admin_pb2.FleetLedger]  # type: ignore[assignment]
     """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period."""
     GetSnapshots: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]  # type: ignore[assignment]
@@ -275,6 +283,16 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.Ledger, _abc.Awaitable[_admin_pb2.Ledger]]:
         """The ledger of one job. NOT_FOUND for an unknown name."""
+
+    @_abc_1.abstractmethod
+    def ReadLogs(
+        self,
+        request: _admin_pb2.ReadLogsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.LogLines], _abc.AsyncIterator[_admin_pb2.LogLines]]:
+        """What ranks of a job wrote lately; for operators and the job's user. NOT_FOUND for an unknown name or rank,
+        FAILED_PRECONDITION for a large job of which no rank is named.
+        """
 
     @_abc_1.abstractmethod
     def GetFleetLedger(

@@ -235,6 +235,7 @@ class AgentMessage(_message.Message):
     KERNEL_FIELD_NUMBER: _builtins.int
     PONG_FIELD_NUMBER: _builtins.int
     GOING_AWAY_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First message of a stream."""
@@ -275,6 +276,10 @@ class AgentMessage(_message.Message):
     def going_away(self) -> Global___GoingAway:
         """The agent ends because somebody told it to; the last message of a stream."""
 
+    @_builtins.property
+    def output(self) -> Global___OutputRead:
+        """Answer to ReadOutput."""
+
     def __init__(
         self,
         *,
@@ -288,12 +293,13 @@ class AgentMessage(_message.Message):
         kernel: Global___KernelMessages | None = ...,
         pong: Global___Pong | None = ...,
         going_away: Global___GoingAway | None = ...,
+        output: Global___OutputRead | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "evidence", b"evidence", "going_away", b"going_away", "hello", b"hello", "kernel", b"kernel", "peer", b"peer", "pong", b"pong", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "evidence", b"evidence", "going_away", b"going_away", "hello", b"hello", "kernel", b"kernel", "output", b"output", "peer", b"peer", "pong", b"pong", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "evidence", b"evidence", "going_away", b"going_away", "hello", b"hello", "kernel", b"kernel", "peer", b"peer", "pong", b"pong", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "evidence", b"evidence", "going_away", b"going_away", "hello", b"hello", "kernel", b"kernel", "output", b"output", "peer", b"peer", "pong", b"pong", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "record", "samples", "vault", "time_reply", "peer", "evidence", "kernel", "pong", "going_away"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "record", "samples", "vault", "time_reply", "peer", "evidence", "kernel", "pong", "going_away", "output"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -316,6 +322,7 @@ class ControllerMessage(_message.Message):
     SPARE_PRELOAD_FIELD_NUMBER: _builtins.int
     PING_FIELD_NUMBER: _builtins.int
     HALTED_FIELD_NUMBER: _builtins.int
+    READ_OUTPUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """Answer to Hello."""
@@ -360,6 +367,10 @@ class ControllerMessage(_message.Message):
     def halted(self) -> Global___Halted:
         """The controller acts on nothing until this stream ends."""
 
+    @_builtins.property
+    def read_output(self) -> Global___ReadOutput:
+        """What have ranks of a job written lately? Answer with OutputRead."""
+
     def __init__(
         self,
         *,
@@ -374,12 +385,13 @@ class ControllerMessage(_message.Message):
         spare_preload: Global___SparePreload | None = ...,
         ping: Global___Ping | None = ...,
         halted: Global___Halted | None = ...,
+        read_output: Global___ReadOutput | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "order", b"order", "peers", b"peers", "ping", b"ping", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "order", b"order", "peers", b"peers", "ping", b"ping", "read_output", b"read_output", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "order", b"order", "peers", b"peers", "ping", b"ping", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "order", b"order", "peers", b"peers", "ping", b"ping", "read_output", b"read_output", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory", "spare_preload", "ping", "halted"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory", "spare_preload", "ping", "halted", "read_output"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -2829,6 +2841,118 @@ class Halted(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Halted: _TypeAlias = Halted  # noqa: Y015
+
+@_typing.final
+class ReadOutput(_message.Message):
+    """What have ranks of a job written lately on this node?"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READ_ID_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    read_id: _builtins.str
+    """Id to echo."""
+    job: _builtins.str
+    """Name of the job."""
+    job_id: _builtins.str
+    """Its id."""
+    rank: _builtins.int
+    """Only of this rank; not set: of all."""
+    after: _builtins.int
+    """Only what came after this number."""
+    def __init__(
+        self,
+        *,
+        read_id: _builtins.str = ...,
+        job: _builtins.str = ...,
+        job_id: _builtins.str = ...,
+        rank: _builtins.int | None = ...,
+        after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "rank", b"rank"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "after", b"after", "job", b"job", "job_id", b"job_id", "rank", b"rank", "read_id", b"read_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
+    _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__rank) -> _WhichOneofReturnType__rank | None: ...
+
+Global___ReadOutput: _TypeAlias = ReadOutput  # noqa: Y015
+
+@_typing.final
+class OutputRead(_message.Message):
+    """Answer to ReadOutput."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READ_ID_FIELD_NUMBER: _builtins.int
+    KNOWN_FIELD_NUMBER: _builtins.int
+    NEWEST_FIELD_NUMBER: _builtins.int
+    PIECES_FIELD_NUMBER: _builtins.int
+    read_id: _builtins.str
+    """Echo of the id."""
+    known: _builtins.bool
+    """Whether the agent has anything of the job."""
+    newest: _builtins.int
+    """Number of the newest piece among these, to ask for what follows."""
+    @_builtins.property
+    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___OutputPiece]:
+        """The pieces, oldest first."""
+
+    def __init__(
+        self,
+        *,
+        read_id: _builtins.str = ...,
+        known: _builtins.bool = ...,
+        newest: _builtins.int = ...,
+        pieces: _abc.Iterable[Global___OutputPiece] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["known", b"known", "newest", b"newest", "pieces", b"pieces", "read_id", b"read_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutputRead: _TypeAlias = OutputRead  # noqa: Y015
+
+@_typing.final
+class OutputPiece(_message.Message):
+    """Some lines that a rank wrote."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """Global rank."""
+    generation: _builtins.int
+    """Its generation."""
+    sequence: _builtins.int
+    """Number among all pieces of the job on the node."""
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The lines, without their ends."""
+
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        generation: _builtins.int = ...,
+        sequence: _builtins.int = ...,
+        lines: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "lines", b"lines", "rank", b"rank", "sequence", b"sequence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutputPiece: _TypeAlias = OutputPiece  # noqa: Y015
 
 @_typing.final
 class TimeRequest(_message.Message):

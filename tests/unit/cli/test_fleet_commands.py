@@ -279,3 +279,16 @@ def test_the_ettr_of_the_fleet_is_a_row_for_each_period(
     assert admin.told == [("fleet ledger", "day", "14"), ("fleet ledger", "month", "3")]
     assert call("ettr", "demo", "--by", "week", admin=admin)[0] == 2
     assert "leave JOB out" in capsys.readouterr().err
+
+
+def test_what_a_rank_wrote_is_shown_with_its_rank_and_steers_no_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    admin = FakeAdmin()
+    assert call("logs", "demo", admin=admin)[0] == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines() == ["[3] step 9", r"[3] \x1b[2Jboo"]
+    assert told.err == "the agent of node-2 is away\n"
+    assert call("logs", "demo", "--rank", "3", "--follow", admin=admin)[0] == 0
+    assert capsys.readouterr().out.splitlines() == ["step 9", r"\x1b[2Jboo"]
+    assert admin.told[-1] == ("logs", "demo", "3", "True")

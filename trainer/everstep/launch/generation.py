@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from everstep.launch.free_port import FreePort
+from everstep.launch.output.output_reports import OutputReports
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.processes.memory_kills import MemoryKills
 from everstep.launch.processes.rank_failure import (
@@ -66,6 +67,7 @@ class LocalGeneration:
         self._failures: list[RankFailure] = []
         self._notice: EndNotice | None = None
         self.steps = SeenSteps(tell)
+        self.output = OutputReports(tell, monotonic)
         self.number = 0
         self.stopped = True
 
@@ -86,11 +88,14 @@ class LocalGeneration:
         self._killed, self._abandoned = False, ()
         self._port.release()
         self.steps.begin(start.generation)
+        self.output.begin(start.generation, start.processes)
         self._workers.begin(start.generation)
         self._memory_kills.begin()
         self._notice = EndNotice()
         for local_rank in range(start.processes):
-            plan = self._recipe.plan(start, local_rank, self._terminal, self.steps.seen)
+            plan = self._recipe.plan(
+                start, local_rank, self._terminal, self.steps.seen, self.output.add
+            )
             plan = replace(plan, environ={**plan.environ, **self._notice.environment()})
             self._started_ns = boot_ns()
             try:
@@ -142,6 +147,7 @@ class LocalGeneration:
         self._failures.append(failure)
         self._terminal.say(failure.sentence())
         self.steps.flush()
+        self.output.flush()
         exited = failure.report()
         self._exits.append(exited)
         self._tell(exited)
@@ -191,6 +197,7 @@ class LocalGeneration:
         self._port.release()
         self._port = FreePort(before=self._port.number)
         self.steps.flush()
+        self.output.flush()
         self.tell_stopped()
         return True
 
@@ -217,6 +224,7 @@ class LocalGeneration:
     def _maybe_finished(self) -> None:
         if not self._workers.running() and not self._exits:
             self.steps.flush()
+            self.output.flush()
             self._finished = GenerationFinished(self.number, boot_ns())
             self._tell(self._finished)
 

@@ -122,6 +122,7 @@ class Launcher:
         while self._exit_code is None or not self._generation.stopped or self._awaits_storage():
             call_ready(self._selector, self._wait_s())
             self._generation.steps.advance()
+            self._generation.output.advance()
             if self._exit_code is None:
                 self._words.say_due()
                 self._notice_loss()
@@ -165,7 +166,7 @@ class Launcher:
         return self._link.connected and self._leaving.left_s() > 0
 
     def _wait_s(self) -> float | None:
-        waits = [self._generation.steps.due_in_s()]
+        waits = [self._generation.steps.due_in_s(), self._generation.output.due_in_s()]
         if self._exit_code is None:
             waits += [self._link.due_in_s(), self._words.due_in_s()]
             waits.append(self._leaving.due_in_s(stopped=self._generation.stopped))

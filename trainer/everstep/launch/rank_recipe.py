@@ -56,13 +56,22 @@ class RankRecipe:
         )
 
     def plan(
-        self, start: Start, local_rank: int, terminal: Terminal, seen: Callable[[int], None]
+        self,
+        start: Start,
+        local_rank: int,
+        terminal: Terminal,
+        seen: Callable[[int], None],
+        keep: Callable[[int, bytes], None],
     ) -> WorkerPlan:
-        """Return how to start one rank; ``seen`` is told the steps that its output tells."""
+        """Return how to start one rank.
+
+        ``seen`` is told the steps that its output tells, and ``keep`` each line of it.
+        """
         rank = start.first_rank + local_rank
         finder = StepFinder(self.patterns)
 
         def look(line: bytes) -> None:
+            keep(rank, line)
             if (step := finder.find(line)) is not None:
                 seen(step)
 

@@ -13,6 +13,7 @@ from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.concurrency.thread_pool import ThreadPool
 from everstep_agent.detectors.snapshot_skips import SkipWatch
 from everstep_agent.ipc.message_memory import message_memories
+from everstep_agent.jobs.job.output import OutputMemory
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_agent.jobs.state.store import JobStore
 from everstep_agent.quotas.user_quotas import UserRefusals
@@ -113,6 +114,7 @@ class JobContext:
     # Whether neither the controller nor any peer has been heard for a few seconds.
     cut_off: Callable[[], bool]
     refusals: UserRefusals
+    output_memory: OutputMemory = field(default_factory=OutputMemory)
 
 
 @dataclass(frozen=True, slots=True)

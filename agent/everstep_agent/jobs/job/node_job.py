@@ -7,6 +7,7 @@ from functools import partial
 from everstep_agent.jobs.job.autonomous_restart import AutonomousRestart, JobControl
 from everstep_agent.jobs.job.context import JobContext
 from everstep_agent.jobs.job.local_processes import LocalProcesses
+from everstep_agent.jobs.job.output import JobOutput
 from everstep_agent.jobs.job.peers import ConnectedRanks, LauncherLink
 from everstep_agent.jobs.job.progress import Freshness
 from everstep_agent.jobs.job.progress_flow import ProgressFlow
@@ -47,6 +48,7 @@ class NodeJob:
         self.reporter = Reporter(
             context.outlet, context.settings.report_delay_s, self._vault_report
         )
+        self.output = JobOutput(context.output_memory)
         self.preloads = PreloadRelay(record, link, self._report_soon)
         self.vault = vault = JobVault(
             context.vault_context, facts.job, context.spawn, self._on_vault_change

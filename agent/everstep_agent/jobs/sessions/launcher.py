@@ -114,6 +114,8 @@ class LauncherSession:
                 job.processes.record_started(message)
             case messages.RankExited():
                 await self._rank_exited(message)
+            case messages.OutputSeen():
+                job.output.add(message, self._connection.peer.uid)
             case messages.StepSeen():
                 _count_seen_step(job, message)
             case messages.GenerationStopped():

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from everstep_controller.api.admin import messages
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.injections import InjectionOperations
+from everstep_controller.api.admin.logs import JobLogs
 from everstep_controller.api.admin.maintenance import MaintenanceOperations
 from everstep_controller.api.admin.operations import NodeOperations, PlannedWorkOperations
 from everstep_controller.api.admin.queries import AdminSources, Queries
@@ -26,6 +27,7 @@ class AdminApi:
         self.operations = NodeOperations(runtime, self.queries)
         self.injections = InjectionOperations(runtime)
         self.planned_work = PlannedWorkOperations(runtime)
+        self.logs = JobLogs(runtime, sources.output)
         self.maintenance = MaintenanceOperations(runtime)
 
     async def events(self, request: admin_pb2.WatchEventsRequest) -> AsyncIterator[admin_pb2.Event]:

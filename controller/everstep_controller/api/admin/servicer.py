@@ -3,6 +3,7 @@
 # ruff: noqa: N802 - the names are those of admin.proto
 
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 
 import grpc
 
@@ -18,8 +19,9 @@ from everstep_controller.api.admin.callers import (
     read,
     reason_of,
 )
-from everstep_controller.api.admin.errors import UnknownNameError
+from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError
 from everstep_controller.api.admin.event_log import FollowerTooSlowError
+from everstep_controller.api.admin.logs import NotTheOwnerError
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 
 
@@ -89,6 +91,22 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.Ledger:
         """See admin.proto."""
         return await read(context, lambda: self._queries.ledger(request.job))
+
+    async def ReadLogs(
+        self, request: admin_pb2.ReadLogsRequest, context: Context
+    ) -> AsyncIterator[admin_pb2.LogLines]:
+        """See admin.proto."""
+        who = await allow(context, VIEWERS)
+        try:
+            async with aclosing(self._admin.logs.read(request, who)) as found:
+                async for lines in found:
+                    yield lines
+        except UnknownNameError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except NotTheOwnerError as error:
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+        except OrderRefusedError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
 
     async def GetFleetLedger(
         self, request: admin_pb2.GetFleetLedgerRequest, context: Context

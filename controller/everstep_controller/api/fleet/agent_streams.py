@@ -12,6 +12,7 @@ from everstep_common.reports import (
     GoingAway,
     Inventory,
     KernelMessages,
+    OutputRead,
     PeerEvidence,
     PeerReport,
     Pong,
@@ -21,6 +22,7 @@ from everstep_common.reports import (
 from everstep_common.reports.quantities import NUMBER_MAX
 from everstep_common.version import VERSION
 from everstep_controller.api.fleet import from_agent, to_agent, vault_reports
+from everstep_controller.api.fleet.output_reads import OutputReads
 from everstep_controller.api.fleet.sessions import Session, Sessions, StreamEnd
 from everstep_controller.core.events import (
     AgentAnswered,
@@ -65,6 +67,7 @@ class StreamCollaborators:
     vault: VaultService
     samples: SampleRing
     kernel: NewestKernelMessages
+    output: OutputReads
 
 
 class AgentStreams:
@@ -77,6 +80,7 @@ class AgentStreams:
         self._vault = parts.vault
         self._samples = parts.samples
         self._kernel = parts.kernel
+        self._output = parts.output
         self._peers_wait = False
         self._stopping = False
         # Who waits for what the agent says that has the name of its node.
@@ -90,6 +94,7 @@ class AgentStreams:
             "evidence": self._peer_evidence,
             "pong": self._pong,
             "going_away": self._going_away,
+            "output": self._output_read,
             "kernel": self._kernel_messages,
         }
 
@@ -400,6 +405,9 @@ class AgentStreams:
         told = from_wire(GoingAway, message.going_away)
         if self._sessions.of(session.node) is session:
             self._runtime.post(AgentLeaving(session.node, told.reason))
+
+    def _output_read(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        self._output.take_answer(session.node, from_wire(OutputRead, message.output))
 
     def _hint(self, event: Event) -> None:
         self._runtime.post(event, again=False)

@@ -1,0 +1,140 @@
+"""Logs of a job: what its ranks wrote lately, asked of the agents of its nodes."""
+
+import asyncio
+import pwd
+from collections.abc import AsyncGenerator, Sequence
+
+from everstep_common.orders import ReadOutput
+from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError, job_named
+from everstep_controller.api.fleet.output_reads import OutputReads, OutputUnavailableError
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.runtime.runtime import Runtime
+from everstep_proto.generated import admin_pb2
+from everstep_proto.tls import Identity, Role
+
+# Each is asked once a second by each who follows; of a larger job a rank is named.
+NODES_MAX = 64
+FOLLOWERS_MAX = 32
+_PAUSE_S = 1.0
+
+
+class NotTheOwnerError(Exception):
+    """A viewer asks for the output of somebody else's job; one sentence."""
+
+
+class JobLogs:
+    """Output of jobs. Raises UnknownNameError, NotTheOwnerError and OrderRefusedError."""
+
+    def __init__(self, runtime: Runtime, output: OutputReads) -> None:
+        self._runtime = runtime
+        self._output = output
+        self._followers = 0
+
+    async def read(
+        self, request: admin_pb2.ReadLogsRequest, who: Identity
+    ) -> AsyncGenerator[admin_pb2.LogLines, None]:
+        """Yield what is kept, and with ``follow`` what comes, until the job has ended."""
+        job = job_named(self._runtime.state, request.job)
+        # In a thread: whose login it is, a directory service may be asked.
+        if not await asyncio.to_thread(may_read, who, job):
+            raise NotTheOwnerError(
+                f"{who.name} is {who.role.value}, and {job.name} is another user's (uid "
+                f"{job.spec.uid}); its output is for its user and operators"
+            )
+        rank = request.rank if request.HasField("rank") else None
+        if self._followers >= FOLLOWERS_MAX:
+            raise OrderRefusedError(f"{FOLLOWERS_MAX} others read output now; try again later")
+        self._followers += 1
+        try:
+            async for lines in self._read(job.id, rank, follow=request.follow):
+                yield lines
+        finally:
+            self._followers -= 1
+
+    async def _read(
+        self, job_id: str, rank: int | None, *, follow: bool
+    ) -> AsyncGenerator[admin_pb2.LogLines, None]:
+        reader = _Reader(self._output, rank)
+        while True:
+            job = self._runtime.state.jobs.get(job_id)
+            if job is None:
+                return
+            ended = job.state is JobState.ENDED
+            told = await reader.read_on(job)
+            for lines in told:
+                yield lines
+            if not follow or (ended and not told):
+                return
+            await asyncio.sleep(_PAUSE_S)
+
+
+class _Reader:
+    """How far the output of each node was read, and what was said of those that have none."""
+
+    def __init__(self, output: OutputReads, rank: int | None) -> None:
+        self._output = output
+        self._rank = rank
+        self._after: dict[str, int] = {}
+        self._said: set[str] = set()
+
+    async def read_on(self, job: JobRecord) -> list[admin_pb2.LogLines]:
+        """Return what is new on all nodes."""
+        nodes = nodes_of(job, self._rank)
+        answers = await asyncio.gather(*(self._ask(node, job) for node in nodes))
+        return [lines for answer in answers for lines in answer]
+
+    async def _ask(self, node: str, job: JobRecord) -> list[admin_pb2.LogLines]:
+        after = self._after.get(node, 0)
+        try:
+            read = await self._output.read(
+                node, ReadOutput("", job.name, job.id, self._rank, after)
+            )
+        except OutputUnavailableError as error:
+            return self._note(node, str(error))
+        if read.newest < after:  # its agent was restarted, and counts anew
+            self._after[node] = 0
+            return []
+        if not after and not read.pieces:
+            said = f"{node} has no output of {job.name}: none came since its agent started"
+            return self._note(node, said)
+        self._after[node] = read.newest
+        return [
+            admin_pb2.LogLines(
+                node=node, rank=piece.rank, generation=piece.generation, lines=piece.lines
+            )
+            for piece in read.pieces
+        ]
+
+    def _note(self, node: str, said: str) -> list[admin_pb2.LogLines]:
+        if said in self._said:
+            return []
+        self._said.add(said)
+        return [admin_pb2.LogLines(node=node, note=said)]
+
+
+def may_read(who: Identity, job: JobRecord) -> bool:
+    """Return whether somebody may see what a job wrote: an operator, or its user by the login."""
+    if who.role is Role.OPERATOR:
+        return True
+    try:
+        return pwd.getpwnam(who.name).pw_uid == job.spec.uid
+    except (KeyError, ValueError):
+        return False
+
+
+def nodes_of(job: JobRecord, rank: int | None) -> Sequence[str]:
+    """Return the nodes that have output: of a rank where it runs, or ran last.
+
+    Raises UnknownNameError, and OrderRefusedError for more nodes than are asked at once.
+    """
+    members = list(job.generation.members) or list(job.launchers)
+    if rank is not None:
+        if not job.generation.members or rank >= job.world_size:
+            raise UnknownNameError(f"{job.name} has no rank {rank}; it has {job.world_size}")
+        return [members[rank // job.spec.processes_per_node]]
+    if len(members) > NODES_MAX:
+        raise OrderRefusedError(
+            f"{job.name} is on {len(members)} nodes; name a rank of it: "
+            f"everstep logs {job.name} --rank 0"
+        )
+    return members
