@@ -114,10 +114,8 @@ class LauncherSession:
                 job.processes.record_started(message)
             case messages.RankExited():
                 await self._rank_exited(message)
-            case messages.OutputSeen():
-                job.output.add(message, self._connection.peer.uid)
-            case messages.StepSeen():
-                _count_seen_step(job, message)
+            case messages.OutputSeen() | messages.StepSeen():
+                self._seen(message)
             case messages.GenerationStopped():
                 self._abandon(message.abandoned)
                 job.record.note_free_port(message.free_port)
@@ -130,6 +128,12 @@ class LauncherSession:
                 self._ask_end(message)
             case _:
                 logger.debug("job %s: a second Join on one connection", job.facts.job)
+
+    def _seen(self, message: messages.OutputSeen | messages.StepSeen) -> None:
+        if isinstance(message, messages.OutputSeen):
+            self.job.output.add(message, self._connection.peer.uid)
+        else:
+            _count_seen_step(self.job, message)
 
     async def _rank_exited(self, message: messages.RankExited) -> None:
         job = self.job
