@@ -137,5 +137,7 @@ def unpacked(root: Path, revision: str) -> Iterator[Path]:
         raise SystemExit(archive.stderr.decode().strip())
     with tempfile.TemporaryDirectory(prefix="house-") as folder:
         with tarfile.open(fileobj=BytesIO(archive.stdout)) as tar:
-            tar.extractall(folder, filter="data")
+            # Python before 3.11.4 knows no filter; the archive is one that git has made.
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)
+            tar.extractall(folder)
         yield Path(folder)

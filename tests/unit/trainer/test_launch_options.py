@@ -34,16 +34,17 @@ def test_all_options() -> None:
     assert options.command == (sys.executable, "-c", "pass", "--", "--job")
 
 
-def test_a_line_of_torchrun_means_the_same(script: str) -> None:
+def test_a_line_of_torchrun_means_the_same(script: str, tmp_path: Path) -> None:
     options = parsed(
         "--nnodes=1:2 --nproc_per_node 2 --max_restarts=3 --rdzv_id=llama --rdzv-backend c10d "
-        "--rdzv-endpoint=node-1:29400 --role trainer --tee 3 --log_dir /logs train.py --lr 3 -- -m"
+        "--rdzv-endpoint=node-1:29400 --role trainer --tee 3 "
+        f"--log_dir {tmp_path}/logs train.py --lr 3 -- -m"
     )
     assert options.command == (sys.executable, "-u", script, "--lr", "3", "--", "-m")
     assert (options.job, options.role) == ("llama", "trainer")
     assert (options.nodes_min, options.nodes_max, options.processes_per_node) == (1, 2, 2)
     assert options.restarts_max == 3
-    assert options.streams.folder == Path("/logs")
+    assert options.streams.folder == tmp_path / "logs"
     assert options.notes[0].startswith("--rdzv-backend, --rdzv-endpoint are not needed")
 
 
