@@ -135,16 +135,16 @@ def test_a_driver_that_hangs_is_found_while_the_other_probes_go_on_and_cleared_w
             driver.hang(True)
             nvml._deadlines = _IMPATIENT
             await _times(rule.raise_after - 1, bench.watch.probe_now)
-            assert bench.raised() == []
+            assert bench.raised() == ["DriverSilent"]
             assert bench.sees_host()
             assert not (await bench.check()).passed
-            assert bench.raised() == ["DriverHang"]
+            assert "DriverHang" in bench.raised()
             assert bench.sees_host()
             driver.hang(False)
             nvml._deadlines = _PATIENT
             assert (await bench.check()).passed
             await _times(rule.clear_after - 1, bench.watch.probe_now)
-            assert bench.cleared() == ["DriverHang"]
+            assert set(bench.cleared()) == {"DriverSilent", "DriverHang"}
             assert bench.view.gpus is not None
             assert len(bench.view.gpus.gpus) == 2
         finally:

@@ -62,7 +62,7 @@ def test_single_copies_are_listed_by_step_and_by_node(
         async with training(tmp_path, capsys) as stage:
             await stage.report("node-1", 7, 8)
             await stage.report("node-2", 8)
-            await stage.until("own memory: all on node-1 node-2", "snapshots", "train")
+            await stage.until("own memory: all on node-[1-2]", "snapshots", "train")
             options = ["snapshots", "train", "--copies", "--json"]
             return (
                 await stage.everstep(*options, "--step", "8"),
@@ -166,9 +166,9 @@ def test_an_ended_job_is_forgotten_on_every_node_and_only_once(
         async with training(tmp_path, capsys) as stage:
             for node in NODES:
                 await stage.report(node, 8)
-            await stage.until("own memory: all on node-1 node-2", "snapshots", "train")
+            await stage.until("own memory: all on node-[1-2]", "snapshots", "train")
             await stage.end()
-            ended = await stage.until("own memory: all on node-1 node-2", "snapshots", "train")
+            ended = await stage.until("own memory: all on node-[1-2]", "snapshots", "train")
             assert "nothing: the job has ended; what nodes keep of it goes after" in ended.text
             asked = asyncio.create_task(stage.everstep("job", "train", "forget"))
             reasons = [await drop(stage, node) for node in NODES]
@@ -178,7 +178,7 @@ def test_an_ended_job_is_forgotten_on_every_node_and_only_once(
             return first, reasons, again, events
 
     first, reasons, again, events = asyncio.run(scenario())
-    assert first.text == "train: 4.0 GiB of snapshots dropped from memory on node-1 node-2"
+    assert first.text == "train: 4.0 GiB of snapshots dropped from memory on node-[1-2]"
     assert len(set(reasons)) == 1
     assert reasons[0].startswith("forgotten by ")
     assert again.text == "train: no node keeps memory of it"

@@ -42,7 +42,10 @@ def close_job(turn: Reconciliation, job: JobRecord, reason: str) -> None:
     """End a job, after its last step is in storage if it has any: agents persist what is named."""
     if job.spec.storage is None or not _has_state(job):
         kept = _kept_in_memory(turn.state, job) if is_by_user(reason) else ""
-        end_job(turn, job, succeeded=job.ending.done, reason=reason + kept)
+        if kept:
+            # An operator's own words end the reason.
+            reason += f" ({kept})" if ": " in reason else f" {kept}"
+        end_job(turn, job, succeeded=job.ending.done, reason=reason)
     elif job.state is not JobState.CLOSING:
         job.ending.closing = reason
         turn.set_timer(
@@ -61,7 +64,7 @@ def _kept_in_memory(state: State, job: JobRecord) -> str:
     more = f" and {len(there) - _NAMED_MAX} more" if len(there) > _NAMED_MAX else ""
     nodes = ", ".join(there[:_NAMED_MAX]) + more
     minutes = state.settings.memory_kept_ns / 60e9
-    return f" after step {step}, which stays in memory of {nodes} for {minutes:g} min"
+    return f"after step {step}, which stays in memory of {nodes} for {minutes:g} min"
 
 
 def _has_state(job: JobRecord) -> bool:

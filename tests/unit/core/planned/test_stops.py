@@ -36,7 +36,8 @@ def test_a_stopped_job_ends_after_the_step_that_was_named_and_does_not_begin_aga
     assert story.state_of_job() is JobState.STOPPING
     story.stop_all()
     assert story.ends()
-    assert story.job.reason == "stopped by operator ops: budget is spent"
+    kept = "after step 6, which stays in memory of n0, n1 for 30 min"
+    assert story.job.reason == f"stopped by operator ops: budget is spent ({kept})"
     assert not story.job.ending.succeeded
     assert not story.is_planned()
     assert story.job.lineage.recoverable_step == 6
