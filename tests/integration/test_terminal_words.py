@@ -111,4 +111,5 @@ def test_who_ended_a_job_is_what_is_read_last_on_every_node(pair: RealFleet) -> 
     last = _said(pair, "node-2").splitlines()[-1]
     assert last.startswith(f"everstep: job {JOB} was ended by its user on node-1 after step ")
     assert last.endswith(", which stays in memory of node-1, node-2 for 30 min")
-    assert "SIGINT" in _said(pair, "node-1").splitlines()[-1]
+    assert _said(pair, "node-1").splitlines()[-1] == last
+    assert "SIGINT" in _said(pair, "node-1")
