@@ -76,8 +76,8 @@ def test_too_short_a_grace_for_a_step_keeps_what_is_committed(seed: int, grace_s
     cancelled = Cancelled(grace_s)
     job = by_its_user(run(seed, CALM, cancelled))
     assert job.lineage.recoverable_step is not None
-    # The word that a step is committed may be a moment behind.
-    assert job.lineage.recoverable_step >= cancelled.completed - 1
+    # The word that a step is committed may be a moment behind, and the next step is made meanwhile.
+    assert job.lineage.recoverable_step >= cancelled.completed - 2
 
 
 def kill_rank(cluster: SimulatedCluster, name: str, _away_s: float) -> None:

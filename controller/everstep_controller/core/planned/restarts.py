@@ -59,27 +59,22 @@ def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
         message = f"{job.name} is {job.state.value}: it starts anew as it is"
         turn.announce(job.name, "RestartPlanned", message)
         return
-    step = event.at_step
-    if step is not None and job.lineage.last_step is not None and step < job.lineage.last_step:
-        step = None  # passed while the word was on its way
-    wish = Planned(
-        PlannedKind.RESTART, event.operator, event.reason, 0, 0, step, named=step is not None
-    )
-    _want(turn, job, wish)
+    _want(turn, job, _wish(job, PlannedKind.RESTART, event))
 
 
 def stop_ordered(turn: Turn, event: StopOrdered) -> None:
     """An operator wants a job ended: at a step boundary, or at once where it makes no steps."""
     job = turn.state.job(event.job)
-    if job is None or job.after or job.state in OVER:
+    if job is None or job.after or job.state in OVER or job.ending.asked_on:
         return
+    _want(turn, job, _wish(job, PlannedKind.STOP, event))
+
+
+def _wish(job: JobRecord, kind: PlannedKind, event: RestartOrdered | StopOrdered) -> Planned:
     step = event.at_step
     if step is not None and job.lineage.last_step is not None and step < job.lineage.last_step:
         step = None  # passed while the word was on its way
-    wish = Planned(
-        PlannedKind.STOP, event.operator, event.reason, 0, 0, step, named=step is not None
-    )
-    _want(turn, job, wish)
+    return Planned(kind, event.operator, event.reason, 0, 0, step, named=step is not None)
 
 
 def _end_where_none_runs(turn: Reconciliation, job: JobRecord) -> None:
