@@ -41,7 +41,7 @@ def check_books(world: FaultWorld, causes: Iterable[str], safe: int, *, sure: bo
     assert found <= set(wanted), (incidents, world.fleet.logs())
     assert not sure or set(wanted[:1]) <= found, (incidents, world.fleet.logs())
     for incident in incidents:
-        _has_stages(incident, world)
+        _has_stages(incident, incidents, world)
     _check_rest(world, incidents, safe)
 
 
@@ -66,7 +66,7 @@ def check_planned_books(
             assert not [name for name in costs if name.startswith("inc.")], (incident, costs)
         else:
             assert "planned" not in costs, (incident, costs)
-            _has_stages(incident, world)
+            _has_stages(incident, incidents, world)
     total = {category.name: category.time_ns for category in ledger.categories}
     assert total.get("planned", 0) == planned, (total, incidents)
     _check_rest(world, incidents, safe, since)
@@ -88,11 +88,18 @@ def _stored(world: FaultWorld) -> bool:
     return False
 
 
-def _has_stages(incident: admin_pb2.Incident, world: FaultWorld) -> None:
+def _has_stages(
+    incident: admin_pb2.Incident, incidents: list[admin_pb2.Incident], world: FaultWorld
+) -> None:
+    """Check the stages of an incident; of several at once the first is noticed, the last ends."""
+    at = incidents.index(incident)
     costs = {cost.name for cost in incident.costs if cost.time_ns > 0}
-    assert costs >= _STAGES, (incident, world.fleet.logs())
-    assert costs & _BEFORE, (incident, world.fleet.logs())
     assert incident.message, incident
+    if not any(incident.onset_ns <= one.over_ns for one in incidents[:at]):
+        assert costs & _BEFORE, (incident, world.fleet.logs())
+    if any(one.onset_ns <= incident.over_ns for one in incidents[at + 1 :]):
+        return
+    assert costs >= _STAGES, (incident, world.fleet.logs())
     assert incident.verdict, incident
     assert incident.has_restored, incident
 
