@@ -165,6 +165,9 @@ class Persistence:
             key = (self.generation, step)
             kept.setdefault(key, StoredStep(*key, inputs.world_size, "", 0))
         keep = tuple(kept[key] for key in sorted(kept, reverse=True)) if stored or written else ()
+        if not all(node in inputs.catalogue.nodes for node in job.generation.members):
+            # Of what a part is there, the rest may be told by a node that is still to be heard.
+            keep = ()
         # Only where a manifest is to be written: elsewhere a rollback would change orders that are
         # done.
         skipped = tuple(job.lineage.skipped) if files else ()

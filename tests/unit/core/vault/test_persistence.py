@@ -173,6 +173,18 @@ def test_nothing_is_removed_on_the_word_of_who_sees_nothing() -> None:
     assert publish.keep == ()
 
 
+def test_nothing_is_removed_while_a_member_is_still_to_be_heard() -> None:
+    story = Story()
+    story.write(40, whole=(stored(10), stored(20), stored(30)))
+    told = story.look()
+    story.catalogue.forget(NODES[-1])
+    unheard = story.look()
+    assert told is not None
+    assert unheard is not None
+    assert told.keep
+    assert unheard.keep == ()
+
+
 def test_a_failure_gives_way_to_the_next_step_and_is_never_published() -> None:
     story = Story()
     story.look(11)
