@@ -136,7 +136,9 @@ class SlurmCluster:
     def _running(self, node: str) -> list[Identity]:
         """Return what jobs run on a node; the step daemons first, which would tell of the rest."""
         parents = reaper.parents()
-        own = [pid for pid in parents if reaper.environment(pid).get("SLURMD_NODENAME") == node]
+        # Another cluster, of a test beside this one, has nodes of the same names.
+        ours = {"SLURMD_NODENAME": node, "SLURM_CONF": self.environ["SLURM_CONF"]}
+        own = [pid for pid in parents if ours.items() <= reaper.environment(pid).items()]
         daemons = {parents[pid] for pid in own if self._is_step_daemon(parents[pid])}
         return [process for process in map(reaper.identify, [*daemons, *own]) if process]
 
