@@ -25,10 +25,10 @@ from everstep_common.orders.liveness import (
     Halted,
     PeerList,
     Ping,
-    ReadOutput,
     TimeRequest,
     WatchedPeer,
 )
+from everstep_common.orders.questions import ReadOutput
 from everstep_common.orders.vault import (
     Publish,
     SpareMemory,

@@ -49,19 +49,6 @@ class Halted:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOutput:
-    """Question for what ranks of a job wrote lately on a node; OutputRead answers, with its id."""
-
-    read_id: q.Key
-    job: q.JobName
-    job_id: q.JobId = ""
-    # Only of this rank; None: of all.
-    rank: q.Rank | None = None
-    # Only what came after this number.
-    after: q.Count = 0
-
-
-@dataclass(frozen=True, slots=True)
 class TimeRequest:
     """Question for a node's clocks; TimeReply answers at once, and echoes when it was sent.
 

@@ -1,0 +1,18 @@
+"""Questions about a job's ranks on a node: asked when somebody asks, and answered with their id."""
+
+from dataclasses import dataclass
+
+from everstep_common.reports import quantities as q
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOutput:
+    """Question for what ranks of a job wrote lately on a node; OutputRead answers, with its id."""
+
+    read_id: q.Key
+    job: q.JobName
+    job_id: q.JobId = ""
+    # Only of this rank; None: of all.
+    rank: q.Rank | None = None
+    # Only what came after this number.
+    after: q.Count = 0
