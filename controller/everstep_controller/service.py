@@ -21,7 +21,7 @@ from everstep_controller.api.admin.admin_api import AdminApi
 from everstep_controller.api.admin.queries import AdminSources
 from everstep_controller.api.admin.servicer import AdminServicer
 from everstep_controller.api.fleet.agent_streams import AgentStreams, StreamCollaborators
-from everstep_controller.api.fleet.output_reads import OutputReads
+from everstep_controller.api.fleet.node_questions import NodeQuestions
 from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.api.server import Endpoint, ListenError, make_server
@@ -130,7 +130,7 @@ class Controller:
         self._intake = Intake(
             runtime, progress, SessionAcknowledger(sessions), _marks(self._history, replayed)
         )
-        output = OutputReads(sessions)
+        output = NodeQuestions(sessions)
         samples, kernel = SampleRing(config.samples_window), NewestKernelMessages()
         self._streams = AgentStreams(
             StreamCollaborators(runtime, sessions, self._intake, vault, samples, kernel, output)

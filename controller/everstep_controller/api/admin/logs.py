@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from everstep_common.orders import ReadOutput
 from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError, job_named
-from everstep_controller.api.fleet.output_reads import OutputReads, OutputUnavailableError
+from everstep_controller.api.fleet.node_questions import NodeQuestions, OutputUnavailableError
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
@@ -25,7 +25,7 @@ class NotTheOwnerError(Exception):
 class JobLogs:
     """Output of jobs. Raises UnknownNameError, NotTheOwnerError and OrderRefusedError."""
 
-    def __init__(self, runtime: Runtime, output: OutputReads) -> None:
+    def __init__(self, runtime: Runtime, output: NodeQuestions) -> None:
         self._runtime = runtime
         self._output = output
         self._followers = 0
@@ -71,7 +71,7 @@ class JobLogs:
 class _Reader:
     """How far the output of each node was read, and what was said of those that have none."""
 
-    def __init__(self, output: OutputReads, rank: int | None) -> None:
+    def __init__(self, output: NodeQuestions, rank: int | None) -> None:
         self._output = output
         self._rank = rank
         self._after: dict[str, int] = {}

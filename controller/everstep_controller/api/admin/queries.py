@@ -10,7 +10,7 @@ from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.fleet_ledger import fleet_ledger, periods_of
 from everstep_controller.api.admin.node_list import list_nodes
 from everstep_controller.api.admin.snapshots import SnapshotOperations, SnapshotSource
-from everstep_controller.api.fleet.output_reads import OutputReads
+from everstep_controller.api.fleet.node_questions import NodeQuestions
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core.fleet.incidents import fleet_incidents, open_incident
 from everstep_controller.core.model.job import JobRecord
@@ -41,7 +41,7 @@ class AdminSources:
     kernel: NewestKernelMessages
     history: JournalStore
     vault: SnapshotSource
-    output: OutputReads
+    output: NodeQuestions
     trouble: Callable[[], ShellTrouble]
 
 

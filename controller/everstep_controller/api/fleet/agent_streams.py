@@ -22,7 +22,7 @@ from everstep_common.reports import (
 from everstep_common.reports.quantities import NUMBER_MAX
 from everstep_common.version import VERSION
 from everstep_controller.api.fleet import from_agent, to_agent, vault_reports
-from everstep_controller.api.fleet.output_reads import OutputReads
+from everstep_controller.api.fleet.node_questions import NodeQuestions
 from everstep_controller.api.fleet.sessions import Session, Sessions, StreamEnd
 from everstep_controller.core.events import (
     AgentAnswered,
@@ -67,7 +67,7 @@ class StreamCollaborators:
     vault: VaultService
     samples: SampleRing
     kernel: NewestKernelMessages
-    output: OutputReads
+    output: NodeQuestions
 
 
 class AgentStreams:

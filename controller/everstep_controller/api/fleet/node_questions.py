@@ -18,7 +18,7 @@ class OutputUnavailableError(Exception):
     """A node's output cannot be read now; one sentence."""
 
 
-class OutputReads:
+class NodeQuestions:
     """Questions that are not answered yet, by their ids."""
 
     def __init__(self, sessions: Sessions) -> None:
