@@ -15,6 +15,7 @@ from everstep_common.orders import (
     ClearInjection,
     ConfirmPeer,
     Inject,
+    InspectRanks,
     JobOrder,
     PeerList,
     ReadOutput,
@@ -23,7 +24,7 @@ from everstep_common.orders import (
     SparePreload,
     VaultDirective,
 )
-from everstep_common.reports import CheckFinished, OrderRejected, OutputRead
+from everstep_common.reports import CheckFinished, OrderRejected, OutputRead, RanksInspected
 from everstep_common.reports.quantities import COUNT_MAX, NUMBER_MAX
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire
@@ -59,6 +60,10 @@ class Jobs(Protocol):
 
     def read_output(self, question: ReadOutput) -> OutputRead:
         """Return what ranks of a job have written lately."""
+        ...
+
+    def inspect(self, question: InspectRanks, answer: Callable[[RanksInspected], None]) -> None:
+        """Answer, in a few seconds, what the ranks of a job do."""
         ...
 
     def on_connected(self, forgotten: bool) -> None:
@@ -228,8 +233,14 @@ class Orders:
                 read = self._to.jobs.read_output(from_wire(ReadOutput, message.read_output))
                 output = to_wire(read, fleet_pb2.OutputRead)
                 self._to.say(fleet_pb2.AgentMessage(output=output))
+            case "inspect":
+                self._to.jobs.inspect(from_wire(InspectRanks, message.inspect), self._say_inspected)
             case _:
                 raise WireError("it has no body that this version of the agent knows")
+
+    def _say_inspected(self, told: RanksInspected) -> None:
+        wire = to_wire(told, fleet_pb2.RanksInspected)
+        self._to.say(fleet_pb2.AgentMessage(inspected=wire))
 
     def _about_job(self, kind: str, message: fleet_pb2.ControllerMessage) -> None:
         jobs = self._to.jobs

@@ -130,10 +130,10 @@ class Controller:
         self._intake = Intake(
             runtime, progress, SessionAcknowledger(sessions), _marks(self._history, replayed)
         )
-        output = NodeQuestions(sessions)
+        questions = NodeQuestions(sessions)
         samples, kernel = SampleRing(config.samples_window), NewestKernelMessages()
         self._streams = AgentStreams(
-            StreamCollaborators(runtime, sessions, self._intake, vault, samples, kernel, output)
+            StreamCollaborators(runtime, sessions, self._intake, vault, samples, kernel, questions)
         )
         streams = self._streams
         follower = EventFollower(
@@ -143,7 +143,7 @@ class Controller:
         runtime.listen(self._streams.note_event)
         self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
         sources = AdminSources(
-            runtime, sessions, kernel, self._history, vault, output, self._trouble
+            runtime, sessions, kernel, self._history, vault, questions, self._trouble
         )
         endpoint = Endpoint(listen=config.listen, tls=config.tls, secret_file=config.secret_file)
         self._guard = endpoint.guard()

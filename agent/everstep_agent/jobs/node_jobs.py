@@ -1,7 +1,7 @@
 """Node jobs: all jobs of a node, as the one interface of this package to the rest of the agent."""
 
 import asyncio
-from collections.abc import Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -38,6 +38,7 @@ from everstep_common.orders import (
     EndJob,
     ForgetJob,
     HoldLauncher,
+    InspectRanks,
     JobOrder,
     KeepJob,
     ReadOutput,
@@ -48,7 +49,7 @@ from everstep_common.orders import (
     StopGeneration,
     VaultDirective,
 )
-from everstep_common.reports import JobOnNode, LauncherLeft, OutputRead
+from everstep_common.reports import JobOnNode, LauncherLeft, OutputRead, RanksInspected
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.reports import record_of
 
@@ -142,6 +143,15 @@ class NodeJobs:
         if output is None:
             return OutputRead(question.read_id, known=False)
         return output.read(question.read_id, question.rank, question.after)
+
+    def inspect(self, question: InspectRanks, answer: Callable[[RanksInspected], None]) -> None:
+        """Answer, when its launcher has looked, what the ranks of a job do here."""
+        job = next((one for one in self.table if one.facts.key == question.job_id), None)
+        if job is None or not job.facts.active:
+            missing = "no rank of it runs here"
+            answer(RanksInspected(question.inspection_id, missing=missing))
+        else:
+            job.inspections.begin(question.inspection_id, answer)
 
     def on_directive(self, directive: VaultDirective) -> None:
         """Free and replicate as the controller says."""

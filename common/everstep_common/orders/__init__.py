@@ -28,7 +28,7 @@ from everstep_common.orders.liveness import (
     TimeRequest,
     WatchedPeer,
 )
-from everstep_common.orders.questions import ReadOutput
+from everstep_common.orders.questions import InspectRanks, ReadOutput
 from everstep_common.orders.vault import (
     Publish,
     SpareMemory,
@@ -45,6 +45,7 @@ __all__ = [
     "Halted",
     "HoldLauncher",
     "Inject",
+    "InspectRanks",
     "JobOrder",
     "KeepJob",
     "NodeOrder",

@@ -16,3 +16,12 @@ class ReadOutput:
     rank: q.Rank | None = None
     # Only what came after this number.
     after: q.Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InspectRanks:
+    """Question what the ranks of a job do at this moment on a node; RanksInspected answers."""
+
+    inspection_id: q.Key
+    job: q.JobName
+    job_id: q.JobId = ""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated
 
-from everstep_common.bounds import Bytes, Integer, Items
+from everstep_common.bounds import Bytes, Integer, Items, Opaque
 from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.reports import quantities as q
 from everstep_common.stamp import Stamp
@@ -169,6 +169,24 @@ class OutputRead:
     # Number of the newest piece among these, to ask for what follows.
     newest: q.Count = 0
     pieces: Annotated[tuple[OutputPiece, ...], Items(100_000)] = ()
+
+
+# JSON of a `RankReport` of `everstep_common.hangs`: 1 to 3 KB, and what is larger is none.
+RANK_REPORT_TEXT_MAX = 16 * 1024
+RankReportText = Annotated[str, Opaque(2, RANK_REPORT_TEXT_MAX, "a rank's report")]
+
+
+@dataclass(frozen=True, slots=True)
+class RanksInspected:
+    """Answer to InspectRanks, with the same id: a report of each rank, by its user's reader.
+
+    The agent passes the reports on; what a rank says of itself, nobody has checked.
+    """
+
+    inspection_id: q.Key
+    reports: Annotated[tuple[RankReportText, ...], Items(q.RANKS_OF_NODE_MAX)] = ()
+    # Why ranks are missing among them; "" where none is.
+    missing: q.Line = ""
 
 
 @dataclass(frozen=True, slots=True)

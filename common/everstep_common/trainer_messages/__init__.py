@@ -29,6 +29,8 @@ from everstep_common.reports import (
 from everstep_common.trainer_messages.launcher import (
     End,
     Identified,
+    Inspect,
+    Inspected,
     Join,
     Joined,
     Notice,
@@ -92,6 +94,8 @@ __all__ = [
     "GenerationFinished",
     "GenerationStopped",
     "Identified",
+    "Inspect",
+    "Inspected",
     "Join",
     "Joined",
     "LauncherLeft",
@@ -132,6 +136,7 @@ FROM_LAUNCHER = (
     Started,
     StepSeen,
     OutputSeen,
+    Inspected,
     RankExited,
     GenerationStopped,
     Standbys,
@@ -149,6 +154,7 @@ TO_LAUNCHER = (
     Stop,
     End,
     Settled,
+    Inspect,
     Preload,
     Notice,
 )

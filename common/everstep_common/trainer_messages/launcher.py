@@ -6,6 +6,7 @@ from typing import Annotated
 from everstep_common.bounds import Items
 from everstep_common.reports import JobRequest
 from everstep_common.reports import quantities as q
+from everstep_common.reports.nodes import RankReportText
 from everstep_common.storage_environment import environment_problem
 
 # --- launcher to agent ---------------------------------------------------------------------------
@@ -70,6 +71,22 @@ class OutputSeen:
     lines: Annotated[tuple[q.OutputLine, ...], Items(OUTPUT_LINES_MAX)]
 
 
+# So many reports fit one message with room.
+INSPECTED_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """Answer to Inspect, in parts: what ranks do, as the reader of their user found it."""
+
+    look: q.Count
+    reports: Annotated[tuple[RankReportText, ...], Items(INSPECTED_MAX)]
+    # Whether another part of it follows.
+    more: bool
+    # Why ranks are missing; "" where none is, and in all parts but the last.
+    missing: q.Line = ""
+
+
 # --- agent to launcher ---------------------------------------------------------------------------
 
 
@@ -120,6 +137,13 @@ class End:
 
     succeeded: bool
     reason: q.Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Inspect:
+    """Look at what the ranks do at this moment; answer with Inspected."""
+
+    look: q.Count
 
 
 @dataclass(frozen=True, slots=True)

@@ -1885,6 +1885,68 @@ class LogLines(_message.Message):
 Global___LogLines: _TypeAlias = LogLines  # noqa: Y015
 
 @_typing.final
+class InspectJobRequest(_message.Message):
+    """Which job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Its id, or its name for the newest of that name."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InspectJobRequest: _TypeAlias = InspectJobRequest  # noqa: Y015
+
+@_typing.final
+class NodeInspection(_message.Message):
+    """What the ranks of a job do on one node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    FIRST_RANK_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    REPORTS_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """The node."""
+    first_rank: _builtins.int
+    """Its ranks: so many from this one on."""
+    ranks: _builtins.int
+    """How many ranks it has."""
+    missing: _builtins.str
+    """Why ranks are missing among them, in one sentence; empty where none is."""
+    @_builtins.property
+    def reports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """A report of each in JSON, as its user's reader made it: nobody has checked what they say."""
+
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        first_rank: _builtins.int = ...,
+        ranks: _builtins.int = ...,
+        reports: _abc.Iterable[_builtins.str] | None = ...,
+        missing: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "missing", b"missing", "node", b"node", "ranks", b"ranks", "reports", b"reports"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeInspection: _TypeAlias = NodeInspection  # noqa: Y015
+
+@_typing.final
 class GetFleetLedgerRequest(_message.Message):
     """Which periods."""
 

@@ -85,6 +85,11 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ReadLogsRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.LogLines.FromString,
                 _registered_method=True)
+        self.InspectJob = channel.unary_stream(
+                '/everstep.admin.v1.Admin/InspectJob',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.InspectJobRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.NodeInspection.FromString,
+                _registered_method=True)
         self.GetFleetLedger = channel.unary_unary(
                 '/everstep.admin.v1.Admin/GetFleetLedger',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetFleetLedgerRequest.SerializeToString,
@@ -258,6 +263,14 @@ class AdminServicer(object):
     def ReadLogs(self, request, context):
         """What ranks of a job wrote lately; for operators and the job's user. NOT_FOUND for an unknown name or rank,
         FAILED_PRECONDITION for a large job of which no rank is named.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def InspectJob(self, request, context):
+        """What the ranks of a job do at this moment, a node after the other; for operators and the job's user. NOT_FOUND for
+        an unknown name, FAILED_PRECONDITION for a job that has no ranks now, or that somebody else looks at.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -464,6 +477,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ReadLogs,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ReadLogsRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.LogLines.SerializeToString,
+            ),
+            'InspectJob': grpc.unary_stream_rpc_method_handler(
+                    servicer.InspectJob,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.InspectJobRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.NodeInspection.SerializeToString,
             ),
             'GetFleetLedger': grpc.unary_unary_rpc_method_handler(
                     servicer.GetFleetLedger,
@@ -837,6 +855,33 @@ class Admin(object):
             '/everstep.admin.v1.Admin/ReadLogs',
             everstep__proto_dot_generated_dot_admin__pb2.ReadLogsRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.LogLines.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def InspectJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/InspectJob',
+            everstep__proto_dot_generated_dot_admin__pb2.InspectJobRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.NodeInspection.FromString,
             options,
             channel_credentials,
             insecure,

@@ -60,6 +60,10 @@ class AdminStub:
     """What ranks of a job wrote lately; for operators and the job's user. NOT_FOUND for an unknown name or rank,
     FAILED_PRECONDITION for a large job of which no rank is named.
     """
+    InspectJob: _grpc.UnaryStreamMultiCallable[_admin_pb2.InspectJobRequest, _admin_pb2.NodeInspection]
+    """What the ranks of a job do at this moment, a node after the other; for operators and the job's user. NOT_FOUND for
+    an unknown name, FAILED_PRECONDITION for a job that has no ranks now, or that somebody else looks at.
+    """
     GetFleetLedger: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetFleetLedgerRequest, _admin_pb2.FleetLedger]
     """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period."""
     GetSnapshots: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]
@@ -147,6 +151,10 @@ class AdminAsyncStub(AdminStub):
     ReadLogs: _aio.UnaryStreamMultiCallable[_admin_pb2.ReadLogsRequest, _admin_pb2.LogLines]  # type: ignore[assignment]
     """What ranks of a job wrote lately; for operators and the job's user. NOT_FOUND for an unknown name or rank,
     FAILED_PRECONDITION for a large job of which no rank is named.
+    """
+    InspectJob: _aio.UnaryStreamMultiCallable[_admin_pb2.InspectJobRequest, _admin_pb2.NodeInspection]  # type: ignore[assignment]
+    """What the ranks of a job do at this moment, a node after the other; for operators and the job's user. NOT_FOUND for
+    an unknown name, FAILED_PRECONDITION for a job that has no ranks now, or that somebody else looks at.
     """
     GetFleetLedger: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetFleetLedgerRequest, _admin_pb2.FleetLedger]  # type: ignore[assignment]
     """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period."""
@@ -292,6 +300,16 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.LogLines], _abc.AsyncIterator[_admin_pb2.LogLines]]:
         """What ranks of a job wrote lately; for operators and the job's user. NOT_FOUND for an unknown name or rank,
         FAILED_PRECONDITION for a large job of which no rank is named.
+        """
+
+    @_abc_1.abstractmethod
+    def InspectJob(
+        self,
+        request: _admin_pb2.InspectJobRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.NodeInspection], _abc.AsyncIterator[_admin_pb2.NodeInspection]]:
+        """What the ranks of a job do at this moment, a node after the other; for operators and the job's user. NOT_FOUND for
+        an unknown name, FAILED_PRECONDITION for a job that has no ranks now, or that somebody else looks at.
         """
 
     @_abc_1.abstractmethod

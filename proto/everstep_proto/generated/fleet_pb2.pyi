@@ -236,6 +236,7 @@ class AgentMessage(_message.Message):
     PONG_FIELD_NUMBER: _builtins.int
     GOING_AWAY_FIELD_NUMBER: _builtins.int
     OUTPUT_FIELD_NUMBER: _builtins.int
+    INSPECTED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello:
         """First message of a stream."""
@@ -280,6 +281,10 @@ class AgentMessage(_message.Message):
     def output(self) -> Global___OutputRead:
         """Answer to ReadOutput."""
 
+    @_builtins.property
+    def inspected(self) -> Global___RanksInspected:
+        """Answer to InspectRanks."""
+
     def __init__(
         self,
         *,
@@ -294,12 +299,13 @@ class AgentMessage(_message.Message):
         pong: Global___Pong | None = ...,
         going_away: Global___GoingAway | None = ...,
         output: Global___OutputRead | None = ...,
+        inspected: Global___RanksInspected | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "evidence", b"evidence", "going_away", b"going_away", "hello", b"hello", "kernel", b"kernel", "output", b"output", "peer", b"peer", "pong", b"pong", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "evidence", b"evidence", "going_away", b"going_away", "hello", b"hello", "inspected", b"inspected", "kernel", b"kernel", "output", b"output", "peer", b"peer", "pong", b"pong", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "evidence", b"evidence", "going_away", b"going_away", "hello", b"hello", "kernel", b"kernel", "output", b"output", "peer", b"peer", "pong", b"pong", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "evidence", b"evidence", "going_away", b"going_away", "hello", b"hello", "inspected", b"inspected", "kernel", b"kernel", "output", b"output", "peer", b"peer", "pong", b"pong", "record", b"record", "samples", b"samples", "time_reply", b"time_reply", "vault", b"vault"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "record", "samples", "vault", "time_reply", "peer", "evidence", "kernel", "pong", "going_away", "output"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["hello", "record", "samples", "vault", "time_reply", "peer", "evidence", "kernel", "pong", "going_away", "output", "inspected"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -323,6 +329,7 @@ class ControllerMessage(_message.Message):
     PING_FIELD_NUMBER: _builtins.int
     HALTED_FIELD_NUMBER: _builtins.int
     READ_OUTPUT_FIELD_NUMBER: _builtins.int
+    INSPECT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """Answer to Hello."""
@@ -371,6 +378,10 @@ class ControllerMessage(_message.Message):
     def read_output(self) -> Global___ReadOutput:
         """What have ranks of a job written lately? Answer with OutputRead."""
 
+    @_builtins.property
+    def inspect(self) -> Global___InspectRanks:
+        """What do the ranks of a job do at this moment? Answer with RanksInspected."""
+
     def __init__(
         self,
         *,
@@ -386,12 +397,13 @@ class ControllerMessage(_message.Message):
         ping: Global___Ping | None = ...,
         halted: Global___Halted | None = ...,
         read_output: Global___ReadOutput | None = ...,
+        inspect: Global___InspectRanks | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "order", b"order", "peers", b"peers", "ping", b"ping", "read_output", b"read_output", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "inspect", b"inspect", "order", b"order", "peers", b"peers", "ping", b"ping", "read_output", b"read_output", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "order", b"order", "peers", b"peers", "ping", b"ping", "read_output", b"read_output", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "inspect", b"inspect", "order", b"order", "peers", b"peers", "ping", b"ping", "read_output", b"read_output", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory", "spare_preload", "ping", "halted", "read_output"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory", "spare_preload", "ping", "halted", "read_output", "inspect"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -2917,6 +2929,68 @@ class OutputRead(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___OutputRead: _TypeAlias = OutputRead  # noqa: Y015
+
+@_typing.final
+class InspectRanks(_message.Message):
+    """What do the ranks of a job do at this moment on this node?"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INSPECTION_ID_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    inspection_id: _builtins.str
+    """Id to echo."""
+    job: _builtins.str
+    """Name of the job."""
+    job_id: _builtins.str
+    """Its id."""
+    def __init__(
+        self,
+        *,
+        inspection_id: _builtins.str = ...,
+        job: _builtins.str = ...,
+        job_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inspection_id", b"inspection_id", "job", b"job", "job_id", b"job_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InspectRanks: _TypeAlias = InspectRanks  # noqa: Y015
+
+@_typing.final
+class RanksInspected(_message.Message):
+    """Answer to InspectRanks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INSPECTION_ID_FIELD_NUMBER: _builtins.int
+    REPORTS_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    inspection_id: _builtins.str
+    """Echo of the id."""
+    missing: _builtins.str
+    """Why ranks are missing among them; empty where none is."""
+    @_builtins.property
+    def reports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """A report of each rank, in JSON."""
+
+    def __init__(
+        self,
+        *,
+        inspection_id: _builtins.str = ...,
+        reports: _abc.Iterable[_builtins.str] | None = ...,
+        missing: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inspection_id", b"inspection_id", "missing", b"missing", "reports", b"reports"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RanksInspected: _TypeAlias = RanksInspected  # noqa: Y015
 
 @_typing.final
 class OutputPiece(_message.Message):

@@ -6,6 +6,7 @@ from functools import partial
 
 from everstep_agent.jobs.job.autonomous_restart import AutonomousRestart, JobControl
 from everstep_agent.jobs.job.context import JobContext
+from everstep_agent.jobs.job.inspection import Inspections
 from everstep_agent.jobs.job.local_processes import LocalProcesses
 from everstep_agent.jobs.job.output import JobOutput
 from everstep_agent.jobs.job.peers import ConnectedRanks, LauncherLink
@@ -49,6 +50,7 @@ class NodeJob:
             context.outlet, context.settings.report_delay_s, self._vault_report
         )
         self.output = JobOutput(context.output_memory)
+        self.inspections = Inspections(link, lambda: self.facts.plan.processes)
         self.preloads = PreloadRelay(record, link, self._report_soon)
         self.vault = vault = JobVault(
             context.vault_context, facts.job, context.spawn, self._on_vault_change

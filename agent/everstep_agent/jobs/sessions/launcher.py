@@ -114,7 +114,7 @@ class LauncherSession:
                 job.processes.record_started(message)
             case messages.RankExited():
                 await self._rank_exited(message)
-            case messages.OutputSeen() | messages.StepSeen():
+            case messages.OutputSeen() | messages.StepSeen() | messages.Inspected():
                 self._seen(message)
             case messages.GenerationStopped():
                 self._abandon(message.abandoned)
@@ -129,9 +129,13 @@ class LauncherSession:
             case _:
                 logger.debug("job %s: a second Join on one connection", job.facts.job)
 
-    def _seen(self, message: messages.OutputSeen | messages.StepSeen) -> None:
+    def _seen(
+        self, message: messages.OutputSeen | messages.StepSeen | messages.Inspected
+    ) -> None:
         if isinstance(message, messages.OutputSeen):
             self.job.output.add(message, self._connection.peer.uid)
+        elif isinstance(message, messages.Inspected):
+            self.job.inspections.take(message)
         else:
             _count_seen_step(self.job, message)
 

@@ -11,6 +11,7 @@ from everstep_controller.api.admin.maintenance import MaintenanceOperations
 from everstep_controller.api.admin.operations import NodeOperations, PlannedWorkOperations
 from everstep_controller.api.admin.queries import AdminSources, Queries
 from everstep_controller.api.admin.snapshots import SnapshotOperations
+from everstep_controller.api.admin.stacks import JobStacks
 from everstep_controller.core.model.state import CONTROLLER, FLEET
 from everstep_proto.generated import admin_pb2
 
@@ -27,7 +28,8 @@ class AdminApi:
         self.operations = NodeOperations(runtime, self.queries)
         self.injections = InjectionOperations(runtime)
         self.planned_work = PlannedWorkOperations(runtime)
-        self.logs = JobLogs(runtime, sources.output)
+        self.logs = JobLogs(runtime, sources.questions)
+        self.stacks = JobStacks(runtime, sources.questions)
         self.maintenance = MaintenanceOperations(runtime)
 
     async def events(self, request: admin_pb2.WatchEventsRequest) -> AsyncIterator[admin_pb2.Event]:

@@ -1,7 +1,8 @@
 """Callers of the admin API: their roles, their names for the audit log, errors as gRPC codes."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import NoReturn, TypeVar
 
 import grpc
@@ -11,6 +12,7 @@ from everstep_controller.api.admin.errors import (
     UnknownNameError,
     UnusableRequestError,
 )
+from everstep_controller.api.admin.ownership import NotTheOwnerError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_proto.tls import LOCAL, Identity, IdentityError, Role, peer_identity
 
@@ -75,6 +77,19 @@ async def change(context: Context, ask: Callable[[], Awaitable[Reply]]) -> Reply
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
     except JournalFull as error:
         await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+
+@asynccontextmanager
+async def for_its_owner(context: Context) -> AsyncIterator[None]:
+    """End the call that asks what ranks of a job write or do, where that is refused."""
+    try:
+        yield
+    except UnknownNameError as error:
+        await _not_found(context, error)
+    except NotTheOwnerError as error:
+        await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
+    except OrderRefusedError as error:
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
 
 
 async def _not_found(context: Context, error: LookupError) -> NoReturn:

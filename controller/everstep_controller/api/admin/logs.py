@@ -1,16 +1,16 @@
 """Logs of a job: what its ranks wrote lately, asked of the agents of its nodes."""
 
 import asyncio
-import pwd
 from collections.abc import AsyncGenerator, Sequence
 
 from everstep_common.orders import ReadOutput
 from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError, job_named
-from everstep_controller.api.fleet.node_questions import NodeQuestions, OutputUnavailableError
+from everstep_controller.api.admin.ownership import check_owner
+from everstep_controller.api.fleet.node_questions import NoAnswerError, NodeQuestions
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
-from everstep_proto.tls import Identity, Role
+from everstep_proto.tls import Identity
 
 # Each is asked once a second by each who follows; of a larger job a rank is named.
 NODES_MAX = 64
@@ -18,16 +18,12 @@ FOLLOWERS_MAX = 32
 _PAUSE_S = 1.0
 
 
-class NotTheOwnerError(Exception):
-    """A viewer asks for the output of somebody else's job; one sentence."""
-
-
 class JobLogs:
     """Output of jobs. Raises UnknownNameError, NotTheOwnerError and OrderRefusedError."""
 
-    def __init__(self, runtime: Runtime, output: NodeQuestions) -> None:
+    def __init__(self, runtime: Runtime, questions: NodeQuestions) -> None:
         self._runtime = runtime
-        self._output = output
+        self._questions = questions
         self._followers = 0
 
     async def read(
@@ -35,12 +31,7 @@ class JobLogs:
     ) -> AsyncGenerator[admin_pb2.LogLines, None]:
         """Yield what is kept, and with ``follow`` what comes, until the job has ended."""
         job = job_named(self._runtime.state, request.job)
-        # In a thread: whose login it is, a directory service may be asked.
-        if not await asyncio.to_thread(may_read, who, job):
-            raise NotTheOwnerError(
-                f"{who.name} is {who.role.value}, and {job.name} is another user's (uid "
-                f"{job.spec.uid}); its output is for its user and operators"
-            )
+        await check_owner(who, job, "output")
         rank = request.rank if request.HasField("rank") else None
         if self._followers >= FOLLOWERS_MAX:
             raise OrderRefusedError(f"{FOLLOWERS_MAX} others read output now; try again later")
@@ -54,7 +45,7 @@ class JobLogs:
     async def _read(
         self, job_id: str, rank: int | None, *, follow: bool
     ) -> AsyncGenerator[admin_pb2.LogLines, None]:
-        reader = _Reader(self._output, rank)
+        reader = _Reader(self._questions, rank)
         while True:
             job = self._runtime.state.jobs.get(job_id)
             if job is None:
@@ -71,8 +62,8 @@ class JobLogs:
 class _Reader:
     """How far the output of each node was read, and what was said of those that have none."""
 
-    def __init__(self, output: NodeQuestions, rank: int | None) -> None:
-        self._output = output
+    def __init__(self, questions: NodeQuestions, rank: int | None) -> None:
+        self._questions = questions
         self._rank = rank
         self._after: dict[str, int] = {}
         self._said: set[str] = set()
@@ -86,10 +77,10 @@ class _Reader:
     async def _ask(self, node: str, job: JobRecord) -> list[admin_pb2.LogLines]:
         after = self._after.get(node, 0)
         try:
-            read = await self._output.read(
+            read = await self._questions.read_output(
                 node, ReadOutput("", job.name, job.id, self._rank, after)
             )
-        except OutputUnavailableError as error:
+        except NoAnswerError as error:
             return self._note(node, str(error))
         if read.newest < after:  # its agent was restarted, and counts anew
             self._after[node] = 0
@@ -110,16 +101,6 @@ class _Reader:
             return []
         self._said.add(said)
         return [admin_pb2.LogLines(node=node, note=said)]
-
-
-def may_read(who: Identity, job: JobRecord) -> bool:
-    """Return whether somebody may see what a job wrote: an operator, or its user by the login."""
-    if who.role is Role.OPERATOR:
-        return True
-    try:
-        return pwd.getpwnam(who.name).pw_uid == job.spec.uid
-    except (KeyError, ValueError):
-        return False
 
 
 def nodes_of(job: JobRecord, rank: int | None) -> Sequence[str]:

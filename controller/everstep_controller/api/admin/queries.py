@@ -41,7 +41,7 @@ class AdminSources:
     kernel: NewestKernelMessages
     history: JournalStore
     vault: SnapshotSource
-    output: NodeQuestions
+    questions: NodeQuestions
     trouble: Callable[[], ShellTrouble]
 
 

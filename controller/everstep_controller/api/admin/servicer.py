@@ -15,13 +15,13 @@ from everstep_controller.api.admin.callers import (
     Context,
     allow,
     change,
+    for_its_owner,
     operator_of,
     read,
     reason_of,
 )
-from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError
+from everstep_controller.api.admin.errors import UnknownNameError
 from everstep_controller.api.admin.event_log import FollowerTooSlowError
-from everstep_controller.api.admin.logs import NotTheOwnerError
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 
 
@@ -97,16 +97,21 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     ) -> AsyncIterator[admin_pb2.LogLines]:
         """See admin.proto."""
         who = await allow(context, VIEWERS)
-        try:
-            async with aclosing(self._admin.logs.read(request, who)) as found:
-                async for lines in found:
-                    yield lines
-        except UnknownNameError as error:
-            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-        except NotTheOwnerError as error:
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
-        except OrderRefusedError as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        async with for_its_owner(context), aclosing(self._admin.logs.read(request, who)) as found:
+            async for lines in found:
+                yield lines
+
+    async def InspectJob(
+        self, request: admin_pb2.InspectJobRequest, context: Context
+    ) -> AsyncIterator[admin_pb2.NodeInspection]:
+        """See admin.proto."""
+        who = await allow(context, VIEWERS)
+        async with (
+            for_its_owner(context),
+            aclosing(self._admin.stacks.inspect(request, who)) as told,
+        ):
+            async for node in told:
+                yield node
 
     async def GetFleetLedger(
         self, request: admin_pb2.GetFleetLedgerRequest, context: Context

@@ -16,6 +16,7 @@ from everstep_common.reports import (
     PeerEvidence,
     PeerReport,
     Pong,
+    RanksInspected,
     SampleBatch,
     TimeReply,
 )
@@ -67,7 +68,7 @@ class StreamCollaborators:
     vault: VaultService
     samples: SampleRing
     kernel: NewestKernelMessages
-    output: NodeQuestions
+    questions: NodeQuestions
 
 
 class AgentStreams:
@@ -80,7 +81,7 @@ class AgentStreams:
         self._vault = parts.vault
         self._samples = parts.samples
         self._kernel = parts.kernel
-        self._output = parts.output
+        self._questions = parts.questions
         self._peers_wait = False
         self._stopping = False
         # Who waits for what the agent says that has the name of its node.
@@ -95,6 +96,7 @@ class AgentStreams:
             "pong": self._pong,
             "going_away": self._going_away,
             "output": self._output_read,
+            "inspected": self._inspected,
             "kernel": self._kernel_messages,
         }
 
@@ -407,7 +409,12 @@ class AgentStreams:
             self._runtime.post(AgentLeaving(session.node, told.reason))
 
     def _output_read(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
-        self._output.take_answer(session.node, from_wire(OutputRead, message.output))
+        read = from_wire(OutputRead, message.output)
+        self._questions.take_answer(session.node, read.read_id, read)
+
+    def _inspected(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        inspected = from_wire(RanksInspected, message.inspected)
+        self._questions.take_answer(session.node, inspected.inspection_id, inspected)
 
     def _hint(self, event: Event) -> None:
         self._runtime.post(event, again=False)

@@ -1,21 +1,26 @@
-"""Output reads: questions to agents for what ranks wrote lately, and who waits for the answers."""
+"""Node questions: what agents are asked when somebody asks, and who waits for the answers."""
 
 import asyncio
 from dataclasses import replace
 from itertools import count
+from typing import TypeVar
 
-from everstep_common.orders import ReadOutput
-from everstep_common.reports import OutputRead
+from everstep_common.orders import InspectRanks, ReadOutput
+from everstep_common.reports import OutputRead, RanksInspected
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
 
-# An agent answers at once, from memory; one of an older version never does.
+# An agent answers from memory at once, and of its ranks within three seconds (the deadlines of the
+# reader and of its launcher); one of an older version never does.
 _ANSWER_S = 5.0
 
+Answer = OutputRead | RanksInspected
+_Answer = TypeVar("_Answer", OutputRead, RanksInspected)
 
-class OutputUnavailableError(Exception):
-    """A node's output cannot be read now; one sentence."""
+
+class NoAnswerError(Exception):
+    """A node does not answer; one sentence."""
 
 
 class NodeQuestions:
@@ -24,29 +29,44 @@ class NodeQuestions:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         self._numbers = count(1)
-        self._waiting: dict[tuple[str, str], asyncio.Future[OutputRead]] = {}
+        self._waiting: dict[tuple[str, str], asyncio.Future[Answer]] = {}
 
-    async def read(self, node: str, question: ReadOutput) -> OutputRead:
-        """Return what a node answers; the id is filled in. Raises OutputUnavailableError."""
+    async def read_output(self, node: str, question: ReadOutput) -> OutputRead:
+        """Return what ranks wrote; the id is filled in. Raises NoAnswerError."""
         question = replace(question, read_id=str(next(self._numbers)))
         wire = to_wire(question, fleet_pb2.ReadOutput)
-        key = (node, question.read_id)
-        answer: asyncio.Future[OutputRead] = asyncio.get_running_loop().create_future()
-        self._waiting[key] = answer
+        message = fleet_pb2.ControllerMessage(read_output=wire)
+        return await self._ask(node, question.read_id, message, OutputRead)
+
+    async def inspect(self, node: str, question: InspectRanks) -> RanksInspected:
+        """Return what ranks do; the id is filled in. Raises NoAnswerError."""
+        question = replace(question, inspection_id=str(next(self._numbers)))
+        wire = to_wire(question, fleet_pb2.InspectRanks)
+        message = fleet_pb2.ControllerMessage(inspect=wire)
+        return await self._ask(node, question.inspection_id, message, RanksInspected)
+
+    async def _ask(
+        self, node: str, number: str, message: fleet_pb2.ControllerMessage, kind: type[_Answer]
+    ) -> _Answer:
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[node, number] = answer
         try:
-            if not self._sessions.send(node, fleet_pb2.ControllerMessage(read_output=wire)):
-                raise OutputUnavailableError(f"the agent of {node} is away, and has its output")
+            if not self._sessions.send(node, message):
+                raise NoAnswerError(f"the agent of {node} is away, and it alone could tell")
             async with asyncio.timeout(_ANSWER_S):
-                return await answer
+                told = await answer
         except TimeoutError as error:
-            raise OutputUnavailableError(
-                f"the agent of {node} does not tell output; it may be of an older version"
+            raise NoAnswerError(
+                f"the agent of {node} does not answer; it may be of an older version"
             ) from error
         finally:
-            del self._waiting[key]
+            del self._waiting[node, number]
+        if not isinstance(told, kind):
+            raise NoAnswerError(f"the agent of {node} answers another question")
+        return told
 
-    def take_answer(self, node: str, read: OutputRead) -> None:
+    def take_answer(self, node: str, number: str, answer: Answer) -> None:
         """Take an agent's answer; one that nobody waits for any more, or never did, is left out."""
-        answer = self._waiting.get((node, read.read_id))
-        if answer is not None and not answer.done():
-            answer.set_result(read)
+        waiting = self._waiting.get((node, number))
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
