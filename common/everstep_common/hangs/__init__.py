@@ -1,0 +1,1 @@
+"""Hangs: what each rank of a job that stands still reports, and who holds the job back."""
