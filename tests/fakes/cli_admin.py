@@ -24,6 +24,7 @@ class FakeAdmin:
 
     def __init__(self, trouble: AdminError | None = None) -> None:
         self.told: list[tuple[str, ...]] = []
+        self.inspections: list[admin_pb2.NodeInspection] = []
         self.connections: list[Connection] = []
         self.selections: list[admin_pb2.ListNodesRequest] = []
         self.since: list[RequestedTime | None] = []
@@ -156,6 +157,11 @@ class FakeAdmin:
         make_printable(line)
         yield line
         yield admin_pb2.LogLines(node="node-2", note="the agent of node-2 is away")
+
+    def inspect(self, job: str) -> Iterator[admin_pb2.NodeInspection]:
+        self.job(job)
+        self.told.append(("inspect", job))
+        yield from self.inspections
 
     def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
         self._fail()

@@ -18,6 +18,7 @@ from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import stamp_clock
 from everstep_common.orders import (
     ConfirmPeer,
+    InspectRanks,
     JobOrder,
     PeerList,
     ReadOutput,
@@ -25,7 +26,7 @@ from everstep_common.orders import (
     SparePreload,
     VaultDirective,
 )
-from everstep_common.reports import OutputRead
+from everstep_common.reports import OutputRead, RanksInspected
 from everstep_proto.generated import fleet_pb2
 from fakes.local_secret import access_to
 from fakes.no_injections import NoInjections
@@ -61,6 +62,9 @@ class Recorder:
 
     def read_output(self, question: ReadOutput) -> OutputRead:
         return OutputRead(question.read_id, known=False)
+
+    def inspect(self, question: InspectRanks, answer: Callable[[RanksInspected], None]) -> None:
+        answer(RanksInspected(question.inspection_id, missing="none"))
 
     def on_connected(self, forgotten: bool) -> None:
         self.connected += 1

@@ -75,6 +75,10 @@ class Reader(Protocol):
         """Yield what the ranks of a job, or one of them, wrote; with ``follow``, what comes."""
         ...
 
+    def inspect(self, job: str) -> Iterator[admin_pb2.NodeInspection]:
+        """Yield what the ranks of a job do at this moment, a node after the other."""
+        ...
+
     def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
         """Return where the time of all jobs went, in so many days, weeks or months."""
         ...

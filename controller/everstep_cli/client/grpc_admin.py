@@ -165,6 +165,11 @@ class GrpcAdmin:
         request = admin_pb2.ReadLogsRequest(job=job, rank=rank, follow=follow)
         return self.stream(lambda stub: stub.ReadLogs, request, job, endless=follow)
 
+    def inspect(self, job: str) -> Iterator[admin_pb2.NodeInspection]:
+        """See Reader."""
+        request = admin_pb2.InspectJobRequest(job=job)
+        return self.stream(lambda stub: stub.InspectJob, request, job)
+
     def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
         """See Reader."""
         request = admin_pb2.GetFleetLedgerRequest(period=period, periods=periods)

@@ -10,8 +10,9 @@ from everstep_cli.views.fleet import fleet_ledger_sheet
 from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet
 from everstep_cli.views.nodes import halt
 from everstep_cli.views.snapshots import copy_lines, forgotten, snapshot_sheet
+from everstep_cli.views.stacks import Inspection, stacks_sheet
 
-_ACTIONS = ("forget", "restart", "stop")
+_ACTIONS = ("forget", "restart", "stacks", "stop")
 
 
 def _actions(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -41,13 +42,15 @@ def jobs(ask: Ask) -> None:
 
 @click.command()
 @click.argument("name", metavar="NAME", shell_complete=job_names)
-@click.argument("action", metavar="[forget|restart|stop]", default="", shell_complete=_actions)
+@click.argument(
+    "action", metavar="[forget|restart|stacks|stop]", default="", shell_complete=_actions
+)
 @click.option("--at-step", type=click.IntRange(0, 2**63 - 1), help="Last step before that.")
 @click.option("--cancel", is_flag=True, help="Cancel a planned restart or stop.")
 @click.option("--reason", default="", help="Of a restart or stop; kept in the audit log.")
 @asks_controller
 def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, reason: str) -> None:
-    r"""Show one job with its incidents, restart it, stop it, or free its memory.
+    r"""Show one job with its incidents, its stacks, restart it, stop it, or free its memory.
 
     Nodes keep the snapshots of a failed or cancelled job in memory for memory_kept_s (half an hour
     by default). "forget" frees them now, on every node; 'everstep snapshots NAME' lists them. Files
@@ -61,6 +64,11 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, rea
     it makes no steps. Its launchers end, its last step is brought to storage if it has any, and its
     time from then on is planned. Started again under its name, it goes on from there.
 
+    "stacks" shows what the ranks do at this moment: their Python stacks merged, so that the rank
+    that does something else stands out, and whose process is stopped or held in the kernel. The
+    launchers look, as the job's user; a rank stands still for some milliseconds meanwhile. It is
+    for operators, and for the job's user.
+
     \b
     Examples:
       everstep job llama-70b
@@ -68,6 +76,7 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, rea
       everstep job llama-70b forget
       everstep job llama-70b restart --at-step 5000 --reason "new learning rate"
       everstep job llama-70b restart --cancel
+      everstep job llama-70b stacks
       everstep job llama-70b stop --reason "the budget is spent"
     """
     if action not in ("restart", "stop") and (at_step is not None or cancel or reason):
@@ -80,6 +89,9 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, rea
     if action in ("restart", "stop"):
         _restart_or_stop(ask, name, action, at_step, reason)
         return
+    if action == "stacks":
+        _stacks(ask, name)
+        return
     if action == "forget":
         answer = ask.admin.forget(name)
         ask.answer(answer, *forgotten(answer))
@@ -88,6 +100,17 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, rea
         raise click.UsageError(_not_an_action(name, action))
     reply = ask.admin.job(name)
     ask.answer(reply, *job_sheet(reply, ask.now_ns))
+
+
+def _stacks(ask: Ask, name: str) -> None:
+    seen = Inspection()
+    for node in ask.admin.inspect(name):
+        if ask.as_json:
+            click.echo(json_output.to_line(node))
+        else:
+            seen.take(node)
+    for part in () if ask.as_json else stacks_sheet(seen):
+        ask.console.print(part)
 
 
 def _restart_or_stop(ask: Ask, name: str, action: str, at_step: int | None, reason: str) -> None:

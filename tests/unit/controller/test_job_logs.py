@@ -6,7 +6,8 @@ import pwd
 import pytest
 
 from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError
-from everstep_controller.api.admin.logs import NODES_MAX, may_read, nodes_of
+from everstep_controller.api.admin.logs import NODES_MAX, nodes_of
+from everstep_controller.api.admin.ownership import may_read
 from everstep_controller.core.model.job import JobRecord, Members
 from everstep_proto.tls import LOCAL, Identity, Role
 from unit.core.test_decisions import Story

@@ -129,9 +129,7 @@ class LauncherSession:
             case _:
                 logger.debug("job %s: a second Join on one connection", job.facts.job)
 
-    def _seen(
-        self, message: messages.OutputSeen | messages.StepSeen | messages.Inspected
-    ) -> None:
+    def _seen(self, message: messages.OutputSeen | messages.StepSeen | messages.Inspected) -> None:
         if isinstance(message, messages.OutputSeen):
             self.job.output.add(message, self._connection.peer.uid)
         elif isinstance(message, messages.Inspected):

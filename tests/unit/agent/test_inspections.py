@@ -1,0 +1,128 @@
+"""Inspections: each question is answered once, whatever the launcher says or leaves out."""
+
+import asyncio
+
+from everstep_agent.jobs.job.inspection import Inspections
+from everstep_agent.jobs.job.peers import LauncherLink
+from everstep_common.reports import RanksInspected
+from everstep_common.trainer_messages import Inspect, Inspected
+from fakes.jumping_loop import simulate
+
+_RANKS = 2
+_REPORT = '{"rank":0}'
+
+
+class Launcher:
+    """A launcher that only keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+
+    def send(self, message: object) -> None:
+        self.told.append(message)
+
+    def hang_up(self) -> None:
+        pass
+
+    def is_hung_up(self) -> bool:
+        return False
+
+    async def close(self) -> None:
+        pass
+
+
+class Story:
+    """One node with a launcher, and all that was answered."""
+
+    def __init__(self, *, launcher: bool = True) -> None:
+        self.launcher = Launcher()
+        self.link = LauncherLink(peer=self.launcher if launcher else None)
+        self.inspections = Inspections(self.link, lambda: _RANKS)
+        self.answers: list[RanksInspected] = []
+
+    def begin(self, number: str) -> None:
+        self.inspections.begin(number, self.answers.append)
+
+    def take(self, *reports: str, look: int = 1, more: bool = False, missing: str = "") -> None:
+        self.inspections.take(Inspected(look, reports, more, missing))
+
+
+def test_the_parts_of_a_look_become_one_answer() -> None:
+    async def told() -> None:
+        story = Story()
+        story.begin("a")
+        story.take(_REPORT, more=True)
+        assert not story.answers
+        story.take(_REPORT)
+        assert story.answers == [RanksInspected("a", (_REPORT, _REPORT))]
+
+    simulate(told())
+
+
+def test_two_who_ask_share_one_look() -> None:
+    async def told() -> None:
+        story = Story()
+        story.begin("a")
+        story.begin("b")
+        assert story.launcher.told == [Inspect(1)]
+        story.take(_REPORT, _REPORT)
+        assert [one.inspection_id for one in story.answers] == ["a", "b"]
+        story.begin("c")
+        assert story.launcher.told == [Inspect(1), Inspect(2)]
+
+    simulate(told())
+
+
+def test_a_launcher_that_says_nothing_is_named_when_its_time_is_over() -> None:
+    async def told() -> None:
+        story = Story()
+        story.begin("a")
+        story.take(_REPORT, more=True)
+        await asyncio.sleep(60)
+        (answer,) = story.answers
+        assert answer.reports == (_REPORT,)
+        assert "did not answer within 4 s" in answer.missing
+        story.take(_REPORT)  # what comes after that is nobody's
+        assert len(story.answers) == 1
+
+    simulate(told())
+
+
+def test_without_a_launcher_the_answer_comes_at_once() -> None:
+    story = Story(launcher=False)
+    story.begin("a")
+    assert "its launcher is away" in story.answers[0].missing
+
+
+def test_what_nobody_asked_for_is_left_out() -> None:
+    async def told() -> None:
+        story = Story()
+        story.take(_REPORT)
+        story.begin("a")
+        story.take(_REPORT, look=7)
+        story.take(_REPORT, _REPORT, missing="")
+        assert story.answers == [RanksInspected("a", (_REPORT, _REPORT))]
+
+    simulate(told())
+
+
+def test_ranks_that_it_does_not_tell_of_are_counted() -> None:
+    async def told() -> None:
+        story = Story()
+        story.begin("a")
+        story.take(_REPORT)
+        assert story.answers[0].missing == "it told of 1 of 2 ranks"
+
+    simulate(told())
+
+
+def test_no_launcher_makes_an_answer_larger_than_its_ranks() -> None:
+    async def told() -> None:
+        story = Story()
+        story.begin("a")
+        for _ in range(100):
+            story.take(*[_REPORT] * 8, more=True)
+        story.take()
+        assert len(story.answers[0].reports) == _RANKS
+
+    simulate(told())

@@ -1,0 +1,83 @@
+"""Stacks of a job at the command line: what ranks tell is shown, and nothing of it is believed."""
+
+import json
+
+import pytest
+
+from everstep_common.codec import to_json
+from everstep_common.hangs.rank_report import Blind, Process, ProcessState, RankReport, Source
+from everstep_proto.generated import admin_pb2
+from fakes.cli_admin import FakeAdmin
+from unit.cli.test_fleet_commands import call
+
+
+def _text(rank: int, *innermost_first: str, state: ProcessState = ProcessState.SLEEPING) -> str:
+    process = Process(state=state, state_for_ms=12_000, python_stack=innermost_first)
+    blind = (Blind(Source.NATIVE_STACK, "ptrace_scope is 2"),)
+    return json.dumps(to_json(RankReport(rank=rank, process=process, blind=blind)))
+
+
+def _node(*reports: str, node: str = "node-1", missing: str = "") -> admin_pb2.NodeInspection:
+    first = 0 if node == "node-1" else 2
+    return admin_pb2.NodeInspection(
+        node=node, first_rank=first, ranks=2, reports=reports, missing=missing
+    )
+
+
+def _shown(*nodes: admin_pb2.NodeInspection) -> str:
+    admin = FakeAdmin()
+    admin.inspections = list(nodes)
+    code, drawn = call("job", "demo", "stacks", admin=admin)
+    assert code == 0
+    return drawn
+
+
+def test_who_does_something_else_stands_out() -> None:
+    waits = ("d.py:1 all_reduce", "t.py:9 main")
+    drawn = _shown(
+        _node(_text(0, *waits), _text(1, *waits)),
+        _node(_text(2, "t.py:4 load", "t.py:9 main"), _text(3, *waits), node="node-2"),
+    )
+    assert "4 ranks: 0-3" in drawn
+    assert "3 ranks: 0-1,3" in drawn
+    assert "rank 2\n" in drawn
+    assert drawn.count("ptrace_scope is 2 (4 ranks: 0-3)") == 1
+
+
+def test_a_stopped_rank_is_named_with_its_node() -> None:
+    drawn = _shown(_node(_text(1, "a", state=ProcessState.STOPPED)))
+    assert "rank 1 on node-1: stopped for 12.0 s" in drawn
+
+
+@pytest.mark.parametrize(
+    "report", ["{", "[1]", _text(3, "a"), _text(7, "a"), "[" * 16_000, '{"rank": true}']
+)
+def test_a_report_that_is_of_no_rank_there_is_left_out(report: str) -> None:
+    drawn = _shown(_node(_text(0, "fine"), report))
+    assert "node-1: a report is left out, it is of no rank there" in drawn
+    assert "rank 0" in drawn
+
+
+def test_a_rank_is_believed_once() -> None:
+    drawn = _shown(_node(_text(0, "first"), _text(0, "second")))
+    assert "rank 0 is reported twice" in drawn
+    assert "second" not in drawn
+
+
+def test_no_frame_steers_the_terminal() -> None:
+    drawn = _shown(_node(_text(0, "evil.py:1 \x1b[2Jboo")))
+    assert r"\x1b[2Jboo" in drawn
+
+
+def test_what_a_node_cannot_tell_is_said() -> None:
+    assert "node-2: its launcher is away" in _shown(
+        _node(node="node-2", missing="its launcher is away")
+    )
+
+
+def test_it_is_read_by_programs_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+    admin = FakeAdmin()
+    admin.inspections = [_node(_text(0, "a"))]
+    assert call("job", "demo", "stacks", "--json", admin=admin)[0] == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(json.loads(line)["reports"][0])["rank"] == 0
