@@ -173,7 +173,7 @@ class OutputRead:
 
 # JSON of a `RankReport` of `everstep_common.hangs`: 1 to 3 KB, and what is larger is none.
 RANK_REPORT_TEXT_MAX = 16 * 1024
-RankReportText = Annotated[str, Opaque(2, RANK_REPORT_TEXT_MAX, "a rank's report")]
+RankReportText = Annotated[str, Opaque(1, RANK_REPORT_TEXT_MAX, "a rank's report")]
 
 
 @dataclass(frozen=True, slots=True)
