@@ -48,6 +48,7 @@ act (most take --reason TEXT, which is logged):
   everstep job NAME stop    end it at a step boundary; --cancel
   everstep job NAME forget  free the snapshots of a job that has ended
 
+  everstep hang --job NAME  what each rank of a job on this node is doing now
   everstep version          the versions of this command and of the controller
   everstep completion bash  shell completion
 
@@ -71,6 +72,10 @@ def _command(arguments: list[str]) -> int:
         from everstep.launch.main import main as run  # the other commands start faster without it
 
         return run(arguments[1:])
+    if arguments[:1] == ["hang"] and any(one.startswith(("--job", "--pids")) for one in arguments):
+        from everstep.launch.hangs.command import main as hang
+
+        return hang(arguments[1:])
     if arguments == ["help"] and find_spec("click") is not None:
         sys.argv[1:] = ["--help"]
         return _dispatch("cli", "cli", "everstep help")

@@ -8,6 +8,7 @@ from everstep_common.reports.quantities import RANKS_MAX
 # What the text of one group may take in a report; runs of any regular group take far less.
 TEXT_MAX = 400
 _DIGEST = "sha256:"
+_NAME = "group:"
 
 
 class MembersError(ValueError):
@@ -22,9 +23,14 @@ def members_text(ranks: Iterable[int]) -> str:
     return _DIGEST + hashlib.sha256(text.encode()).hexdigest()
 
 
-def is_digest(text: str) -> bool:
-    """Return whether a text only stands for members, which it cannot name."""
-    return text.startswith(_DIGEST)
+def unnamed_members(group: str) -> str:
+    """Return what stands for members that nobody has told: the group's name."""
+    return _NAME + group[:TEXT_MAX - len(_NAME)].replace("\0", "")
+
+
+def are_named(text: str) -> bool:
+    """Return whether a text names members, and does not only stand for them."""
+    return not text.startswith((_DIGEST, _NAME))
 
 
 def _runs(ranks: Sequence[int]) -> Iterator[str]:

@@ -17,7 +17,7 @@ Sequence = Annotated[int, Integer(0, 2**63 - 1)]
 # By the node's wall clock, which orders nothing across nodes; 0: not known.
 WallNs = Annotated[int, Integer(0, 2**63 - 1, unit="ns")]
 Milliseconds = Annotated[int, Integer(0, 2**53, unit="ms")]
-# "0-7", "1-13:4" (from 1 to 13, every fourth), "0-3,9", or their digest: see `members`.
+# "0-7", "1-13:4" (from 1 to 13, every fourth), "0-3,9", or what stands for them: see `members`.
 MembersText = Annotated[str, Opaque(1, 400, "the members of a group")]
 
 # A stack frame as "train.py:120 forward"; innermost first.
@@ -72,18 +72,22 @@ class Group:
 
     description: q.Title
     members: MembersText
-    # How many members it has; the others of a group with a digest are only known by their reports.
+    # How many members it has; 0: not known. Where they are not named, its reports tell who is one.
     size: q.Ranks
     # The last collective that this rank has enqueued, and the last that has completed here; None
-    # where the recorder does not tell, as of a group whose numbers point-to-point operations share.
+    # where the recorder does not tell.
     enqueued: Sequence | None
     completed: Sequence | None
-    has_p2p: bool = False
+    # The same of its point-to-point operations, which this rank counts for itself; None: it has
+    # recorded none, and then the numbers above may be theirs if a peer has some. gloo counts them
+    # with each collective, and tells neither which they are nor whether they complete.
+    p2p_enqueued: Sequence | None = None
+    p2p_completed: Sequence | None = None
     # How many of the recorded operations have not completed; the first of them, oldest first.
     pending_count: q.Count = 0
     pending: Annotated[tuple[Operation, ...], Items(PENDING_MAX)] = ()
-    # The newest operation of all, completed or not.
-    last: Operation | None = None
+    # The newest collective that has completed.
+    done: Operation | None = None
     # Which one it is of several with the same description and members, by their age in the process.
     ordinal: q.Count = 0
 
@@ -198,6 +202,8 @@ class RankReport:
     groups_left_out: q.Count = 0
     # After which the first of its groups gives up and ends the process; 0: not known.
     timeout_ms: Milliseconds = 0
+    # What it did last that is not what it did each time before, in words; "" where nothing is.
+    departure: q.Line = ""
     process: Process = Process()
     # The last step that the rank completed, and the phase or pause that it declared, by the SDK.
     step: q.ToldStep | None = None

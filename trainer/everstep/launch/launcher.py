@@ -13,6 +13,8 @@ from pathlib import Path
 from everstep.launch.agent_wait import nobody_answers, waits_for_agent, why_expected
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
+from everstep.launch.hangs.look_service import LookService
+from everstep.launch.hangs.rank_files import RankFiles, rank_notes
 from everstep.launch.link import LaunchLink, not_understood
 from everstep.launch.membership import Departure, join_message
 from everstep.launch.output.terminal import Terminal
@@ -54,8 +56,10 @@ class Launcher:
         token: str,
         terminal: Terminal,
         environ: Mapping[str, str] = os.environ,
+        files: RankFiles | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``files`` is the folder by which ranks that hang are read; None: there is none."""
         self._options = options
         self._token = token
         self._terminal = terminal
@@ -65,10 +69,18 @@ class Launcher:
         self._standbys = StandbyPool(
             self._selector, terminal, options.standby, Path.cwd(), self._link.send
         )
-        self._workers = Workers(
-            self._selector, lambda end: self._generation.rank_ended(end), self._standbys.pids
+        self._looks = LookService(
+            self._selector, files.folder if files else None, lambda: self._workers.running()
         )
-        recipe = RankRecipe.of(options, token, environ)
+        self._workers = Workers(
+            self._selector,
+            lambda end: self._generation.rank_ended(end),
+            lambda: self._standbys.pids() | self._looks.pids(),
+        )
+        self._files = files
+        self._notes = (*options.notes, *rank_notes(environ))
+        added = files.environment(environ) if files else {}
+        recipe = RankRecipe.of(options, token, {**environ, **added})
         self._generation = LocalGeneration(
             recipe, self._workers, self._standbys, terminal, self._link.send, monotonic
         )
@@ -93,6 +105,7 @@ class Launcher:
             signals.close()
             self._workers.signal_groups(signal.SIGKILL)
             self._standbys.close()
+            self._looks.close()
             self._link.drop()
         for line in self._last_words:
             self._terminal.say(line)
@@ -103,7 +116,7 @@ class Launcher:
         self._link.retry(self._join())
         if not self._link.connected and not self._waits_for_agent():
             return False
-        for note in self._options.notes:
+        for note in self._notes:
             self._terminal.say(note)
         return True
 
@@ -123,6 +136,7 @@ class Launcher:
             call_ready(self._selector, self._wait_s())
             self._generation.steps.advance()
             self._generation.output.advance()
+            self._looks.advance()
             if self._exit_code is None:
                 self._words.say_due()
                 self._notice_loss()
@@ -167,6 +181,7 @@ class Launcher:
 
     def _wait_s(self) -> float | None:
         waits = [self._generation.steps.due_in_s(), self._generation.output.due_in_s()]
+        waits.append(self._looks.due_in_s())
         if self._exit_code is None:
             waits += [self._link.due_in_s(), self._words.due_in_s()]
             waits.append(self._leaving.due_in_s(stopped=self._generation.stopped))
@@ -240,6 +255,8 @@ class Launcher:
             f"{start.reason}; {start.processes} of {start.world_size} ranks run here"
         )
         self._standbys.pause()
+        if self._files:
+            self._files.prune()
         self._generation.start(start)
         self._timing.started(self._monotonic())
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from everstep.launch.command_line.option_parser import UsageError
 from everstep.launch.command_line.options import LaunchOptions, parse_options
+from everstep.launch.hangs.rank_files import rank_files
 from everstep.launch.job_token import TokenError, job_token
 from everstep.launch.launcher import Launcher
 from everstep.launch.output.terminal import Terminal
@@ -69,8 +70,10 @@ def _launch_alone(options: LaunchOptions, terminal: Terminal) -> int:
 def _launch(options: LaunchOptions, terminal: Terminal) -> int:
     token = job_token(options.job, options.token_file)
     children.adopt_orphans()
-    sweeping = Sweeping()
-    code = Launcher(options, token, terminal, sweeping.environment(os.environ)).run()
-    sweeping.dismiss()
+    with rank_files(terminal.say) as files:
+        sweeping = Sweeping(files.folder if files else None)
+        environ = sweeping.environment(os.environ)
+        code = Launcher(options, token, terminal, environ, files).run()
+        sweeping.dismiss()
     options.streams.tidy()
     return code

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_common.codec import CodecError, from_json, json_text
-from everstep_common.hangs.members import MembersError, is_digest, members_of, members_text
+from everstep_common.hangs.members import MembersError, are_named, members_of, members_text
 from everstep_common.hangs.rank_report import (
     Blind,
     Ending,
@@ -35,7 +35,7 @@ _GROUP = Group(
     completed=84919,
     pending_count=6,
     pending=(_OPERATION,),
-    last=_OPERATION,
+    done=_OPERATION,
 )
 _REPORT = RankReport(
     rank=3,
@@ -122,6 +122,6 @@ def test_a_text_that_names_no_members_is_refused(text: str) -> None:
 
 def test_members_that_take_too_much_text_have_a_digest() -> None:
     text = members_text([n * n for n in range(200)])
-    assert is_digest(text)
+    assert not are_named(text)
     with pytest.raises(MembersError):
         members_of(text)

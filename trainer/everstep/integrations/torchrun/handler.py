@@ -26,6 +26,7 @@ from everstep.integrations.torchrun.exchange import JobOverError, RendezvousExch
 from everstep.integrations.torchrun.listener import AgentListener, say
 from everstep.integrations.torchrun.process_restart import Again, Kept
 from everstep.integrations.torchrun.settings import TorchrunSettings, settings, torchrun_line
+from everstep.launch.hangs.rank_files import RankFiles, no_folder
 from everstep.launch.memcpy_tuning import memcpy_variables
 from everstep.launch.rank_environment import JobAccess, job_environment
 from everstep_common.trainer_messages import Start
@@ -56,8 +57,20 @@ def joined(given: RendezvousParameters) -> RendezvousHandler:
         raise RendezvousClosedError(str(error)) from error
     # torchrun does not shut a rendezvous down when a signal ends it.
     atexit.register(exchange.leave, "interrupted by its user")
+    _make_readable()
     _heed_signals()
     return EverstepRendezvous(asked, exchange, listener.listen_for_store)
+
+
+def _make_readable() -> None:
+    """Have the ranks, which inherit this environment, open what a hung one can be read by."""
+    try:
+        files = RankFiles.make()
+    except OSError as error:
+        say(no_folder(error))
+        return
+    os.environ.update(files.environment(os.environ))
+    atexit.register(files.remove)
 
 
 class EverstepRendezvous(RendezvousHandler):

@@ -83,13 +83,13 @@ _SWEEPER = str(Path(__file__).with_name("sweeper.py"))
 class Sweeping:
     """The sweeper of this launcher; without one, a launcher that is killed leaves grandchildren."""
 
-    def __init__(self) -> None:
-        """Start it. It is not to be mistaken for something that a rank has left."""
+    def __init__(self, folder: Path | None = None) -> None:
+        """Start it; ``folder`` goes with the launcher. It is not taken for what a rank has left."""
         self._mark = secrets.token_hex(16)
         own = own_group(Path("/proc/self"))
         groups = f"{own}/{group_name(os.getpid(), 0).removesuffix('0')}" if own else ""
         foreign = map(str, children())
-        words = [str(os.getpid()), self._mark, groups, *foreign]
+        words = [str(os.getpid()), self._mark, groups, str(folder or ""), *foreign]
         # It has these blocked until it ignores them: what is sent to all of a job's processes while
         # its interpreter starts must not end it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)

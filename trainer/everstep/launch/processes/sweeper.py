@@ -1,4 +1,4 @@
-"""Sweeper: kills what a killed launcher's ranks left: ``sweeper.py LAUNCHER MARK GROUPS [PID …]``.
+"""Sweeper: ends what a killed launcher left: ``sweeper.py LAUNCHER MARK GROUPS FOLDER [PID …]``.
 
 The kernel ends ranks with their launcher, not what they have started. This process outlives it, as
 the same user, so that it can end nothing that is another's. Run by path with ``python -I -S``.
@@ -6,6 +6,7 @@ the same user, so that it can end nothing that is another's. Run by path with ``
 
 import os
 import select
+import shutil
 import signal
 import sys
 import time
@@ -201,14 +202,21 @@ class Sweeper:
                 continue
 
 
+def remove(folder: str) -> None:
+    """Remove the folder of the ranks' files, if there is one."""
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def main(arguments: list[str]) -> int:
     """Wait for the launcher's end, and sweep."""
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
-    launcher, mark, groups, *spared = arguments
+    launcher, mark, groups, folder, *spared = arguments
     sweeper = Sweeper(int(launcher), mark, groups, set(map(int, spared)))
     sweeper.wait()
     denied = sweeper.sweep()
+    remove(folder)
     told = f"everstep: launcher {launcher} was killed; what its ranks had started was ended as well"
     told += f", but for {denied} processes of another user" if denied else ""
     try:

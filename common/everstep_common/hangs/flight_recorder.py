@@ -1,0 +1,472 @@
+"""Flight Recorder dumps: what torch's recorder wrote of one rank, reduced to a report. Pure.
+
+Schema 2.3 (torch 2.4) to 2.10 (torch 2.13), of NCCL and gloo, as pickle or JSON. What differs:
+numbers are text in JSON and -1 or None where there is none; gloo's operations stay "scheduled" and
+are "retired" when they are done; its default group is '' in pg_config and '0' in the operations,
+its other groups are not in there; it records no point-to-point operations, but counts them in
+pg_status. That counts groups by a number of the process, which the operations lead to a group.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from everstep_common.hangs.departures import departure_of
+from everstep_common.hangs.members import are_named, members_text, unnamed_members
+from everstep_common.hangs.pickles import PickleError, plain_values
+from everstep_common.hangs.rank_report import (
+    GROUPS_MAX,
+    PENDING_MAX,
+    Blind,
+    Group,
+    Library,
+    Operation,
+    OperationState,
+    RankReport,
+    Source,
+)
+from everstep_common.reports.quantities import RANKS_MAX
+
+# 2,000 operations take 1 MB without stacks, and 8 MB with them.
+BYTES_MAX = 64 * 1024 * 1024
+# Of JSON, which becomes values of up to thirty times its size, by its brackets and commas.
+_JSON_ITEMS_MAX = 4_000_000
+ENTRIES_MAX = 50_000
+# Files of torch itself say nothing about where in the program an operation was called.
+_OF_TORCH = ("/torch/", "/functorch/")
+_FRAMES = 3
+_NUMBERS = re.compile(r"\d{1,7}")
+_P2P = re.compile(r"(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})")
+_STATES = {state.value: state for state in OperationState}
+_DEFAULT_GROUP = "default_pg"
+
+
+class DumpError(ValueError):
+    """A dump cannot be used; the message says why in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One operation of the ring, as far as it is understood."""
+
+    record: int
+    group: int
+    group_name: str
+    description: str
+    collective: int
+    p2p: int
+    is_p2p: bool
+    # Name without its backend, and the ranks within the group of a send or recv.
+    name: str
+    backend: str
+    ends: tuple[int, int] | None
+    done: bool
+    raw: Mapping[str, object]
+
+
+# Description and members, in the order of their ranks in the group.
+_GroupKey = tuple[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Status:
+    enqueued: int
+    completed: int
+
+
+def read_dump(data: bytes) -> Mapping[str, object]:
+    """Return the values of a dump, pickle or JSON. Raises DumpError."""
+    if len(data) > BYTES_MAX:
+        raise DumpError(f"it has {len(data):,} bytes, more than {BYTES_MAX:,}")
+    if not data:
+        raise DumpError("it is empty: its rank ended while it wrote")
+    values = _json_values(data) if data.lstrip()[:1] == b"{" else _pickle_values(data)
+    if not isinstance(values, dict) or "entries" not in values:
+        raise DumpError("it is no Flight Recorder dump: it has no entries")
+    return values
+
+
+def _json_values(data: bytes) -> object:
+    if data.count(b"[") + data.count(b"{") + data.count(b",") > _JSON_ITEMS_MAX:
+        raise DumpError(f"it has more than {_JSON_ITEMS_MAX:,} values")
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise DumpError("its values are nested too deeply") from None
+    except ValueError as error:
+        raise DumpError(f"it is no JSON, or was cut off: {error}") from None
+
+
+def _pickle_values(data: bytes) -> object:
+    try:
+        return plain_values(data)
+    except PickleError as error:
+        raise DumpError(str(error)) from error
+
+
+def report_of_dump(
+    dump: Mapping[str, object], rank: int, *, world_size: int = 0
+) -> RankReport:
+    """Return the report of the rank that a dump is said to be of.
+
+    Raises DumpError where the dump is another rank's, or is none.
+    """
+    reading = _DumpReading(dump, rank, world_size)
+    groups, left_out = reading.groups()
+    return RankReport(
+        rank=rank,
+        world_size=world_size or reading.world_size(),
+        schema=_word(dump.get("version")),
+        libraries=tuple(_libraries(dump)),
+        groups=groups,
+        groups_left_out=left_out,
+        timeout_ms=min((one for one in map(_timeout_ms, reading.entries) if one), default=0),
+        departure=departure_of([(_label(one), one.done) for one in reading.entries]),
+        blind=tuple(reading.blind()),
+    )
+
+
+class _DumpReading:
+    """One dump: its operations, its groups, and which belongs to which."""
+
+    def __init__(self, dump: Mapping[str, object], rank: int, world_size: int) -> None:
+        self.rank = rank
+        self.malformed = 0
+        self.configured = _configured(dump.get("pg_config"), world_size)
+        self.status = _statuses(dump.get("pg_status"))
+        self.entries = sorted(self._read_entries(dump.get("entries")), key=lambda one: one.record)
+        self.names = self._names_by_number()
+        self._check_identity()
+
+    def world_size(self) -> int:
+        """Return the number of ranks, as the default group tells; 0 where it does not."""
+        sizes = [len(m) for d, m in self.configured.values() if d == _DEFAULT_GROUP]
+        return max(sizes, default=0)
+
+    def blind(self) -> Iterator[Blind]:
+        """Yield what of the dump could not be used."""
+        if self.malformed:
+            told = f"{self.malformed} of its operations are malformed and left out"
+            yield Blind(Source.FLIGHT_RECORDER, told)
+        if not self.entries and not any(one.enqueued for one in self.status.values()):
+            yield Blind(Source.FLIGHT_RECORDER, "it has recorded no operation at all")
+
+    def groups(self) -> tuple[tuple[Group, ...], int]:
+        """Return the groups of more than one member, and how many there was no room for."""
+        entries: dict[str, list[_Entry]] = {}
+        for entry in self.entries:
+            entries.setdefault(self._config_name(entry), []).append(entry)
+        numbers = {name: number for number, name in self.names.items()}
+        ordinals: dict[_GroupKey, int] = {}
+        found = []
+        for name in sorted({*self.configured, *entries}, key=_creation):
+            key = self.configured.get(name) or (entries[name][0].description, ())
+            ordinal = 0
+            if key[1]:
+                ordinal = ordinals[key] = ordinals.get(key, -1) + 1
+            if len(key[1]) != 1:
+                status = self.status.get(numbers[name]) if name in numbers else None
+                found.append(self._group(name, key, ordinal, entries.get(name, []), status))
+        found.sort(key=lambda one: (not one.pending_count, not one.enqueued))
+        return tuple(found[:GROUPS_MAX]), max(0, len(found) - GROUPS_MAX)
+
+    def _group(
+        self,
+        name: str,
+        key: _GroupKey,
+        ordinal: int,
+        entries: list[_Entry],
+        status: _Status | None,
+    ) -> Group:
+        description, members = key
+        has_p2p = any(one.is_p2p or one.p2p for one in entries)
+        by_gloo = any(one.backend == "gloo" for one in entries)
+        trusted = None if has_p2p or by_gloo else status
+        pending = [one for one in entries if not _is_done(one, trusted)]
+        done = [one for one in entries if not one.is_p2p and _is_done(one, trusted)]
+        enqueued, completed = _frontier(entries, pending, trusted)
+        p2p = _p2p_frontier(entries, pending) if has_p2p else (None, None)
+        if by_gloo and status and enqueued and status.enqueued > enqueued:
+            p2p = (status.enqueued - enqueued, None)
+        return Group(
+            description=description[:200],
+            members=members_text(members) if members else unnamed_members(name),
+            size=len(members),
+            enqueued=enqueued,
+            completed=completed,
+            p2p_enqueued=p2p[0],
+            p2p_completed=p2p[1],
+            pending_count=len(pending),
+            pending=tuple(_operation(one, members) for one in _first_of_each(pending)),
+            done=_operation(done[-1], members) if done else None,
+            ordinal=ordinal,
+        )
+
+    def _read_entries(self, values: object) -> Iterator[_Entry]:
+        if not isinstance(values, list):
+            raise DumpError("its entries are no list")
+        if len(values) > ENTRIES_MAX:
+            raise DumpError(f"it has {len(values):,} operations, more than {ENTRIES_MAX:,}")
+        for value in values:
+            entry = _entry(value)
+            if entry is None:
+                self.malformed += 1
+            else:
+                yield entry
+
+    def _config_name(self, entry: _Entry) -> str:
+        """Return the name of an operation's group in pg_config, its own where it is not in there."""
+        if entry.group_name not in self.configured and entry.description == _DEFAULT_GROUP:
+            return "" if "" in self.configured else entry.group_name
+        return entry.group_name
+
+    def _names_by_number(self) -> dict[int, str]:
+        """Return the groups by the number that pg_status counts them by.
+
+        Operations tell it of their own group. Both are numbered as they were made, so where there
+        are as many of one as of the other, and no operation contradicts, their order tells the rest.
+        """
+        told: dict[int, str] = {}
+        for entry in self.entries:
+            name = self._config_name(entry)
+            if told.setdefault(entry.group, name) != name:
+                raise DumpError("it contradicts itself: one group number has two names")
+        numbers, names = sorted(self.status), sorted(self.configured, key=_creation)
+        ordered = dict(zip(numbers, names, strict=False)) if len(numbers) == len(names) else {}
+        named = all(name.isdigit() or not name for name in names)
+        if named and all(ordered.get(number, name) == name for number, name in told.items()):
+            return ordered | told
+        return told
+
+    def _check_identity(self) -> None:
+        for description, members in self.configured.values():
+            if members and self.rank not in members:
+                ranks = members_text(members)
+                told = ranks if are_named(ranks) else "others"
+                raise DumpError(
+                    f"it is not rank {self.rank}'s: its group {description[:80]} has ranks {told}"
+                )
+        for entry in self.entries:
+            known = self.configured.get(self._config_name(entry))
+            if entry.ends is None or known is None:
+                continue
+            members, own = known[1], entry.ends[0]
+            if own >= len(members) or members[own] != self.rank:
+                raise DumpError(f"it is not rank {self.rank}'s: it tells of {entry.name} of another")
+
+
+def _configured(
+    value: object, world_size: int
+) -> dict[str, _GroupKey]:
+    """Return description and members of each group, by its name."""
+    if not isinstance(value, dict):
+        return {}
+    found = {}
+    for name, one in value.items():
+        if isinstance(one, dict):
+            # gloo's default group has neither a name nor a description there.
+            description = _text(one.get("desc")) or (str(name) if name else _DEFAULT_GROUP)
+            members = _members(one.get("ranks"))
+            if not members and description == _DEFAULT_GROUP:
+                members = tuple(range(world_size))
+            if members:
+                found[str(name)] = (description, members)
+    return found
+
+
+def _members(value: object) -> tuple[int, ...]:
+    if isinstance(value, str):
+        # 200,000 ranks take seven characters each, with their commas.
+        numbers = [int(one) for one in _NUMBERS.findall(value[: 9 * RANKS_MAX])]
+    elif isinstance(value, list | tuple):
+        numbers = [one for one in value[:RANKS_MAX] if type(one) is int]
+    else:
+        return ()
+    if len(set(numbers)) != len(numbers) or not all(0 <= one < RANKS_MAX for one in numbers):
+        raise DumpError("the members of a group are no ranks")
+    return tuple(numbers)
+
+
+def _creation(name: str) -> tuple[int, int, str]:
+    # torch numbers groups as they are made; '' is the first.
+    if not name:
+        return (0, -1, "")
+    return (0, int(name), "") if name.isascii() and name.isdigit() and len(name) < 10 else (1, 0, name)
+
+
+def _statuses(value: object) -> dict[int, _Status]:
+    if not isinstance(value, dict):
+        return {}
+    found = {}
+    for number, one in value.items():
+        key = _number(number)
+        if key is not None and isinstance(one, dict):
+            enqueued = _number(one.get("last_enqueued_collective"))
+            completed = _number(one.get("last_completed_collective"))
+            if enqueued is not None and completed is not None:
+                found[key] = _Status(max(0, enqueued), max(0, min(completed, enqueued)))
+    return found
+
+
+def _entry(value: object) -> _Entry | None:
+    if not isinstance(value, dict):
+        return None
+    group = value.get("process_group")
+    numbers = [_number(value.get(name)) for name in ("record_id", "pg_id", "collective_seq_id")]
+    if not isinstance(group, list | tuple) or len(group) != 2 or None in numbers:
+        return None
+    record, number, collective = (one or 0 for one in numbers)
+    backend, _, name = _text(value.get("profiling_name")).rpartition(":")
+    p2p = _P2P.fullmatch(name)
+    done = value.get("retired") is True or value.get("state") == "completed"
+    return _Entry(
+        record=record,
+        group=number,
+        group_name=_text(group[0]),
+        description=_text(group[1]) or _text(group[0]),
+        collective=max(0, collective),
+        p2p=max(0, _number(value.get("p2p_seq_id")) or 0),
+        is_p2p=value.get("is_p2p") is True,
+        name=p2p[1] if p2p else name[:40],
+        backend=backend,
+        ends=(int(p2p[2]), int(p2p[3])) if p2p else None,
+        done=done,
+        raw=value,
+    )
+
+
+def _is_done(entry: _Entry, status: _Status | None) -> bool:
+    if not entry.done:
+        return False
+    # NCCL also retires what it gave up after its timeout.
+    gave_up = entry.backend == "nccl" and entry.raw.get("state") != "completed"
+    return not (gave_up and status and entry.collective > status.completed)
+
+
+def _frontier(
+    entries: list[_Entry], pending: list[_Entry], status: _Status | None
+) -> tuple[int | None, int | None]:
+    """Return the last collective enqueued and completed, from the ring and pg_status."""
+    if not entries:
+        return (status.enqueued, status.completed) if status else (None, None)
+    waiting = [one.collective for one in pending if not one.is_p2p]
+    enqueued = max(one.collective for one in entries)
+    completed = min(waiting) - 1 if waiting else enqueued
+    if status:
+        enqueued = max(enqueued, status.enqueued)
+        completed = max(status.completed, completed if waiting else 0)
+    return enqueued, max(0, min(completed, enqueued))
+
+
+def _p2p_frontier(entries: list[_Entry], pending: list[_Entry]) -> tuple[int, int]:
+    waiting = [one.p2p for one in pending if one.is_p2p]
+    enqueued = max(one.p2p for one in entries)
+    return enqueued, max(0, min(waiting) - 1) if waiting else enqueued
+
+
+def _first_of_each(pending: list[_Entry]) -> list[_Entry]:
+    """Return the operations that say most: the first collective, the first of each peer's."""
+    first: dict[object, _Entry] = {}
+    for entry in pending:
+        first.setdefault((entry.name, entry.ends) if entry.is_p2p else "collective", entry)
+    return list(first.values())[:PENDING_MAX]
+
+
+def _operation(entry: _Entry, members: tuple[int, ...]) -> Operation:
+    peer = None
+    if entry.ends is not None and entry.ends[1] < len(members):
+        peer = members[entry.ends[1]]
+    state = _STATES.get(_text(entry.raw.get("state")), OperationState.SCHEDULED)
+    return Operation(
+        sequence=entry.p2p if entry.is_p2p else entry.collective,
+        name=entry.name,
+        shapes=_shapes(entry.raw),
+        state=OperationState.COMPLETED if entry.done else state,
+        created_ns=max(0, _number(entry.raw.get("time_created_ns")) or 0),
+        frames=tuple(_frames(entry.raw.get("frames"))),
+        peer=peer,
+    )
+
+
+def _shapes(raw: Mapping[str, object]) -> str:
+    inputs = _tensors(raw.get("input_sizes"), raw.get("input_dtypes"))
+    outputs = _tensors(raw.get("output_sizes"), raw.get("output_dtypes"))
+    return (inputs if inputs == outputs else f"{inputs} -> {outputs}")[:200]
+
+
+def _tensors(sizes: object, types: object) -> str:
+    if not isinstance(sizes, list | tuple):
+        return ""
+    names = types if isinstance(types, list | tuple) else []
+    told = []
+    for place, size in enumerate(sizes[:8]):
+        numbers = size[:8] if isinstance(size, list | tuple) else []
+        kind = _text(names[place]) if place < len(names) else ""
+        told.append(f"{'x'.join(f'{one!s:.20}' for one in numbers)} {kind}".strip())
+    more = [f"and {len(sizes) - 8} more"] if len(sizes) > 8 else []
+    return ", ".join(told + more)
+
+
+def _frames(value: object) -> Iterator[str]:
+    """Yield where the program called, innermost first, without torch's own frames."""
+    frames = [one for one in value[:200] if isinstance(one, dict)] if isinstance(value, list) else []
+    own = [one for one in frames if not _is_of_torch(_text(one.get("filename")))]
+    for frame in (own or frames)[:_FRAMES]:
+        file = _text(frame.get("filename")).rpartition("/")[2]
+        yield f"{file}:{_number(frame.get('line')) or 0} {_text(frame.get('name'))}"[:120]
+
+
+def _is_of_torch(file: str) -> bool:
+    return any(part in file for part in _OF_TORCH)
+
+
+def _libraries(dump: Mapping[str, object]) -> Iterator[Library]:
+    version = _word(dump.get("nccl_version") or dump.get("comm_lib_version"))
+    if version:
+        yield Library("nccl", version)
+
+
+def _timeout_ms(entry: _Entry) -> int:
+    return min(max(0, _number(entry.raw.get("timeout_ms")) or 0), 2**53)
+
+
+def _label(entry: _Entry) -> str:
+    """Return what is equal in two operations that a program does at the same place."""
+    return f"{entry.name}{entry.ends or ''} of {entry.description}"
+
+
+def _number(value: object) -> int | None:
+    """Return an integer of 64 bits, which JSON may write as text; None for anything else."""
+    if isinstance(value, str) and len(value) <= 20 and value.lstrip("-").isascii():
+        try:
+            value = int(value)
+        except ValueError:
+            return None
+    return value if type(value) is int and -(2**63) <= value < 2**63 else None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        return ""
+    return value[:400].encode("utf-8", "replace").decode()
+
+
+def _word(value: object) -> str:
+    return _text(value)[:40]
+
+
+def blind_report(rank: int, reason: str, source: Source = Source.FLIGHT_RECORDER) -> RankReport:
+    """Return the report of a rank of which nothing usable was read."""
+    return RankReport(rank=rank, blind=(Blind(source, reason[:500]),))
+
+
+def merged(reports: Iterable[RankReport]) -> dict[int, RankReport]:
+    """Return one report for each rank; of two that contradict, neither is used."""
+    found: dict[int, RankReport] = {}
+    for report in reports:
+        known = found.setdefault(report.rank, report)
+        if known != report:
+            told = f"there are two dumps of rank {report.rank}, and they contradict each other"
+            found[report.rank] = blind_report(report.rank, told, Source.IDENTITY)
+    return found

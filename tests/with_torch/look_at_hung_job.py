@@ -1,0 +1,59 @@
+"""Start a job that hangs, look at its ranks by the command line, print the reports, end it.
+
+A program of its own, so that all of it can run as another user or within a container.
+"""
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+_RANKS = 4
+_JOB = Path(__file__).with_name("hung_job.py")
+_EVERSTEP = [sys.executable, "-P", "-m", "everstep.entry"]
+# A look may come before the others have begun to wait.
+_LOOKS_MAX = 20
+
+
+def main(launched: Sequence[str], how: str) -> None:
+    """Print a list with the report of each rank; ``launched`` starts a rank's script."""
+    name = f"hung-{uuid.uuid4().hex[:8]}"
+    options = ["run", "--standalone", "--job", name, "--nproc-per-node", str(_RANKS)]
+    with subprocess.Popen(
+        [*_EVERSTEP, *options, *launched, str(_JOB), how],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as launcher:
+        try:
+            assert launcher.stdout is not None
+            hung, said = 0, []
+            while hung < _RANKS:
+                said.append(line := launcher.stdout.readline())
+                assert line, "".join(said)
+                hung += "hangs now" in line
+            print(json.dumps({"reports": look(name), "said": said}))
+        finally:
+            launcher.terminate()
+            launcher.terminate()
+            launcher.communicate()
+
+
+def look(name: str) -> list[Any]:
+    """Look until all but the culprit wait for it."""
+    reports: list[Any] = []
+    for _ in range(_LOOKS_MAX):
+        line = [*_EVERSTEP, "hang", "--job", name, "--json"]
+        told = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True).stdout
+        reports = [json.loads(one) for one in told.splitlines()]
+        waiting = [one for one in reports if any(group["pending"] for group in one["groups"])]
+        if len(waiting) >= _RANKS - 1:
+            break
+    return reports
+
+
+if __name__ == "__main__":
+    main(sys.argv[2:], sys.argv[1])

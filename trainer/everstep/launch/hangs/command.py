@@ -1,0 +1,200 @@
+"""Command ``everstep hang --job NAME``: what each rank of a job on this node is doing now.
+
+It needs neither agent nor controller. It asks the job's launcher, and where that does not answer it
+reads the ranks itself, as their user.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import pwd
+import selectors
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from everstep.launch.hangs.interpreter.everstep_rank_opening import FILES
+from everstep.launch.hangs.look_service import SOCKET
+from everstep.launch.hangs.process_look import GoneError, owner
+from everstep.launch.hangs.question import LINE_MAX, Answer, Asked, Question
+from everstep.launch.hangs.reading import DEADLINE_S, Reading, User, py_spy
+from everstep.launch.hangs.worker_server import NoAnswerError, connect
+from everstep.launch.processes.sweeper import identify
+from everstep.launch.selector_loop import call_ready
+from everstep_common.codec import from_json, json_text
+from everstep_common.hangs.rank_report import RankReport
+
+_RANKS_MAX = 256
+_DESCRIPTION = """\
+Show what each rank of a job on this node is doing now: its process, whether it holds the GIL, the
+collectives that it waits in, its Python stack. It reads, and changes nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRank:
+    """A rank's process on this node, as its environment tells."""
+
+    rank: int
+    pid: int
+    job: str
+    world_size: int
+    folder: str
+    uid: int
+    gid: int
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Look once; return the exit code: 2 when there is nothing to look at."""
+    values = _parser().parse_args(arguments)
+    wanted = {int(word) for word in values.pids.split(",")} if values.pids else None
+    ranks = [
+        one
+        for one in local_ranks()
+        if (one.pid in wanted if wanted is not None else one.job == values.job)
+    ]
+    if not ranks:
+        what = f"no process of {values.pids}" if wanted else f"no rank of job {values.job!r}"
+        print(f"{what} runs on this node, or none that you may see", file=sys.stderr)
+        return 2
+    reports = [
+        report
+        for _, some in groupby(ranks[:_RANKS_MAX], key=_launcher)
+        for report in look(list(some), by_launcher=wanted is None)
+    ]
+    if values.out is not None:
+        values.out.mkdir(parents=True, exist_ok=True)
+        for report in reports:
+            path = values.out / f"rank-{report.rank}.json"
+            path.write_text(json_text(report) + "\n", encoding="utf-8")
+        print(f"{len(reports)} reports are in {values.out}")
+        return 0
+    for report in reports:
+        print(json_text(report) if values.json else in_words(report))
+    return 0
+
+
+def look(ranks: Sequence[LocalRank], *, by_launcher: bool) -> list[RankReport]:
+    """Return a report of each rank of one launcher."""
+    reports = _launcher_s(ranks[0]) if by_launcher and ranks[0].folder else []
+    return reports or _own(ranks)
+
+
+def local_ranks(proc: Path = Path("/proc")) -> list[LocalRank]:
+    """Return the processes that launchers have started as ranks, of those that we may see."""
+    found = []
+    for path in proc.glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError, ValueError, KeyError, GoneError):
+            words = path.read_bytes().decode(errors="surrogateescape").split("\0")
+            environ = dict(word.split("=", 1) for word in words if "=" in word)
+            pid = int(path.parent.name)
+            if "EVERSTEP_GENERATION" not in environ or not _leads(pid, proc):
+                continue
+            found.append(
+                LocalRank(
+                    rank=int(environ["RANK"]),
+                    pid=pid,
+                    job=environ.get("EVERSTEP_JOB", ""),
+                    world_size=int(environ.get("WORLD_SIZE", "0")),
+                    folder=environ.get(FILES, ""),
+                    uid=owner(pid, proc),
+                    gid=path.parent.stat().st_gid,
+                )
+            )
+    return sorted(found, key=lambda one: (_launcher(one), one.rank))
+
+
+def _launcher(rank: LocalRank) -> tuple[int, str]:
+    """Return what is equal in the ranks of one launcher: two users may have jobs of one name."""
+    return rank.uid, rank.folder
+
+
+def in_words(report: RankReport) -> str:
+    """Return a report in a line or two."""
+    process = report.process
+    parts = [f"rank {report.rank} (process {report.pid}): {process.state.value}"]
+    if process.wchan:
+        parts.append(f"in {process.wchan}")
+    if process.gil_held:
+        parts.append("and holds the GIL")
+    if process.answers_ping is False:
+        parts.append("and does not answer")
+    told = [" ".join(parts)]
+    for group in report.groups:
+        for operation in group.pending[:1]:
+            told.append(f"waits in {operation.name} {operation.sequence} of {group.description}")
+    if process.python_stack:
+        told.append(f"at {' < '.join(process.python_stack[:3])}")
+    told += [f"unknown: {blind.source.value}: {blind.reason}" for blind in report.blind]
+    return "\n  ".join(told)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="everstep hang", description=_DESCRIPTION)
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--job", metavar="NAME", help="the job's name")
+    which.add_argument("--pids", metavar="PID,PID", help="ranks by their processes")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write a file for each rank")
+    parser.add_argument("--json", action="store_true", help="print a report a line")
+    return parser
+
+
+def _leads(pid: int, proc: Path) -> bool:
+    """Return whether a process leads its group, as a rank does and its data loaders do not."""
+    found = identify(pid, str(proc))
+    return found is not None and found.group == pid
+
+
+def _launcher_s(rank: LocalRank) -> list[RankReport]:
+    """Return what the launcher reads; nothing where it does not answer."""
+    try:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(DEADLINE_S + 1.0)
+            connect(client, Path(rank.folder) / SOCKET, rank.uid)
+            content = _all(client)
+        return [from_json(RankReport, json.loads(line)) for line in content.splitlines()]
+    except (OSError, ValueError, RecursionError, NoAnswerError):
+        return []
+
+
+def _all(client: socket.socket) -> bytes:
+    content = bytearray()
+    while len(content) < _RANKS_MAX * LINE_MAX and (data := client.recv(LINE_MAX)):
+        content += data
+    return bytes(content)
+
+
+def _own(ranks: Sequence[LocalRank]) -> list[RankReport]:
+    selector = selectors.DefaultSelector()
+    found: list[Answer] = []
+    reading = Reading(selector, found.extend)
+    question = Question(
+        ranks=(),
+        folder=ranks[0].folder,
+        within_s=0.0,
+        node=os.uname().nodename,
+        world_size=ranks[0].world_size,
+        py_spy=py_spy(),
+    )
+    asked = [Asked(one.rank, one.pid) for one in ranks]
+    reading.begin(question, asked, _user(ranks[0].uid, ranks[0].gid))
+    while reading.under_way:
+        call_ready(selector, reading.due_in_s())
+        reading.advance()
+    selector.close()
+    return [answer.report for answer in found]
+
+
+def _user(uid: int, gid: int) -> User | None:
+    """Return whom a reader has to become; None: it is the same user, or there is no way."""
+    if uid == os.geteuid() or os.geteuid() != 0:
+        return None
+    try:
+        account = pwd.getpwuid(uid)
+        groups = tuple(os.getgrouplist(account.pw_name, account.pw_gid))
+        return User(uid, account.pw_gid, groups)
+    except KeyError:  # a container's user, as the host sees it
+        return User(uid, gid, ())

@@ -1,0 +1,1 @@
+"""Start of a rank's interpreter: this folder is first on the PYTHONPATH of each rank."""

@@ -1,0 +1,111 @@
+"""Look service of a launcher: reads its ranks when somebody asks, on a socket beside theirs.
+
+The launcher's own children may read ranks where Yama lets nobody else (kernel.yama.ptrace_scope 1),
+so the command line asks it rather than to read them itself.
+"""
+
+import contextlib
+import os
+import selectors
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from everstep.launch.hangs.question import Answer, Asked, Question, Seen
+from everstep.launch.hangs.reading import Reading, py_spy
+from everstep_common.codec import json_text
+
+SOCKET = "look.sock"
+# Whoever asks while a look goes on gets its answers; more than so many are not kept waiting.
+_WAITING_MAX = 8
+# Of 64 ranks 200 KB; the launcher waits no longer for one who does not take them.
+_SEND_S = 0.2
+
+
+class LookService:
+    """The looks at one launcher's ranks: one at a time, for whoever asks."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        folder: Path | None,
+        ranks: Callable[[], Mapping[int, int]],
+    ) -> None:
+        """``ranks`` returns the process of each rank that runs here."""
+        self._selector = selector
+        self._folder = folder
+        self._ranks = ranks
+        self._reading = Reading(selector, self._finished)
+        self._waiting: list[socket.socket] = []
+        # What the last look saw of each process.
+        self._seen: dict[int, Seen] = {}
+        self._listener = self._listen()
+
+    def pids(self) -> set[int]:
+        """Return the processes that read."""
+        return self._reading.pids()
+
+    def due_in_s(self) -> float | None:
+        """Return after how long `advance` has to be called at the latest, if at all."""
+        return self._reading.due_in_s()
+
+    def advance(self) -> None:
+        """Go on with a look that is under way."""
+        self._reading.advance()
+
+    def look(self) -> None:
+        """Look at all ranks that run here now, unless a look is under way."""
+        if self._reading.under_way:
+            return
+        asked = [
+            Asked(rank, pid, self._seen.get(pid)) for rank, pid in sorted(self._ranks().items())
+        ]
+        question = Question(
+            ranks=(),
+            folder=str(self._folder or ""),
+            within_s=0.0,
+            node=os.uname().nodename,
+            py_spy=py_spy(),
+        )
+        self._reading.begin(question, asked)
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        self._reading.close()
+        for one in (*self._waiting, *((self._listener,) if self._listener else ())):
+            one.close()
+        self._waiting = []
+
+    def _listen(self) -> socket.socket | None:
+        if self._folder is None:
+            return None
+        listener = socket.socket(socket.AF_UNIX)
+        try:
+            listener.bind(str(self._folder / SOCKET))
+            listener.listen(_WAITING_MAX)
+        except OSError:
+            listener.close()
+            return None
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ, self._accept)
+        return listener
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        with contextlib.suppress(OSError):  # whoever asked is gone
+            client, _ = self._listener.accept()
+            if len(self._waiting) >= _WAITING_MAX:
+                client.close()
+                return
+            self._waiting.append(client)
+            self.look()
+
+    def _finished(self, answers: tuple[Answer, ...]) -> None:
+        self._seen = {one.launched_pid: one.seen for one in answers if one.seen}
+        content = b"".join(json_text(one.report).encode() + b"\n" for one in answers)
+        for client in self._waiting:
+            with contextlib.suppress(OSError):  # it does not wait any more
+                client.settimeout(_SEND_S)
+                client.sendall(content)
+            client.close()
+        self._waiting = []

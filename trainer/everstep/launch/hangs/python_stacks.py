@@ -1,0 +1,120 @@
+"""Python stacks of a rank as text, from three sources: names and lines, never values."""
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import stat
+import subprocess
+import time
+from pathlib import Path
+from typing import BinaryIO
+
+from everstep.launch.hangs.interpreter.everstep_rank_opening import STACKS_SIGNAL
+from everstep_common.hangs.rank_report import StackFrames
+from everstep_common.printable import printable
+
+# faulthandler's own: https://docs.python.org/3/library/faulthandler.html
+_THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+\b.*\(most recent call first\):")
+_FRAME = re.compile(r'  File "([^"\n]*)", line (\d+|\?\?\?) in (.*)')
+_FRAMES_MAX = 24
+_FRAME_MAX = 120
+_FILE_MAX = 256 * 1024
+# The threads of torch's worker server: a signal to one interrupts nothing that the script does.
+_SERVER_THREADS = "pt_workerserver"
+_POLL_S = 0.01
+
+
+def main_stack(text: str) -> StackFrames:
+    """Return the main thread's frames of what faulthandler wrote: the thread that it lists last."""
+    frames: list[str] = []
+    for line in text.splitlines():
+        if _THREAD.match(line):
+            frames = []
+        elif (found := _FRAME.match(line)) and len(frames) < _FRAMES_MAX:
+            frames.append(frame_text(*found.groups()))
+    return tuple(frames)
+
+
+def frame_text(path: str, line: str | int, function: str) -> str:
+    """Return a frame as "train.py:120 forward"."""
+    return printable(f"{os.path.basename(path)}:{line} {function}")[:_FRAME_MAX]
+
+
+def py_spy_stack(answer: str) -> StackFrames:
+    """Return the main thread's frames of ``py-spy dump --json``. Raises ValueError."""
+    try:
+        threads = json.loads(answer)
+        main = next(one for one in threads if one["os_thread_id"] == one["pid"])
+        frames = main["frames"][:_FRAMES_MAX]
+        return tuple(
+            frame_text(str(one["filename"]), int(one["line"]), str(one["name"])) for one in frames
+        )
+    except (LookupError, TypeError, StopIteration, RecursionError) as error:
+        raise ValueError("py-spy's answer is not as expected") from error
+
+
+def by_py_spy(program: str, pid: int, within_s: float) -> StackFrames:
+    """Read the stack from outside, without stopping the process. Raises OSError, ValueError."""
+    command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=within_s, check=True, text=True)
+    except subprocess.TimeoutExpired as error:
+        raise ValueError(f"py-spy took more than {within_s:.1f} s") from error
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or [""])[-1]
+        raise ValueError(f"py-spy: {printable(last)[:200]}") from error
+    return py_spy_stack(done.stdout)
+
+
+def by_signal(pid: int, path: Path, within_s: float, proc: Path = Path("/proc")) -> StackFrames:
+    """Have the process write its stacks, which needs no GIL. Raises OSError, ValueError.
+
+    Who has no handler for the signal would die of it, so that is looked at first.
+    """
+    thread = _idle_thread(proc / str(pid))
+    if not _handles(proc / str(pid) / "status"):
+        raise ValueError("the process has no handler for the signal")
+    ends_s = time.monotonic() + within_s
+    with _own_file(path) as file:
+        before = os.fstat(file.fileno()).st_size
+        if ctypes.CDLL(None, use_errno=True).tgkill(pid, thread, STACKS_SIGNAL) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        size = before
+        while time.monotonic() < ends_s:
+            time.sleep(_POLL_S)
+            grown = os.fstat(file.fileno()).st_size
+            if grown == size > before:
+                break
+            size = grown
+        file.seek(before)
+        text = file.read(_FILE_MAX).decode(errors="replace")
+    if not text:
+        raise ValueError("the process did not write its stacks")
+    return main_stack(text)
+
+
+def _own_file(path: Path) -> BinaryIO:
+    """Open a file that is one, and this user's. Raises OSError, ValueError."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    file = os.fdopen(os.open(path, flags), "rb")
+    found = os.fstat(file.fileno())
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        file.close()
+        raise ValueError(f"{path.name} is not a file of this user")
+    return file
+
+
+def _idle_thread(folder: Path) -> int:
+    for thread in sorted(folder.glob("task/*"), key=lambda one: -int(one.name)):
+        with contextlib.suppress(OSError):  # a thread that ended
+            if (thread / "comm").read_text().strip() == _SERVER_THREADS:
+                return int(thread.name)
+    raise ValueError("no thread of its worker server could take the signal")
+
+
+def _handles(status: Path) -> bool:
+    masks = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+    bit = 1 << (STACKS_SIGNAL - 1)
+    return bool(int(masks.get("SigCgt", "0"), 16) & bit)

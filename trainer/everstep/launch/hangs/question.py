@@ -1,0 +1,60 @@
+"""Question to the reader program, and its answers: JSON lines on its standard streams."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from everstep_common.bounds import Integer, Items, Opaque, Text
+from everstep_common.hangs.rank_report import ProcessState, RankReport
+from everstep_common.reports import quantities as q
+
+# One process reads so many ranks: a recorder's answer takes it 20 ms, one after another.
+RANKS_MAX = 16
+# An answer is 1 to 3 KB; its bounds allow for more, in characters that take several bytes.
+LINE_MAX = 256 * 1024
+Count = Annotated[int, Integer(-1, 2**62)]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A look at a process, to be compared with the next one: whether it has run in between."""
+
+    state: ProcessState
+    started_ticks: Count
+    switches: Count
+    user_ticks: Count
+    # Since when it has been like that, on the clock of this boot.
+    since_ns: q.BootNs
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A rank to be read: the process that its launcher started for it."""
+
+    rank: q.Rank
+    pid: q.Pid
+    # What the last look saw.
+    seen: Seen | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What one reader is to do."""
+
+    ranks: Annotated[tuple[Asked, ...], Items(RANKS_MAX)]
+    # The folder of the ranks' sockets; "": they have none.
+    folder: Annotated[str, Text(4096)]
+    within_s: float
+    node: q.Line = ""
+    world_size: q.Ranks = 0
+    # Path of py-spy; "": not installed.
+    py_spy: Annotated[str, Opaque(0, 4096, "a program")] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was read of one rank."""
+
+    report: RankReport
+    # The process that was read is not always the one that the launcher started: a shell's child.
+    launched_pid: q.Pid
+    seen: Seen | None

@@ -1,0 +1,282 @@
+"""Rank reader: asks one rank's process all that it can tell while it hangs, within a deadline.
+
+Whatever does not answer is evidence too: the report says what is missing, and why.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from everstep.launch.hangs import libraries, process_look, python_stacks
+from everstep.launch.hangs.process_look import GoneError, ProcessLook
+from everstep.launch.hangs.question import Answer, Asked, Question, Seen
+from everstep.launch.hangs.rank_files import Marker, marker, rank_process
+from everstep.launch.hangs.worker_server import (
+    NoAnswerError,
+    NoHandlerError,
+    SilentError,
+    StrangerError,
+    WorkerServer,
+)
+from everstep_common.clock import boot_ns
+from everstep_common.hangs.flight_recorder import DumpError, read_dump, report_of_dump
+from everstep_common.hangs.rank_report import (
+    BLIND_MAX,
+    LIBRARIES_MAX,
+    Blind,
+    Library,
+    Process,
+    ProcessState,
+    RankReport,
+    Source,
+    StackFrames,
+)
+
+# A ping is answered within a millisecond, on a busy node within a few scheduling rounds.
+_PING_S = 0.5
+_RECORDER_S = 1.0
+# Beyond this the GIL is held: the interpreter gives it up every 5 ms where somebody wants it.
+_GIL_S = 0.9
+_SIGNAL_S = 0.2
+_PY_SPY_S = 0.5
+# Two looks at a process are so far apart at least; a tick of its times is 10 ms.
+_LOOKS_S = 0.25
+# The newest 2,000 operations take 1 MB; a user may have asked for more.
+_RECORDER_BYTES = 16 * 1024 * 1024
+_STACKS_BYTES = 256 * 1024
+# Where the GIL is held, each question keeps one of the server's 8 threads until it is given up.
+_UNANSWERED_MAX = 3
+
+
+class RankReader:
+    """Reader of one rank."""
+
+    def __init__(
+        self, asked: Asked, question: Question, ends_s: float, proc: Path = Path("/proc")
+    ) -> None:
+        """``ends_s`` is when all has to be read, on the monotonic clock."""
+        self._asked = asked
+        self._question = question
+        self._ends_s = ends_s
+        self._proc = proc
+        self._folder = Path(question.folder) if question.folder else None
+        self._pid = rank_process(asked.pid, self._folder, proc)
+        self._blind: dict[Source, str] = {}
+        self._libraries: tuple[Library, ...] = ()
+        self._recorded = RankReport(rank=asked.rank, world_size=question.world_size)
+        self._process = Process()
+
+    def read(self) -> Answer:
+        """Return what can be known of the rank."""
+        try:
+            first = self._look()
+            if process_look.owner(self._pid, self._proc) != os.geteuid():
+                self._blind[Source.IDENTITY] = "the process belongs to another user"
+                self._process = Process(state=first.state, wchan=first.wchan)
+                return self._answer(None)
+            listed = self._start_libraries()
+            self._ask_server()
+            self._read_stack()
+            seen = self._look_again(first)
+            listed.join(max(0.0, self._left(1.0)))
+        except GoneError:
+            self._process = replace(self._process, state=ProcessState.DEAD)
+            return self._answer(None)
+        return self._answer(seen)
+
+    def _answer(self, seen: Seen | None) -> Answer:
+        blind = tuple(Blind(source, reason[:500]) for source, reason in self._blind.items())
+        known = {library.name: library for library in self._recorded.libraries}
+        known |= {library.name: library for library in self._libraries if library.version}
+        report = replace(
+            self._recorded,
+            node=self._question.node,
+            pid=self._pid,
+            taken_ns=time.time_ns(),
+            process=self._process,
+            libraries=tuple(known[name] for name in sorted(known))[:LIBRARIES_MAX],
+            blind=(*self._recorded.blind, *blind)[:BLIND_MAX],
+        )
+        return Answer(report, self._asked.pid, seen)
+
+    def _left(self, most_s: float) -> float:
+        return min(most_s, self._ends_s - time.monotonic())
+
+    # The process, as the kernel shows it.
+
+    def _look(self) -> ProcessLook:
+        return process_look.look(self._pid, boot_ns(), self._proc)
+
+    def _look_again(self, first: ProcessLook) -> Seen:
+        passed_s = (boot_ns() - first.at_ns) / 1e9
+        time.sleep(max(0.0, self._left(_LOOKS_S - passed_s)))
+        second = self._look()
+        if second.started_ticks != first.started_ticks:
+            raise GoneError
+        since_ns = self._since_ns(first) if second.stands_like(first) else second.at_ns
+        unchanged = second.same_stack(first)
+        if unchanged is None:
+            why = process_look.why_unreadable(self._pid, self._proc)
+            self._blind[Source.NATIVE_STACK] = why
+            if not second.wchan and second.state != ProcessState.RUNNING:
+                self._blind[Source.PROCESS_STATE] = f"wchan: {why}"
+        self._process = replace(
+            self._process,
+            state=second.state,
+            state_for_ms=(second.at_ns - since_ns) // 1_000_000,
+            wchan=second.wchan,
+            native_stack_unchanged=unchanged,
+            cpu_percent=process_look.cpu_percent(first, second),
+        )
+        return Seen(
+            second.state, second.started_ticks, second.switches, second.user_ticks, since_ns
+        )
+
+    def _since_ns(self, first: ProcessLook) -> int:
+        """Return since when it has not run, if it has not since the look before these two."""
+        seen = self._asked.seen
+        now = (first.state, first.started_ticks, first.switches, first.user_ticks)
+        if seen is None or first.switches < 0:
+            return first.at_ns
+        before = (seen.state, seen.started_ticks, seen.switches, seen.user_ticks)
+        return seen.since_ns if now == before else first.at_ns
+
+    def _start_libraries(self) -> threading.Thread:
+        """Read versions beside all else: their files may be on a file system that hangs."""
+        self._blind[Source.LIBRARIES] = "not read in time"
+        thread = threading.Thread(target=self._read_libraries, daemon=True)
+        thread.start()
+        return thread
+
+    def _read_libraries(self) -> None:
+        try:
+            self._libraries = libraries.libraries(libraries.mapped(self._pid, self._proc))
+            self._blind.pop(Source.LIBRARIES, None)
+        except OSError as error:
+            why = process_look.why_unreadable(self._pid, self._proc)
+            self._blind[Source.LIBRARIES] = f"maps: {error.strerror}: {why}"
+
+    # What the process answers itself.
+
+    def _ask_server(self) -> None:
+        told = self._marker()
+        if self._folder is None or not (path := self._folder / f"{self._pid}.sock").exists():
+            self._blind[Source.WORKER_SERVER] = told.why or _NO_SERVER
+            return
+        server = WorkerServer(path, self._pid)
+        if self._ping(server):
+            self._read_recorder(server)
+            self._probe_gil(server)
+
+    def _ping(self, server: WorkerServer) -> bool:
+        try:
+            server.ask("ping", self._left(_PING_S), 1024)
+        except SilentError:
+            self._process = replace(self._process, answers_ping=False)
+            return False
+        except StrangerError as error:
+            self._blind[Source.IDENTITY] = str(error)
+            return False
+        except NoAnswerError as error:
+            self._blind[Source.WORKER_SERVER] = str(error)
+            return False
+        self._process = replace(self._process, answers_ping=True)
+        return True
+
+    def _read_recorder(self, server: WorkerServer) -> None:
+        try:
+            content = self._recorder(server)
+            world_size = self._question.world_size
+            report = report_of_dump(read_dump(content), self._asked.rank, world_size=world_size)
+        except (NoAnswerError, DumpError) as error:
+            self._blind[Source.FLIGHT_RECORDER] = str(error)
+        else:
+            self._recorded = report
+
+    def _recorder(self, server: WorkerServer) -> bytes:
+        try:
+            return server.ask("fr_trace_json", self._left(_RECORDER_S), _RECORDER_BYTES)
+        except NoHandlerError:  # torch before 2.10, built for NCCL
+            return server.ask("dump_nccl_trace_json", self._left(_RECORDER_S), _RECORDER_BYTES)
+
+    def _probe_gil(self, server: WorkerServer) -> None:
+        """Ask what needs the GIL, and with it for the stacks."""
+        if (count := self._unanswered()) >= _UNANSWERED_MAX:
+            self._blind[Source.GIL] = (
+                f"asked {count} times without an answer, and not again: each question keeps a"
+                " thread of the worker server"
+            )
+            return
+        try:
+            text = server.ask("dump_traceback", self._left(_GIL_S), _STACKS_BYTES)
+        except SilentError:
+            self._count_unanswered(count + 1)
+            if self._ping(server):
+                self._process = replace(self._process, gil_held=True)
+        except NoAnswerError as error:
+            self._blind[Source.GIL] = str(error)
+        else:
+            self._count_unanswered(0)
+            stack = python_stacks.main_stack(text.decode(errors="replace"))
+            self._process = replace(self._process, gil_held=False, python_stack=stack)
+
+    def _unanswered(self) -> int:
+        with contextlib.suppress(OSError, ValueError):
+            return int(self._count_path().read_bytes()[:4])
+        return 0
+
+    def _count_unanswered(self, count: int) -> None:
+        with contextlib.suppress(OSError):
+            if count:
+                self._count_path().write_text(str(count))
+            else:
+                self._count_path().unlink()
+
+    def _count_path(self) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{self._pid}.unanswered"
+
+    def _marker(self) -> Marker:
+        return marker(self._folder, self._pid) if self._folder else Marker()
+
+    # The stack of a process that does not tell it.
+
+    def _read_stack(self) -> None:
+        if self._process.python_stack:
+            return
+        reasons = []
+        for read in (self._stack_by_signal, self._stack_by_py_spy):
+            try:
+                stack = read()
+            except (OSError, ValueError) as error:
+                reasons.append(str(error))
+                continue
+            self._process = replace(self._process, python_stack=stack)
+            return
+        self._blind[Source.PYTHON_STACK] = "; ".join(reasons)
+
+    def _stack_by_signal(self) -> StackFrames:
+        if self._process.answers_ping is not True or self._folder is None:
+            raise ValueError("its worker server does not answer")
+        if not self._marker().stacks:
+            raise ValueError("its script handles the signal for stacks itself")
+        path = self._folder / f"{self._pid}.stacks"
+        return python_stacks.by_signal(self._pid, path, self._left(_SIGNAL_S), self._proc)
+
+    def _stack_by_py_spy(self) -> StackFrames:
+        if not self._question.py_spy:
+            raise ValueError("py-spy is not installed beside everstep")
+        try:
+            return python_stacks.by_py_spy(self._question.py_spy, self._pid, self._left(_PY_SPY_S))
+        except ValueError as error:
+            why = process_look.why_unreadable(self._pid, self._proc)
+            raise ValueError(f"{error} ({why})") from error
+
+
+_NO_SERVER = (
+    "the rank has no worker server: it has made no process group of torch.distributed, or its"
+    " interpreter ignores PYTHONPATH (-I, -E)"
+)

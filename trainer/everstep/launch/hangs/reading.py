@@ -1,0 +1,195 @@
+"""Reading of ranks that may hang: the reader programs of one look, followed by a selector loop.
+
+A reader is a child of this process and has its user's rights and no others. One that hangs itself
+is left to the kernel: what it has not told is missing in the answers, with that as the reason.
+"""
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import everstep
+import everstep_common
+from everstep.launch.hangs import reader
+from everstep.launch.hangs.question import LINE_MAX, RANKS_MAX, Answer, Asked, Question
+from everstep_common.codec import from_json, json_text
+from everstep_common.hangs.rank_report import Blind, RankReport, Source
+
+# All of a look takes no longer.
+DEADLINE_S = 2.0
+# Of it, an interpreter that starts, and a line on its way, may take so much.
+_RESERVE_S = 0.2
+_REAP_S = 0.2
+_PATHS = tuple(str(Path(package.__path__[0]).parent) for package in (everstep, everstep_common))
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Whose ranks are read, where a reader has to become that user first."""
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class _Reader:
+    process: subprocess.Popen[bytes]
+    ranks: frozenset[int]
+    received: bytearray = field(default_factory=bytearray)
+
+
+class Reading:
+    """One look at some ranks of this node; ``finished`` gets an answer of each, once."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        finished: Callable[[tuple[Answer, ...]], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._selector = selector
+        self._finished = finished
+        self._monotonic = monotonic
+        self._question = Question(ranks=(), folder="", within_s=0.0)
+        self._asked: dict[int, Asked] = {}
+        self._answers: dict[int, Answer] = {}
+        self._readers: list[_Reader] = []
+        self._ends_s = 0.0
+
+    @property
+    def under_way(self) -> bool:
+        """Whether some ranks have not answered."""
+        return bool(self._readers)
+
+    def pids(self) -> set[int]:
+        """Return the reader processes."""
+        return {one.process.pid for one in self._readers}
+
+    def begin(self, question: Question, ranks: Sequence[Asked], user: User | None = None) -> None:
+        """Start to read all of them; what is asked for is the same for all."""
+        self._question = question
+        self._asked = {one.rank: one for one in ranks}
+        self._answers = {}
+        self._ends_s = self._monotonic() + DEADLINE_S
+        for start in range(0, len(ranks), RANKS_MAX):
+            part = tuple(ranks[start : start + RANKS_MAX])
+            asked = replace(question, ranks=part, within_s=DEADLINE_S - _RESERVE_S)
+            try:
+                self._follow(_started(asked, user), part)
+            except OSError as error:
+                for one in part:
+                    reason = f"no reader can be started: {error.strerror}"
+                    self._answers[one.rank] = self._unread(one, reason)
+        self._maybe_finished()
+
+    def due_in_s(self) -> float | None:
+        """Return after how long `advance` has to be called at the latest, if at all."""
+        return max(0.0, self._ends_s - self._monotonic()) if self._readers else None
+
+    def advance(self) -> None:
+        """End what has not answered by its deadline."""
+        if self._readers and self._monotonic() >= self._ends_s:
+            for one in tuple(self._readers):
+                self._end(one, f"no answer of its reader within {DEADLINE_S:g} s")
+
+    def close(self) -> None:
+        """End the readers; nobody waits for their answers."""
+        for one in self._readers:
+            one.process.kill()
+
+    def _follow(self, process: subprocess.Popen[bytes], part: Iterable[Asked]) -> None:
+        one = _Reader(process, frozenset(asked.rank for asked in part))
+        self._readers.append(one)
+        assert process.stdout is not None
+        os.set_blocking(process.stdout.fileno(), False)
+        self._selector.register(process.stdout, selectors.EVENT_READ, lambda: self._read(one))
+
+    def _read(self, one: _Reader) -> None:
+        assert one.process.stdout is not None
+        data = b""
+        with contextlib.suppress(BlockingIOError):
+            data = os.read(one.process.stdout.fileno(), LINE_MAX)
+        one.received += data
+        *lines, rest = one.received.split(b"\n")
+        one.received = bytearray(rest)
+        for line in lines:
+            self._take(one, bytes(line))
+        if not data or len(rest) > LINE_MAX or one.ranks <= self._answers.keys():
+            self._end(one, "its reader ended without an answer")
+
+    def _take(self, one: _Reader, line: bytes) -> None:
+        with contextlib.suppress(ValueError):
+            answer = from_json(Answer, _parsed(line))
+            if answer.report.rank in one.ranks:
+                self._answers[answer.report.rank] = answer
+
+    def _end(self, one: _Reader, why: str) -> None:
+        assert one.process.stdout is not None
+        self._selector.unregister(one.process.stdout)
+        one.process.stdout.close()
+        one.process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it
+            one.process.wait(_REAP_S)
+        self._readers.remove(one)
+        for rank in one.ranks - self._answers.keys():
+            self._answers[rank] = self._unread(self._asked[rank], why)
+        self._maybe_finished()
+
+    def _maybe_finished(self) -> None:
+        if not self._readers:
+            self._finished(tuple(self._answers[rank] for rank in sorted(self._answers)))
+
+    def _unread(self, asked: Asked, why: str) -> Answer:
+        report = RankReport(
+            rank=asked.rank,
+            world_size=self._question.world_size,
+            node=self._question.node,
+            pid=asked.pid,
+            taken_ns=time.time_ns(),
+            blind=(Blind(Source.PROCESS_STATE, why),),
+        )
+        return Answer(report, asked.pid, None)
+
+
+def _started(question: Question, user: User | None) -> subprocess.Popen[bytes]:
+    """Start a reader. Raises OSError."""
+    rights: dict[str, Any] = {}
+    if user is not None:
+        rights = {"user": user.uid, "group": user.gid, "extra_groups": user.groups}
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", reader.__file__, *_PATHS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        # Out of reach of what a terminal sends.
+        start_new_session=True,
+        **rights,
+    )
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin:
+        # 16 ranks take 4 KB, which a pipe has room for.
+        process.stdin.write(json_text(question).encode() + b"\n")
+    return process
+
+
+def _parsed(line: bytes) -> object:
+    try:
+        return json.loads(line)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
+def py_spy() -> str:
+    """Return the path of py-spy, an optional part; "" without it."""
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if beside.is_file() else shutil.which("py-spy") or ""
