@@ -25,6 +25,9 @@ on every node of a job:
   everstep run --job NAME --nnodes 3:4 --nproc-per-node 8 train.py …
                             start this node's ranks, as torchrun does; replace those that fail
 
+when a job hangs, anywhere:
+  everstep hang FOLDER      which ranks hold it back, from the Flight Recorder dumps in FOLDER
+
 inspect (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
   everstep nodes            all nodes: health, claims, findings
   everstep node NAME        one node: hardware, findings, ranks
@@ -73,7 +76,11 @@ def _command(arguments: list[str]) -> int:
 
         return run(arguments[1:])
     if arguments[:1] == ["hang"] and any(one.startswith(("--job", "--pids")) for one in arguments):
-        from everstep.launch.hangs.command import main as hang
+        from everstep.launch.hangs.command import main as hang_here
+
+        return hang_here(arguments[1:])
+    if arguments[:1] == ["hang"]:
+        from everstep_common.hangs.command import main as hang
 
         return hang(arguments[1:])
     if arguments == ["help"] and find_spec("click") is not None:

@@ -9,8 +9,11 @@ from rich.text import Text
 from rich.tree import Tree
 
 from everstep_common.codec import CodecError, from_json
+from everstep_common.hangs.explanation import confidence_words
+from everstep_common.hangs.judge import judge
 from everstep_common.hangs.rank_report import ProcessState, RankReport
 from everstep_common.hangs.stack_tree import Branch, ranks_text, stack_tree
+from everstep_common.hangs.verdict import HangClass, Verdict
 from everstep_common.printable import printable
 from everstep_common.reports.nodes import RANK_REPORT_TEXT_MAX
 from everstep_proto.generated import admin_pb2
@@ -28,9 +31,11 @@ class Inspection:
     reports: list[RankReport] = field(default_factory=list)
     # Sentences for what is missing.
     missing: list[str] = field(default_factory=list)
+    world_size: int = 0
 
     def take(self, node: admin_pb2.NodeInspection) -> None:
         """Take what one node tells."""
+        self.world_size += node.ranks
         told: dict[int, RankReport] = {}
         for text in node.reports:
             report = _read(text)
@@ -55,11 +60,23 @@ def _read(text: str) -> RankReport | None:
 
 
 def stacks_sheet(seen: Inspection) -> Iterator[RenderableType]:
-    """Yield the merged stacks, ranks whose state is telling, and what could not be seen."""
+    """Yield who holds the job back, the merged stacks, and what could not be seen."""
+    yield from _verdict(judge(seen.reports, seen.world_size))
     for branch in stack_tree(seen.reports):
         yield _tree(branch)
     yield from _telling(seen.reports)
     yield from (Text(f"not seen: {line}", style="yellow") for line in _blind(seen))
+
+
+def _verdict(verdict: Verdict) -> Iterator[Text]:
+    if verdict.kind is HangClass.NO_WAIT:
+        return
+    told = f"{verdict.sentence}. ({confidence_words(verdict.confidence)})"
+    yield Text(printable(told), style="bold")
+    for step in verdict.chain:
+        waits = f"ranks {step.waiting} wait in {step.operation} of {step.group} for {step.awaited}"
+        yield Text(f"  {printable(waits)}")
+    yield Text("")
 
 
 def _tree(branch: Branch) -> Tree:

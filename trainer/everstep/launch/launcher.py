@@ -7,13 +7,15 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from everstep.launch.agent_wait import nobody_answers, waits_for_agent, why_expected
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
+from everstep.launch.hangs.inspected import inspected
 from everstep.launch.hangs.look_service import LookService
+from everstep.launch.hangs.question import Answer
 from everstep.launch.hangs.rank_files import RankFiles, rank_notes
 from everstep.launch.link import LaunchLink, not_understood
 from everstep.launch.membership import Departure, join_message
@@ -28,6 +30,7 @@ from everstep.launch.waiting_words import WaitingWords
 from everstep.launch.workers import Workers
 from everstep_common.trainer_messages import (
     End,
+    Inspect,
     Join,
     Joined,
     Notice,
@@ -217,11 +220,17 @@ class Launcher:
                 self._on_end(message)
             case Settled(generation):
                 self._on_settled(generation)
+            case Inspect(look):
+                self._looks.ask(lambda answers: self._tell_inspected(look, answers))
             case Preload():
                 self._standbys.receive_preload(message)
             case Notice(text):
                 say = self._words.waits if self._generation.stopped else self._terminal.say
                 say(text)
+
+    def _tell_inspected(self, look: int, answers: Sequence[Answer]) -> None:
+        for part in inspected(look, answers):
+            self._link.send(part)
 
     def _on_joined(self, node: str) -> None:
         self._link.settled()

@@ -39,6 +39,7 @@ class LookService:
         self._waiting: list[socket.socket] = []
         # What the last look saw of each process.
         self._seen: dict[int, Seen] = {}
+        self._told: list[Callable[[tuple[Answer, ...]], None]] = []
         self._listener = self._listen()
 
     def pids(self) -> set[int]:
@@ -53,8 +54,12 @@ class LookService:
         """Go on with a look that is under way."""
         self._reading.advance()
 
-    def look(self) -> None:
-        """Look at all ranks that run here now, unless a look is under way."""
+    def ask(self, told: Callable[[tuple[Answer, ...]], None]) -> None:
+        """Look at all ranks that run here now; ``told`` hears what a look that goes on finds."""
+        self._told.append(told)
+        self._look()
+
+    def _look(self) -> None:
         if self._reading.under_way:
             return
         asked = [
@@ -98,10 +103,13 @@ class LookService:
                 client.close()
                 return
             self._waiting.append(client)
-            self.look()
+            self._look()
 
     def _finished(self, answers: tuple[Answer, ...]) -> None:
         self._seen = {one.launched_pid: one.seen for one in answers if one.seen}
+        waiting, self._told = self._told, []
+        for told in waiting:
+            told(answers)
         content = b"".join(json_text(one.report).encode() + b"\n" for one in answers)
         for client in self._waiting:
             with contextlib.suppress(OSError):  # it does not wait any more

@@ -1,0 +1,95 @@
+"""Stacks of a job at the command line, of real agents and launchers: who holds the others back."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from everstep_cli.demo import reaper
+from integration.real_fleet import JOB, RealFleet, running_fleet
+
+pytestmark = pytest.mark.timeout(600)
+_PATIENCE_S = 90.0
+# Rank 2 reads, and the others wait for it.
+_SCRIPT = """
+import os, time
+import torch
+import torch.distributed as dist
+
+def read_samples():
+    time.sleep(600)
+
+dist.init_process_group("gloo")
+total = torch.ones(4)
+dist.all_reduce(total)
+print("ready", flush=True)
+if os.environ["RANK"] == "2":
+    read_samples()
+dist.all_reduce(total)
+"""
+
+
+@pytest.fixture
+def pair() -> Iterator[RealFleet]:
+    with running_fleet("node-1", "node-2") as fleet:
+        script = fleet.folder / "script.py"
+        script.write_text(_SCRIPT)
+        fleet.launch_script([str(script)], processes=2, nodes="2")
+        fleet.until("ready", _PATIENCE_S, lambda: _ready(fleet) == 4)
+        yield fleet
+
+
+def _ready(fleet: RealFleet) -> int:
+    return fleet.everstep("logs", JOB).stdout.count("ready")
+
+
+def _stacks(fleet: RealFleet) -> str:
+    told = fleet.everstep("job", JOB, "stacks")
+    assert told.returncode == 0, told.stderr
+    return told.stdout
+
+
+def _pid(fleet: RealFleet, rank: int) -> int:
+    running = fleet.owned.below(fleet.launchers["node-2"])
+    return next(
+        process.pid
+        for process in running
+        if reaper.environment(process.pid).get("RANK") == str(rank)
+    )
+
+
+def test_who_does_something_else_is_seen_beside_those_who_wait(pair: RealFleet) -> None:
+    pair.until("all stacks", _PATIENCE_S, lambda: "3 ranks: 0-1,3" in _stacks(pair))
+    drawn = _stacks(pair)
+    assert "all_reduce" in drawn
+    assert "read_samples" in drawn
+
+    os.kill(_pid(pair, 2), signal.SIGSTOP)
+    pair.until(
+        "the stopped rank", _PATIENCE_S, lambda: "rank 2 on node-2: stopped" in _stacks(pair)
+    )
+
+    lines = pair.everstep("job", JOB, "stacks", "--json").stdout.splitlines()
+    assert {json.loads(line)["node"] for line in lines} == {"node-1", "node-2"}
+
+
+def test_a_launcher_that_stands_still_hides_its_ranks_and_nobody_elses(pair: RealFleet) -> None:
+    launcher = pair.launchers["node-1"].process
+    launcher.send_signal(signal.SIGSTOP)
+    try:
+        drawn = _stacks(pair)
+    finally:
+        launcher.send_signal(signal.SIGCONT)
+    assert "node-1: its launcher did not answer within 4 s" in drawn
+    assert "read_samples" in drawn
+
+
+def test_a_job_that_is_over_has_no_stacks(pair: RealFleet) -> None:
+    for launcher in pair.launchers.values():
+        launcher.process.send_signal(signal.SIGINT)
+    pair.until("the end", _PATIENCE_S, lambda: pair.job().state == "ended")
+    told = pair.everstep("job", JOB, "stacks")
+    assert told.returncode != 0
+    assert "has no ranks now: it is ended" in told.stderr
