@@ -60,22 +60,14 @@ def _pid(fleet: RealFleet, rank: int) -> int:
     )
 
 
-def test_who_does_something_else_is_seen_beside_those_who_wait(pair: RealFleet) -> None:
+def test_who_holds_a_job_back_is_named_and_what_cannot_be_seen_is_said(pair: RealFleet) -> None:
     pair.until("all stacks", _PATIENCE_S, lambda: "3 ranks: 0-1,3" in _stacks(pair))
     drawn = _stacks(pair)
-    assert "all_reduce" in drawn
     assert "read_samples" in drawn
+    assert "Rank 2 holds the job back: CPU side." in drawn
+    assert "ranks 0-1,3 wait in all_reduce" in drawn
 
-    os.kill(_pid(pair, 2), signal.SIGSTOP)
-    pair.until(
-        "the stopped rank", _PATIENCE_S, lambda: "rank 2 on node-2: stopped" in _stacks(pair)
-    )
-
-    lines = pair.everstep("job", JOB, "stacks", "--json").stdout.splitlines()
-    assert {json.loads(line)["node"] for line in lines} == {"node-1", "node-2"}
-
-
-def test_a_launcher_that_stands_still_hides_its_ranks_and_nobody_elses(pair: RealFleet) -> None:
+    # A launcher that stands still hides its own ranks, and nobody else's.
     launcher = pair.launchers["node-1"].process
     launcher.send_signal(signal.SIGSTOP)
     try:
@@ -85,10 +77,13 @@ def test_a_launcher_that_stands_still_hides_its_ranks_and_nobody_elses(pair: Rea
     assert "node-1: its launcher did not answer within 4 s" in drawn
     assert "read_samples" in drawn
 
+    os.kill(_pid(pair, 2), signal.SIGSTOP)
+    pair.until("a stopped rank", _PATIENCE_S, lambda: "rank 2 on node-2: stopped" in _stacks(pair))
+    lines = pair.everstep("job", JOB, "stacks", "--json").stdout.splitlines()
+    assert {json.loads(line)["node"] for line in lines} == {"node-1", "node-2"}
 
-def test_a_job_that_is_over_has_no_stacks(pair: RealFleet) -> None:
-    for launcher in pair.launchers.values():
-        launcher.process.send_signal(signal.SIGINT)
+    for one in pair.launchers.values():
+        one.process.send_signal(signal.SIGINT)
     pair.until("the end", _PATIENCE_S, lambda: pair.job().state == "ended")
     told = pair.everstep("job", JOB, "stacks")
     assert told.returncode != 0
