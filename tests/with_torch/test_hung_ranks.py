@@ -43,8 +43,7 @@ def look(
         env={**known, "TMPDIR": str(folder)},
         cwd=folder,
         text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
@@ -125,4 +124,3 @@ def test_an_ordinary_user_without_any_right_sees_the_same(folder: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make a container")
 def test_within_a_container_that_may_trace_nothing_the_same_is_seen(folder: Path) -> None:
     check_gil_held(look(folder, "gil", prefix=_CONTAINER)[_CULPRIT])
-
