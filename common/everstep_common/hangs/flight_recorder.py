@@ -76,13 +76,13 @@ class _Status:
 
 
 def read_dump(data: bytes) -> Mapping[str, object]:
-    """Return the values of a dump, pickle or JSON. Raises DumpError."""
+    """Return the values of a dump, pickle or JSON, or of a report. Raises DumpError."""
     if len(data) > BYTES_MAX:
         raise DumpError(f"it has {len(data):,} bytes, more than {BYTES_MAX:,}")
     if not data:
         raise DumpError("it is empty: its rank ended while it wrote")
     values = _json_values(data) if data.lstrip()[:1] == b"{" else _pickle_values(data)
-    if not isinstance(values, dict) or "entries" not in values:
+    if not isinstance(values, dict) or not {"entries", "groups"} & values.keys():
         raise DumpError("it is no Flight Recorder dump: it has no entries")
     return values
 
@@ -116,7 +116,7 @@ def report_of_dump(
     groups, left_out = reading.groups()
     return RankReport(
         rank=rank,
-        world_size=world_size or reading.world_size(),
+        world_size=max(world_size, reading.world_size()),
         schema=_word(dump.get("version")),
         libraries=tuple(_libraries(dump)),
         groups=groups,
@@ -462,11 +462,22 @@ def blind_report(rank: int, reason: str, source: Source = Source.FLIGHT_RECORDER
 
 
 def merged(reports: Iterable[RankReport]) -> dict[int, RankReport]:
-    """Return one report for each rank; of two that contradict, neither is used."""
+    """Return one report for each rank; of two that contradict each other, neither is used."""
     found: dict[int, RankReport] = {}
     for report in reports:
         known = found.setdefault(report.rank, report)
-        if known != report:
+        if _frontiers(known) == _frontiers(report):
+            found[report.rank] = max(known, report, key=_frames_told)
+        else:
             told = f"there are two dumps of rank {report.rank}, and they contradict each other"
             found[report.rank] = blind_report(report.rank, told, Source.IDENTITY)
     return found
+
+
+def _frontiers(report: RankReport) -> object:
+    groups = ((one.description, one.members, one.ordinal, one.enqueued) for one in report.groups)
+    return sorted(groups, key=str), bool(report.blind)
+
+
+def _frames_told(report: RankReport) -> int:
+    return sum(len(one.frames) for group in report.groups for one in group.pending)

@@ -26,6 +26,7 @@ from everstep.launch.hangs.worker_server import NoAnswerError, connect
 from everstep.launch.processes.sweeper import identify
 from everstep.launch.selector_loop import call_ready
 from everstep_common.codec import from_json, json_text
+from everstep_common.hangs.judge import judge
 from everstep_common.hangs.rank_report import RankReport
 
 _RANKS_MAX = 256
@@ -74,6 +75,9 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     for report in reports:
         print(json_text(report) if values.json else in_words(report))
+    if not values.json:
+        world_size = max(one.world_size for one in ranks)
+        print(f"{judge(reports, world_size).sentence}.")
     return 0
 
 

@@ -1,0 +1,149 @@
+"""``everstep hang``: who holds a job back, from a folder of Flight Recorder dumps."""
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from everstep_common.codec import json_text
+from everstep_common.hangs.explanation import confidence_words, kind_words
+from everstep_common.hangs.folder import Folder, FolderError, read_folder
+from everstep_common.hangs.judge import judge
+from everstep_common.hangs.verdict import HangClass, Verdict
+from everstep_common.printable import printable
+from everstep_common.reports.quantities import RANKS_MAX
+
+_NAMED, _NOT_NAMED, _USAGE = 0, 1, 2
+
+_DESCRIPTION = """\
+Tells who holds a training job back that hangs: which ranks, how, and the chain of waiting that
+shows it. Reads the dumps of torch's Flight Recorder in FOLDER, one file for each rank; needs no
+agent, no controller, no torch, no GPU, and runs nothing that a dump says."""
+
+_EPILOG = """\
+How to get the dumps:
+  NCCL   set before the job starts
+           TORCH_FR_BUFFER_SIZE=2000           (older: TORCH_NCCL_TRACE_BUFFER_SIZE)
+           TORCH_NCCL_DUMP_ON_TIMEOUT=1
+           TORCH_FR_DUMP_TEMP_FILE=/shared/hang/rank_
+                                   (older: TORCH_NCCL_DEBUG_INFO_TEMP_FILE)
+         and each rank writes /shared/hang/rank_N when a collective times out.
+  gloo   in each rank, from a thread:
+           open(f"/shared/hang/rank_{rank}", "wb").write(
+               torch._C._distributed_c10d._dump_fr_trace())
+  any    from torch's worker server: POST /handler/fr_trace_json, kept as rank_N.json
+
+Dumps may be pickle or JSON, and some may be missing: a rank without one is evidence too.
+
+What it finds:
+  CPU side        it lives, and has not come to the operation the others wait in
+  GPU side        it enqueued what the others have completed, and its GPU has not
+  told nothing    it left no dump, and the wait of the others leads to it
+  fabric          all have enqueued the operation, and nobody completes it
+  software desync the ranks call different operations: no node is at fault
+  known software  a published fault of a library, with the release that mends it
+
+Exit code: 0 the cause is named, 1 no rank waits or the dumps do not tell for whom, 2 usage or no
+dump that can be read.
+
+Examples:
+  everstep hang /shared/hang
+  everstep hang /shared/hang --world-size 64      the dumps of the last ranks are missing
+  everstep hang /shared/hang --prefix rank_       other files are in the folder as well
+  everstep hang /shared/hang --json | jq .culprits"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        folder = read_folder(options.folder, options.prefix, options.world_size)
+    except FolderError as error:
+        print(f"everstep hang: {printable(str(error))}", file=sys.stderr)
+        return _USAGE
+    verdict = judge(folder.reports.values(), folder.world_size)
+    lines = [json_text(verdict)] if options.json else told(verdict, folder)
+    print("\n".join(lines))
+    return _NOT_NAMED if verdict.kind in (HangClass.NO_WAIT, HangClass.UNKNOWN) else _NAMED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="everstep hang",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder of the dumps")
+    parser.add_argument("--prefix", default="", help="read only files whose names begin with this")
+    parser.add_argument(
+        "--world-size",
+        type=_size,
+        default=0,
+        metavar="N",
+        help="how many ranks the job has; by default what the dumps tell",
+    )
+    parser.add_argument("--json", action="store_true", help="print the verdict as one line of JSON")
+    return parser
+
+
+def _size(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= RANKS_MAX:
+        raise argparse.ArgumentTypeError(f"expected a number of ranks, got {text!r}")
+    return int(text)
+
+
+def told(verdict: Verdict, folder: Folder) -> list[str]:
+    """Return a verdict in lines for a terminal."""
+    return [
+        f"{verdict.sentence}.",
+        f"  class       {kind_words(verdict.kind)}",
+        f"  confidence  {confidence_words(verdict.confidence)}",
+        f"  dumps       {verdict.told} of {verdict.world_size} ranks, {folder.files} files",
+        *_culprits(verdict),
+        *_chain(verdict),
+        *_groups(verdict),
+        *_blind(verdict),
+    ]
+
+
+def _culprits(verdict: Verdict) -> Iterator[str]:
+    if len({one.reason for one in verdict.culprits}) > 1:
+        yield ""
+        for one in verdict.culprits:
+            yield f"rank {one.rank}  {kind_words(one.kind)}: {one.reason}"
+
+
+def _chain(verdict: Verdict) -> Iterator[str]:
+    if not verdict.chain:
+        return
+    yield "\nThe chain of waiting, the culprits last:"
+    yield from (
+        f"  ranks {step.waiting} wait in {step.operation} of {step.group} for {step.awaited}"
+        for step in verdict.chain
+    )
+
+
+def _groups(verdict: Verdict) -> Iterator[str]:
+    if not verdict.groups:
+        return
+    yield "\nProcess groups in which ranks wait:"
+    rows = [("GROUP", "MEMBERS", "OPERATION", "WAITING", "BEHIND", "UNKNOWN")]
+    rows += [
+        (one.group, one.members, one.operation, one.waiting, one.behind or "-", one.unknown or "-")
+        for one in verdict.groups
+    ]
+    yield from _table(rows)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield f"  {'  '.join(cells)}".rstrip()
+
+
+def _blind(verdict: Verdict) -> Iterable[str]:
+    if not verdict.blind:
+        return []
+    return ["\nWhat could not be seen:", *(f"  {line}" for line in verdict.blind)]

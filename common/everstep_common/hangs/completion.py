@@ -1,0 +1,61 @@
+"""Completion frontier: ranks whose GPU did not complete what they and their peers enqueued. Pure."""
+
+from collections.abc import Iterator, Mapping
+
+from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, first_collective
+from everstep_common.hangs.rank_report import Operation, OperationState
+
+# Collectives in which one rank gives and the others take: the giver may be far ahead of a taker
+# that is well, so only few of a group can be behind in them.
+_ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
+# One is what differs where a hang cuts the last collective in two; two cannot be, for nobody
+# completes the next one before all have taken part in it.
+_LAG = 2
+
+
+def completion_laggards(frontiers: Frontiers) -> dict[int, str]:
+    """Return ranks that have not completed what peers have, two collectives back; with reasons.
+
+    Not in groups with sends and receives, which each rank counts for itself.
+    """
+    found: dict[int, str] = {}
+    for group in frontiers.groups:
+        if group.waiting and not group.has_p2p:
+            for rank, reason in _of_group(group):
+                found.setdefault(rank, reason)
+    return found
+
+
+def _of_group(group: GroupFrontier) -> Iterator[tuple[int, str]]:
+    completed = {rank: group.told[rank].completed or 0 for rank in group.enqueued}
+    newest = max(completed.values())
+    behind = [rank for rank in group.waiting if newest - completed[rank] >= _LAG]
+    few = 2 * len(behind) < len(group.enqueued)
+    for rank in behind:
+        first = first_collective(group.told[rank])
+        if first is not None and (few or first.name not in _ROOTED):
+            yield rank, (
+                f"its GPU did not complete {first.name} #{first.sequence} of {group.description}"
+                f" ({group.text:.60}), while others have completed #{newest}"
+            )
+
+
+def not_started(heads: Mapping[int, tuple[GroupFrontier, Operation]]) -> dict[int, str]:
+    """Return ranks whose GPU has not started the collective that their peers run; with reasons.
+
+    ``heads`` are the operations that the ranks wait in first. Only recorders with timing tell it.
+    """
+    together: dict[tuple[int, int], list[int]] = {}
+    for rank, (group, operation) in heads.items():
+        together.setdefault((id(group), operation.sequence), []).append(rank)
+    found = {}
+    for ranks in together.values():
+        late = [rank for rank in ranks if heads[rank][1].state is OperationState.SCHEDULED]
+        if 2 * len(late) < len(ranks):
+            for rank in late:
+                operation = heads[rank][1]
+                found[rank] = (
+                    f"its GPU has not started {operation.name} #{operation.sequence}, which its"
+                    " peers run"
+                )
+    return found

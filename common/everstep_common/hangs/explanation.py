@@ -1,0 +1,283 @@
+"""Explanation of a verdict: sentences, the chain of waiting, the table of groups. Pure."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Protocol
+
+from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, first_collective
+from everstep_common.hangs.members import are_named, members_text
+from everstep_common.hangs.mismatches import Mismatch
+from everstep_common.hangs.rank_report import Operation, RankReport, Source
+from everstep_common.hangs.verdict import (
+    BLIND_MAX,
+    CHAIN_MAX,
+    GROUPS_MAX,
+    Confidence,
+    GroupState,
+    HangClass,
+    Verdict,
+    WaitStep,
+)
+from everstep_common.hangs.wait_graph import PeerWait, WaitGraph, distances
+from everstep_common.printable import printable
+
+_RANKS_TOLD = 160
+
+_KINDS: Mapping[HangClass, str] = {
+    HangClass.DEAD: "dead",
+    HangClass.FROZEN: "frozen",
+    HangClass.GIL_HELD: "GIL held",
+    HangClass.CPU_SIDE: "CPU side",
+    HangClass.GPU_SIDE: "GPU side",
+    HangClass.SILENT: "told nothing",
+    HangClass.FABRIC: "fabric",
+    HangClass.DESYNC: "software desync",
+    HangClass.KNOWN_SOFTWARE: "known software fault",
+    HangClass.UNKNOWN: "not known",
+    HangClass.NO_WAIT: "no wait seen",
+}
+
+
+class Evidence(Protocol):
+    """What a verdict was made of."""
+
+    @property
+    def reports(self) -> Mapping[int, RankReport]: ...
+
+    @property
+    def world_size(self) -> int: ...
+
+    @property
+    def frontiers(self) -> Frontiers: ...
+
+    @property
+    def silent(self) -> frozenset[int]: ...
+
+
+def kind_words(kind: HangClass) -> str:
+    """Return a class in words."""
+    return _KINDS[kind]
+
+
+def ranks_told(ranks: Iterable[int]) -> str:
+    """Return ranks as text that fits into a line: "0-7,12", or how many where it does not fit."""
+    found = sorted(set(ranks))
+    text = members_text(found) if found else ""
+    if len(text) <= _RANKS_TOLD and are_named(text):
+        return text
+    return f"{members_text(found[:8])} and {len(found) - 8} more"
+
+
+def plural(ranks: Collection[int]) -> str:
+    """Return "rank 3" or "ranks 3,5"."""
+    return f"rank{'s' if len(ranks) != 1 else ''} {ranks_told(ranks)}"
+
+
+def _group_name(group: GroupFrontier) -> str:
+    members = ranks_told(group.members)
+    return f"{printable(group.description)[:120]} ({members})"
+
+
+def _operation_name(operation: Operation) -> str:
+    peer = "" if operation.peer is None else f" with rank {operation.peer}"
+    return f"{printable(operation.name)} #{operation.sequence}{peer}"
+
+
+def of_frontier(frontiers: Frontiers, rank: int) -> str:
+    """Return what a rank that others wait for has not enqueued."""
+    behind = [
+        group
+        for group in frontiers.of_rank.get(rank, ())
+        if group.waiting and group.enqueued.get(rank, group.farthest()) < group.farthest()
+    ]
+    if not behind:
+        return "it has not posted the other end of a send or receive that others wait in"
+    group = max(behind, key=lambda one: len(one.waiting))
+    own = group.enqueued[rank]
+    waiting = [one for one in group.waiting if group.enqueued[one] > own]
+    first = [
+        one
+        for each in waiting
+        if (one := first_collective(group.told[each])) is not None and one.sequence > own
+    ]
+    named = min(first, key=lambda one: one.sequence, default=None)
+    what = f"{printable(named.name)} #{named.sequence}" if named else f"collective #{own + 1}"
+    return (
+        f"{len(waiting)} of {len(group.members)} members of {_group_name(group)} wait in {what};"
+        f" it has enqueued {f'#{own} and nothing since' if own else 'none'}"
+    )
+
+
+def of_mismatch(mismatch: Mismatch, rank: int) -> str:
+    """Return what a rank calls where the others of its group call something else."""
+    own = next(told for told, ranks in mismatch.called if rank in ranks)
+    usual, others = next(one for one in mismatch.called if rank not in one[1])
+    return (
+        f"at #{mismatch.sequence} of {_group_name(mismatch.group)} it calls {printable(own)},"
+        f" and {plural(others)} {printable(usual)}"
+    )
+
+
+def blind_reason(report: RankReport) -> str:
+    """Return why a report tells no operation."""
+    reasons = [one.reason for one in report.blind if one.source is Source.FLIGHT_RECORDER]
+    return printable(reasons[0]) if reasons else "it told no operation"
+
+
+def sentence_of(verdict: Verdict, count: int) -> str:
+    """Return a verdict as an engineer would tell it, in one or two sentences."""
+    if verdict.culprits:
+        ranks = [one.rank for one in verdict.culprits]
+        more = f" and {count - len(ranks)} more" if count > len(ranks) else ""
+        reasons = _reasons(verdict)
+        return f"{plural(ranks).capitalize()}{more} hold{'s' if count == 1 else ''} the job back: {reasons}"
+    suspects = f"ranks {verdict.suspects}" if verdict.suspects else "no rank"
+    match verdict.kind:
+        case HangClass.NO_WAIT:
+            return _no_wait(verdict)
+        case HangClass.FABRIC:
+            return (
+                f"All members have enqueued the collective that {suspects} wait in, and it does not"
+                " complete: the links between them, or a GPU that its recorder does not show"
+            )
+        case HangClass.DESYNC:
+            return (
+                f"The program does not call the same operations in the same order on {suspects}:"
+                " no node is at fault"
+            )
+    return f"Ranks wait, and what there is does not tell for whom; it may be {suspects}"
+
+
+def _reasons(verdict: Verdict) -> str:
+    told: dict[tuple[HangClass, str], list[int]] = {}
+    for one in verdict.culprits:
+        told.setdefault((one.kind, one.reason), []).append(one.rank)
+    if len(told) == 1:
+        kind, reason = next(iter(told))
+        return f"{kind_words(kind)}. {reason[:1].upper()}{reason[1:]}"
+    kinds = sorted({kind_words(kind) for kind, _ in told})
+    return " and ".join(kinds)
+
+
+def _no_wait(verdict: Verdict) -> str:
+    if not verdict.told:
+        return "No rank told its operations: there is nothing to judge"
+    return (
+        f"No rank of the {verdict.told} that told waits in a recorded operation: the job does not"
+        " hang, or it hangs where the recorder does not see (sends and receives of gloo,"
+        " collectives in CUDA graphs, libraries of their own)"
+    )
+
+
+# --- the chain of waiting ------------------------------------------------------------------------
+
+
+def chain_of(
+    frontiers: Frontiers, graph: WaitGraph, sources: Collection[int]
+) -> tuple[WaitStep, ...]:
+    """Return how the waiting leads from the ranks farthest away to the culprits."""
+    steps = distances(graph, sources)
+    links: dict[tuple[int, str, str], tuple[set[int], set[int], str]] = {}
+    for distance, description, operation, waiting, awaited, group in _links(frontiers, graph, steps):
+        found = links.setdefault((distance, description, operation), (set(), set(), group))
+        found[0].update(waiting)
+        found[1].update(awaited)
+    told = []
+    for (_, description, operation), (waiting, awaited, group) in sorted(
+        links.items(), key=lambda one: (-one[0][0], -len(one[1][0]), one[0][1:])
+    ):
+        name = group if sum(one[1] == description for one in links) == 1 else description
+        told.append(
+            WaitStep(ranks_told(waiting), operation[:200], name[:200], ranks_told(awaited))
+        )
+    # The links that are nearest to the culprits say most.
+    return tuple(told[-CHAIN_MAX:])
+
+
+_Link = tuple[int, str, str, list[int], list[int], str]
+
+
+def _links(
+    frontiers: Frontiers, graph: WaitGraph, steps: Mapping[int, int]
+) -> Iterator[_Link]:
+    for group in frontiers.groups:
+        if not group.waiting:
+            continue
+        behind = [rank for rank in group.behind(group.farthest()) if rank in steps]
+        near = min((steps[rank] for rank in behind), default=None)
+        if near is None:
+            continue
+        awaited = [rank for rank in behind if steps[rank] == near]
+        least = min(group.enqueued[rank] for rank in awaited)
+        waiting = [r for r in group.waiting if group.enqueued[r] > least and steps.get(r) == near + 1]
+        if waiting:
+            names = {o.name for r in waiting if (o := first_collective(group.told[r]))}
+            name = "/".join(sorted(map(printable, names)))
+            description = printable(group.description)[:120]
+            yield near, description, f"{name} #{least + 1}", waiting, awaited, _group_name(group)
+    for waits in graph.peer.values():
+        for one in waits:
+            yield from _peer_link(one, steps)
+
+
+def _peer_link(one: PeerWait, steps: Mapping[int, int]) -> Iterator[_Link]:
+    near = steps.get(one.awaited)
+    if near is None or steps.get(one.waiting) != near + 1:
+        return
+    name = printable(one.operation.name)
+    description = printable(one.group.description)[:120]
+    yield near, description, name, [one.waiting], [one.awaited], description
+
+
+# --- the table of groups -------------------------------------------------------------------------
+
+
+def groups_of(frontiers: Frontiers) -> tuple[GroupState, ...]:
+    """Return the groups in which somebody waits, those with members behind first."""
+    waiting = [group for group in frontiers.groups if group.waiting]
+    waiting.sort(key=lambda one: (not one.behind(one.farthest()), -len(one.waiting)))
+    return tuple(_state(group) for group in waiting[:GROUPS_MAX])
+
+
+def _state(group: GroupFrontier) -> GroupState:
+    newest = group.farthest()
+    operation = first_collective(group.told[group.waiting[0]])
+    return GroupState(
+        group=printable(group.description)[:200],
+        members=ranks_told(group.members),
+        operation=_operation_name(operation)[:200] if operation else f"#{newest}",
+        waiting=ranks_told(group.waiting),
+        behind=ranks_told(group.behind(newest)),
+        unknown=ranks_told(group.unknown),
+    )
+
+
+# --- what could not be seen ----------------------------------------------------------------------
+
+
+def blind_of(evidence: Evidence) -> tuple[str, ...]:
+    """Return what could not be seen, ranks with the same reason together."""
+    reasons: dict[str, list[int]] = {}
+    missing = [rank for rank in evidence.silent if rank not in evidence.reports]
+    if missing:
+        reasons["told nothing"] = missing
+    for rank, report in evidence.reports.items():
+        for one in report.blind:
+            told = f"{one.source.value.replace('_', ' ')}: {printable(one.reason)}"
+            reasons.setdefault(told, []).append(rank)
+    for rank, reason in evidence.frontiers.invalid.items():
+        reasons.setdefault(f"invalid: {printable(reason)}", []).append(rank)
+    lines = [f"{plural(ranks)}: {reason}"[:500] for reason, ranks in reasons.items()]
+    if evidence.frontiers.left_out:
+        lines.append(f"{evidence.frontiers.left_out} groups are more than a job can have: left out")
+    if len(lines) > BLIND_MAX:
+        lines[BLIND_MAX - 1 :] = [f"and {len(lines) - BLIND_MAX + 1} other reasons"]
+    return tuple(lines)
+
+
+def confidence_words(confidence: Confidence) -> str:
+    """Return how sure a verdict is, in words."""
+    return {
+        Confidence.CERTAIN: "certain",
+        Confidence.LIKELY: "likely: something that is missing could change it",
+        Confidence.UNSURE: "unsure: several explanations are left",
+    }[confidence]

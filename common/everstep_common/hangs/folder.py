@@ -1,0 +1,116 @@
+"""Folder of dumps: one file for each rank, as torch writes them or as a report was kept."""
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep_common.codec import CodecError, from_json
+from everstep_common.hangs.flight_recorder import (
+    BYTES_MAX,
+    DumpError,
+    blind_report,
+    merged,
+    read_dump,
+    report_of_dump,
+)
+from everstep_common.hangs.rank_report import RankReport, Source
+from everstep_common.reports.quantities import RANKS_MAX
+
+# torch ends a dump's name with the rank; people add an ending, or put the rank before one.
+_NAME = re.compile(r"(.*?)(\d{1,6})(?:\.(?:json|pickle|pkl|bin|trace|dump))?")
+
+
+class FolderError(Exception):
+    """A folder has no dumps; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """What the dumps of a folder tell, by rank."""
+
+    reports: Mapping[int, RankReport]
+    world_size: int
+    files: int
+
+
+def read_folder(folder: Path, prefix: str = "", world_size: int = 0) -> Folder:
+    """Read all dumps whose names begin with a prefix. Raises FolderError."""
+    files = _files(folder, prefix)
+    if not files:
+        named = f" whose names begin with {prefix!r}" if prefix else ""
+        raise FolderError(
+            f"{folder}: no dumps{named}; a dump's name ends with its rank: nccl_trace_rank_0, …, or"
+            " dump_0.json"
+        )
+    highest = max(rank for rank, _ in files)
+    if highest >= RANKS_MAX:
+        raise FolderError(f"{folder}: rank {highest} is more than any job has; see --prefix")
+    size = world_size or highest + 1
+    reports = merged(_report(path, rank, size) for rank, path in files)
+    if all(report.blind and not report.groups for report in reports.values()):
+        first = next(iter(reports.values())).blind[0].reason
+        raise FolderError(f"{folder}: none of its {len(files)} dumps can be used; the first: {first}")
+    told = max(report.world_size for report in reports.values())
+    return Folder(reports, world_size or max(size, told), len(files))
+
+
+def _files(folder: Path, prefix: str) -> list[tuple[int, Path]]:
+    try:
+        with os.scandir(folder) as entries:
+            names = [entry.name for entry in entries if not entry.name.startswith(".")]
+    except OSError as error:
+        raise FolderError(f"{folder}: {error.strerror}") from error
+    return sorted(_ranked(folder, names, prefix))
+
+
+def _ranked(folder: Path, names: list[str], prefix: str) -> Iterator[tuple[int, Path]]:
+    for name in names:
+        matched = _NAME.fullmatch(name)
+        if matched and name.startswith(prefix):
+            yield int(matched[2]), folder / name
+
+
+def _report(path: Path, rank: int, world_size: int) -> RankReport:
+    try:
+        values = read_dump(_bytes(path))
+        if "groups" in values and "rank" in values:
+            return _kept_report(values, rank)
+        return report_of_dump(values, rank, world_size=world_size)
+    except DumpError as error:
+        return blind_report(rank, f"{path.name}: {error}", _source(error))
+
+
+def _kept_report(values: Mapping[str, object], rank: int) -> RankReport:
+    try:
+        report = from_json(RankReport, values)
+    except CodecError as error:
+        raise DumpError(str(error)) from error
+    if report.rank != rank:
+        raise DumpError(f"it is not rank {rank}'s: it says that it is rank {report.rank}'s")
+    return report
+
+
+def _source(error: DumpError) -> Source:
+    return Source.IDENTITY if "it is not rank" in str(error) else Source.FLIGHT_RECORDER
+
+
+def _bytes(path: Path) -> bytes:
+    """Return a file's bytes, of which there may be too many; no more are read. Raises DumpError."""
+    try:
+        # A pipe or a device in its place must not make the reader wait.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise DumpError(f"it cannot be read: {error.strerror}") from error
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise DumpError("it is no regular file")
+        if found.st_size > BYTES_MAX:
+            raise DumpError(f"it has {found.st_size:,} bytes, more than {BYTES_MAX:,}: not read")
+        try:
+            return file.read(BYTES_MAX + 1)
+        except OSError as error:
+            raise DumpError(f"it cannot be read: {error.strerror}") from error

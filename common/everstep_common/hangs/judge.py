@@ -1,0 +1,380 @@
+"""Hang judge: who holds a job back, from the reports of its ranks. Pure.
+
+Two frontiers decide. A rank that others wait for to enqueue an operation, and that waits for nobody
+itself, holds them back on its CPU side. A rank that has enqueued what its peers have completed holds
+them back on its GPU side. Before both stands what is seen directly (a dead or stopped process) and
+ranks that call different operations; after both, the ranks that told nothing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from everstep_common.hangs import explanation as words
+from everstep_common.hangs.completion import completion_laggards, not_started
+from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, frontiers_of, oldest
+from everstep_common.hangs.known_software import known_fault, sentence_of
+from everstep_common.hangs.mismatches import Mismatch, mismatches_of
+from everstep_common.hangs.p2p_counts import departed_in_p2p
+from everstep_common.hangs.process_evidence import (
+    gave_up_waiting,
+    in_communication,
+    process_class,
+    suspicion,
+    where,
+)
+from everstep_common.hangs.rank_report import Operation, RankReport, Source
+from everstep_common.hangs.silent_ranks import explained_by_silence
+from everstep_common.hangs.verdict import (
+    CULPRITS_MAX,
+    Confidence,
+    Culprit,
+    HangClass,
+    Verdict,
+)
+from everstep_common.hangs.wait_graph import WaitGraph, first_waits, knots, wait_graph_of
+
+# Of ranks without any frontier, so few may stand elsewhere than all others to be called outliers.
+_OUTLIERS = 0.25
+
+
+@dataclass(slots=True)
+class Case:
+    """Everything that is known of one hang, and what follows from it step by step."""
+
+    reports: Mapping[int, RankReport]
+    world_size: int
+    frontiers: Frontiers
+    # Ranks that told no operation, and those of them of which something false was told.
+    silent: frozenset[int]
+    graph: WaitGraph
+    # Class and reason by rank, in the order in which they were found.
+    culprits: dict[int, tuple[HangClass, str]] = field(default_factory=dict)
+    suspects: frozenset[int] = frozenset()
+    mismatch: Mismatch | None = None
+    confidence: Confidence = Confidence.CERTAIN
+
+    def heads(self, rank: int) -> tuple[GroupFrontier, Operation] | None:
+        """Return the operation that a rank waits in first of all."""
+        waits = first_waits(self.frontiers.of_rank.get(rank, ()), rank)
+        return oldest(waits) if waits else None
+
+
+def judge(reports: Iterable[RankReport], world_size: int = 0) -> Verdict:
+    """Return who holds a job back.
+
+    ``world_size`` is the number of its ranks, where somebody else than the ranks knows it. One
+    report for each rank; a rank that is not there told nothing.
+    """
+    case = _case(reports, world_size)
+    for find in _FINDINGS:
+        if (kind := find(case)) is not None:
+            return _verdict(case, kind)
+    return _verdict(case, HangClass.NO_WAIT)
+
+
+def _case(reports: Iterable[RankReport], world_size: int) -> Case:
+    known = {report.rank: report for report in reports}
+    size = world_size or _claimed_size(known)
+    known = {rank: report for rank, report in known.items() if rank < size}
+    frontiers = frontiers_of(known, size)
+    told = frontiers.of_rank.keys()
+    silent = frozenset(rank for rank in range(size) if rank not in told)
+    return Case(known, size, frontiers, silent, wait_graph_of(frontiers, silent))
+
+
+def _claimed_size(reports: Mapping[int, RankReport]) -> int:
+    """Return the number of ranks that most reports tell, and no less than there are."""
+    claims: dict[int, int] = {}
+    for report in reports.values():
+        claims[report.world_size] = claims.get(report.world_size, 0) + 1
+    claimed = max(claims, key=lambda one: (claims[one], one), default=0)
+    return max(claimed, max(reports, default=-1) + 1)
+
+
+# --- one finding after the other: the first that returns a class decides ----------------------
+
+
+def _from_processes(case: Case) -> HangClass | None:
+    """Ranks whose process is dead or stopped hold everybody back who waits for them."""
+    for rank, report in case.reports.items():
+        if (seen := process_class(report)) is not None:
+            case.culprits[rank] = seen
+    if not case.culprits:
+        return None
+    # Who waits for one of them in what no recorder tells looks like a culprit itself; who is
+    # somewhere else, by its stack, is one.
+    for rank in _cpu_side(case):
+        report = case.reports[rank]
+        if in_communication(report) is False or suspicion(report):
+            case.culprits.setdefault(rank, _class_of(case, rank))
+    return _shared_class(case)
+
+
+def _from_mismatches(case: Case) -> HangClass | None:
+    found = mismatches_of(case.frontiers, case.reports)
+    if not found:
+        return None
+    # The one that most ranks have a part in; a culprit that is known before one that is not.
+    best = max(found, key=lambda one: (bool(one.culprits), len(one.group.told), -one.sequence))
+    case.mismatch = best
+    for one in found:
+        for rank in one.culprits:
+            case.culprits[rank] = (HangClass.DESYNC, words.of_mismatch(one, rank))
+    if not case.culprits:
+        case.suspects = frozenset(rank for _, ranks in best.called for rank in ranks)
+        case.confidence = Confidence.UNSURE
+    return HangClass.DESYNC
+
+
+def _from_frontiers(case: Case) -> HangClass | None:
+    for rank in _cpu_side(case):
+        case.culprits[rank] = _class_of(case, rank)
+    for rank, reason in completion_laggards(case.frontiers).items():
+        if not gave_up_waiting(case.reports[rank].process):
+            known = case.culprits.get(rank)
+            if known is None or known[0] is HangClass.CPU_SIDE:
+                case.culprits[rank] = (HangClass.GPU_SIDE, reason)
+    stuck = _stuck_together(case)
+    if stuck:
+        return stuck
+    in_p2p = {rank for rank in case.culprits if _waits_unseen(case, rank)}
+    if in_p2p and in_p2p == case.culprits.keys():
+        return _unseen_wait(case, in_p2p)
+    for rank in in_p2p:
+        del case.culprits[rank]
+    if any(_may_wait_unseen(case, rank) for rank in case.culprits):
+        case.confidence = Confidence.LIKELY
+    _add_silent(case)
+    return _shared_class(case) if case.culprits else None
+
+
+def _cpu_side(case: Case) -> list[int]:
+    """Return the ranks that others wait for, that wait for nobody, and that did not give up."""
+    sinks = case.graph.sinks()
+    return sorted(rank for rank in sinks if not gave_up_waiting(case.reports[rank].process))
+
+
+def _class_of(case: Case, rank: int) -> tuple[HangClass, str]:
+    """Return in which way a rank that is waited for holds the others back."""
+    report = case.reports[rank]
+    if (seen := process_class(report) or suspicion(report)) is not None:
+        return seen
+    behind = words.of_frontier(case.frontiers, rank)
+    if report.departure:
+        return HangClass.DESYNC, f"{behind}; it did {words.printable(report.departure)}"
+    return HangClass.CPU_SIDE, f"{behind}{where(report)}"
+
+
+def _stuck_together(case: Case) -> HangClass | None:
+    """Several ranks that nobody waits past stand in one operation that only some have completed."""
+    heads = {rank: case.heads(rank) for rank in case.culprits}
+    first = next(iter(heads.values()), None)
+    if first is None or len(heads) < 2:
+        return None
+    group, operation = first
+    same = all(
+        head is not None and head[0] is group and head[1].sequence == operation.sequence
+        for head in heads.values()
+    )
+    everybody = len(heads) < len(group.told)
+    done = [one.completed or 0 for rank, one in group.told.items() if rank not in heads]
+    if not same or not everybody or max(done, default=0) != operation.sequence:
+        return None
+    case.suspects = frozenset(heads)
+    case.culprits.clear()
+    case.confidence = Confidence.UNSURE
+    return _or_known_fault(case, HangClass.FABRIC)
+
+
+def _waits_unseen(case: Case, rank: int) -> bool:
+    """Return whether a rank is in communication of which its recorder tells nothing."""
+    report = case.reports[rank]
+    kind = case.culprits[rank][0]
+    return (
+        kind is HangClass.CPU_SIDE and in_communication(report) is True and not case.heads(rank)
+    )
+
+
+def _may_wait_unseen(case: Case, rank: int) -> bool:
+    """Return whether a rank does sends or receives with gloo, and no stack says where it stands."""
+    counted = (group.told[rank] for group in case.frontiers.of_rank.get(rank, ()))
+    by_gloo = any(one.p2p_enqueued is not None and one.p2p_completed is None for one in counted)
+    return by_gloo and in_communication(case.reports[rank]) is None if rank in case.reports else False
+
+
+def _unseen_wait(case: Case, waiting: set[int]) -> HangClass:
+    """The waiting leads to ranks that wait in sends or receives which gloo does not record."""
+    case.culprits.clear()
+    case.confidence = Confidence.LIKELY
+    for rank, reason in departed_in_p2p(case.frontiers).items():
+        case.culprits[rank] = (HangClass.DESYNC, reason)
+    elsewhere = _outside_communication(case)
+    for rank in () if case.culprits else elsewhere:
+        case.culprits[rank] = (HangClass.CPU_SIDE, f"it is not in communication{_at(case, rank)}")
+    if case.culprits:
+        return _shared_class(case)
+    case.suspects = frozenset(waiting)
+    case.confidence = Confidence.UNSURE
+    return HangClass.UNKNOWN
+
+
+def _add_silent(case: Case) -> None:
+    """Ranks that told nothing, where the waiting of others has no other explanation."""
+    forced, possible = explained_by_silence(case, set(case.culprits))
+    for rank in forced:
+        report = case.reports.get(rank)
+        if report is None:
+            case.culprits[rank] = (HangClass.SILENT, "it told nothing, and others wait for it")
+        elif any(one.source is Source.IDENTITY for one in report.blind):
+            # Something false was told in its name: that is no evidence against it.
+            possible |= {rank}
+        elif not gave_up_waiting(report.process):
+            told = words.blind_reason(report)
+            seen = suspicion(report) or (HangClass.SILENT, f"others wait for it, and {told}")
+            case.culprits[rank] = seen
+    case.suspects |= possible - case.culprits.keys()
+    if case.suspects or forced:
+        case.confidence = Confidence.LIKELY
+
+
+def _from_knots(case: Case) -> HangClass | None:
+    """Ranks that wait for one another in a circle."""
+    found = knots(case.graph)
+    if not found:
+        return None
+    case.confidence = Confidence.LIKELY
+    for ranks in found:
+        departed = [rank for rank in ranks if case.reports[rank].departure]
+        if departed and 2 * len(departed) <= len(ranks):
+            for rank in departed:
+                told = words.printable(case.reports[rank].departure)
+                case.culprits[rank] = (HangClass.DESYNC, f"it did {told}")
+            continue
+        for rank in _late_in_collectives(case, ranks):
+            case.culprits[rank] = _class_of(case, rank)
+    if case.culprits:
+        return _shared_class(case)
+    case.suspects = frozenset(rank for ranks in found for rank in ranks)
+    case.confidence = Confidence.UNSURE
+    return HangClass.DESYNC
+
+
+def _late_in_collectives(case: Case, ranks: Iterable[int]) -> list[int]:
+    """Return the ranks of a circle that wait in receives only, and that collectives wait for.
+
+    A receive may be posted long before it is needed, so it does not say that its rank stands there.
+    """
+    return [
+        rank
+        for rank in ranks
+        if rank in case.graph.awaited_in_collective
+        and rank not in case.graph.collective
+        and all(one.operation.name == "recv" for one in case.graph.peer.get(rank, ()))
+    ]
+
+
+def _from_one_operation(case: Case) -> HangClass | None:
+    """All have enqueued what they wait in: a GPU that did not start it, or the fabric."""
+    heads = {rank: head for rank in case.frontiers.of_rank if (head := case.heads(rank))}
+    if not heads:
+        return None
+    for rank, reason in not_started(heads).items():
+        case.culprits[rank] = (HangClass.GPU_SIDE, reason)
+    if case.culprits:
+        return _shared_class(case)
+    _add_silent(case)
+    if case.culprits:
+        return _shared_class(case)
+    if case.suspects or case.graph.awaited:
+        case.confidence = Confidence.UNSURE
+        return HangClass.UNKNOWN
+    case.suspects = frozenset(heads)
+    case.confidence = Confidence.LIKELY
+    return _or_known_fault(case, HangClass.FABRIC)
+
+
+def _from_stacks(case: Case) -> HangClass | None:
+    """No recorder tells of a wait: a few ranks that are not in communication while the others are."""
+    held = {r: seen for r, report in case.reports.items() if (seen := suspicion(report))}
+    if held and len(held) <= max(1, _OUTLIERS * case.world_size):
+        case.culprits.update(held)
+        case.confidence = Confidence.LIKELY
+        return _shared_class(case)
+    for rank in _outside_communication(case):
+        told = f"it is not in communication while the others are{_at(case, rank)}"
+        case.culprits[rank] = (HangClass.CPU_SIDE, told)
+    if not case.culprits:
+        return None
+    case.confidence = Confidence.LIKELY
+    return HangClass.CPU_SIDE
+
+
+def _outside_communication(case: Case) -> list[int]:
+    inside = {rank: in_communication(report) for rank, report in case.reports.items()}
+    known = [rank for rank, one in inside.items() if one is not None]
+    outside = [rank for rank in known if not inside[rank]]
+    few = len(outside) <= max(1, _OUTLIERS * len(known))
+    return sorted(outside) if few and len(outside) < len(known) else []
+
+
+_FINDINGS: tuple[Callable[[Case], HangClass | None], ...] = (
+    _from_processes,
+    _from_mismatches,
+    _from_frontiers,
+    _from_knots,
+    _from_one_operation,
+    _from_stacks,
+)
+
+
+# --- what is said ------------------------------------------------------------------------------
+
+
+def _at(case: Case, rank: int) -> str:
+    return where(case.reports[rank])
+
+
+def _shared_class(case: Case) -> HangClass:
+    """Return the class of the first culprit, or the published fault that explains them all."""
+    kinds = {kind for kind, _ in case.culprits.values()}
+    return _or_known_fault(case, next(kind for kind in HangClass if kind in kinds))
+
+
+def _or_known_fault(case: Case, kind: HangClass) -> HangClass:
+    if known_fault(kind, case.reports.values()) is None:
+        return kind
+    case.suspects |= case.culprits.keys()
+    return HangClass.KNOWN_SOFTWARE
+
+
+def _verdict(case: Case, kind: HangClass) -> Verdict:
+    culprits = [
+        Culprit(rank, case.reports[rank].node if rank in case.reports else "", one, reason[:500])
+        for rank, (one, reason) in sorted(case.culprits.items())
+    ]
+    sources = set(case.culprits) or case.suspects
+    verdict = Verdict(
+        kind=kind,
+        culprits=tuple(culprits[:CULPRITS_MAX]),
+        confidence=_confidence(case, kind),
+        sentence="",
+        suspects=words.ranks_told(case.suspects),
+        chain=words.chain_of(case.frontiers, case.graph, sources),
+        groups=words.groups_of(case.frontiers),
+        blind=words.blind_of(case),
+        world_size=case.world_size,
+        told=len(case.frontiers.of_rank),
+    )
+    if kind is not HangClass.KNOWN_SOFTWARE:
+        return replace(verdict, sentence=words.sentence_of(verdict, len(culprits)))
+    reports = case.reports.values()
+    fault = next(one for each in HangClass if (one := known_fault(each, reports)))
+    told = sentence_of(fault, reports)
+    return replace(verdict, culprits=(), sentence=told[:1].upper() + told[1:])
+
+
+def _confidence(case: Case, kind: HangClass) -> Confidence:
+    direct = {HangClass.DEAD, HangClass.FROZEN}
+    if case.confidence is Confidence.CERTAIN and case.silent and kind not in direct:
+        return Confidence.LIKELY
+    return case.confidence

@@ -1,0 +1,104 @@
+"""Mismatches: ranks that call another operation than their group at the same sequence id. Pure."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, is_p2p
+from everstep_common.hangs.rank_report import Operation, RankReport
+
+# Collectives in which every rank has as many elements of the same type. In the others (all_to_all,
+# gather, all_gather of lists) the sizes of two ranks may differ.
+_EQUAL_SIZES = frozenset(
+    {"all_reduce", "broadcast", "reduce", "_all_gather_base", "_reduce_scatter_base"}
+)
+_TENSOR = re.compile(r"([\dx]*) ?(\w*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """Ranks of a group that call different operations at the same sequence id."""
+
+    group: GroupFrontier
+    sequence: int
+    # What each of them calls, most frequent first, with its ranks.
+    called: tuple[tuple[str, tuple[int, ...]], ...]
+    # Who departs from the others; empty where neither the majority nor a rank's history tells.
+    culprits: tuple[int, ...]
+
+
+def mismatches_of(frontiers: Frontiers, reports: Mapping[int, RankReport]) -> list[Mismatch]:
+    """Return where ranks of a group call different operations, of those that somebody waits in."""
+    return [one for group in frontiers.groups for one in _of_group(group, reports)]
+
+
+def _of_group(group: GroupFrontier, reports: Mapping[int, RankReport]) -> Iterator[Mismatch]:
+    called: dict[int, dict[str, list[tuple[int, str]]]] = {}
+    waited = set()
+    for rank, one in group.told.items():
+        known = [*one.pending, one.done] if one.done else one.pending
+        for operation in known:
+            if operation is None or is_p2p(operation):
+                continue
+            if operation is not one.done:
+                waited.add(operation.sequence)
+            same = called.setdefault(operation.sequence, {})
+            same.setdefault(signature(operation), []).append((rank, _told(operation)))
+    for sequence in sorted(waited):
+        if len(called[sequence]) > 1:
+            yield _mismatch(group, sequence, called[sequence], reports)
+
+
+def _mismatch(
+    group: GroupFrontier,
+    sequence: int,
+    found: Mapping[str, Sequence[tuple[int, str]]],
+    reports: Mapping[int, RankReport],
+) -> Mismatch:
+    ordered = sorted(found.values(), key=len, reverse=True)
+    called = tuple((ranks[0][1], tuple(sorted(rank for rank, _ in ranks))) for ranks in ordered)
+    everybody = [rank for _, ranks in called for rank in ranks]
+    departed = tuple(sorted(rank for rank in everybody if reports[rank].departure))
+    culprits: tuple[int, ...] = ()
+    if 2 * len(called[0][1]) > len(everybody):
+        culprits = tuple(sorted(set(everybody) - set(called[0][1])))
+    elif departed and 2 * len(departed) <= len(everybody):
+        culprits = departed
+    return Mismatch(group, sequence, called, culprits)
+
+
+def _told(operation: Operation) -> str:
+    shapes = f" of {operation.shapes}" if operation.shapes else ""
+    return f"{operation.name}{shapes}"
+
+
+@lru_cache(maxsize=4096)
+def signature(operation: Operation) -> str:
+    """Return what must be equal in all ranks that call one collective together."""
+    if operation.name not in _EQUAL_SIZES or len(operation.shapes) >= 200:
+        return operation.name
+    inputs, _, outputs = operation.shapes.partition(" -> ")
+    told = [_elements(one) for side in (inputs, outputs) for one in side.split(", ") if one]
+    return f"{operation.name} {told}"
+
+
+def _elements(tensor: str) -> tuple[int, str]:
+    matched = _TENSOR.fullmatch(tensor)
+    if matched is None:
+        return (0, tensor)
+    count = 1
+    for size in matched[1].split("x"):
+        count *= int(size) if size else 1
+    return (count, matched[2])
+
+
+def majority_counts(counts: Mapping[int, int]) -> tuple[int, dict[int, int]] | None:
+    """Return the number that most ranks have, and those with another; None without a majority."""
+    if not counts:
+        return None
+    value, times = Counter(counts.values()).most_common(1)[0]
+    if 2 * times <= len(counts):
+        return None
+    return value, {rank: one for rank, one in counts.items() if one != value}

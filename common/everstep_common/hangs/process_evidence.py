@@ -1,0 +1,90 @@
+"""Process evidence: what state and stack of a rank's process say about a hang. Pure."""
+
+import re
+
+from everstep_common.failures.texts import kind_of
+from everstep_common.hangs.rank_report import Process, ProcessState, RankReport
+from everstep_common.hangs.verdict import HangClass
+from everstep_common.printable import printable
+
+# In the kernel for longer than the slowest storage that still answers takes.
+UNINTERRUPTIBLE_MS = 10_000
+_SIGKILL = 9
+# What a process says that ends because others did not come: torch's watchdog and heartbeat monitor
+# of NCCL, gloo, the store. Texts of torch 2.4 to 2.13.
+_GAVE_UP = re.compile(
+    r"Timed out waiting|[Tt]imeout|timed out|heartbeat|[Ww]atchdog|Connection closed by peer|"
+    r"Connection reset by peer|collective operation"
+)
+# Frames of torch in which a rank waits for others; innermost first, so one of the first few.
+_COMMUNICATION = re.compile(
+    r"(?:distributed_c10d|c10d_logger|functional_collectives|_functional_collectives|nccl|"
+    r"_collective_utils|streams)\.pyi?:\d+ |"
+    r"\b(?:all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|barrier|send|recv|"
+    r"batch_isend_irecv|monitored_barrier)\b|:\d+ synchronize$"
+)
+_INNERMOST = 6
+
+
+def gave_up_waiting(process: Process) -> bool:
+    """Return whether a rank ended because others did not come: it waited, like they do."""
+    ending = process.ending
+    if ending is None or ending.signal == _SIGKILL:
+        return False
+    return (ending.kind or kind_of(ending.text)) == "collective" or (
+        bool(_GAVE_UP.search(ending.text))
+    )
+
+
+def process_class(report: RankReport) -> tuple[HangClass, str] | None:
+    """Return in which way a process cannot go on by itself, and the words for it; None if it can."""
+    process = report.process
+    if process.state is ProcessState.DEAD or process.ending is not None:
+        return None if gave_up_waiting(process) else (HangClass.DEAD, _ending(process))
+    if process.state is ProcessState.STOPPED:
+        return HangClass.FROZEN, "its process is stopped (SIGSTOP, a debugger or a frozen cgroup)"
+    if (
+        process.state is ProcessState.UNINTERRUPTIBLE
+        and process.state_for_ms >= UNINTERRUPTIBLE_MS
+    ):
+        where = f" in {printable(process.wchan)}" if process.wchan else ""
+        seconds = process.state_for_ms // 1000
+        return HangClass.FROZEN, f"its process is in the kernel{where}, unbroken for {seconds} s"
+    return None
+
+
+def suspicion(report: RankReport) -> tuple[HangClass, str] | None:
+    """Return what else says that a process does not go on; alone it proves nothing.
+
+    A rank that waits can look the same, so it counts only for one that the others wait for.
+    """
+    process = report.process
+    if process.gil_held:
+        still = ", and its native stack does not change" if process.native_stack_unchanged else ""
+        where = f" in {printable(process.native_stack[0])}" if process.native_stack else ""
+        return HangClass.GIL_HELD, f"a thread holds the GIL{where}{still}"
+    if process.answers_ping is False:
+        return HangClass.FROZEN, "its process answers nothing, not even a ping that needs no GIL"
+    return None
+
+
+def in_communication(report: RankReport) -> bool | None:
+    """Return whether the Python stack is inside of torch's communication; None without a stack."""
+    stack = report.process.python_stack
+    if not stack:
+        return None
+    return any(_COMMUNICATION.search(frame) for frame in stack[:_INNERMOST])
+
+
+def where(report: RankReport) -> str:
+    """Return the innermost frames of the rank, for a sentence; "" without a stack."""
+    stack = report.process.python_stack
+    return f", in {' < '.join(printable(frame) for frame in stack[:3])}" if stack else ""
+
+
+def _ending(process: Process) -> str:
+    ending = process.ending
+    if ending is None:
+        return "its process is gone"
+    how = f"was killed by signal {ending.signal}" if ending.signal else f"exited {ending.exit_code}"
+    return f"its process {how}"
