@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.question import Answer, Asked, Question, Seen
+from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.reading import Reading
 from everstep.launch.selector_loop import call_ready
 from everstep_common.codec import json_text
@@ -46,11 +46,12 @@ def hostile(folder: Path, how: str, *become: str) -> Iterator[int]:
             process.kill()
 
 
-def answers(folder: Path, *asked: Asked) -> tuple[Answer, ...]:
+def answers(folder: Path, *asked: RankAsked) -> tuple[Answer, ...]:
     """Return what a look at some ranks yields."""
     selector = selectors.DefaultSelector()
     found: list[Answer] = []
-    reading = Reading(selector, found.extend)
+    # Where a busy machine delays the reader itself, that is what the reports would tell.
+    reading = Reading(selector, found.extend, deadline_s=20.0)
     question = Question(ranks=(), folder=str(folder), within_s=0.0, node="node-1", world_size=4)
     reading.begin(question, asked)
     while reading.under_way:
@@ -64,7 +65,7 @@ def answers(folder: Path, *asked: Asked) -> tuple[Answer, ...]:
 
 def report(folder: Path, pid: int, rank: int = 1) -> RankReport:
     """Return the report of one rank."""
-    (answer,) = answers(folder, Asked(rank, pid))
+    (answer,) = answers(folder, RankAsked(rank, pid))
     assert (answer.report.rank, answer.report.pid) == (rank, pid)
     return answer.report
 
@@ -145,12 +146,12 @@ def test_one_that_holds_its_gil_is_not_asked_for_ever(folder: Path) -> None:
 def test_how_long_it_stands_is_known_from_one_look_to_the_next(folder: Path) -> None:
     with hostile(folder, "a file") as pid:
         os.kill(pid, signal.SIGSTOP)
-        (first,) = answers(folder, Asked(0, pid))
-        (second,) = answers(folder, Asked(0, pid, first.seen))
+        (first,) = answers(folder, RankAsked(0, pid))
+        (second,) = answers(folder, RankAsked(0, pid, first.seen))
         seen = first.seen
         assert seen is not None
         foreign = Seen(seen.state, seen.started_ticks + 1, seen.switches, seen.user_ticks, 1)
-        (other,) = answers(folder, Asked(0, pid, foreign))
+        (other,) = answers(folder, RankAsked(0, pid, foreign))
     assert second.report.process.state is ProcessState.STOPPED
     assert second.seen is not None
     # Since the first of all looks; of a former process of the same number nothing is taken.
@@ -177,6 +178,6 @@ def test_of_another_user_s_process_only_its_state_is_told(folder: Path) -> None:
 
 def test_all_ranks_of_a_large_node_are_read_at_once(folder: Path) -> None:
     with hostile(folder, "never answers") as pid:
-        found = answers(folder, *(Asked(rank, pid) for rank in range(64)))
+        found = answers(folder, *(RankAsked(rank, pid) for rank in range(64)))
     assert [one.report.rank for one in found] == list(range(64))
     assert {one.report.process.answers_ping for one in found} == {False}

@@ -91,7 +91,7 @@ def _command(arguments: list[str]) -> int:
 
 def _hang(arguments: list[str]) -> int:
     if any(word.startswith(("--job", "--pids")) for word in arguments):
-        from everstep.launch.hangs.command import main as look
+        from everstep.hang_command import main as look
 
         return look(arguments)
     from everstep_common.hangs.command import main as judge

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from everstep.launch.hangs.question import Answer, Asked, Question, Seen
+from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.reading import Reading, py_spy
 from everstep_common.codec import json_text
 
@@ -53,12 +53,12 @@ class LookService:
         """Go on with a look that is under way."""
         self._reading.advance()
 
-    def look(self) -> None:
+    def begin_look(self) -> None:
         """Look at all ranks that run here now, unless a look is under way."""
         if self._reading.under_way:
             return
         asked = [
-            Asked(rank, pid, self._seen.get(pid)) for rank, pid in sorted(self._ranks().items())
+            RankAsked(rank, pid, self._seen.get(pid)) for rank, pid in sorted(self._ranks().items())
         ]
         question = Question(
             ranks=(),
@@ -98,7 +98,7 @@ class LookService:
                 client.close()
                 return
             self._waiting.append(client)
-            self.look()
+            self.begin_look()
 
     def _finished(self, answers: tuple[Answer, ...]) -> None:
         self._seen = {one.launched_pid: one.seen for one in answers if one.seen}

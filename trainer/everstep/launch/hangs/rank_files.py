@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep.launch.hangs import interpreter
+from everstep.launch.hangs.interpreter import everstep_rank_opening
 from everstep.launch.hangs.interpreter.everstep_rank_opening import FILES, TRACER
 from everstep.launch.processes.sweeper import identify
 from everstep_common.printable import printable
@@ -29,7 +29,7 @@ BYTES_MAX = 256 * 1024 * 1024
 _MARKER_MAX = 4096
 # A folder of this age is locked by its launcher, if that lives.
 _NEW_S = 60.0
-_INTERPRETER = str(Path(interpreter.__file__).parent)
+_INTERPRETER = str(Path(everstep_rank_opening.__file__).parent)
 _ENTRIES = "2000"
 # The name that is set, and an older one of the same meaning, which torch heeds only without it.
 _BUFFER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from everstep.launch.hangs import libraries, process_look, python_stacks
 from everstep.launch.hangs.process_look import GoneError, ProcessLook
-from everstep.launch.hangs.question import Answer, Asked, Question, Seen
+from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_files import Marker, marker, rank_process
 from everstep.launch.hangs.worker_server import (
     NoAnswerError,
@@ -59,7 +59,7 @@ class RankReader:
     """Reader of one rank."""
 
     def __init__(
-        self, asked: Asked, question: Question, ends_s: float, proc: Path = Path("/proc")
+        self, asked: RankAsked, question: Question, ends_s: float, proc: Path = Path("/proc")
     ) -> None:
         """``ends_s`` is when all has to be read, on the monotonic clock."""
         self._asked = asked
