@@ -43,8 +43,7 @@ def look(
         env={**known, "TMPDIR": str(folder)},
         cwd=folder,
         text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 import pytest
 
+from everstep.hang_command import local_ranks
 from everstep_common.trainer_messages import (
     End,
     GenerationFinished,
@@ -293,3 +294,23 @@ def _until(so: Callable[[], bool]) -> None:
     while not so():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_ranks_of_torchrun_can_be_read_while_they_hang(tmp_path: Path) -> None:
+    with _joined(tmp_path) as job:
+        pids = job.start(1)
+        told = job.environ(1, 0)
+        folder = Path(told["EVERSTEP_RANK_FILES"])
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert told["EVERSTEP_RANK_TRACER"] == str(job.process.pid)
+        assert told["TORCH_FR_DUMP_TEMP_FILE"] == f"{folder}/dump-"
+        ranks = {one.rank: one.pid for one in local_ranks() if one.folder == str(folder)}
+        assert ranks == pids
+        # What they inherit does not grow from one generation to the next.
+        job.stopped(1)
+        job.start(2)
+        assert job.environ(2, 0)["PYTHONPATH"] == told["PYTHONPATH"]
+        job.go(0)
+        assert job.expect(GenerationFinished).generation == 2
+        assert job.end(succeeded=True)[0] == 0
+    assert not folder.exists()

@@ -27,6 +27,7 @@ on every node of a job:
 
 when a job hangs, anywhere:
   everstep hang FOLDER      which ranks hold it back, from the Flight Recorder dumps in FOLDER
+  everstep hang --job NAME  what each rank of a job on this node is doing now, and who holds it back
 
 inspect (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
   everstep nodes            all nodes: health, claims, findings
@@ -51,7 +52,6 @@ act (most take --reason TEXT, which is logged):
   everstep job NAME stop    end it at a step boundary; --cancel
   everstep job NAME forget  free the snapshots of a job that has ended
 
-  everstep hang --job NAME  what each rank of a job on this node is doing now
   everstep version          the versions of this command and of the controller
   everstep completion bash  shell completion
 
@@ -75,14 +75,8 @@ def _command(arguments: list[str]) -> int:
         from everstep.launch.main import main as run  # the other commands start faster without it
 
         return run(arguments[1:])
-    if arguments[:1] == ["hang"] and any(one.startswith(("--job", "--pids")) for one in arguments):
-        from everstep.launch.hangs.command import main as hang_here
-
-        return hang_here(arguments[1:])
     if arguments[:1] == ["hang"]:
-        from everstep_common.hangs.command import main as hang
-
-        return hang(arguments[1:])
+        return _hang(arguments[1:])
     if arguments == ["help"] and find_spec("click") is not None:
         sys.argv[1:] = ["--help"]
         return _dispatch("cli", "cli", "everstep help")
@@ -93,6 +87,16 @@ def _command(arguments: list[str]) -> int:
     # The demo starts agents and a controller, so it needs their packages as well.
     extra = "all" if arguments[0] == "demo" else "cli"
     return _dispatch("cli", extra, f"everstep {arguments[0]}")
+
+
+def _hang(arguments: list[str]) -> int:
+    if any(word.startswith(("--job", "--pids")) for word in arguments):
+        from everstep.hang_command import main as look
+
+        return look(arguments)
+    from everstep_common.hangs.command import main as judge
+
+    return judge(arguments)
 
 
 def agent() -> int:

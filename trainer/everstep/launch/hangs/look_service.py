@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from everstep.launch.hangs.question import Answer, Asked, Question, Seen
+from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.reading import Reading, py_spy
 from everstep_common.codec import json_text
 
@@ -63,7 +63,7 @@ class LookService:
         if self._reading.under_way:
             return
         asked = [
-            Asked(rank, pid, self._seen.get(pid)) for rank, pid in sorted(self._ranks().items())
+            RankAsked(rank, pid, self._seen.get(pid)) for rank, pid in sorted(self._ranks().items())
         ]
         question = Question(
             ranks=(),

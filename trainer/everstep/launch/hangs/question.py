@@ -27,7 +27,7 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RankAsked:
     """A rank to be read: the process that its launcher started for it."""
 
     rank: q.Rank
@@ -40,7 +40,7 @@ class Asked:
 class Question:
     """What one reader is to do."""
 
-    ranks: Annotated[tuple[Asked, ...], Items(RANKS_MAX)]
+    ranks: Annotated[tuple[RankAsked, ...], Items(RANKS_MAX)]
     # The folder of the ranks' sockets; "": they have none.
     folder: Annotated[str, Text(4096)]
     within_s: float

@@ -16,20 +16,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep.launch.hangs import interpreter
+from everstep.launch.hangs.interpreter import everstep_rank_opening
 from everstep.launch.hangs.interpreter.everstep_rank_opening import FILES, TRACER
 from everstep.launch.processes.sweeper import identify
 from everstep_common.printable import printable
 
 _PREFIX = "everstep-ranks-"
 # sockaddr_un has 108 bytes; a rank's socket is PID.sock in the folder.
-_FOLDER_MAX = 108 - len("/4194304.sock") - 1
+_PLACE_MAX = 108 - len("/everstep-ranks-12345678/4194304.sock") - 1
 # A Flight Recorder's dump of 2,000 entries is 1 to 2 MB; 64 ranks have room for all of theirs.
 BYTES_MAX = 256 * 1024 * 1024
 _MARKER_MAX = 4096
 # A folder of this age is locked by its launcher, if that lives.
 _NEW_S = 60.0
-_INTERPRETER = str(Path(interpreter.__file__).parent)
+_INTERPRETER = str(Path(everstep_rank_opening.__file__).parent)
 _ENTRIES = "2000"
 # The name that is set, and an older one of the same meaning, which torch heeds only without it.
 _BUFFER = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
@@ -50,25 +50,24 @@ class RankFiles:
         fcntl.flock(self._lock, fcntl.LOCK_SH)
 
     @classmethod
-    def make(cls) -> "RankFiles":
-        """Make one, which only this user may open. Raises OSError."""
-        _remove_abandoned(Path(tempfile.gettempdir()))
-        name = tempfile.mkdtemp(prefix=_PREFIX)
-        if len(os.fsencode(name)) > _FOLDER_MAX:  # a scheduler's folder for this job, say
-            os.rmdir(name)
-            name = tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp")
-        return cls(Path(name))
+    def make(cls, place: str | None = None) -> "RankFiles":
+        """Make one, which only this user may open, below ``place``. Raises OSError."""
+        place = place or tempfile.gettempdir()
+        if len(os.fsencode(place)) > _PLACE_MAX:  # a scheduler's folder for this job, say
+            place = "/tmp"
+        _remove_abandoned(Path(place))
+        return cls(Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place)))
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that ranks get besides their own."""
         return rank_variables(environ, self.folder, os.getpid())
 
-    def prune(self) -> None:
+    def prune(self, bytes_max: int = BYTES_MAX) -> None:
         """Remove the largest files while all of them together are too large."""
         sizes = {path: _size(path) for path in self.folder.iterdir()}
         total = sum(sizes.values())
         for path in sorted(sizes, key=lambda one: -sizes[one]):
-            if total <= BYTES_MAX:
+            if total <= bytes_max:
                 return
             with contextlib.suppress(OSError):
                 path.unlink()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from everstep.launch.hangs import libraries, process_look, python_stacks
 from everstep.launch.hangs.process_look import GoneError, ProcessLook
-from everstep.launch.hangs.question import Answer, Asked, Question, Seen
+from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_files import Marker, marker, rank_process
 from everstep.launch.hangs.worker_server import (
     NoAnswerError,
@@ -37,9 +37,13 @@ from everstep_common.hangs.rank_report import (
 
 # A ping is answered within a millisecond, on a busy node within a few scheduling rounds.
 _PING_S = 0.5
-_RECORDER_S = 1.0
-# Beyond this the GIL is held: the interpreter gives it up every 5 ms where somebody wants it.
-_GIL_S = 0.9
+_RECORDER_S = 0.6
+# Beyond this the GIL is held: the interpreter gives it up every 5 ms where somebody wants it. A
+# shorter silence is no evidence.
+_GIL_S, _GIL_LEAST_S = 0.9, 0.5
+# What follows the question for the GIL: a ping, the stacks, and the second look.
+_AFTER_GIL_S = 0.3
+_PING_LEAST_S = 0.1
 _SIGNAL_S = 0.2
 _PY_SPY_S = 0.5
 # Two looks at a process are so far apart at least; a tick of its times is 10 ms.
@@ -55,7 +59,7 @@ class RankReader:
     """Reader of one rank."""
 
     def __init__(
-        self, asked: Asked, question: Question, ends_s: float, proc: Path = Path("/proc")
+        self, asked: RankAsked, question: Question, ends_s: float, proc: Path = Path("/proc")
     ) -> None:
         """``ends_s`` is when all has to be read, on the monotonic clock."""
         self._asked = asked
@@ -172,8 +176,11 @@ class RankReader:
             self._probe_gil(server)
 
     def _ping(self, server: WorkerServer) -> bool:
+        if (within_s := self._left(_PING_S)) < _PING_LEAST_S:
+            self._blind[Source.WORKER_SERVER] = "other answers took too long to ask it again"
+            return False
         try:
-            server.ask("ping", self._left(_PING_S), 1024)
+            server.ask("ping", within_s, 1024)
         except SilentError:
             self._process = replace(self._process, answers_ping=False)
             return False
@@ -210,8 +217,12 @@ class RankReader:
                 " thread of the worker server"
             )
             return
+        within_s = self._left(_GIL_S + _AFTER_GIL_S) - _AFTER_GIL_S
+        if within_s < _GIL_LEAST_S:
+            self._blind[Source.GIL] = "other answers took too long to ask for it"
+            return
         try:
-            text = server.ask("dump_traceback", self._left(_GIL_S), _STACKS_BYTES)
+            text = server.ask("dump_traceback", within_s, _STACKS_BYTES)
         except SilentError:
             self._count_unanswered(count + 1)
             if self._ping(server):

@@ -17,10 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import everstep
-import everstep_common
 from everstep.launch.hangs import reader
-from everstep.launch.hangs.question import LINE_MAX, RANKS_MAX, Answer, Asked, Question
+from everstep.launch.hangs.question import LINE_MAX, RANKS_MAX, Answer, Question, RankAsked
+from everstep_common import codec
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.rank_report import Blind, RankReport, Source
 
@@ -29,7 +28,7 @@ DEADLINE_S = 2.0
 # Of it, an interpreter that starts, and a line on its way, may take so much.
 _RESERVE_S = 0.2
 _REAP_S = 0.2
-_PATHS = tuple(str(Path(package.__path__[0]).parent) for package in (everstep, everstep_common))
+_PATHS = (str(Path(__file__).parents[3]), str(Path(codec.__file__).parents[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +54,15 @@ class Reading:
         self,
         selector: selectors.BaseSelector,
         finished: Callable[[tuple[Answer, ...]], None],
+        deadline_s: float = DEADLINE_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._selector = selector
+        self._deadline_s = deadline_s
         self._finished = finished
         self._monotonic = monotonic
         self._question = Question(ranks=(), folder="", within_s=0.0)
-        self._asked: dict[int, Asked] = {}
+        self._asked: dict[int, RankAsked] = {}
         self._answers: dict[int, Answer] = {}
         self._readers: list[_Reader] = []
         self._ends_s = 0.0
@@ -75,15 +76,17 @@ class Reading:
         """Return the reader processes."""
         return {one.process.pid for one in self._readers}
 
-    def begin(self, question: Question, ranks: Sequence[Asked], user: User | None = None) -> None:
+    def begin(
+        self, question: Question, ranks: Sequence[RankAsked], user: User | None = None
+    ) -> None:
         """Start to read all of them; what is asked for is the same for all."""
         self._question = question
         self._asked = {one.rank: one for one in ranks}
         self._answers = {}
-        self._ends_s = self._monotonic() + DEADLINE_S
+        self._ends_s = self._monotonic() + self._deadline_s
         for start in range(0, len(ranks), RANKS_MAX):
             part = tuple(ranks[start : start + RANKS_MAX])
-            asked = replace(question, ranks=part, within_s=DEADLINE_S - _RESERVE_S)
+            asked = replace(question, ranks=part, within_s=self._deadline_s - _RESERVE_S)
             try:
                 self._follow(_started(asked, user), part)
             except OSError as error:
@@ -100,14 +103,14 @@ class Reading:
         """End what has not answered by its deadline."""
         if self._readers and self._monotonic() >= self._ends_s:
             for one in tuple(self._readers):
-                self._end(one, f"no answer of its reader within {DEADLINE_S:g} s")
+                self._end(one, f"its reader took too long: no answer within {self._deadline_s:g} s")
 
     def close(self) -> None:
         """End the readers; nobody waits for their answers."""
         for one in self._readers:
             one.process.kill()
 
-    def _follow(self, process: subprocess.Popen[bytes], part: Iterable[Asked]) -> None:
+    def _follow(self, process: subprocess.Popen[bytes], part: Iterable[RankAsked]) -> None:
         one = _Reader(process, frozenset(asked.rank for asked in part))
         self._readers.append(one)
         assert process.stdout is not None
@@ -149,7 +152,7 @@ class Reading:
         if not self._readers:
             self._finished(tuple(self._answers[rank] for rank in sorted(self._answers)))
 
-    def _unread(self, asked: Asked, why: str) -> Answer:
+    def _unread(self, asked: RankAsked, why: str) -> Answer:
         report = RankReport(
             rank=asked.rank,
             world_size=self._question.world_size,

@@ -82,7 +82,7 @@ class _Readable:
             from torch._C import _distributed_c10d
 
             server_type = getattr(_distributed_c10d, "_WorkerServer", None)
-            why = "" if server_type else "this torch has no worker server (they begin with 2.5)"
+            why = "" if server_type else "this torch has no worker server"
         if server_type is not None:
             self._server = _quietly(server_type, stem + ".sock")
             _keep_for_ever(self._server)

@@ -20,12 +20,13 @@ from pathlib import Path
 from everstep.launch.hangs.interpreter.everstep_rank_opening import FILES
 from everstep.launch.hangs.look_service import SOCKET
 from everstep.launch.hangs.process_look import GoneError, owner
-from everstep.launch.hangs.question import LINE_MAX, Answer, Asked, Question
+from everstep.launch.hangs.question import LINE_MAX, Answer, Question, RankAsked
 from everstep.launch.hangs.reading import DEADLINE_S, Reading, User, py_spy
 from everstep.launch.hangs.worker_server import NoAnswerError, connect
 from everstep.launch.processes.sweeper import identify
 from everstep.launch.selector_loop import call_ready
 from everstep_common.codec import from_json, json_text
+from everstep_common.hangs.judge import judge
 from everstep_common.hangs.rank_report import RankReport
 
 _RANKS_MAX = 256
@@ -74,6 +75,9 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     for report in reports:
         print(json_text(report) if values.json else in_words(report))
+    if not values.json:
+        world_size = max(one.world_size for one in ranks)
+        print(f"{judge(reports, world_size).sentence}.")
     return 0
 
 
@@ -179,7 +183,7 @@ def _own(ranks: Sequence[LocalRank]) -> list[RankReport]:
         world_size=ranks[0].world_size,
         py_spy=py_spy(),
     )
-    asked = [Asked(one.rank, one.pid) for one in ranks]
+    asked = [RankAsked(one.rank, one.pid) for one in ranks]
     reading.begin(question, asked, _user(ranks[0].uid, ranks[0].gid))
     while reading.under_way:
         call_ready(selector, reading.due_in_s())

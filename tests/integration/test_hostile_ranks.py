@@ -1,0 +1,183 @@
+"""Ranks that mislead whoever reads them: the report comes, says what is wrong, and harms nobody."""
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
+from everstep.launch.hangs.reading import Reading
+from everstep.launch.selector_loop import call_ready
+from everstep_common.codec import json_text
+from everstep_common.hangs.rank_report import Process, ProcessState, RankReport, Source
+from real.ordinary_user import ALICE, missing, python_for_all
+
+pytestmark = pytest.mark.timeout(60)
+
+_RANK = Path(__file__).with_name("hostile_rank.py")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Return a folder with a path short enough for the sockets in it."""
+    with tempfile.TemporaryDirectory(prefix="es") as name:
+        yield Path(name)
+
+
+@contextmanager
+def hostile(folder: Path, how: str, *become: str) -> Iterator[int]:
+    """Yield the process of a rank that behaves like this."""
+    python = python_for_all() if become else sys.executable
+    line = [*become, python, "-I", "-S", "-c", _RANK.read_text(), str(folder), how]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process.pid
+            assert process.poll() is None, "it did not survive being read"
+        finally:
+            process.kill()
+
+
+def answers(folder: Path, *asked: RankAsked) -> tuple[Answer, ...]:
+    """Return what a look at some ranks yields."""
+    selector = selectors.DefaultSelector()
+    found: list[Answer] = []
+    # Where a busy machine delays the reader itself, that is what the reports would tell.
+    reading = Reading(selector, found.extend, deadline_s=20.0)
+    question = Question(ranks=(), folder=str(folder), within_s=0.0, node="node-1", world_size=4)
+    reading.begin(question, asked)
+    while reading.under_way:
+        call_ready(selector, reading.due_in_s())
+        reading.advance()
+    assert not selector.get_map()
+    selector.close()
+    assert all(len(json_text(one.report)) < 3000 for one in found)
+    return tuple(found)
+
+
+def report(folder: Path, pid: int, rank: int = 1) -> RankReport:
+    """Return the report of one rank."""
+    (answer,) = answers(folder, RankAsked(rank, pid))
+    assert (answer.report.rank, answer.report.pid) == (rank, pid)
+    return answer.report
+
+
+def blind(found: RankReport) -> dict[Source, str]:
+    """Return what is not known, and why."""
+    return {one.source: one.reason for one in found.blind}
+
+
+@pytest.mark.parametrize("how", ["never accepts", "never answers"])
+def test_one_that_never_answers_is_told_from_one_that_cannot_be_asked(
+    folder: Path, how: str
+) -> None:
+    with hostile(folder, how) as pid:
+        found = report(folder, pid)
+    assert found.process.answers_ping is False
+    assert found.process.gil_held is None
+    assert found.process.state is ProcessState.SLEEPING
+    assert Source.IDENTITY not in blind(found)
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("endless body", "more than 16777216 bytes"),
+        ("endless head", "more than 16777216 bytes"),
+        ("drips", "no answer to 'fr_trace_json' within"),
+        ("breaks off", "breaks off"),
+        ("not HTTP", "is not of HTTP"),
+        ("another rank", "it is not rank 1's"),
+        ("deep", "nested too deeply"),
+        ("malformed", "its entries are no list"),
+    ],
+)
+def test_a_recorder_that_misleads_is_reported_as_such(folder: Path, how: str, words: str) -> None:
+    with hostile(folder, how) as pid:
+        found = report(folder, pid)
+    assert found.process.answers_ping is True
+    assert words in blind(found)[Source.FLIGHT_RECORDER]
+    assert found.groups == ()
+
+
+@pytest.mark.parametrize("how", ["a link", "a file", "a pipe"])
+def test_what_stands_in_the_place_of_the_socket_is_not_followed(folder: Path, how: str) -> None:
+    with hostile(folder, how) as pid:
+        found = report(folder, pid)
+    assert found.process.answers_ping is None
+    reasons = blind(found)
+    assert "is not a socket of" in reasons.get(Source.IDENTITY, "") or (
+        "Too many levels of symbolic links" in reasons.get(Source.WORKER_SERVER, "")
+    )
+
+
+def test_a_socket_of_another_process_speaks_for_none(folder: Path) -> None:
+    with hostile(folder, "malformed") as other, hostile(folder, "a file") as pid:
+        (folder / f"{pid}.sock").unlink()
+        (folder / f"{other}.sock").rename(folder / f"{pid}.sock")
+        found = report(folder, pid)
+    assert f"process {other} listens" in blind(found)[Source.IDENTITY]
+    assert found.process.answers_ping is None
+
+
+def test_who_would_die_of_the_signal_does_not_get_it(folder: Path) -> None:
+    with hostile(folder, "no GIL") as pid:
+        found = report(folder, pid)
+    assert found.process.gil_held is True
+    assert found.process.python_stack == ()
+    assert "worker server could take the signal" in blind(found)[Source.PYTHON_STACK]
+
+
+def test_one_that_holds_its_gil_is_not_asked_for_ever(folder: Path) -> None:
+    with hostile(folder, "no GIL") as pid:
+        found = [report(folder, pid) for _ in range(4)]
+    assert [one.process.gil_held for one in found] == [True, True, True, None]
+    assert "asked 3 times without an answer" in blind(found[3])[Source.GIL]
+
+
+def test_how_long_it_stands_is_known_from_one_look_to_the_next(folder: Path) -> None:
+    with hostile(folder, "a file") as pid:
+        os.kill(pid, signal.SIGSTOP)
+        (first,) = answers(folder, RankAsked(0, pid))
+        (second,) = answers(folder, RankAsked(0, pid, first.seen))
+        seen = first.seen
+        assert seen is not None
+        foreign = Seen(seen.state, seen.started_ticks + 1, seen.switches, seen.user_ticks, 1)
+        (other,) = answers(folder, RankAsked(0, pid, foreign))
+    assert second.report.process.state is ProcessState.STOPPED
+    assert second.seen is not None
+    # Since the first of all looks; of a former process of the same number nothing is taken.
+    assert second.seen.since_ns == seen.since_ns
+    assert other.seen is not None
+    assert other.seen.since_ns > second.seen.since_ns
+
+
+def test_a_process_that_is_gone_is_dead(folder: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    assert report(folder, gone.pid).process == Process(state=ProcessState.DEAD)
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_of_another_user_s_process_only_its_state_is_told(folder: Path) -> None:
+    ALICE.own(folder)
+    with hostile(folder, "malformed", *ALICE.become) as pid:
+        found = report(folder, pid)
+    assert blind(found) == {Source.IDENTITY: "the process belongs to another user"}
+    assert found.process.state is ProcessState.SLEEPING
+    assert (found.process.answers_ping, found.libraries) == (None, ())
+
+
+def test_all_ranks_of_a_large_node_are_read_at_once(folder: Path) -> None:
+    with hostile(folder, "never answers") as pid:
+        found = answers(folder, *(RankAsked(rank, pid) for rank in range(64)))
+    assert [one.report.rank for one in found] == list(range(64))
+    assert {one.report.process.answers_ping for one in found} == {False}
