@@ -174,7 +174,8 @@ def test_services_that_do_not_start_are_told_of_and_nothing_is_left(folder: Path
 
 def test_an_agent_that_is_named_and_does_not_answer_is_not_replaced(folder: Path) -> None:
     nowhere = str(folder / "no.sock")
-    with start(folder, script(folder, _COUNTS), "", EVERSTEP_SOCKET=nowhere) as launcher:
+    line = ["--agent-wait", "2", script(folder, _COUNTS), ""]
+    with start(folder, *line, EVERSTEP_SOCKET=nowhere) as launcher:
         out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 1
     assert f"no agent answers at {nowhere}" in out
