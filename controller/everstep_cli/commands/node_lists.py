@@ -64,9 +64,24 @@ def named_nodes(_: click.Context, __: click.Parameter, text: str | None) -> list
     return [] if text is None else _names_in(text)
 
 
+def named_nodes_or_all(_: click.Context, __: click.Parameter, text: str) -> list[str]:
+    """Return the names that an argument has; one empty name, for everything, where it has none."""
+    return _names_in(text) if text else [""]
+
+
 def all_named_nodes(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> list[str]:
     """Return the nodes that several arguments name, each once."""
     return list(dict.fromkeys(name for text in texts for name in _names_in(text)))
+
+
+def single_name(_: click.Context, __: click.Parameter, text: str) -> str:
+    """Return a name as it is; a list of nodes is refused where one name is needed."""
+    if "[" in text or "," in text:
+        raise click.BadParameter(
+            f"{text!r} is a list of nodes, and this takes one name; to list them:"
+            f" everstep nodes --node {text!r}"
+        )
+    return text
 
 
 def _names_in(text: str) -> list[str]:
