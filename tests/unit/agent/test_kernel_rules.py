@@ -65,7 +65,7 @@ _PROGRAM_LINES = (
     "{comm}[4711]: segfault at 0 ip 000055d0 sp 00007ffd error 4 in {file}[55d0+1000]",
     "[  1.1][ T77] traps: {comm}[77] trap invalid opcode ip:55d0 sp:7ffd error:0 in {file}[55d0+1]",
     "{comm}[4711]: unhandled exception: DABT (lower EL), ESR 0x92, in {file}[400000+1000]",
-    "{comm}: page allocation failure: order:4, mode:0x0, nodemask=(null),cpuset={file},mems_allowed=0",
+    "{comm}: page allocation failure: order:4, mode:0x0, cpuset={file},mems_allowed=0",
 )
 
 
