@@ -88,6 +88,16 @@ def test_the_names_of_a_program_and_of_its_file_make_no_message_together(
     assert _judge(line.format(comm=comm, file=file)) == []
 
 
+_BOND_DOWN = "bond0: (slave ens1f0): link status definitely down, disabling slave"
+_LINK_DOWN = "mlx5_core 0000:5e:00.0 ens1f0: Link down"
+
+
+@pytest.mark.parametrize(("line", "flaps"), [(_BOND_DOWN, False), (_LINK_DOWN, True)])
+def test_a_bond_that_any_user_can_have_makes_no_flapping_link(line: str, flaps: bool) -> None:
+    found = {judgement.key.condition for judgement in _judge(*[line] * 5)}
+    assert found == ({"NicLinkDown", "NicLinkFlapping"} if flaps else {"NicLinkDown"})
+
+
 def test_a_program_that_crashes_inside_nccl_is_told_by_its_name() -> None:
     (judgement,) = _judge(
         "python3[4711]: segfault at 0 ip 00007f sp 00007f error 4 in libnccl.so.2[7f00+1000]"

@@ -50,6 +50,9 @@ class LineRule:
     of_port: bool = False
     # The kernel writes it of a program, and begins with its name.
     of_program: bool = False
+    # A user can have it written as often as wanted, of devices in a namespace of its own: told, and
+    # however often it comes, no more than that.
+    of_anybody: bool = False
 
     def judge(self, line: KernelLine) -> Judgement | None:
         """Return what the line says, if the pattern is in it."""
