@@ -165,6 +165,19 @@ def test_a_list_that_would_fill_the_memory_is_refused_before_it_is_made() -> Non
     for text in ("n[1-999999999999]", "a[1-9999]b[1-9999]", f"n[0-{'9' * 300}]", "n[0-99999999"):
         with pytest.raises(NodeListError, match="names more than 200000 nodes"):
             expand(text)
+    for text in (f"n[{'0' * 29}1-{'0' * 20}9999999999]", "a[1,2]" * 18):
+        with pytest.raises(NodeListError, match="names more than 200000 nodes"):
+            expand(text)
+
+
+@pytest.mark.parametrize("fold", ["1-1_000_000_000", "1-+999999999", "٠-٩٩٩٩٩٩٩٩٩"])  # noqa: RUF001 - digits
+def test_numbers_that_nobody_writes_are_refused_before_they_are_counted_wrong(fold: str) -> None:
+    with pytest.raises(NodeListError, match="is no range"):
+        expand(f"n[{fold}]")
+
+
+def test_several_lists_with_commas_between_them_are_counted_together() -> None:
+    assert len(expand("r[1-600]n1,r[1-600]n2,login")) == 1201
 
 
 _NAME = st.builds(
