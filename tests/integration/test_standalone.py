@@ -26,6 +26,16 @@ for step in range(60):
         open(mark, "w").close()
         os.kill(os.getpid(), 9)
 """
+_SAVES = """
+import time
+import everstep, numpy
+snapshots = everstep.snapshots({"w": numpy.zeros(9)})
+for step in range(400):
+    time.sleep(0.05)
+    snapshots.snapshot(step)
+    everstep.step(step)
+    print("made", step, flush=True)
+"""
 # A rank with a child of its own, as data loaders are.
 _SLEEPS = """
 import subprocess, sys, time
@@ -101,6 +111,17 @@ def test_a_script_is_restarted_accounted_for_and_nothing_is_left(folder: Path) -
     assert "was killed by SIGKILL" in out
     assert "1 failure cost" in out.splitlines()[-1]
     assert left(folder) == ({}, [])
+
+
+def test_what_only_its_own_memory_has_is_not_promised_for_later(folder: Path) -> None:
+    with start(folder, script(folder, _SAVES)) as launcher:
+        assert launcher.stdout is not None
+        assert any("made 20" in line for line in launcher.stdout)
+        launcher.terminate()
+        out, _ = launcher.communicate(timeout=120)
+    assert launcher.returncode == 143, out
+    assert "which was in memory only (--persist FOLDER keeps steps)" in out.splitlines()[-1]
+    assert "stays in memory" not in out
 
 
 def test_two_at_once_have_nothing_in_common(folder: Path) -> None:

@@ -59,7 +59,8 @@ def _launch_alone(options: LaunchOptions, terminal: Terminal) -> int:
             f"to ask them: EVERSTEP_CONTROLLER={services.controller} everstep why {options.job}"
         )
         token_file = options.token_file or services.token_file
-        code = _launch(replace(options, socket=services.socket, token_file=token_file), terminal)
+        alone = replace(options, socket=services.socket, token_file=token_file, own_services=True)
+        code = _launch(alone, terminal)
         # After a failure the first error is the last thing shown.
         if code == 0 and (line := ledger_line(services, options.job)):
             terminal.say(line)

@@ -140,9 +140,10 @@ def rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
     job.lineage.restored = None if event.step is None else (origin, event.step)
     job.generation.cause = None
     job.lineage.last_step = event.step
-    if event.step is not None and job.lineage.recoverable_step is not None:
-        # What was recoverable behind that step is cut off, and must not pass for what comes anew.
-        job.lineage.recoverable_step = min(job.lineage.recoverable_step, event.step)
+    if event.step is not None:
+        # What was recoverable behind that step is cut off, and must not pass for what comes anew;
+        # and of that step itself nobody may have told before.
+        job.lineage.recoverable_step = event.step
 
 
 def _bounded(branch: list[BranchPoint]) -> list[BranchPoint]:

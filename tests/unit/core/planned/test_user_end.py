@@ -87,6 +87,16 @@ def test_it_ends_at_once_where_no_step_fits_into_the_grace(grace_ns: int) -> Non
     assert "after step 10, which stays in memory" in ends(story)
 
 
+def test_what_a_recovery_went_back_to_is_what_is_kept_though_nobody_had_told_of_it_before() -> None:
+    story = training(every=1)
+    story.exit_rank("n0")
+    story.stop_all()
+    story.choose(11)
+    assert story.job.state is JobState.STARTING
+    story.ask()
+    assert "after step 11, which stays in memory" in ends(story)
+
+
 def test_the_way_to_storage_counts_and_what_is_stored_is_said() -> None:
     story = training()
     story.tell(events.StoringMeasured(story.job.id, 28 * S))
