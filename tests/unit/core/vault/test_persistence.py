@@ -185,9 +185,7 @@ def test_nothing_is_removed_while_a_member_is_still_to_be_heard() -> None:
     assert unheard.keep == ()
 
 
-def test_a_step_that_is_half_written_when_its_generation_ends_is_kept_and_published() -> (
-    None
-):
+def test_a_step_that_is_half_written_when_its_generation_ends_is_kept_and_published() -> None:
     story = Story()
     story.write(whole=(stored(10),))
     story.look(21)
