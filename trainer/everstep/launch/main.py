@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from everstep.launch.command_line.option_parser import UsageError
 from everstep.launch.command_line.options import LaunchOptions, parse_options
@@ -14,10 +15,10 @@ from everstep.launch.processes import children
 from everstep.launch.processes.children import Sweeping
 from everstep.launch.standalone.own_services import (
     StandaloneError,
-    agent_answers,
     ledger_line,
     own_services,
 )
+from everstep.launch.standalone.supervisor import answers
 
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
@@ -37,7 +38,7 @@ def _run(terminal: Terminal, arguments: Sequence[str]) -> int:
     try:
         options = parse_options(arguments)
         terminal.keep_in(options.streams.folder)
-        if options.may_start_services and not agent_answers(options.socket):
+        if options.may_start_services and not answers(Path(options.socket)):
             return _launch_alone(options, terminal)
         return _launch(options, terminal)
     except (UsageError, TokenError) as error:

@@ -64,7 +64,7 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     if not job.ending.asked_on or job.ending.wanted or job.state in OVER:
         return
     wish = job.planned
-    if wish is None or wish.kind is not PlannedKind.END:
+    if wish is None or not _is_of_its_user(job, wish):
         _choose_last_step(turn, job)
     elif job.state not in ACTIVE:
         _end(turn, job, "it was stopping already")
@@ -94,6 +94,12 @@ def choose_boundary(job: JobRecord, now_ns: int) -> Boundary:
     )
 
 
+def _is_of_its_user(job: JobRecord, wish: Planned) -> bool:
+    """Return whether the last step was chosen for the grace, and not for an operator before."""
+    asked = (job.ending.asked_on, job.ending.asked_ns)
+    return wish.kind is PlannedKind.STOP and wish.by == asked[0] and wish.ordered_ns >= asked[1]
+
+
 def _choose_last_step(turn: Reconciliation, job: JobRecord) -> None:
     chosen = choose_boundary(job, turn.now_ns)
     if chosen.after_step is None:
@@ -101,7 +107,7 @@ def _choose_last_step(turn: Reconciliation, job: JobRecord) -> None:
         return
     turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
     number, node = job.generation.number, job.ending.asked_on
-    wish = Planned(PlannedKind.END, node, by_user_on(node), number, turn.now_ns, chosen.after_step)
+    wish = Planned(PlannedKind.STOP, node, by_user_on(node), number, turn.now_ns, chosen.after_step)
     job.planned = wish
     turn.set_timer(f"{TimerKind.ENDING}/{job.id}", max(0, _latest_ns(job) - turn.now_ns))
     message = f"{job.name} ends after step {chosen.after_step}: {chosen.sentence}"

@@ -10,7 +10,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobState, PlannedKind
 from everstep_controller.core.model.snapshots import Cadence
-from everstep_controller.core.planned import restarts
+from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.core.vault.directives import JobSnapshots
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.planned.test_restarts import PlannedStory
@@ -28,7 +28,7 @@ class EndStory(PlannedStory):
 
     def last_step(self) -> int:
         assert self.job.planned is not None
-        assert self.job.planned.kind is PlannedKind.END
+        assert self.job.planned.kind is PlannedKind.STOP
         assert self.job.planned.after_step is not None
         return self.job.planned.after_step
 
@@ -156,6 +156,41 @@ def test_a_restart_that_was_planned_gives_way_to_the_end() -> None:
     last = story.last_step()
     story.restart()
     story.drain("n1")
+    assert story.last_step() == last
+    story.recoverable(last)
+    assert "by its user" in ends(story)
+
+
+def test_a_stop_that_an_operator_ordered_gives_way_to_the_end_within_the_grace() -> None:
+    story = training()
+    story.tell(events.StopOrdered("j", "n0", "budget is spent", 1000), after_s=1)
+    story.ask()
+    last = story.last_step()
+    assert last < 1000
+    story.recoverable(last)
+    assert "by its user" in ends(story)
+
+
+def test_nobody_takes_it_back_but_by_starting_the_job_again() -> None:
+    story = training()
+    story.ask()
+    last, wish = story.last_step(), story.job.planned
+    assert wish is not None
+    undo = "start j again when it has ended"
+    assert forecast.undo(story.core.state, story.job, wish) == undo
+    assert undo in restarts.cancel_problem(story.core.state, story.job)
+    story.tell(events.RestartCancelled("j", "ops", "no"))
+    assert story.last_step() == last
+
+
+def test_a_journal_from_before_operators_and_users_stopped_jobs_in_the_same_way_is_read() -> None:
+    story = training()
+    story.ask()
+    last = story.last_step()
+    now = encode(story.core.state)
+    before = now.replace(b'"kind":"stop"', b'"kind":"end"')
+    assert before != now
+    story.core = Core(decode_state(before))
     assert story.last_step() == last
     story.recoverable(last)
     assert "by its user" in ends(story)
