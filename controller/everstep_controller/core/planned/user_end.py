@@ -90,7 +90,8 @@ def choose_boundary(job: JobRecord, now_ns: int) -> Boundary:
             return Boundary(newest + count, f"{_seconds(needed)} are expected to be needed")
     return Boundary(
         None,
-        f"at once, because another step would need {_seconds(min(needed_ns))}, and {_seconds(left_ns)} are left",
+        f"at once, because another step would need {_seconds(min(needed_ns))}, "
+        f"and {_seconds(left_ns)} are left",
     )
 
 
