@@ -15,6 +15,7 @@ from everstep_cli.commands.node_lists import NodeListError, expand
 from everstep_cli.commands.session import AdminSession
 from everstep_cli.main import run_command, screen
 from everstep_cli.views import words
+from everstep_cli.views.fleet import fleet_ledger_sheet
 from everstep_proto.generated import admin_pb2
 from fakes import cli_fleet
 from fakes.cli_admin import NOW_NS, FakeAdmin
@@ -377,3 +378,14 @@ def test_what_a_rank_wrote_is_shown_with_its_rank_and_steers_no_terminal(
     assert call("logs", "demo", "--rank", "3", "--follow", admin=admin)[0] == 0
     assert capsys.readouterr().out.splitlines() == ["step 9", r"\x1b[2Jboo"]
     assert admin.told[-1] == ("logs", "demo", "3", "True")
+
+
+def test_the_step_in_hand_of_a_running_job_is_no_loss() -> None:
+    one = admin_pb2.FleetPeriod(jobs=1, node_ns=100)
+    one.categories.add(name="inflight", time_ns=40)
+    one.categories.add(name="init.proc", time_ns=10)
+    drawn = io.StringIO()
+    for view in fleet_ledger_sheet(admin_pb2.FleetLedger(periods=[one], whole=one)):
+        screen(drawn, 120).print(view)
+    assert "init.proc 10.0%" in drawn.getvalue()
+    assert "inflight" not in drawn.getvalue()

@@ -77,9 +77,9 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
 def choose_boundary(job: JobRecord, now_ns: int) -> Boundary:
     """Return after which step to end, of those that can be saved in the time that is left."""
     if job.state not in STEPPING:
-        return Boundary(None, f"it is {job.state.value}")
+        return Boundary(None, f"at once, because it is {job.state.value}")
     if not restore_point.has_state(job):
-        return Boundary(None, "it makes no snapshots")
+        return Boundary(None, "at once, because it makes no snapshots")
     left_ns = job.ending.by_ns - now_ns
     newest = -1 if job.lineage.last_step is None else job.lineage.last_step
     # All ranks hear of a step so far away in time; where every step is saved, none need to hear.
@@ -90,7 +90,8 @@ def choose_boundary(job: JobRecord, now_ns: int) -> Boundary:
             return Boundary(newest + count, f"{_seconds(needed)} are expected to be needed")
     return Boundary(
         None,
-        f"another step would need {_seconds(min(needed_ns))}, and {_seconds(left_ns)} are left",
+        f"at once, because another step would need {_seconds(min(needed_ns))}, "
+        f"and {_seconds(left_ns)} are left",
     )
 
 

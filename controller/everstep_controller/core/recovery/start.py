@@ -165,7 +165,8 @@ def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str
     if first and job.lineage.continues is not None:
         job.lineage.begun = identity.continues_sentence(job, event, now_ns)
         return f"generation {job.generation.number} {job.lineage.begun}"
-    plan_text = f"generation {job.generation.number} ({job.recovery.plan})"
+    plan = f" ({job.recovery.plan})" if job.recovery.plan is not PlanKind.FIRST else ""
+    plan_text = f"generation {job.generation.number}{plan}"
     return (
         f"{plan_text} continues after step {event.step}{identity.without_data(job)}: {event.reason}"
     )

@@ -146,6 +146,8 @@ def test_a_job_without_snapshots_ends_at_once() -> None:
     story.run()
     story.train(1, 2, 3)
     assert actions.StopGeneration in kinds(story.ask())
+    why = "ended by its user on n0: at once, because it makes no snapshots"
+    assert story.incidents[-1].message == why
     assert ends(story) == "ended by its user on n0"
 
 
