@@ -30,6 +30,15 @@ class _InOrder(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the command line; say where an option belongs that stands before the command."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            where = f"options stand after the command: everstep nodes {error.option_name} …"
+            message = f"No such option {error.option_name!r} here; {where}"
+            raise click.UsageError(message, ctx) from error
+
 
 @click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"]})
 def everstep() -> None:

@@ -32,6 +32,11 @@ class SharedFolder:
     fence: int = 0
     # Whole steps that were removed.
     removed: list[StepKey] = field(default_factory=list)
+    # Files of ranks that were removed, steps of which one could not be written, and those that were
+    # to become the newest one with a file that had been removed.
+    gone: set[tuple[StepKey, int]] = field(default_factory=set)
+    given_up: set[StepKey] = field(default_factory=set)
+    missed: list[StepKey] = field(default_factory=list)
 
     def write(self, copy: Copy) -> None:
         """Put a rank's file into its step."""
@@ -47,7 +52,11 @@ class SharedFolder:
             return True
         if publish.files and target.key not in self.manifests:
             written = self.files.get(target.key, {})
-            if any(file.rank not in written for file in publish.files):
+            absent = [file.rank for file in publish.files if file.rank not in written]
+            newer = self.latest is None or target.key > self.latest.key
+            if newer and any((target.key, rank) in self.gone for rank in absent):
+                self.missed += [] if target.key in self.given_up else [target.key]
+            if absent:
                 return False
             name = f"{target.generation:04}{target.step:06}"
             size = sum(file.size_bytes for file in publish.files)
@@ -63,7 +72,7 @@ class SharedFolder:
         end = max((publish.generation, 0), latest.key)
         kept = {latest.key, *(step.key for step in publish.keep)}
         for key in [key for key in self.files if key < end and key not in kept]:
-            del self.files[key]
+            self.gone.update((key, rank) for rank in self.files.pop(key))
             if self.manifests.pop(key, None) is not None:
                 self.removed.append(key)
 
@@ -204,6 +213,7 @@ class Vaults:
         local = node.of(job)
         if self._time.rng.random() < self.write_fault_chance:
             local.write_faults.add((copy.generation, copy.step))
+            self.folder_of(job).given_up.add((copy.generation, copy.step))
         else:
             self.folder_of(job).write(copy)
             local.files.append(copy._replace(tier=Tier.DISK))

@@ -118,6 +118,7 @@ def test_a_controller_that_is_not_there_is_told_with_the_next_command(
     error = capsys.readouterr().err
     assert f"no controller answers at {address}" in error
     assert "'everstep-controller'" in error
+    assert "--standalone' has its own" in error
 
 
 def test_a_controller_that_hangs_is_given_up_at_the_deadline() -> None:

@@ -26,6 +26,16 @@ for step in range(60):
         open(mark, "w").close()
         os.kill(os.getpid(), 9)
 """
+_SAVES = """
+import time
+import everstep, numpy
+snapshots = everstep.snapshots({"w": numpy.zeros(9)})
+for step in range(400):
+    time.sleep(0.05)
+    snapshots.snapshot(step)
+    everstep.step(step)
+    print("made", step, flush=True)
+"""
 # A rank with a child of its own, as data loaders are.
 _SLEEPS = """
 import subprocess, sys, time
@@ -103,6 +113,17 @@ def test_a_script_is_restarted_accounted_for_and_nothing_is_left(folder: Path) -
     assert left(folder) == ({}, [])
 
 
+def test_what_only_its_own_memory_has_is_not_promised_for_later(folder: Path) -> None:
+    with start(folder, script(folder, _SAVES)) as launcher:
+        assert launcher.stdout is not None
+        assert any("made 20" in line for line in launcher.stdout)
+        launcher.terminate()
+        out, _ = launcher.communicate(timeout=120)
+    assert launcher.returncode == 143, out
+    assert "which was in memory only (--persist FOLDER keeps steps)" in out.splitlines()[-1]
+    assert "stays in memory" not in out
+
+
 def test_two_at_once_have_nothing_in_common(folder: Path) -> None:
     line = [script(folder, _COUNTS), ""]
     with start(folder, *line) as one, start(folder, *line) as other:
@@ -174,7 +195,8 @@ def test_services_that_do_not_start_are_told_of_and_nothing_is_left(folder: Path
 
 def test_an_agent_that_is_named_and_does_not_answer_is_not_replaced(folder: Path) -> None:
     nowhere = str(folder / "no.sock")
-    with start(folder, script(folder, _COUNTS), "", EVERSTEP_SOCKET=nowhere) as launcher:
+    line = ["--agent-wait", "2", script(folder, _COUNTS), ""]
+    with start(folder, *line, EVERSTEP_SOCKET=nowhere) as launcher:
         out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 1
     assert f"no agent answers at {nowhere}" in out

@@ -185,6 +185,38 @@ def test_training_that_waits_for_memory_says_so_while_it_does(node: Node) -> Non
     assert goes_on.startswith("training waited ")
 
 
+def test_an_agent_that_is_slow_is_not_said_to_stand_still(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.agent.slow = True
+    node.agent.slots_made.clear()
+    member = membership(node.environ())
+    assert member
+    link = AgentLink(member)
+    assert link.attach(30.0)
+    state, limits = PlainCapture({"a": np.zeros(1)}), Deadlines(reserve_s=1.5)
+    snapshots = Snapshots(state, link, Tools(Copier(1)), deadlines=limits)
+    assert not snapshots.snapshot(0)
+    assert not snapshots.snapshot(1)
+    (said,) = [line for line in caplog.messages if line.startswith("steps are not saved")]
+    assert "the agent still works on what it was asked before" in said
+    assert "does not answer" not in caplog.text
+    node.agent.slots_made.set()
+    until(lambda: snapshots.snapshot(2))
+
+
+def test_what_keeps_slots_from_being_made_early_is_said(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> np.ndarray:
+        raise ZeroDivisionError("of the script's own")
+
+    run = everstep.init(node.environ(EVERSTEP_RESTORE_STEP="none"))
+    run.snapshots({"a": broken})
+    told = "no memory yet for the snapshots of this state: ZeroDivisionError: of the script's own"
+    assert told in caplog.text
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_data_loader_does_not_speak_for_its_parent(node: Node) -> None:
     run = everstep.init(node.environ())

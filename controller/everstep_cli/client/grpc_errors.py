@@ -95,5 +95,6 @@ def no_controller(connection: Connection) -> str:
     """Return that nobody answers, and what to try."""
     return (
         f"no controller answers at {connection.address}; start one with 'everstep-controller', "
-        "or name another with --controller HOST:PORT or unix:/path"
+        "or name another with --controller HOST:PORT or unix:/path; a job of 'everstep run "
+        "--standalone' has its own, which the second line of its output names"
     )

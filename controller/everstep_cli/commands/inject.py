@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from everstep_cli.client.admin import AdminError
+from everstep_cli.client.admin import RefusedError
 from everstep_cli.commands.completion import node_names
+from everstep_cli.commands.node_lists import named_nodes
 from everstep_cli.commands.session import Ask, asks_controller
+from everstep_cli.commands.several_nodes import each_node
 from everstep_cli.views import tables, words
 from everstep_proto.generated import admin_pb2
 
@@ -29,7 +32,7 @@ def _seconds(_ctx: click.Context, _option: click.Parameter, text: str) -> float:
 
 
 @click.command()
-@click.argument("node", metavar="NODE", shell_complete=node_names)
+@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
 @click.argument("spec", metavar="[SPEC]", default="")
 @click.option(
     "--for",
@@ -47,21 +50,21 @@ def _seconds(_ctx: click.Context, _option: click.Parameter, text: str) -> float:
     metavar="[ID]",
     is_flag=False,
     flag_value="all",
-    help="End one injection, or all on NODE.",
+    help="End one injection, or all on NODES.",
 )
 @asks_controller
 def inject(
     ask: Ask,
-    node: str,
+    names: list[str],
     spec: str,
     seconds: float,
     reason: str,
     listed: bool,
     clear: str | None,
 ) -> None:
-    r"""Inject a fault on NODE, where a real one would appear.
+    r"""Inject a fault on NODES, where a real one would appear.
 
-    For drills and tests. The agent of NODE must allow it (fault_injection = true in its
+    For drills and tests. The agent there must allow it (fault_injection = true in its
     configuration). Everything that it causes is marked as injected. It ends by itself.
 
     \b
@@ -88,31 +91,42 @@ def inject(
     """
     if sum((bool(spec), listed, clear is not None)) != 1:
         raise click.UsageError("give a SPEC, --list or --clear, and only one of them")
+    if len(names) > 1 and clear not in (None, "all"):
+        raise click.UsageError(f"{clear} is on one node: name that one, or leave the id out")
+    listing = partial(_listing, now_ns=ask.now_ns)
     if listed:
-        reply = ask.admin.injections(node)
-        ask.answer(reply, *_listing(reply, ask.now_ns))
+        each_node(ask, names, ask.admin.injections, listing)
     elif clear is not None:
-        reply = ask.admin.clear_injections(node, "" if clear == "all" else clear)
-        ask.answer(reply, *_listing(reply, ask.now_ns))
+        one = "" if clear == "all" else clear
+        each_node(ask, names, lambda name: ask.admin.clear_injections(name, one), listing)
     else:
-        _tell(ask, node, ask.admin.inject(node, spec, seconds, reason))
+        each_node(
+            ask,
+            names,
+            lambda name: _accepted(name, ask.admin.inject(name, spec, seconds, reason)),
+            _outcome,
+        )
 
 
-def _tell(ask: Ask, node: str, line: admin_pb2.InjectionLine) -> None:
+def _accepted(node: str, line: admin_pb2.InjectionLine) -> admin_pb2.InjectionLine:
     if line.state == "refused":
-        raise AdminError(f"{node} refused: {line.message}")
+        raise RefusedError(f"{node} refused: {line.message}")
     if line.state == "ordered":
-        raise AdminError(
+        raise RefusedError(
             f"{node} has not answered yet; 'everstep inject {node} --list' shows when it does"
         )
+    return line
+
+
+def _outcome(node: str, line: admin_pb2.InjectionLine) -> list[Text]:
     until = f"; it ends by itself, or by: everstep inject {node} --clear {line.injection}"
-    ask.answer(line, Text.assemble((node, "bold"), f": {line.message}{until}"))
+    return [Text.assemble((node, "bold"), f": {line.message}{until}")]
 
 
-def _listing(reply: admin_pb2.InjectionsReply, now_ns: int) -> Iterator[RenderableType]:
-    """Yield what is and lately was injected, or say that there is nothing."""
+def _listing(node: str, reply: admin_pb2.InjectionsReply, now_ns: int) -> Iterator[RenderableType]:
+    """Yield what is and lately was injected into a node, or say that there is nothing."""
     if not reply.injections:
-        yield "Nothing is injected, and nothing was lately."
+        yield f"Nothing is injected into {node}, and nothing was lately."
         return
     made = tables.table(
         "injection", "state", "ordered", "by", "what came of it", wrap=("what came of it",)

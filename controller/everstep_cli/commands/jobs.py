@@ -1,16 +1,21 @@
 """Commands about jobs: their state, their snapshots, and where their time went."""
 
+from collections.abc import Iterator
+
 import click
 from rich.text import Text
 
 from everstep_cli.commands.completion import job_names, node_names
+from everstep_cli.commands.node_lists import named_nodes
 from everstep_cli.commands.session import Ask, asks_controller
+from everstep_cli.commands.several_nodes import refuse_unknown
 from everstep_cli.views import json_output
 from everstep_cli.views.fleet import fleet_ledger_sheet
 from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet
 from everstep_cli.views.nodes import halt
 from everstep_cli.views.snapshots import copy_lines, forgotten, snapshot_sheet
 from everstep_cli.views.stacks import Inspection, stacks_sheet
+from everstep_proto.generated import admin_pb2
 
 _ACTIONS = ("forget", "restart", "stacks", "stop")
 
@@ -173,10 +178,15 @@ def ettr(ask: Ask, name: str, period: str | None, periods: int | None) -> None:
 @click.option("--copies", is_flag=True, help="List single copies instead, one on a line.")
 @click.option("--step", type=click.IntRange(0, 2**63 - 1), help="With --copies: only of this step.")
 @click.option(
-    "--node", default="", help="With --copies: only on this node.", shell_complete=node_names
+    "--node",
+    "nodes",
+    metavar="NODES",
+    callback=named_nodes,
+    help="With --copies: only on these nodes.",
+    shell_complete=node_names,
 )
 @asks_controller
-def snapshots(ask: Ask, name: str, copies: bool, step: int | None, node: str) -> None:
+def snapshots(ask: Ask, name: str, copies: bool, step: int | None, nodes: list[str]) -> None:
     r"""Show the snapshots of JOB: every step, where its copies are, and which would be restored.
 
     The arrow marks the step that the job would go back to if it stopped now; "not newer" says why
@@ -194,23 +204,34 @@ def snapshots(ask: Ask, name: str, copies: bool, step: int | None, node: str) ->
     \b
     Examples:
       everstep snapshots llama-70b
-      everstep snapshots llama-70b --copies --step 1200
+      everstep snapshots llama-70b --copies --step 1200 --node 'gpu-[0001-0016]'
       everstep snapshots llama-70b --copies --node gpu-0042 --json | jq -r .root_hash
       watch -n 1 everstep snapshots llama-70b
     """
     if not copies:
-        if step is not None or node:
+        if step is not None or nodes:
             raise click.UsageError("--step and --node select single copies: add --copies")
         reply = ask.admin.snapshots(name)
         ask.answer(reply, *snapshot_sheet(reply, ask.now_ns))
         return
-    found = ask.admin.copies(name, step, node)
+    found = _copies(ask, name, step, nodes)
     if ask.as_json:
         for copy in found:
             click.echo(json_output.to_line(copy))
         return
     for line in copy_lines(found):
         ask.console.out(line, highlight=False)
+
+
+def _copies(
+    ask: Ask, name: str, step: int | None, nodes: list[str]
+) -> Iterator[admin_pb2.CopyLine]:
+    if len(nodes) < 2:
+        yield from ask.admin.copies(name, step, "".join(nodes))
+        return
+    refuse_unknown(ask, nodes)
+    wanted = frozenset(nodes)
+    yield from (copy for copy in ask.admin.copies(name, step, "") if copy.node in wanted)
 
 
 @click.command()

@@ -7,11 +7,15 @@ import click
 
 # More than any fleet has: a slip of the finger must not fill the memory.
 _NODES_MAX = 200_000
-_RANGE = re.compile(r"(\d+)-(\d+)")
+_RANGE = re.compile(r"(\d+)(?:-(\d+)(?:/\d+)?)?", re.ASCII)
+# Between two commas that are in no bracket; a bracket that is not closed is refused later.
+_PART = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")
+_FOLD = re.compile(r"\[([^\]]*)\]?")
 _MISSING = (
     "{text!r} is a list of nodes, and what reads such lists is not installed: "
     "pip install 'everstep[hostlist]', or name single nodes with commas between them"
 )
+_HOW = "write gpu-[0001-0016,0020]"
 
 
 class NodeListError(ValueError):
@@ -44,19 +48,29 @@ def _expanded(text: str) -> list[str]:
         # Groups are asked of programs that a user of this machine configures: not from here.
         return [str(name) for name in NodeSet(text, resolver=RESOLVER_NOGROUP)]
     except NodeSetException as error:
-        raise NodeListError(
-            f"{text!r} is no list of nodes: {error}; write gpu-[0001-0016,0020]"
-        ) from error
+        raise NodeListError(f"{text!r} is no list of nodes: {error}; {_HOW}") from error
 
 
 def _size(text: str) -> int:
-    """Return how many names there may be at most, before any is made."""
-    folds = re.findall(r"\[([^\]]*)\]?", text)
-    return math.prod(
-        sum(abs(int(b[:20]) - int(a[:20])) + 1 for a, b in _RANGE.findall(fold)) + fold.count(",")
-        or 1
-        for fold in folds
+    """Return how many names there may be at most, before any is made. Raises NodeListError."""
+    return sum(
+        math.prod(_fold_size(text, fold) for fold in _FOLD.findall(part))
+        for part in _PART.findall(text)
     )
+
+
+def _fold_size(text: str, fold: str) -> int:
+    return sum(_range_size(text, one) for one in fold.split(","))
+
+
+def _range_size(text: str, one: str) -> int:
+    # The library reads more than people write ("1-1_000", "1-+9"), which would not be counted.
+    found = _RANGE.fullmatch(one.strip())
+    if found is None:
+        raise NodeListError(f"{text!r} is no list of nodes: {one!r} is no range; {_HOW}")
+    # Twenty digits are too many already, and a number of a million digits takes minutes to read.
+    first, last = (int(digits.lstrip("0")[:20] or 0) for digits in (found[1], found[2] or found[1]))
+    return abs(last - first) + 1
 
 
 def named_nodes(_: click.Context, __: click.Parameter, text: str | None) -> list[str]:
@@ -64,9 +78,24 @@ def named_nodes(_: click.Context, __: click.Parameter, text: str | None) -> list
     return [] if text is None else _names_in(text)
 
 
+def named_nodes_or_all(_: click.Context, __: click.Parameter, text: str) -> list[str]:
+    """Return the names that an argument has; one empty name, for everything, where it has none."""
+    return _names_in(text) if text else [""]
+
+
 def all_named_nodes(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> list[str]:
     """Return the nodes that several arguments name, each once."""
     return list(dict.fromkeys(name for text in texts for name in _names_in(text)))
+
+
+def single_name(_: click.Context, __: click.Parameter, text: str) -> str:
+    """Return a name as it is; a list of nodes is refused where one name is needed."""
+    if "[" in text or "," in text:
+        raise click.BadParameter(
+            f"{text!r} is a list of nodes, and this takes one name; to list them:"
+            f" everstep nodes --node {text!r}"
+        )
+    return text
 
 
 def _names_in(text: str) -> list[str]:

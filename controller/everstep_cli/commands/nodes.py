@@ -8,10 +8,10 @@ from rich.text import Text
 
 from everstep_cli.client.admin import AdminError, NameNotFoundError, Reader, UnusableError
 from everstep_cli.client.times import RequestedTime, TimeError, parse_since
-from everstep_cli.commands.completion import node_names
-from everstep_cli.commands.node_lists import named_nodes
+from everstep_cli.commands.completion import any_names, node_names
+from everstep_cli.commands.node_lists import named_nodes, single_name
 from everstep_cli.commands.session import Ask, asks_controller
-from everstep_cli.commands.several_nodes import each_node
+from everstep_cli.commands.several_nodes import each_node, refuse_unknown
 from everstep_cli.views.findings import event_line, explanation, finding_list
 from everstep_cli.views.fleet import fleet_summary, node_lines, refusals
 from everstep_cli.views.jobs import fleet_incident_list
@@ -189,28 +189,26 @@ def remove(ask: Ask, names: list[str], reason: str) -> None:
     def forget(name: str) -> admin_pb2.RemoveNodeReply:
         return ask.admin.remove_node(name, reason)
 
-    each_node(
-        ask, names, forget, lambda reply: [Text.assemble((reply.node, "bold"), " is forgotten.")]
-    )
+    each_node(ask, names, forget, lambda name, _: [Text.assemble((name, "bold"), " is forgotten.")])
 
 
 @click.command()
-@click.argument("name", metavar="NAME", shell_complete=node_names)
+@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
 @asks_controller
-def node(ask: Ask, name: str) -> None:
-    r"""Show one node: hardware, findings, claims, ranks.
+def node(ask: Ask, names: list[str]) -> None:
+    r"""Show NODES in full: hardware, findings, claims, ranks.
 
     \b
     Examples:
       everstep node gpu-0042
+      everstep node 'gpu-[0041-0042]'
       everstep node gpu-0042 --json | jq .findings
     """
-    reply = ask.admin.node(name)
-    ask.answer(reply, *node_sheet(reply, ask.now_ns))
+    each_node(ask, names, ask.admin.node, lambda _, reply: node_sheet(reply, ask.now_ns))
 
 
 @click.command()
-@click.argument("name", metavar="NAME", shell_complete=node_names)
+@click.argument("name", metavar="NAME", callback=single_name, shell_complete=any_names)
 @asks_controller
 def why(ask: Ask, name: str) -> None:
     r"""Explain the state of a node or a job.
@@ -228,10 +226,15 @@ def why(ask: Ask, name: str) -> None:
 
 @click.command()
 @click.option(
-    "--node", "name", default="", help="Only those of this node.", shell_complete=node_names
+    "--node",
+    "names",
+    metavar="NODES",
+    callback=named_nodes,
+    help="Only those of these nodes: gpu-0042, or gpu-[0001-0016].",
+    shell_complete=node_names,
 )
 @asks_controller
-def findings(ask: Ask, name: str) -> None:
+def findings(ask: Ask, names: list[str]) -> None:
     r"""List open findings, worst first.
 
     A finding stays open until its component is seen healthy again.
@@ -239,9 +242,14 @@ def findings(ask: Ask, name: str) -> None:
     \b
     Examples:
       everstep findings
-      everstep findings --node gpu-0042
+      everstep findings --node 'gpu-[0001-0016]'
     """
-    reply = ask.admin.findings(name)
+    if len(names) > 1:
+        refuse_unknown(ask, names)
+        wanted, every = frozenset(names), ask.admin.findings("").findings
+        reply = admin_pb2.ListFindingsReply(findings=[one for one in every if one.node in wanted])
+    else:
+        reply = ask.admin.findings("".join(names))
     ask.answer(reply, *finding_list(reply.findings, ask.now_ns))
 
 
@@ -271,7 +279,14 @@ def _since(_: click.Context, __: click.Parameter, text: str | None) -> Requested
 
 @click.command()
 @click.option("--follow", "-f", is_flag=True, help="Wait for new events and print them.")
-@click.option("--subject", default="", metavar="NAME", help="Only events of this node or job.")
+@click.option(
+    "--subject",
+    default="",
+    metavar="NAME",
+    callback=single_name,
+    help="Only events of this node or job.",
+    shell_complete=any_names,
+)
 @click.option(
     "--limit",
     type=click.IntRange(1, 10_000),

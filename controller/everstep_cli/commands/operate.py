@@ -6,7 +6,7 @@ import click
 from rich.text import Text
 
 from everstep_cli.commands.completion import any_names, node_names
-from everstep_cli.commands.node_lists import named_nodes
+from everstep_cli.commands.node_lists import named_nodes, named_nodes_or_all
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import each_node
 from everstep_cli.views import words
@@ -29,7 +29,7 @@ def isolate(ask: Ask, names: list[str], reason: str) -> None:
       everstep isolate 'gpu-[0001-0016]' --reason "rack 7 smells of smoke"
     """
     each_node(
-        ask, names, lambda name: ask.admin.isolate(name, reason), lambda reply: [_outcome(reply)]
+        ask, names, lambda name: ask.admin.isolate(name, reason), lambda _, reply: [_outcome(reply)]
     )
 
 
@@ -52,41 +52,51 @@ def release(ask: Ask, names: list[str], reason: str) -> None:
         ask,
         names,
         lambda name: ask.admin.release(name, reason),
-        lambda reply: [_outcome(reply), *_kept_by_others(ask, reply)],
+        lambda _, reply: [_outcome(reply), *_kept_by_others(ask, reply)],
     )
 
 
 @click.command()
-@click.argument("subject", metavar="[NODE|JOB]", default="", shell_complete=any_names)
+@click.argument(
+    "subjects",
+    metavar="[NODES|JOB]",
+    default="",
+    callback=named_nodes_or_all,
+    shell_complete=any_names,
+)
 @click.option("--reason", required=True, help="Kept in the audit log.")
 @asks_controller
-def pause(ask: Ask, subject: str, reason: str) -> None:
-    r"""Stop automation for a node, a job, or everything.
+def pause(ask: Ask, subjects: list[str], reason: str) -> None:
+    r"""Stop automation for nodes, a job, or everything.
 
     Nothing that runs is stopped. Findings and events are still listed; decisions wait.
 
     \b
     Examples:
       everstep pause --reason "switch upgrade until 14:00"
-      everstep pause gpu-0042 --reason "under investigation"
+      everstep pause 'gpu-[0001-0016]' --reason "under investigation"
     """
-    reply = ask.admin.pause(subject, reason)
-    ask.answer(reply, _paused(reply))
+    each_node(ask, subjects, lambda name: ask.admin.pause(name, reason), _paused)
 
 
 @click.command()
-@click.argument("subject", metavar="[NODE|JOB]", default="", shell_complete=any_names)
+@click.argument(
+    "subjects",
+    metavar="[NODES|JOB]",
+    default="",
+    callback=named_nodes_or_all,
+    shell_complete=any_names,
+)
 @asks_controller
-def resume(ask: Ask, subject: str) -> None:
-    r"""Start automation again for a node, a job, or everything.
+def resume(ask: Ask, subjects: list[str]) -> None:
+    r"""Start automation again for nodes, a job, or everything.
 
     \b
     Examples:
       everstep resume
       everstep resume gpu-0042
     """
-    reply = ask.admin.resume(subject)
-    ask.answer(reply, _paused(reply))
+    each_node(ask, subjects, ask.admin.resume, _paused)
 
 
 def _outcome(node: admin_pb2.NodeDetail) -> Text:
@@ -121,10 +131,11 @@ def _maintained(ask: Ask, node: admin_pb2.NodeDetail) -> Iterator[Text]:
             )
 
 
-def _paused(reply: admin_pb2.AutomationReply) -> Text:
+def _paused(_: str, reply: admin_pb2.AutomationReply) -> Iterator[Text]:
     if not reply.paused:
-        return Text("Automation runs everywhere.")
-    return Text.assemble("Automation is paused for: ", (" ".join(reply.paused), "bold"))
+        yield Text("Automation runs everywhere.")
+    else:
+        yield Text.assemble("Automation is paused for: ", (" ".join(reply.paused), "bold"))
 
 
 @click.command()
@@ -147,7 +158,7 @@ def drain(ask: Ask, names: list[str], reason: str) -> None:
     each_node(ask, names, lambda name: ask.admin.drain(name, reason), _leaving)
 
 
-def _leaving(reply: admin_pb2.DrainReply) -> Iterator[Text]:
+def _leaving(_: str, reply: admin_pb2.DrainReply) -> Iterator[Text]:
     yield Text.assemble((reply.node, "bold"), " takes no new ranks.")
     yield from map(Text, reply.plans or ["no job has ranks there"])
 

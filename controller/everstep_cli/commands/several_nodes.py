@@ -1,4 +1,4 @@
-"""One order for several nodes: no name is unknown before one is given, and each outcome is told."""
+"""Several nodes in one command: an unknown name is found first, and each outcome is told."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
@@ -19,19 +19,18 @@ def each_node(
     ask: Ask,
     names: Sequence[str],
     order: Callable[[str], M],
-    view: Callable[[M], Iterable[RenderableType]],
+    view: Callable[[str, M], Iterable[RenderableType]],
 ) -> None:
-    """Give an order for each node, and show each answer; with --json one on a line for several.
+    """Give an order or ask for each node, and show each answer; with --json one on a line.
 
     A node that the controller refuses does not keep the others from it. Raises AdminError when one
     was refused, or nothing more could be asked; the sentence says which nodes are left.
     """
     if len(names) == 1:
         reply = order(names[0])
-        ask.answer(reply, *view(reply))
+        ask.answer(reply, *view(names[0], reply))
         return
-    # An unknown name is found before anything is done.
-    ask.admin.nodes(admin_pb2.ListNodesRequest(names=names, summary_only=True))
+    refuse_unknown(ask, names)
     refused: list[str] = []
     for place, name in enumerate(names):
         try:
@@ -43,14 +42,15 @@ def each_node(
         except AdminError as error:
             left = words.names([*refused, *names[place:]])
             raise AdminError(f"{error}; nothing was done for {left}") from error
-        _show(ask, reply, view)
+        if ask.as_json:
+            click.echo(json_output.to_line(reply))
+            continue
+        for part in view(name, reply):
+            ask.console.print(part)
     if refused:
-        raise AdminError(f"nothing was done for {words.names(refused)}, for what is said above")
+        raise AdminError(f"not done for {words.names(refused)}, for what is said above")
 
 
-def _show(ask: Ask, reply: M, view: Callable[[M], Iterable[RenderableType]]) -> None:
-    if ask.as_json:
-        click.echo(json_output.to_line(reply))
-        return
-    for part in view(reply):
-        ask.console.print(part)
+def refuse_unknown(ask: Ask, names: Sequence[str]) -> None:
+    """Raise AdminError when a name is unknown: before anything is done, or shown as if all was."""
+    ask.admin.nodes(admin_pb2.ListNodesRequest(names=names, summary_only=True))

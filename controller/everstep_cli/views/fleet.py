@@ -10,6 +10,8 @@ from rich.text import Text
 from everstep_cli.views import tables, words
 from everstep_proto.generated import admin_pb2
 
+# Of a job that runs, the step in hand is not lost: it is not made yet.
+_NOT_LOST = frozenset({"productive", "inflight"})
 # So many findings are told in the summary; 'everstep findings' has all.
 _CONDITIONS_TOLD = 8
 _GAP = "  "
@@ -129,7 +131,7 @@ def _row(one: admin_pb2.FleetPeriod) -> Iterator[str]:
     yield f"{one.ettr_time:.2%}"
     yield f"{one.ettr_work:.2%}"
     yield str(one.failures)
-    lost = [told for told in one.categories if told.name != "productive"][:_LOSSES_TOLD]
+    lost = [told for told in one.categories if told.name not in _NOT_LOST][:_LOSSES_TOLD]
     yield ", ".join(f"{told.name} {told.time_ns / one.node_ns:.1%}" for told in lost) or "-"
 
 

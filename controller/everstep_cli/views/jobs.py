@@ -60,7 +60,7 @@ def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]
             ("nodes", words.names(summary.members)),
             ("spares", words.names(summary.spares)),
             *(("kept out", sentence) for sentence in job.kept_out),
-            *standby_facts(job.standbys),
+            *(() if summary.state == "ended" else standby_facts(job.standbys)),
             ("asked for", _wish(job)),
             *(planned_facts(job.planned, now_ns) if job.HasField("planned") else ()),
             ("snapshots", cadence_line(job.cadence)),
@@ -169,8 +169,10 @@ def _categories(ledger: admin_pb2.Ledger) -> Table:
 
 
 def _incident_story(incident: admin_pb2.Incident) -> Text:
-    story = Text(incident.message)
-    if incident.verdict and incident.verdict != incident.message:
+    # Often the verdict is the sentence of the incident with a few words more.
+    told = (incident.message, incident.verdict)
+    story = Text(told[told[1].startswith(told[0])])
+    if incident.verdict and story.plain != incident.verdict:
         story.append(f"\n{incident.verdict}")
     if incident.has_restored:
         story.append(f"\nstep {incident.step_before} → restored {incident.step_restored}")

@@ -119,7 +119,9 @@ def _facts(table: admin_pb2.Snapshots, now_ns: int) -> Iterator[tuple[str, table
 
 def _restores(table: admin_pb2.Snapshots) -> Text:
     if not table.has_restore:
-        return Text.assemble(("nothing", "bold"), f": {table.restore_reason}")
+        without = bool(table.cadence.reason) and not table.cadence.every
+        why = "its script takes no snapshots" if without else table.restore_reason
+        return Text.assemble(("nothing", "bold"), f": {why}")
     step = f"step {table.restore_step}"
     # The sentence of the catalogue names the step itself.
     reason = table.restore_reason.removeprefix(f"{step} ")

@@ -66,6 +66,7 @@ class JournalStore:
         """Open (and create) the file. Raises sqlite3.Error, OSError or SchemaError."""
         if not read_only:
             _create(path)
+        self._path = path
         mode = "ro" if read_only else "rw"
         self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=5.0)
         self._db.isolation_level = None
@@ -73,6 +74,10 @@ class JournalStore:
             self._db.execute("PRAGMA journal_mode = WAL")
             self._db.execute("PRAGMA synchronous = FULL")
             migrate(self._db)
+
+    def another_reader(self) -> "JournalStore":
+        """Return a connection for another thread, to be closed there. Raises sqlite3.Error."""
+        return JournalStore(self._path, read_only=True)
 
     def close(self) -> None:
         """Close the connection."""

@@ -93,7 +93,37 @@ def test_a_user_with_jobs_without_number_takes_no_more_memory_and_nobody_elses()
     assert lines(mine) == ["mine"]
     for output in others:
         output.clear()
-    assert not memory.is_full(1000)
+    assert memory.used(1000) == 0
+
+
+def test_each_of_a_users_jobs_has_its_share_also_the_one_that_began_last() -> None:
+    memory = OutputMemory()
+    jobs = [JobOutput(memory) for _ in range(12)]
+    for output in jobs:
+        for number in range(800):
+            output.add(OutputSeen(1, number % 8, (f"{number} {_LINE}",)), 1000)
+    assert min(map(kept, jobs)) > 400 * 1024
+    assert all(lines(output)[-1].startswith("799 ") for output in jobs)
+
+
+def test_a_user_whose_jobs_end_all_the_time_takes_no_place_of_another_users() -> None:
+    memory, past = OutputMemory(), PastOutput()
+    for number in range(40):
+        output = JobOutput(memory)
+        output.add(OutputSeen(1, 0, (f"job {number}",)), 1001 if number == 3 else 1000)
+        past.keep(f"j-{number}", output)
+    kept_jobs = [number for number in range(40) if past.of(f"j-{number}") is not None]
+    assert kept_jobs == [3, 36, 37, 38, 39]
+
+
+def test_of_many_users_each_keeps_its_newest_job() -> None:
+    memory, past = OutputMemory(), PastOutput()
+    for number in range(48):
+        output = JobOutput(memory)
+        output.add(OutputSeen(1, 0, ("word",)), 1000 + number // 4)
+        past.keep(f"j-{number}", output)
+    found = {number // 4 for number in range(48) if past.of(f"j-{number}") is not None}
+    assert found == set(range(12))
 
 
 def test_what_another_user_wrote_before_under_the_name_is_gone() -> None:

@@ -61,6 +61,50 @@ def test_what_a_process_chose_to_be_called_is_no_word_of_the_kernel(line: str) -
     assert _judge(line) == []
 
 
+_PROGRAM_LINES = (
+    "{comm}[4711]: segfault at 0 ip 000055d0 sp 00007ffd error 4 in {file}[55d0+1000]",
+    "[  1.1][ T77] traps: {comm}[77] trap invalid opcode ip:55d0 sp:7ffd error:0 in {file}[55d0+1]",
+    "{comm}[4711]: unhandled exception: DABT (lower EL), ESR 0x92, in {file}[400000+1000]",
+    "{comm}: page allocation failure: order:4, mode:0x0, cpuset={file},mems_allowed=0",
+)
+
+
+@pytest.mark.parametrize("line", _PROGRAM_LINES)
+@pytest.mark.parametrize(
+    ("comm", "file"),
+    [
+        ("XFS (sda1): ", "shutting down filesystem"),
+        ("NVRM: x", "GPU 0000:3b:00.0 fallen off the bus"),
+        ("ena 0000:3b:00", "Reset attempt failed"),
+        ("ice 0000:3b:00", "FW critical error"),
+        ("LustreError: ", "evicted"),
+        ("NFS: state mana", "ger failed on NFSv4 server x with error"),
+        ("EXT4-fs (a): ", "EXT4-fs error (device a): x"),
+    ],
+)
+def test_the_names_of_a_program_and_of_its_file_make_no_message_together(
+    line: str, comm: str, file: str
+) -> None:
+    assert _judge(line.format(comm=comm, file=file)) == []
+
+
+_BOND_DOWN = "bond0: (slave ens1f0): link status definitely down, disabling slave"
+_LINK_DOWN = "mlx5_core 0000:5e:00.0 ens1f0: Link down"
+
+
+@pytest.mark.parametrize(("line", "flaps"), [(_BOND_DOWN, False), (_LINK_DOWN, True)])
+def test_a_bond_that_any_user_can_have_makes_no_flapping_link(line: str, flaps: bool) -> None:
+    found = {judgement.key.condition for judgement in _judge(*[line] * 5)}
+    assert found == ({"NicLinkDown", "NicLinkFlapping"} if flaps else {"NicLinkDown"})
+
+
+def test_a_program_that_crashes_inside_nccl_is_told_by_its_name() -> None:
+    (judgement,) = _judge(
+        "python3[4711]: segfault at 0 ip 00007f sp 00007f error 4 in libnccl.so.2[7f00+1000]"
+    )
+    assert judgement.key.condition == "NcclCrash"
+
+
 @pytest.mark.parametrize(
     "before", ["", "<4>[  100.1] ", "[  100.1][ T4242] ", "kernel: ", "nvidia 0000:3b:00.0: "]
 )

@@ -246,3 +246,11 @@ def test_a_command_without_a_name_says_where_the_names_are(
     assert "'everstep nodes' lists nodes, 'everstep jobs' jobs" in capsys.readouterr().err
     assert call("isolate", "node-1")[0] == 2
     assert "lists nodes" not in capsys.readouterr().err
+
+
+def test_an_option_before_the_command_is_told_where_it_belongs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, _ = call("--controller", "unix:/c.sock", "jobs")
+    assert code == 2
+    assert "options stand after the command: everstep nodes --controller" in capsys.readouterr().err

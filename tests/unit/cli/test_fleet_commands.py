@@ -15,6 +15,7 @@ from everstep_cli.commands.node_lists import NodeListError, expand
 from everstep_cli.commands.session import AdminSession
 from everstep_cli.main import run_command, screen
 from everstep_cli.views import words
+from everstep_cli.views.fleet import fleet_ledger_sheet
 from everstep_proto.generated import admin_pb2
 from fakes import cli_fleet
 from fakes.cli_admin import NOW_NS, FakeAdmin
@@ -165,6 +166,19 @@ def test_a_list_that_would_fill_the_memory_is_refused_before_it_is_made() -> Non
     for text in ("n[1-999999999999]", "a[1-9999]b[1-9999]", f"n[0-{'9' * 300}]", "n[0-99999999"):
         with pytest.raises(NodeListError, match="names more than 200000 nodes"):
             expand(text)
+    for text in (f"n[{'0' * 29}1-{'0' * 20}9999999999]", "a[1,2]" * 18):
+        with pytest.raises(NodeListError, match="names more than 200000 nodes"):
+            expand(text)
+
+
+@pytest.mark.parametrize("fold", ["1-1_000_000_000", "1-+999999999", "٠-٩٩٩٩٩٩٩٩٩"])  # noqa: RUF001 - digits
+def test_numbers_that_nobody_writes_are_refused_before_they_are_counted_wrong(fold: str) -> None:
+    with pytest.raises(NodeListError, match="is no range"):
+        expand(f"n[{fold}]")
+
+
+def test_several_lists_with_commas_between_them_are_counted_together() -> None:
+    assert len(expand("r[1-600]n1,r[1-600]n2,login")) == 1201
 
 
 _NAME = st.builds(
@@ -209,7 +223,7 @@ def test_a_node_that_is_refused_keeps_no_other_from_it(
     assert "node-3 is forgotten" in drawn
     told = capsys.readouterr().err.splitlines()
     assert told[0] == "node-2: node-2 is healthy and not lost"
-    assert told[1] == "Error: nothing was done for node-2, for what is said above"
+    assert told[1] == "Error: not done for node-2, for what is said above"
 
 
 def test_an_order_that_cannot_be_given_says_which_nodes_are_left(
@@ -225,6 +239,78 @@ def test_several_answers_are_a_line_of_json_each(capsys: pytest.CaptureFixture[s
     call("drain", "node-[1-2]", "--reason", "fans", "--json")
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["node"] for line in lines] == ["node-1", "node-2"]
+
+
+def test_findings_and_copies_of_a_list_of_nodes_are_those_of_its_nodes() -> None:
+    _, found = call("findings", "--node", f"node-1,{cli_fleet.FINDING.node}")
+    assert "XidFatal" in found
+    _, none = call("findings", "--node", "node-[1-2]")
+    assert "XidFatal" not in none
+    _, copies = call("snapshots", "demo", "--copies", "--node", "node-[3-4]")
+    of_each = [call("snapshots", "demo", "--copies", "--node", f"node-{n}")[1] for n in (3, 4)]
+    assert set(copies.splitlines()) == set("".join(of_each).splitlines())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["findings", "--node", "node-[1-2],node-x"],
+        ["snapshots", "demo", "--copies", "--node", "node-1,node-x"],
+        ["inject", "node-1,node-x", "xid:79"],
+        ["pause", "node-1,node-x", "--reason", "fans"],
+        ["node", "node-1,node-x"],
+    ],
+)
+def test_a_list_with_an_unknown_node_is_refused_wherever_nodes_are_named(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    admin = FakeAdmin()
+    code, drawn = call(*command, admin=admin)
+    assert (code, drawn, admin.told) == (2, "", [])
+    assert "no node named 'node-x'" in capsys.readouterr().err
+
+
+def test_a_fault_is_injected_into_each_node_of_a_list() -> None:
+    admin = FakeAdmin()
+    code, drawn = call("inject", "node-[1-2]", "xid:79", admin=admin)
+    assert (code, [told[:2] for told in admin.told]) == (
+        0,
+        [("inject", "node-1"), ("inject", "node-2")],
+    )
+    assert "node-2: xid:79 is injected" in drawn
+    assert call("inject", "node-[1-2]", "--clear", admin=admin)[0] == 0
+    assert admin.told[2:] == [("clear", "node-1", ""), ("clear", "node-2", "")]
+
+
+def test_one_injection_is_not_ended_on_several_nodes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("inject", "node-[1-2]", "--clear", "node-1/inject/1")[0] == 2
+    assert "name that one, or leave the id out" in capsys.readouterr().err
+
+
+def test_automation_is_paused_for_a_list_of_nodes_and_for_everything_without_a_name() -> None:
+    admin = FakeAdmin()
+    call("pause", "node-[1-2]", "--reason", "fans", admin=admin)
+    call("pause", "--reason", "all", admin=admin)
+    call("resume", "node-[1-2]", admin=admin)
+    call("resume", admin=admin)
+    assert admin.told == [
+        ("pause", "node-1", "fans"),
+        ("pause", "node-2", "fans"),
+        ("pause", "", "all"),
+        ("resume", "node-1"),
+        ("resume", "node-2"),
+        ("resume", ""),
+    ]
+
+
+@pytest.mark.parametrize("command", [["why"], ["events", "--subject"]])
+def test_what_takes_one_name_says_so_of_a_list(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(*command, "node-[1-2]")[0] == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "is a list of nodes, and this takes one name" in told
+    assert "everstep nodes --node 'node-[1-2]'" in told
 
 
 # -- events since a time ---------------------------------------------------------------------------
@@ -292,3 +378,14 @@ def test_what_a_rank_wrote_is_shown_with_its_rank_and_steers_no_terminal(
     assert call("logs", "demo", "--rank", "3", "--follow", admin=admin)[0] == 0
     assert capsys.readouterr().out.splitlines() == ["step 9", r"\x1b[2Jboo"]
     assert admin.told[-1] == ("logs", "demo", "3", "True")
+
+
+def test_the_step_in_hand_of_a_running_job_is_no_loss() -> None:
+    one = admin_pb2.FleetPeriod(jobs=1, node_ns=100)
+    one.categories.add(name="inflight", time_ns=40)
+    one.categories.add(name="init.proc", time_ns=10)
+    drawn = io.StringIO()
+    for view in fleet_ledger_sheet(admin_pb2.FleetLedger(periods=[one], whole=one)):
+        screen(drawn, 120).print(view)
+    assert "init.proc 10.0%" in drawn.getvalue()
+    assert "inflight" not in drawn.getvalue()

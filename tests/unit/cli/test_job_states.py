@@ -1,5 +1,6 @@
 """States at the command line: how a job ended, what is not known yet, which nodes are drained."""
 
+import pytest
 from rich.console import RenderableType
 
 from everstep_cli.views.fleet import node_lines
@@ -91,3 +92,20 @@ def test_a_node_that_is_isolated_is_not_simply_healthy() -> None:
     drawn = _claimed(draining=False)
     assert "healthy, isolated" in drawn
     assert "isolated by operator: swap the fan" in drawn
+
+
+@pytest.mark.parametrize("verdict", ["", "rank 1 died", "rank 1 died: unknown", "bad node"])
+def test_a_verdict_that_repeats_the_sentence_of_its_incident_stands_alone(verdict: str) -> None:
+    incident = admin_pb2.Incident(incident="j-1.1", message="rank 1 died", verdict=verdict)
+    drawn = " ".join(draw(*incident_list([incident])).split())
+    assert drawn.count("rank 1 died") == 1
+    assert verdict in drawn
+
+
+def test_of_a_job_that_has_ended_no_standby_waits() -> None:
+    job = admin_pb2.JobDetail()
+    job.CopyFrom(JOB)
+    job.standbys.add(node="node-1", ready=2)
+    assert "2 ready on node-1" in draw(*job_sheet(job, NOW_NS))
+    job.summary.state, job.summary.outcome = "ended", "succeeded"
+    assert "2 ready on node-1" not in draw(*job_sheet(job, NOW_NS))

@@ -193,3 +193,14 @@ def test_a_node_that_is_away_with_unknown_memory_is_not_called_empty() -> None:
     told = draw(*forgotten(admin_pb2.ForgetJobReply(job="demo", away=["node-4"])))
     assert "0 B" not in told
     assert "what node-4 keeps, away now: dropped when back" in told
+
+
+def test_of_a_script_without_snapshots_no_copy_is_missed() -> None:
+    table = admin_pb2.Snapshots(
+        job="demo",
+        state="running",
+        generation=1,
+        restore_reason="no reachable copy of rank 0",
+        cadence=admin_pb2.Cadence(reason="none: its script does without Everstep's"),
+    )
+    assert "restore step  nothing: its script takes no snapshots" in sheet(table)

@@ -2,11 +2,17 @@
 
 import os
 import pwd
+from contextlib import ExitStack
 
 import pytest
 
 from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError
-from everstep_controller.api.admin.logs import NODES_MAX, nodes_of
+from everstep_controller.api.admin.logs import (
+    FOLLOWERS_MAX,
+    NODES_MAX,
+    ReaderPlaces,
+    nodes_of,
+)
 from everstep_controller.api.admin.ownership import may_read
 from everstep_controller.core.model.job import JobRecord, Members
 from everstep_proto.tls import LOCAL, Identity, Role
@@ -58,3 +64,23 @@ def test_before_it_has_ranks_a_job_has_no_rank_to_read_of() -> None:
     job = _job(0)
     with pytest.raises(UnknownNameError, match="has no rank 0"):
         nodes_of(job, 0)
+
+
+def _enter_all(stack: ExitStack, places: ReaderPlaces, who: Identity) -> int:
+    """Return how many places somebody gets who takes all there are."""
+    for taken in range(100):
+        try:
+            stack.enter_context(places.place(who))
+        except OrderRefusedError:
+            return taken
+    return 100
+
+
+def test_no_viewer_keeps_another_from_reading_and_all_of_them_no_operator() -> None:
+    places, operator = ReaderPlaces(), Identity("ann", Role.OPERATOR)
+    with ExitStack() as stack:
+        taken = [_enter_all(stack, places, Identity(f"u{n}", Role.VIEWER)) for n in range(20)]
+        assert taken == [4] * 6 + [0] * 14
+        assert _enter_all(stack, places, operator) == FOLLOWERS_MAX - 24
+    with ExitStack() as stack:
+        assert _enter_all(stack, places, LOCAL) == FOLLOWERS_MAX

@@ -14,10 +14,8 @@ from everstep_proto.generated import admin_pb2
 Request = admin_pb2.ListNodesRequest
 
 
-def _finding(condition: str) -> OpenFinding:
-    finding = Finding(
-        component="gpu/0", condition=condition, severity=Severity.FATAL, message="broken"
-    )
+def _finding(condition: str, severity: Severity = Severity.FATAL) -> OpenFinding:
+    finding = Finding(component="gpu/0", condition=condition, severity=severity, message="broken")
     return OpenFinding(finding, 0)
 
 
@@ -130,3 +128,13 @@ def test_the_summary_counts_all_that_are_selected_on_whichever_page() -> None:
 def test_a_summary_alone_has_no_nodes() -> None:
     reply = list_nodes(fleet(), Request(summary_only=True))
     assert (len(reply.nodes), reply.summary.nodes) == (0, 7)
+
+
+def test_what_is_only_information_counts_for_no_node_and_is_still_found_by_its_name() -> None:
+    state = fleet()
+    state.nodes["n1"].findings = {"a": _finding("JobOutOfMemory", Severity.INFO)}
+    reply = list_nodes(state, Request())
+    assert {one.node: one.findings for one in reply.nodes}["n1"] == 0
+    assert "JobOutOfMemory" not in {one.name for one in reply.summary.findings}
+    assert names(Request(sort="findings"), state)[:2] == ["n4", "n7"]
+    assert names(Request(findings=["JobOutOfMemory"]), state) == ["n1"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.command_line.grace import Grace, known_grace
+from everstep.launch.command_line.grace import GRACE_MAX_S, Grace, known_grace
 
 _NOW_S = 1_000_000.0
 
@@ -38,6 +38,18 @@ def test_slurms_kill_wait_is_read_from_its_file(tmp_path: Path, text: str, secon
         grace = known_grace(None, {"SLURM_JOB_ID": "7", **environ}, _NOW_S, files)
         assert grace.seconds == seconds
         assert "KillWait" in grace.set_by
+
+
+def test_a_grace_that_fits_no_message_is_a_week(tmp_path: Path) -> None:
+    path = tmp_path / "slurm.conf"
+    path.write_text(f"KillWait={'9' * 400}\n")
+    assert known_grace(None, {"SLURM_JOB_ID": "7"}, _NOW_S, [str(path)]).seconds == GRACE_MAX_S
+    environ = {
+        "SLURM_JOB_ID": "7",
+        "SBATCH_SIGNAL": f"TERM@{'9' * 30}",
+        "SLURM_JOB_END_TIME": "9" * 20,
+    }
+    assert known_grace(None, environ, _NOW_S, []).seconds == GRACE_MAX_S
 
 
 def test_without_a_file_it_is_slurms_default() -> None:

@@ -2,7 +2,12 @@
 
 import pytest
 
-from everstep.launch.output.progress_patterns import PatternError, StepFinder, own_patterns
+from everstep.launch.output.progress_patterns import (
+    EpochCount,
+    PatternError,
+    StepFinder,
+    own_patterns,
+)
 
 
 @pytest.mark.parametrize(
@@ -99,3 +104,43 @@ def test_own_patterns() -> None:
 def test_a_pattern_that_finds_no_number_is_refused(text: str) -> None:
     with pytest.raises(PatternError, match="--progress-pattern"):
         own_patterns([text])
+
+
+def _found(finder: StepFinder, *lines: str) -> list[int | None]:
+    return [finder.find(line.encode()) for line in lines]
+
+
+def test_steps_that_are_counted_anew_in_each_epoch_go_on() -> None:
+    finder = StepFinder(own_patterns(None))
+    lines = [f"epoch {epoch} step {step}/3 loss 0.1" for epoch in range(3) for step in range(3)]
+    assert _found(finder, *lines) == list(range(9))
+    finder = StepFinder(own_patterns(None))
+    lines = [f"Epoch [{epoch}/2] iter: {step}" for epoch in (1, 2) for step in (10, 20, 30)]
+    assert _found(finder, *lines) == [10, 20, 30, 40, 50, 60]
+    finder = StepFinder(own_patterns(None))
+    headed = ["Epoch 1", "step 1", "step 2", "Epoch 2", "step 1", "step 2"]
+    assert _found(finder, *headed) == [None, 1, 2, None, 3, 4]
+
+
+def test_a_process_that_goes_on_within_an_epoch_goes_on_with_its_count() -> None:
+    epochs = EpochCount()
+    first = StepFinder(own_patterns(None), epochs)
+    _found(first, *(f"epoch {epoch} step {step}" for epoch in range(3) for step in range(100)))
+    again = StepFinder(own_patterns(None), epochs)
+    lines = [f"epoch 2 step {step}" for step in (50, 51)]
+    assert _found(again, *lines, "epoch 3 step 0") == [250, 251, 300]
+    anew = StepFinder(own_patterns(None), epochs)
+    assert _found(anew, "epoch 0 step 0", "epoch 0 step 1", "epoch 1 step 0") == [0, 1, 100]
+
+
+def test_steps_that_are_counted_through_are_what_they_say_in_each_epoch() -> None:
+    epochs = EpochCount()
+    told = ["epoch 1 step 98", "epoch 1 step 99", "epoch 2 step 100", "epoch 2 step 150"]
+    assert _found(StepFinder(own_patterns(None), epochs), *told) == [98, 99, 100, 150]
+    assert _found(StepFinder(own_patterns(None), epochs), "epoch 2 step 120") == [120]
+
+
+def test_an_evaluation_within_an_epoch_and_a_share_of_the_data_begin_nothing_anew() -> None:
+    finder = StepFinder(own_patterns(None))
+    told = ["epoch 1 step 7", "epoch 1 eval step 1", "epoch 1 step 8", "{'epoch': 1.25, 'step': 9}"]
+    assert _found(finder, *told) == [7, None, 8, 9]

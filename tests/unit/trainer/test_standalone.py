@@ -31,6 +31,11 @@ def test_both_daemons_take_their_configuration_and_need_no_port(tmp_path: Path) 
     assert os.stat(folder / "controller").st_mode & 0o077 == 0
 
 
+def test_nobody_listens_where_nothing_is_or_no_name_can_be(tmp_path: Path) -> None:
+    assert not supervisor.answers(tmp_path / "none.sock")
+    assert not supervisor.answers(tmp_path / ("x" * 200))
+
+
 def test_a_connection_is_told_from_a_socket_that_listens(tmp_path: Path) -> None:
     table = tmp_path / "unix"
     table.write_text(_SOCKETS)

@@ -8,6 +8,7 @@ import selectors
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from everstep.launch.agent_wait import nobody_answers, waits_for_agent, why_expected
@@ -28,6 +29,7 @@ from everstep.launch.standby.pool import StandbyPool
 from everstep.launch.standby.schedules import StandbySchedule
 from everstep.launch.waiting_words import WaitingWords
 from everstep.launch.workers import Workers
+from everstep_common.endings import without_memory
 from everstep_common.trainer_messages import (
     End,
     Inspect,
@@ -286,6 +288,8 @@ class Launcher:
 
     def _on_end(self, end: End) -> None:
         self._leaving.wait_no_longer()
+        if self._options.own_services:
+            end = replace(end, reason=without_memory(end.reason))
         told = last_words(self._options.job, end, self._generation.failure)
         self._end(self._leaving.exit_code(succeeded=end.succeeded), told)
 

@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from everstep.launch.command_line.option_parser import UsageError
 from everstep.launch.command_line.options import LaunchOptions, parse_options
@@ -15,10 +16,10 @@ from everstep.launch.processes import children
 from everstep.launch.processes.children import Sweeping
 from everstep.launch.standalone.own_services import (
     StandaloneError,
-    agent_answers,
     ledger_line,
     own_services,
 )
+from everstep.launch.standalone.supervisor import answers
 
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
@@ -38,7 +39,7 @@ def _run(terminal: Terminal, arguments: Sequence[str]) -> int:
     try:
         options = parse_options(arguments)
         terminal.keep_in(options.streams.folder)
-        if options.may_start_services and not agent_answers(options.socket):
+        if options.may_start_services and not answers(Path(options.socket)):
             return _launch_alone(options, terminal)
         return _launch(options, terminal)
     except (UsageError, TokenError) as error:
@@ -60,7 +61,8 @@ def _launch_alone(options: LaunchOptions, terminal: Terminal) -> int:
             f"to ask them: EVERSTEP_CONTROLLER={services.controller} everstep why {options.job}"
         )
         token_file = options.token_file or services.token_file
-        code = _launch(replace(options, socket=services.socket, token_file=token_file), terminal)
+        alone = replace(options, socket=services.socket, token_file=token_file, own_services=True)
+        code = _launch(alone, terminal)
         # After a failure the first error is the last thing shown.
         if code == 0 and (line := ledger_line(services, options.job)):
             terminal.say(line)

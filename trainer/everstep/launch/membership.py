@@ -69,8 +69,8 @@ class Departure:
         self.asked = number
         by = f" ({grace.set_by})" if grace.set_by else ""
         self._say(
-            f"{number.name}: the job ends when its last step is saved, within {grace.seconds:g} s"
-            f"{by}; another signal ends it at once"
+            f"{number.name}: the job ends within {grace.seconds:g} s{by}; if it makes snapshots, "
+            "its last step is saved first; another signal ends it at once"
         )
         return True
 

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.command_line.rank_streams import ERROR, OUT, StreamPlan
 from everstep.launch.memcpy_tuning import memcpy_variables
 from everstep.launch.output.line_writer import LineDestination, LineWriter
-from everstep.launch.output.progress_patterns import StepFinder
+from everstep.launch.output.progress_patterns import EpochCount, StepFinder
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.rank_environment import (
     JobAccess,
@@ -37,6 +37,8 @@ class RankRecipe:
     streams: StreamPlan
     patterns: tuple[re.Pattern[str], ...]
     virtual_local_rank: bool = False
+    # Of each rank that has run here.
+    epochs: dict[int, EpochCount] = field(default_factory=dict)
 
     @classmethod
     def of(cls, options: LaunchOptions, token: str, environ: Mapping[str, str]) -> "RankRecipe":
@@ -68,7 +70,7 @@ class RankRecipe:
         ``seen`` is told the steps that its output tells, and ``keep`` each line of it.
         """
         rank = start.first_rank + local_rank
-        finder = StepFinder(self.patterns)
+        finder = StepFinder(self.patterns, self.epochs.setdefault(rank, EpochCount()))
 
         def look(line: bytes) -> None:
             keep(rank, line)

@@ -51,6 +51,10 @@ _SILENT = (
     "the agent does not answer (see 'systemctl status everstep-agent' on this node); training goes"
     " on, and steps are saved again when it does"
 )
+_WORKS = (
+    "the agent still works on what it was asked before; training goes on, and steps are saved again"
+    " when that is done"
+)
 
 
 class RefusedError(RuntimeError):
@@ -82,6 +86,8 @@ class AgentLink:
         self._welcome = False
         self._question: _Question | None = None
         self._silent = False
+        # When it last said that it works on the open question.
+        self._works_s = -SILENCE_S
         self._patient_until_s = 0.0
         self._pid = os.getpid()
         self._not_before_s = 0.0
@@ -120,7 +126,9 @@ class AgentLink:
     @property
     def trouble(self) -> str:
         """Why there was no answer."""
-        return _SILENT if self._silent else "the agent is away"
+        if not self._silent:
+            return "the agent is away"
+        return _WORKS if self._clock.monotonic() - self._works_s < SILENCE_S else _SILENT
 
     def attach(self, deadline_s: float) -> bool:
         """Attach, with retries until the deadline (seconds from now). Raises RefusedError."""
@@ -363,6 +371,7 @@ class AgentLink:
                 continue
             if not isinstance(answer, Pending):
                 return answer, fds
+            self._works_s = self._clock.monotonic()
             self._await(channel)
 
     def _await(self, channel: Channel) -> None:

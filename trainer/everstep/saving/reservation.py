@@ -20,6 +20,7 @@ logger = logging.getLogger("everstep")
 # has room for that: new slots are new memory, and tens of milliseconds per GiB.
 _SLACK_SHARE = 64
 _SLACK_BYTES_MIN = 64 * 1024
+NO_MEMORY_YET = "no memory yet for the snapshots of this state: %s"
 # People wonder why nothing moves when training waits longer.
 _TOLD_AFTER_S = 1.0
 
@@ -59,9 +60,12 @@ class Reservation:
         self.wait()
 
         def reserve() -> None:
-            with suppress(Exception):
-                if complaint := self._reserve(link, size_bytes, timeout_s, pinner):
-                    logger.warning("no memory yet for the snapshots of this state: %s", complaint)
+            try:
+                complaint = self._reserve(link, size_bytes, timeout_s, pinner)
+            except Exception as error:  # noqa: BLE001 - else nobody would hear of it
+                complaint = f"{type(error).__name__}: {error}"
+            if complaint:
+                logger.warning(NO_MEMORY_YET, complaint)
 
         thread = threading.Thread(target=reserve, name="everstep-reserve", daemon=True)
         with suppress(RuntimeError):  # no more threads: then when they are needed

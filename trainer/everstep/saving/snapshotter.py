@@ -7,7 +7,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from everstep.copy_engine.device_copies import Device
@@ -25,7 +24,7 @@ from everstep.rank.log_rate_limit import RateLimitedLogger
 from everstep.saving.background import Background
 from everstep.saving.exchange import Ending, Outcome, SaveExchange, failed
 from everstep.saving.policy import Deadlines, Policy
-from everstep.saving.reservation import Reservation
+from everstep.saving.reservation import NO_MEMORY_YET, Reservation
 from everstep.saving.restoring import Restorer
 from everstep.saving.step_saving import Saving, Tools
 from everstep.saving.steps import StepError, step_number
@@ -98,10 +97,8 @@ class Snapshots:
         self._late_commits = 0
         self._reserves_ahead = False
         if self._usable and link is not None and link.nothing_to_restore:
-            # New memory takes seconds: it comes while the script goes on to its first step. What is
-            # wrong with the state is said by `restore`, or by the first snapshot.
-            with suppress(Exception):
-                self._reserve_ahead(link, restored=False)
+            # New memory takes seconds: it comes while the script goes on to its first step.
+            self._reserve_early(link)
 
     @property
     def unsaved_steps(self) -> int:
@@ -201,6 +198,15 @@ class Snapshots:
             size_bytes = max(size_bytes, ahead or 0)
         self._exchange(link).reserve_ahead(size_bytes, self._device_for(shards))
         self._reserves_ahead = True
+
+    def _reserve_early(self, link: AgentLink) -> None:
+        """As `_reserve_ahead`, and raises nothing: a constructor that fails would end training."""
+        try:
+            self._reserve_ahead(link, restored=False)
+        except StateError:
+            pass  # `restore`, or the first snapshot, says what is wrong with the state
+        except Exception as error:  # noqa: BLE001 - the state's own code may raise anything
+            logger.warning(NO_MEMORY_YET, f"{type(error).__name__}: {error}")
 
     def _exchange(self, link: AgentLink) -> SaveExchange:
         return SaveExchange(

@@ -135,24 +135,26 @@ class KernelDetector:
             if truth.branch is None:
                 truth = replace(truth, branch=driver_branch(self.driver))
             return self._xids.judge(one.xid, line, truth, now)
-        judgement = self._judge_by_rules(line)
+        judgement, counts = self._judge_by_rules(line)
         if judgement is None and XID_NEEDLE in text:
             judgement = self._judge_driver_line(line)
         if not isinstance(judgement, Faulty):
             return [judgement] if judgement else []
-        together = self._repeated(judgement.finding, line, now)
+        together = self._repeated(judgement.finding, line, now) if counts else None
         known = Faulty(gravest(judgement.finding, self._known(judgement.key)))
         return [known, Faulty(together)] if together else [known]
 
-    def _judge_by_rules(self, line: KernelLine) -> Judgement | None:
+    def _judge_by_rules(self, line: KernelLine) -> tuple[Judgement | None, bool]:
+        """Return what a line says, and whether it means more when it comes again."""
         if sxid.NEEDLE in line.text:
-            return sxid.judge_sxid(line, self._tables.sxids)
+            return sxid.judge_sxid(line, self._tables.sxids), True
         answer = RULES.answer(line)
         if answer is None:
             self.ports.note_line(line.text)
-            return None
+            return None, False
         rule, judgement = answer
-        return self.ports.at_device(judgement) if rule.of_port else judgement
+        told = self.ports.at_device(judgement) if rule.of_port else judgement
+        return told, not rule.of_anybody
 
     def _repeated(self, finding: Finding, line: KernelLine, now: Moment) -> Finding | None:
         at_ns = now.boot_ns if line.boot_ns is None else line.boot_ns

@@ -14,8 +14,10 @@ _OF_JOB_MAX = 1024 * 1024
 _OF_USER_MAX = 8 * 1024 * 1024
 # In one answer: well below what a stream takes at once, and below what a terminal shows.
 _ANSWER_MAX = 256 * 1024
-# Four MiB at most, whatever they wrote.
-_PAST_JOBS_MAX = 4
+# Of each user's jobs that are over, so that nobody's jobs take the place of another's; and of all:
+# sixteen MiB at most, whatever they wrote.
+_PAST_JOBS_OF_USER_MAX = 4
+_PAST_JOBS_MAX = 16
 
 
 @dataclass(slots=True)
@@ -25,31 +27,42 @@ class _RankOutput:
 
 
 class OutputMemory:
-    """Memory that the output of each user's jobs takes."""
+    """Memory that the output of each user's jobs takes, and those that take it."""
 
     def __init__(self) -> None:
         self._used: Counter[int] = Counter()
+        self._jobs: dict[int, dict[JobOutput, None]] = {}
 
-    def count_bytes(self, uid: int, size: int) -> None:
-        """Count what a user's jobs take more, or less."""
-        self._used[uid] += size
-        if not self._used[uid]:
-            del self._used[uid]
+    def count_bytes(self, job: "JobOutput", size: int) -> None:
+        """Count what a job takes more, or less."""
+        self._used[job.uid] += size
+        if job.size:
+            self._jobs.setdefault(job.uid, {})[job] = None
+            return
+        self._jobs.get(job.uid, {}).pop(job, None)
+        if not self._jobs.get(job.uid):
+            self._jobs.pop(job.uid, None)
+            del self._used[job.uid]
 
-    def is_full(self, uid: int) -> bool:
-        """Return whether a user's jobs take more than they may."""
-        return self._used[uid] > _OF_USER_MAX
+    def limit(self, uid: int) -> None:
+        """Drop what is oldest of a user's longest outputs, so that each job has its share."""
+        while self._used[uid] > _OF_USER_MAX:
+            max(self._jobs[uid], key=lambda job: job.size).drop_oldest()
+
+    def used(self, uid: int) -> int:
+        """Return how many bytes a user's jobs take."""
+        return self._used[uid]
 
 
 class JobOutput:
     """Newest output of each rank of a job here, in memory only."""
 
     def __init__(self, memory: OutputMemory) -> None:
+        self.uid = -1
+        self.size = 0
         self._memory = memory
-        self._uid = -1
         self._ranks: dict[int, _RankOutput] = {}
         self._sequence = 0
-        self._size = 0
 
     @property
     def empty(self) -> bool:
@@ -58,9 +71,9 @@ class JobOutput:
 
     def add(self, seen: OutputSeen, uid: int) -> None:
         """Keep what a rank of a user wrote, in the place of what is oldest."""
-        if uid != self._uid:
+        if uid != self.uid:
             self.clear()  # another user's launcher has nothing to do with what was before
-            self._uid = uid
+            self.uid = uid
         self._sequence += 1
         piece = OutputPiece(seen.rank, seen.generation, self._sequence, seen.lines)
         rank = self._ranks.setdefault(seen.rank, _RankOutput())
@@ -69,13 +82,18 @@ class JobOutput:
         self._count(_size(piece))
         while rank.size > _OF_RANK_MAX:
             self._drop_oldest(seen.rank)
-        while self._ranks and (self._size > _OF_JOB_MAX or self._memory.is_full(uid)):
-            self._drop_oldest(max(self._ranks, key=lambda one: self._ranks[one].size))
+        while self.size > _OF_JOB_MAX:
+            self.drop_oldest()
+        self._memory.limit(uid)
+
+    def drop_oldest(self) -> None:
+        """Drop the oldest piece of the rank that has most."""
+        self._drop_oldest(max(self._ranks, key=lambda one: self._ranks[one].size))
 
     def clear(self) -> None:
         """Keep nothing any more."""
         self._ranks.clear()
-        self._count(-self._size)
+        self._count(-self.size)
 
     def read(self, read_id: str, rank: int | None, after: int) -> OutputRead:
         """Return what came after a number; at first the newest, later the oldest of it."""
@@ -106,28 +124,40 @@ class JobOutput:
             del self._ranks[rank]
 
     def _count(self, size: int) -> None:
-        self._size += size
-        self._memory.count_bytes(self._uid, size)
+        self.size += size
+        self._memory.count_bytes(self, size)
 
 
 class PastOutput:
-    """Output of the newest jobs that the node has forgotten otherwise."""
+    """Output of each user's newest jobs that the node has forgotten otherwise."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[str, JobOutput] = OrderedDict()
 
     def keep(self, job_id: str, output: JobOutput) -> None:
-        """Keep what a job wrote, in the place of the one that ended longest ago."""
+        """Keep what a job wrote, in the place of its user's job that ended longest ago.
+
+        Where too many users have some, the one with most jobs loses one.
+        """
         if output.empty:
             return
         self._jobs[job_id] = output
         self._jobs.move_to_end(job_id)
+        while self._counts()[output.uid] > _PAST_JOBS_OF_USER_MAX:
+            self._drop_oldest_of(output.uid)
         while len(self._jobs) > _PAST_JOBS_MAX:
-            self._jobs.popitem(last=False)[1].clear()
+            self._drop_oldest_of(self._counts().most_common(1)[0][0])
 
     def of(self, job_id: str) -> JobOutput | None:
         """Return what a job wrote; None where nothing is kept."""
         return self._jobs.get(job_id)
+
+    def _counts(self) -> Counter[int]:
+        return Counter(output.uid for output in self._jobs.values())
+
+    def _drop_oldest_of(self, uid: int) -> None:
+        oldest = next(key for key, output in self._jobs.items() if output.uid == uid)
+        self._jobs.pop(oldest).clear()
 
 
 def _size(piece: OutputPiece) -> int:

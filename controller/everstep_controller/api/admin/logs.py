@@ -1,7 +1,9 @@
 """Logs of a job: what its ranks wrote lately, asked of the agents of its nodes."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
 
 from everstep_common.orders import ReadOutput
 from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError, job_named
@@ -10,12 +12,45 @@ from everstep_controller.api.fleet.node_questions import NoAnswerError, NodeQues
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
-from everstep_proto.tls import Identity
+from everstep_proto.tls import Identity, Role
 
 # Each is asked once a second by each who follows; of a larger job a rank is named.
 NODES_MAX = 64
 FOLLOWERS_MAX = 32
+# Of these, viewers together, and one viewer: who never reads what was asked for keeps its place.
+_OF_VIEWERS_MAX = 24
+_OF_VIEWER_MAX = 4
 _PAUSE_S = 1.0
+
+
+class ReaderPlaces:
+    """Places of those who read output now: no viewer keeps others, or an operator, from it."""
+
+    def __init__(self) -> None:
+        self._readers: Counter[Identity] = Counter()
+
+    @contextmanager
+    def place(self, who: Identity) -> Iterator[None]:
+        """Keep a place for somebody who reads. Raises OrderRefusedError when there is none."""
+        if self._readers.total() >= FOLLOWERS_MAX:
+            raise OrderRefusedError(f"{FOLLOWERS_MAX} others read output now; try again later")
+        if who.role is not Role.OPERATOR:
+            self._check_viewer(who)
+        self._readers[who] += 1
+        try:
+            yield
+        finally:
+            self._readers[who] -= 1
+            self._readers += Counter()  # without those that are at 0
+
+    def _check_viewer(self, who: Identity) -> None:
+        if self._readers[who] >= _OF_VIEWER_MAX:
+            raise OrderRefusedError(
+                f"{who.name} reads output {_OF_VIEWER_MAX} times already; end one of these"
+            )
+        viewers = sum(n for one, n in self._readers.items() if one.role is not Role.OPERATOR)
+        if viewers >= _OF_VIEWERS_MAX:
+            raise OrderRefusedError(f"{viewers} other viewers read output now; try again later")
 
 
 class JobLogs:
@@ -24,7 +59,7 @@ class JobLogs:
     def __init__(self, runtime: Runtime, questions: NodeQuestions) -> None:
         self._runtime = runtime
         self._questions = questions
-        self._followers = 0
+        self._places = ReaderPlaces()
 
     async def read(
         self, request: admin_pb2.ReadLogsRequest, who: Identity
@@ -33,14 +68,9 @@ class JobLogs:
         job = job_named(self._runtime.state, request.job)
         await check_owner(who, job, "output")
         rank = request.rank if request.HasField("rank") else None
-        if self._followers >= FOLLOWERS_MAX:
-            raise OrderRefusedError(f"{FOLLOWERS_MAX} others read output now; try again later")
-        self._followers += 1
-        try:
+        with self._places.place(who):
             async for lines in self._read(job.id, rank, follow=request.follow):
                 yield lines
-        finally:
-            self._followers -= 1
 
     async def _read(
         self, job_id: str, rank: int | None, *, follow: bool

@@ -32,6 +32,12 @@ _FINDINGS_MAX = 100
 _WORST_FIRST = {Severity.FATAL: 0, Severity.DEGRADED: 1, Severity.INFO: 2}
 
 
+def troubling(node: NodeRecord) -> list[OpenFinding]:
+    """Return the findings of a node that are more than information."""
+    held = node.findings.values()
+    return [one for one in held if one.finding.severity is not Severity.INFO]
+
+
 def node_summary(node: NodeRecord, jobs: Iterable[str], maintenance: str) -> admin_pb2.NodeSummary:
     """Return a node in a line; ``maintenance`` says which window it has, if any."""
     return admin_pb2.NodeSummary(
@@ -48,7 +54,7 @@ def node_summary(node: NodeRecord, jobs: Iterable[str], maintenance: str) -> adm
         ],
         connected=node.connected,
         jobs=jobs,
-        findings=len(node.findings),
+        findings=len(troubling(node)),
         cpu_count=node.inventory.cpu_count,
         memory_bytes=node.inventory.memory_bytes,
         accelerators=_accelerators(node),

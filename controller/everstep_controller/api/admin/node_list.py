@@ -48,7 +48,7 @@ ORDERS: Mapping[str, Callable[[NodeRecord], Key]] = MappingProxyType(
         "name": lambda node: (node.name,),
         "state": lambda node: (_BADNESS[node.state], node.name),
         "since": lambda node: (-node.since_ns, node.name),
-        "findings": lambda node: (-len(node.findings), node.name),
+        "findings": lambda node: (-len(messages.troubling(node)), node.name),
         "domain": lambda node: (node.domain, node.name),
     }
 )
@@ -168,7 +168,7 @@ def _summary(nodes: Sequence[NodeRecord], fleet_nodes: int) -> admin_pb2.FleetSu
     findings = Counter(
         name
         for node in nodes
-        for name in {held.finding.condition for held in node.findings.values()}
+        for name in {held.finding.condition for held in messages.troubling(node)}
     )
     return admin_pb2.FleetSummary(
         fleet_nodes=fleet_nodes,

@@ -24,7 +24,7 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.model.job import JobRecord, JobState, PlannedKind
-from everstep_controller.core.model.state import FLEET
+from everstep_controller.core.model.state import FLEET, State
 from everstep_controller.core.nodes.removal import removal_problem
 from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.runtime.runtime import Runtime
@@ -118,7 +118,7 @@ class PlannedWorkOperations:
         """Restart a job, and return what will happen. Raises OrderRefusedError."""
         job = job_named(self._runtime.state, request.job)
         step = request.at_step if request.HasField("at_step") else None
-        if problem := _problem(job, step):
+        if problem := _problem(self._runtime.state, job, step):
             raise OrderRefusedError(problem)
         await self._runtime.submit(RestartOrdered(job.id, operator, reason, step))
         wish = job.planned
@@ -183,11 +183,12 @@ def _stop_problem(job: JobRecord, step: int | None) -> str:
     return _past_problem(job, step)
 
 
-def _problem(job: JobRecord, step: int | None) -> str:
+def _problem(state: State, job: JobRecord, step: int | None) -> str:
     if job.state in OVER:
         return f"{job.name} has ended; start it again with 'everstep run'"
     if job.planned is not None and job.planned.kind is PlannedKind.STOP:
-        return f"{job.name} is to end; to take that back: everstep job {job.name} stop --cancel"
+        undo = forecast.undo(state, job, job.planned)
+        return f"{job.name} is to end: {job.planned.reason}; to take that back: {undo}"
     if step is not None and job.state not in ACTIVE:
         return f"{job.name} is {job.state.value} and starts anew as it is; ask without --at-step"
     return _past_problem(job, step)

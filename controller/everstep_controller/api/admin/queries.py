@@ -1,13 +1,15 @@
 """Queries of the admin API: nodes, findings, incidents, jobs, ledgers, and reasons for states."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 from everstep_common.version import VERSION
 from everstep_controller.api.admin import messages
 from everstep_controller.api.admin.errors import UnknownNameError, job_named, node_named
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
-from everstep_controller.api.admin.fleet_ledger import fleet_ledger, periods_of
+from everstep_controller.api.admin.fleet_ledger import Periods, fleet_ledger, periods_of
 from everstep_controller.api.admin.node_list import list_nodes
 from everstep_controller.api.admin.snapshots import SnapshotOperations, SnapshotSource
 from everstep_controller.api.fleet.node_questions import NodeQuestions
@@ -20,7 +22,7 @@ from everstep_controller.core.nodes import budgets
 from everstep_controller.core.nodes.claims import no_spare
 from everstep_controller.core.nodes.isolation import isolation_sentences
 from everstep_controller.core.planned.forecast import describe
-from everstep_controller.journal.ledger_history import ledger_rows
+from everstep_controller.journal.ledger_history import LedgerRow, ledger_rows
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
 from everstep_controller.runtime.housekeeping import current_rows
@@ -57,6 +59,7 @@ class Queries:
         self._log = log
         self._snapshots = snapshots
         self._started_ns = sources.runtime.now_ns()
+        self._one_sum = asyncio.Lock()
 
     def nodes(self, request: admin_pb2.ListNodesRequest) -> admin_pb2.ListNodesReply:
         """Return the nodes that are asked for. Raises UnusableRequestError, too."""
@@ -141,12 +144,18 @@ class Queries:
         """Return where a job's time went."""
         return messages.ledger(self._runtime.state, self._job(name), self._runtime.now_ns())
 
-    def fleet_ledger(self, request: admin_pb2.GetFleetLedgerRequest) -> admin_pb2.FleetLedger:
+    async def fleet_ledger(self, request: admin_pb2.GetFleetLedgerRequest) -> admin_pb2.FleetLedger:
         """Return where the time of all jobs went, by period. Raises UnusableRequestError."""
         now_ns = self._runtime.now_ns()
         periods = periods_of(request, now_ns)
-        rows = ledger_rows(self._history, periods.first_ns)
-        return fleet_ledger(periods, rows, current_rows(self._runtime.state, now_ns))
+        current = list(current_rows(self._runtime.state, now_ns))
+        # A large fleet's takes a second: in a thread, and only one at a time, whoever asks.
+        async with self._one_sum:
+            return await asyncio.to_thread(self._sum_ledgers, periods, current)
+
+    def _sum_ledgers(self, periods: Periods, current: list[LedgerRow]) -> admin_pb2.FleetLedger:
+        with closing(self._history.another_reader()) as history:
+            return fleet_ledger(periods, ledger_rows(history, periods.first_ns), current)
 
     def controller(self) -> admin_pb2.ControllerDetail:
         """Return the state of the controller itself."""

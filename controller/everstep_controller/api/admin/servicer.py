@@ -117,7 +117,8 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         self, request: admin_pb2.GetFleetLedgerRequest, context: Context
     ) -> admin_pb2.FleetLedger:
         """See admin.proto."""
-        return await read(context, lambda: self._queries.fleet_ledger(request))
+        await allow(context, VIEWERS)
+        return await change(context, lambda: self._queries.fleet_ledger(request))
 
     async def GetSnapshots(
         self, request: admin_pb2.GetSnapshotsRequest, context: Context

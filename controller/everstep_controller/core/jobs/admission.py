@@ -119,6 +119,7 @@ def _new_job(
         created_ns=turn.now_ns,
         ledger=Ledger(turn.now_ns),
         since_ns=turn.now_ns,
+        reason=_first_reason(event.report),
     )
     add_job(turn.state, job)
     if before is not None and before.state is not JobState.ENDED:
@@ -128,6 +129,14 @@ def _new_job(
     _adopt(turn, job, report)
     job.ledger.enter(turn.now_ns, Category.INIT_QUEUE)
     return job
+
+
+def _first_reason(report: LauncherJoined) -> str:
+    """Return what a job waits for when it is new, as a sentence for its terminals."""
+    least, most = report.nodes_min, report.nodes_max
+    if most == 1:
+        return "waiting for the controller to start it"
+    return f"waiting for {most} nodes" if least == most else f"waiting for {least} to {most} nodes"
 
 
 def _adopt(turn: Reconciliation, job: JobRecord, report: LauncherJoined) -> None:

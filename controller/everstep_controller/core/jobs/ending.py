@@ -1,6 +1,6 @@
 """End of a job: at once or after its last step is in storage, and when it is forgotten."""
 
-from everstep_common.endings import is_by_user
+from everstep_common.endings import is_by_user, kept_in_memory
 from everstep_controller.core import events
 from everstep_controller.core.events import FinalSaveEnded, OperatorForgotJob
 from everstep_controller.core.fleet.incidents import forget_incidents, open_incident
@@ -64,7 +64,7 @@ def _kept_in_memory(state: State, job: JobRecord) -> str:
     more = f" and {len(there) - _NAMED_MAX} more" if len(there) > _NAMED_MAX else ""
     nodes = ", ".join(there[:_NAMED_MAX]) + more
     minutes = state.settings.memory_kept_ns / 60e9
-    return f"after step {step}, which stays in memory of {nodes} for {minutes:g} min"
+    return kept_in_memory(step, nodes, minutes)
 
 
 def _has_state(job: JobRecord) -> bool:

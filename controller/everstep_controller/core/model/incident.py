@@ -89,6 +89,8 @@ class Judgement:
     tried: str = ""
     # The nodes on which it happened.
     nodes: tuple[str, ...] = ()
+    # A finding of a node explained it then, whatever has become of the finding since.
+    explained: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,8 +102,11 @@ class PlannedKind(StrEnum):
     STOP = "stop"
     DRAIN = "drain"
     GROWTH = "growth"
-    # Its user ends it.
-    END = "end"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "PlannedKind | None":
+        # What a user wants to end was a kind of its own in journals from before 2026-11-24.
+        return cls.STOP if value == "end" else None
 
 
 @dataclass(slots=True)

@@ -48,8 +48,6 @@ def forecast(state: State, job: JobRecord, node: str) -> str:
 
 def describe(job: JobRecord, wish: Planned) -> str:
     """Say what is planned."""
-    if wish.kind is PlannedKind.END:
-        return f"its end is planned for the boundary after {wish.after_step}: {wish.reason}"
     step = "a step boundary" if wish.after_step is None else f"the boundary after {wish.after_step}"
     lossless = "" if restore_point.has_state(job) else ", without a snapshot, for it makes none"
     what = "the end of the job" if wish.kind is PlannedKind.STOP else "a restart"
@@ -101,10 +99,10 @@ def waits_for(state: State, job: JobRecord, wish: Planned) -> str:
 
 def undo(state: State, job: JobRecord, wish: Planned) -> str:
     """Return the command that takes planned work back."""
+    if job.ending.asked_on:
+        return f"start {job.name} again when it has ended"
     if wish.kind in (PlannedKind.RESTART, PlannedKind.STOP):
         return f"everstep job {job.name} {wish.kind} --cancel"
-    if wish.kind is PlannedKind.END:
-        return f"start {job.name} again when it has ended"
     if wish.kind is PlannedKind.GROWTH:
         return f"everstep pause {job.name} --reason TEXT"
     node = next(iter(drained(state, job)), "NODE")

@@ -309,8 +309,6 @@ def _cause_of(wish: Planned) -> Cause:
             return Cause.MAINTENANCE if wish.by == MAINTENANCE else Cause.DRAIN
         case PlannedKind.GROWTH:
             return Cause.GROWTH
-        case PlannedKind.END:
-            return Cause.USER
 
 
 def cancel_problem(state: State, job: JobRecord) -> str:
@@ -321,7 +319,7 @@ def cancel_problem(state: State, job: JobRecord) -> str:
     if wish is None:
         became = f"'everstep events --subject {job.name}' tells what became of one"
         return f"no restart of {job.name} is planned; {became}"
-    if wish.kind not in _ORDERED:
+    if wish.kind not in _ORDERED or job.ending.asked_on:
         undo = forecast.undo(state, job, wish)
         return f"nobody ordered a restart of {job.name}, but {wish.reason}; to undo that: {undo}"
     if job.state not in ACTIVE:

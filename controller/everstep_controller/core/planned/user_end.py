@@ -64,7 +64,7 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     if not job.ending.asked_on or job.ending.wanted or job.state in OVER:
         return
     wish = job.planned
-    if wish is None or wish.kind is not PlannedKind.END:
+    if wish is None or not _is_of_its_user(job, wish):
         _choose_last_step(turn, job)
     elif job.state not in ACTIVE:
         _end(turn, job, "it was stopping already")
@@ -77,9 +77,9 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
 def choose_boundary(job: JobRecord, now_ns: int) -> Boundary:
     """Return after which step to end, of those that can be saved in the time that is left."""
     if job.state not in STEPPING:
-        return Boundary(None, f"it is {job.state.value}")
+        return Boundary(None, f"at once, because it is {job.state.value}")
     if not restore_point.has_state(job):
-        return Boundary(None, "it makes no snapshots")
+        return Boundary(None, "at once, because it makes no snapshots")
     left_ns = job.ending.by_ns - now_ns
     newest = -1 if job.lineage.last_step is None else job.lineage.last_step
     # All ranks hear of a step so far away in time; where every step is saved, none need to hear.
@@ -90,8 +90,15 @@ def choose_boundary(job: JobRecord, now_ns: int) -> Boundary:
             return Boundary(newest + count, f"{_seconds(needed)} are expected to be needed")
     return Boundary(
         None,
-        f"another step would need {_seconds(min(needed_ns))}, and {_seconds(left_ns)} are left",
+        f"at once, because another step would need {_seconds(min(needed_ns))}, "
+        f"and {_seconds(left_ns)} are left",
     )
+
+
+def _is_of_its_user(job: JobRecord, wish: Planned) -> bool:
+    """Return whether the last step was chosen for the grace, and not for an operator before."""
+    asked = (job.ending.asked_on, job.ending.asked_ns)
+    return wish.kind is PlannedKind.STOP and wish.by == asked[0] and wish.ordered_ns >= asked[1]
 
 
 def _choose_last_step(turn: Reconciliation, job: JobRecord) -> None:
@@ -101,7 +108,7 @@ def _choose_last_step(turn: Reconciliation, job: JobRecord) -> None:
         return
     turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
     number, node = job.generation.number, job.ending.asked_on
-    wish = Planned(PlannedKind.END, node, by_user_on(node), number, turn.now_ns, chosen.after_step)
+    wish = Planned(PlannedKind.STOP, node, by_user_on(node), number, turn.now_ns, chosen.after_step)
     job.planned = wish
     turn.set_timer(f"{TimerKind.ENDING}/{job.id}", max(0, _latest_ns(job) - turn.now_ns))
     message = f"{job.name} ends after step {chosen.after_step}: {chosen.sentence}"

@@ -137,7 +137,9 @@ def _explained(turn: Turn, job: JobRecord, incident: JobIncident) -> Iterator[in
             for held in turn.state.nodes[name].findings.values()
             if _of_hardware(held.finding) and health.counts_against_node(held)
         ]
-        if any(abs(at_ns - past.at_ns) <= window_ns for at_ns in (*outside, *raised)):
+        if past.explained or any(
+            abs(at_ns - past.at_ns) <= window_ns for at_ns in (*outside, *raised)
+        ):
             yield past.generation
 
 

@@ -202,6 +202,7 @@ def judge(evidence: Evidence) -> Judgement:
         signature=culprit.signature,
         step=culprit.exit.step,
         nodes=_nodes_of(evidence, culprit),
+        explained=fault is not None,
     )
 
 
@@ -235,6 +236,7 @@ def _judge_rollback(evidence: Evidence, asked: AskedRollback) -> Judgement:
         signature=asked.signature,
         step=asked.step,
         nodes=evidence.members,
+        explained=bool(evidence.faults),
     )
 
 

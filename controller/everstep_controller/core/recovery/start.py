@@ -140,9 +140,10 @@ def rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
     job.lineage.restored = None if event.step is None else (origin, event.step)
     job.generation.cause = None
     job.lineage.last_step = event.step
-    if event.step is not None and job.lineage.recoverable_step is not None:
-        # What was recoverable behind that step is cut off, and must not pass for what comes anew.
-        job.lineage.recoverable_step = min(job.lineage.recoverable_step, event.step)
+    if event.step is not None:
+        # What was recoverable behind that step is cut off, and must not pass for what comes anew;
+        # and of that step itself nobody may have told before.
+        job.lineage.recoverable_step = event.step
 
 
 def _bounded(branch: list[BranchPoint]) -> list[BranchPoint]:
@@ -164,7 +165,8 @@ def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str
     if first and job.lineage.continues is not None:
         job.lineage.begun = identity.continues_sentence(job, event, now_ns)
         return f"generation {job.generation.number} {job.lineage.begun}"
-    plan_text = f"generation {job.generation.number} ({job.recovery.plan})"
+    plan = f" ({job.recovery.plan})" if job.recovery.plan is not PlanKind.FIRST else ""
+    plan_text = f"generation {job.generation.number}{plan}"
     return (
         f"{plan_text} continues after step {event.step}{identity.without_data(job)}: {event.reason}"
     )

@@ -41,6 +41,8 @@ class Persistence:
     generation: int = 0
     # The steps of this generation that were named and are not whole in storage yet.
     named: list[int] = field(default_factory=list)
+    # Those of older generations: their last files may still be being written.
+    underway: set[StepKey] = field(default_factory=set)
     # The step and the time from which the next one is counted.
     counted_step: int = 0
     counted_ns: int = 0
@@ -64,6 +66,8 @@ class Persistence:
         self._note_newest(stored, inputs.now_ns)
         keys = [(self.generation, step) for step in self.named]
         self.named = [key[1] for key in keys if not self._settled(key, stored)]
+        self.underway |= partly_written(inputs)
+        self.underway = {key for key in self.underway if self._may_follow(inputs.job, key, stored)}
         self._name(inputs, storage, stored)
         self._choose_publisher(inputs)
         return self._publish(inputs, storage, stored) if self.publisher else None
@@ -91,6 +95,7 @@ class Persistence:
     # ---------------------------------------------------------------------------------------------
 
     def _begin(self, inputs: PersistenceInput) -> None:
+        self.underway.update((self.generation, step) for step in self.named)
         self.generation, self.named = inputs.generation, []
         self.counted_step = inputs.job.lineage.restored[1] if inputs.job.lineage.restored else 0
         self.counted_ns = inputs.now_ns
@@ -108,6 +113,12 @@ class Persistence:
     def _settled(self, key: StepKey, stored: Mapping[StepKey, StoredStep]) -> bool:
         # One that a newer step has overtaken in storage is of no use, and is removed there.
         return key in self.failures or key <= max(stored, default=(0, 0))
+
+    def _may_follow(
+        self, job: JobRecord, key: StepKey, stored: Mapping[StepKey, StoredStep]
+    ) -> bool:
+        """Return whether a step may still become the newest one in storage."""
+        return on_branch(job, key) and not self._settled(key, stored)
 
     def _name(
         self, inputs: PersistenceInput, storage: Storage, stored: Mapping[StepKey, StoredStep]
@@ -161,8 +172,7 @@ class Persistence:
             kept[restored] = stored[restored]
         for key in ahead:
             kept.setdefault(key, _unnamed(job, written[key], key))
-        for step in self.named:
-            key = (self.generation, step)
+        for key in (*self.underway, *((self.generation, step) for step in self.named)):
             kept.setdefault(key, StoredStep(*key, inputs.world_size, "", 0))
         keep = tuple(kept[key] for key in sorted(kept, reverse=True)) if stored or written else ()
         if not all(node in inputs.catalogue.nodes for node in job.generation.members):
@@ -196,7 +206,23 @@ def is_stopped(job: JobRecord) -> bool:
 def stored_on_branch(job: JobRecord, catalogue: Catalogue) -> dict[StepKey, StoredStep]:
     """Return the whole steps in storage that are of the job's current branch."""
     found = {key: next(iter(seen.values())) for key, seen in catalogue.stored().items()}
-    return {k: step for k, step in found.items() if any(p.has(*k) for p in job.lineage.branch)}
+    return {key: step for key, step in found.items() if on_branch(job, key)}
+
+
+def on_branch(job: JobRecord, key: StepKey) -> bool:
+    """Return whether a step is of the job's current branch."""
+    return any(point.has(*key) for point in job.lineage.branch)
+
+
+def partly_written(inputs: PersistenceInput) -> set[StepKey]:
+    """Return the steps of older generations of which some part has been reported as a file."""
+    return {
+        (point.generation, number)
+        for point in inputs.job.lineage.branch
+        if point.generation != inputs.generation
+        for number, copies in inputs.catalogue.steps(point.generation).items()
+        if copies.files
+    }
 
 
 def written_steps(inputs: PersistenceInput) -> dict[StepKey, tuple[Copy, ...]]:

@@ -119,7 +119,7 @@ def pick_step(catalogue: Catalogue, question: Question) -> PickedStep:
         sentence = f"step {found.step} again, for no older one is left; {_bad(found)}"
         return PickedStep(found, sentence)
     if not question.expected:
-        return PickedStep(None, "no snapshot was committed yet")
+        return PickedStep(None, "none was committed yet")
     return PickedStep(None, "no step is complete", _what_is_missing(catalogue, question))
 
 

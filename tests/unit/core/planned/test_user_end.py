@@ -10,7 +10,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobState, PlannedKind
 from everstep_controller.core.model.snapshots import Cadence
-from everstep_controller.core.planned import restarts
+from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.core.vault.directives import JobSnapshots
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.planned.test_restarts import PlannedStory
@@ -28,7 +28,7 @@ class EndStory(PlannedStory):
 
     def last_step(self) -> int:
         assert self.job.planned is not None
-        assert self.job.planned.kind is PlannedKind.END
+        assert self.job.planned.kind is PlannedKind.STOP
         assert self.job.planned.after_step is not None
         return self.job.planned.after_step
 
@@ -87,6 +87,16 @@ def test_it_ends_at_once_where_no_step_fits_into_the_grace(grace_ns: int) -> Non
     assert "after step 10, which stays in memory" in ends(story)
 
 
+def test_what_a_recovery_went_back_to_is_what_is_kept_though_nobody_had_told_of_it_before() -> None:
+    story = training(every=1)
+    story.exit_rank("n0")
+    story.stop_all()
+    story.choose(11)
+    assert story.job.state is JobState.STARTING
+    story.ask()
+    assert "after step 11, which stays in memory" in ends(story)
+
+
 def test_the_way_to_storage_counts_and_what_is_stored_is_said() -> None:
     story = training()
     story.tell(events.StoringMeasured(story.job.id, 28 * S))
@@ -136,6 +146,8 @@ def test_a_job_without_snapshots_ends_at_once() -> None:
     story.run()
     story.train(1, 2, 3)
     assert actions.StopGeneration in kinds(story.ask())
+    why = "ended by its user on n0: at once, because it makes no snapshots"
+    assert story.incidents[-1].message == why
     assert ends(story) == "ended by its user on n0"
 
 
@@ -146,6 +158,41 @@ def test_a_restart_that_was_planned_gives_way_to_the_end() -> None:
     last = story.last_step()
     story.restart()
     story.drain("n1")
+    assert story.last_step() == last
+    story.recoverable(last)
+    assert "by its user" in ends(story)
+
+
+def test_a_stop_that_an_operator_ordered_gives_way_to_the_end_within_the_grace() -> None:
+    story = training()
+    story.tell(events.StopOrdered("j", "n0", "budget is spent", 1000), after_s=1)
+    story.ask()
+    last = story.last_step()
+    assert last < 1000
+    story.recoverable(last)
+    assert "by its user" in ends(story)
+
+
+def test_nobody_takes_it_back_but_by_starting_the_job_again() -> None:
+    story = training()
+    story.ask()
+    last, wish = story.last_step(), story.job.planned
+    assert wish is not None
+    undo = "start j again when it has ended"
+    assert forecast.undo(story.core.state, story.job, wish) == undo
+    assert undo in restarts.cancel_problem(story.core.state, story.job)
+    story.tell(events.RestartCancelled("j", "ops", "no"))
+    assert story.last_step() == last
+
+
+def test_a_journal_from_before_operators_and_users_stopped_jobs_in_the_same_way_is_read() -> None:
+    story = training()
+    story.ask()
+    last = story.last_step()
+    now = encode(story.core.state)
+    before = now.replace(b'"kind":"stop"', b'"kind":"end"')
+    assert before != now
+    story.core = Core(decode_state(before))
     assert story.last_step() == last
     story.recoverable(last)
     assert "by its user" in ends(story)

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
@@ -83,3 +85,18 @@ def test_a_launcher_that_leaves_a_large_job_is_told_to_the_others() -> None:
     told = _held(story.tell(events.TimerDue(f"{TimerKind.RETRY}/{job.id}")))
     assert {one.reason for one in told} == {"63 of 200 nodes have joined, it needs 200"}
     assert len(told) == 63
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "told"),
+    [
+        (1, 1, "waiting for the controller to start it"),
+        (3, 3, "waiting for 3 nodes"),
+        (2, 4, "waiting for 2 to 4 nodes"),
+    ],
+)
+def test_the_first_launcher_is_told_what_its_new_job_waits_for(
+    least: int, most: int, told: str
+) -> None:
+    first, *_ = _held(_join(_story(), "n0", least=least, most=most))
+    assert first.reason == told

@@ -1,9 +1,12 @@
 """The program fails twice at the same step: its job ends, unless something else explains it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from everstep_common import reports
+from everstep_common.judging.findings import Mode
 from everstep_common.reports import DataRange
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
@@ -62,6 +65,21 @@ def test_a_first_time_that_something_else_explains_does_not_count(
     story.choose(0)
     story.again("n0", "nan", exception=KINDS["nan"], step=16)
     assert story.job.state is not JobState.ENDED
+
+
+def test_what_explained_the_first_time_does_so_after_its_repair_as_well() -> None:
+    story = begun("n2")
+    story.core.state.settings = replace(story.core.state.settings, mode=Mode.ADVISE)
+    story.find("n0", WEAR)
+    story.die("n0", "nan", exception=KINDS["nan"], step=16)
+    story.stop_all()
+    story.choose(0)
+    cleared = reports.FindingCleared(WEAR.component, WEAR.condition, "it was reset")
+    story.tell(events.Reported(story.origin("n0"), 0, cleared))
+    story.again("n2", "nan", exception=KINDS["nan"], step=16)
+    assert not story.job.ending.wanted
+    story.again("n2", "nan", exception=KINDS["nan"], step=16)
+    assert story.job.state is JobState.ENDED
 
 
 def test_signals_from_outside_never_count_however_often_they_come() -> None:

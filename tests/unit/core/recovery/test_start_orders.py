@@ -13,3 +13,12 @@ def test_spares_are_told_to_wait_in_the_order_in_which_they_came() -> None:
     done = story.choose(None)
     held = [action.node for action in done if isinstance(action, actions.HoldLauncher)]
     assert held == spares
+
+
+def test_a_job_that_goes_on_from_storage_at_its_first_start_names_no_plan() -> None:
+    story = Story(nodes=2)
+    story.join("n0")
+    story.join("n1")
+    told = {a.reason for a in story.choose(43) if isinstance(a, actions.StartGeneration)}
+    assert all("generation 1 continues after step 43" in reason for reason in told), told
+    assert told

@@ -185,6 +185,49 @@ def test_nothing_is_removed_while_a_member_is_still_to_be_heard() -> None:
     assert unheard.keep == ()
 
 
+def test_a_step_that_is_half_written_when_its_generation_ends_is_kept_and_published() -> None:
+    story = Story()
+    story.write(whole=(stored(10),))
+    story.look(21)
+    assert story.planner.named == [21]
+    story.job.generation.number, story.recoverable = 2, None
+    story.job.lineage.branch = [BranchPoint(1, 21, 3), BranchPoint(2, None, 3)]
+    fence = story.look()
+    assert fence is not None
+    assert [step.key for step in fence.keep] == [(1, 21), (1, 10)]
+    story.write(21, whole=(stored(10),))
+    publish = story.look()
+    assert publish is not None
+    assert publish.target == StoredStep(1, 21, 3, "", 24)
+    story.write(21, whole=(stored(10), stored(21)))
+    story.look()
+    assert story.planner.underway == set()
+
+
+def test_a_controller_that_starts_again_keeps_what_is_written_in_part() -> None:
+    story = Story()
+    story.job.generation.number = 2
+    story.job.lineage.branch = [BranchPoint(1, 21, 3), BranchPoint(2, None, 3)]
+    story.write(21, whole=(stored(10),))
+    # Nothing of it is heard from one member, which has told what it sees in storage.
+    story.catalogue.replace("c", (), 1)
+    fence = story.look()
+    assert fence is not None
+    assert fence.target == stored(10)
+    assert [step.key for step in fence.keep] == [(1, 21), (1, 10)]
+
+
+def test_what_was_under_way_on_a_branch_that_is_cut_off_is_not_kept() -> None:
+    story = Story()
+    story.write(whole=(stored(10),))
+    story.look(21)
+    story.job.generation.number, story.recoverable = 2, None
+    story.job.lineage.branch = [BranchPoint(1, 20, 3), BranchPoint(2, None, 3)]
+    fence = story.look()
+    assert fence is not None
+    assert [step.key for step in fence.keep] == [(1, 10)]
+
+
 def test_a_failure_gives_way_to_the_next_step_and_is_never_published() -> None:
     story = Story()
     story.look(11)

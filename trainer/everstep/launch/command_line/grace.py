@@ -16,6 +16,8 @@ _KILL_WAIT = re.compile(r"^\s*KillWait\s*=\s*(\d+)", re.IGNORECASE | re.MULTILIN
 # The defaults of slurm.conf(5), and of a pod's terminationGracePeriodSeconds.
 _SLURM_S = 30.0
 _KUBERNETES_S = 30.0
+# A week: nobody kills later than that, and a longer time fits no message.
+GRACE_MAX_S = 604_800.0
 # Where nobody is known to kill anything: as long as people wait for a command to end.
 _OWN_S = 10.0
 # sbatch(1), --signal: [{R|B}:]SIGNAL[@SECONDS]; it comes up to a minute early.
@@ -58,7 +60,8 @@ def _before_time_limit(environ: Mapping[str, str], wall_s: float) -> Grace | Non
     left_s = int(end) - wall_s
     ahead_s = float(found[2] or _SIGNAL_S)
     # Earlier or later it is another signal: somebody's scancel.
-    return Grace(left_s, f"--signal={told}") if 0 < left_s <= ahead_s + _SIGNAL_LATE_S else None
+    grace = Grace(min(left_s, GRACE_MAX_S), f"--signal={told}")
+    return grace if 0 < left_s <= ahead_s + _SIGNAL_LATE_S else None
 
 
 def _kill_wait(environ: Mapping[str, str], folders: Sequence[str]) -> Grace:
@@ -69,6 +72,6 @@ def _kill_wait(environ: Mapping[str, str], folders: Sequence[str]) -> Grace:
         except OSError:
             continue
         if found := _KILL_WAIT.search(text):
-            return Grace(float(found[1]), f"KillWait of {path}")
+            return Grace(min(float(found[1]), GRACE_MAX_S), f"KillWait of {path}")
         break
     return Grace(_SLURM_S, "Slurm's default of KillWait")

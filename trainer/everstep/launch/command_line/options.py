@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from everstep.launch.command_line.devices import ranks_per_node
+from everstep.launch.command_line.grace import GRACE_MAX_S
 from everstep.launch.command_line.job_size import (
     is_named,
     job_name,
@@ -63,6 +64,8 @@ class LaunchOptions:
     agent_wait_s: float = 0.0
     # --standalone, and nobody named an agent: where none answers, one may be started.
     may_start_services: bool = False
+    # They were started for this job, and end with it.
+    own_services: bool = False
     # So many nodes hold one copy of the model together.
     replica_nodes: int = 1
     # What is started, in words that differ where the programs do.
@@ -168,8 +171,8 @@ def _grace_s(values: argparse.Namespace, environ: Mapping[str, str]) -> float | 
             name, grace_s = _SHUTDOWN_TIMEOUT, float(given)
         except ValueError as error:
             raise UsageError(f"{_SHUTDOWN_TIMEOUT}={given}: expected seconds") from error
-    if grace_s is not None and not 0 <= grace_s < float("inf"):
-        raise UsageError(f"{name} is {grace_s:g} and must not be below 0, nor without end")
+    if grace_s is not None and not 0 <= grace_s <= GRACE_MAX_S:
+        raise UsageError(f"{name} is {grace_s:g}: expected 0 to {GRACE_MAX_S:.0f} s, a week")
     return grace_s
 
 

@@ -25,8 +25,14 @@ COMMON: tuple[re.Pattern[str], ...] = (
 _LOADS = re.compile(r"\b(?:resum|restor|reload|load(?:ed|ing)\b|continu)", re.I)
 _SAVES = re.compile(r"\b(?:sav(?:ed|ing)|wrote|writing|written)\b", re.I)
 
+# "epoch 3", "Epoch: [3]", "epoch=3/10"; Hugging Face's 1.25 is a share of the data, no number.
+_EPOCH = re.compile(
+    r"(?<![\w.-])epoch['\"]?\s*[:=#]?\s*[\[(]?\s*(?P<epoch>[0-9]{1,9})(?![\w.])", re.I
+)
+_EPOCHS_KEPT = 10_000
+
 # A line without any of these words matches none of them, and most lines are such.
-_COMMON_WORDS = (b"step", b"iter", b"%|")
+_COMMON_WORDS = (b"step", b"iter", b"%|", b"epoch")
 
 
 class PatternError(Exception):
@@ -53,12 +59,51 @@ def _own(text: str) -> re.Pattern[str]:
     return pattern
 
 
+class EpochCount:
+    """Count of the steps of a script whose numbers begin anew in each epoch.
+
+    It outlives the script's processes: one that goes on within an epoch is counted from there.
+    """
+
+    def __init__(self) -> None:
+        # Of each epoch that was seen, what is added to its numbers.
+        self._before: dict[int, int] = {}
+        self._newest = -1
+        self._apart = 1
+
+    def counted(self, epoch: int | None, step: int) -> int:
+        """Return a step of an epoch, counted from the first epoch on."""
+        if epoch is None:
+            return step
+        if epoch not in self._before:
+            self._begin(epoch, step)
+        counted = self._before[epoch] + step
+        if counted > self._newest >= 0:
+            self._apart = counted - self._newest
+        self._newest = max(self._newest, counted)
+        return counted
+
+    def _begin(self, epoch: int, step: int) -> None:
+        earlier = [one for one in self._before if one < epoch]
+        before = self._before[max(earlier)] if earlier else 0
+        if earlier and before + step <= self._newest:
+            # The numbers have begun anew: this is the step after the newest.
+            before = self._newest + self._apart - step
+        self._before[epoch] = before
+        if len(self._before) > _EPOCHS_KEPT:
+            del self._before[min(self._before)]
+
+
 class StepFinder:
     """Finds completed steps in lines; the first pattern that fits is the one that counts."""
 
-    def __init__(self, patterns: tuple[re.Pattern[str], ...]) -> None:
+    def __init__(
+        self, patterns: tuple[re.Pattern[str], ...], epochs: EpochCount | None = None
+    ) -> None:
         self._patterns = patterns
         self._common = patterns is COMMON
+        self._epochs = epochs or EpochCount()
+        self._epoch: int | None = None
         self._newest = -1
         # Where the script has said that it goes on; and whether a line told a step and no more.
         self._goes_on_at: int | None = None
@@ -71,6 +116,8 @@ class StepFinder:
         if self._common and not any(word in lower for word in _COMMON_WORDS):
             return None
         text = start.decode(errors="replace")
+        if b"epoch" in lower and (told := _EPOCH.search(text)):
+            self._epoch = int(told["epoch"])
         for pattern in self._patterns:
             if found := pattern.search(text):
                 step = _number(found)
@@ -95,7 +142,10 @@ class StepFinder:
         return saves and self._plain
 
     def _newer(self, step: int | None) -> int | None:
-        if step is None or not self._newest < step < _STEP_MAX:
+        if step is None or step >= _STEP_MAX:
+            return None
+        step = self._epochs.counted(self._epoch, step)
+        if step <= self._newest:
             return None
         self._newest = step
         return step

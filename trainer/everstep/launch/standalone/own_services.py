@@ -5,7 +5,6 @@ import importlib.util
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -47,15 +46,6 @@ class OwnServices:
     def token_file(self) -> Path:
         """Return where the job's secret goes, so that it goes with the folder."""
         return self.folder / "job.token"
-
-
-def agent_answers(path: str) -> bool:
-    """Return whether an agent listens at this socket."""
-    with socket.socket(socket.AF_UNIX) as client:
-        try:
-            return client.connect_ex(path) == 0
-        except OSError:  # a path that is too long
-            return False
 
 
 @contextlib.contextmanager

@@ -135,7 +135,10 @@ def start_daemons(folder: Path) -> list[Daemon]:
 def answers(path: Path) -> bool:
     """Return whether somebody listens at a Unix socket."""
     with socket.socket(socket.AF_UNIX) as client:
-        return client.connect_ex(str(path)) == 0
+        try:
+            return client.connect_ex(str(path)) == 0
+        except OSError:  # a path that is too long
+            return False
 
 
 def is_connected(path: Path, sockets: Path = Path("/proc/net/unix")) -> bool:

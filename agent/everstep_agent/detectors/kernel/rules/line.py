@@ -9,14 +9,23 @@ _FUNCTION = re.compile(r"\.[0-9a-f]+$")
 # What the kernel writes before a message: a time stamp, drivers and devices with a colon, a word
 # or two. Not what a process chose, which stands behind other words, quotes or brackets: a program
 # that crashes may be called "NVRM: Xid (PCI:…", and a control group, or an option of a mount.
+_STAMP = r"(?:<\d>)?(?:\[ *[\d.]{1,20}\] ?)?(?:\[ *[TC]\d{1,9}\] ?)?"
 _BEFORE = re.compile(
-    r"(?:<\d>)?(?:\[ *[\d.]{1,20}\] ?)?(?:\[ *[TC]\d{1,9}\] ?)?"
+    rf"{_STAMP}"
     r"(?!audit: |usb |input: |CPU: )"  # a device says its name, a crash the program's
     r"(?:(?:\{\d{1,9}\})?\[Hardware Error\]: +|[\w.-]{1,64}(?: [\w.:-]{1,32})?: ){0,3}"
     r"(?:(?:Watchdog )?detected |rcu_\w{1,16} |EXT4-fs |M|[\w-]{1,32} )?"
 )
 # TASK_COMM_LEN, include/linux/sched.h: 15 characters and the end.
 _PROGRAM_NAME_CHARS = 15
+# What the kernel writes of a program: "python[77]: segfault at …", "traps: python[77] trap …", and
+# "python: page allocation failure: …". It begins with the program's name, and goes on to the name
+# of a file or control group, which its user chose as well. A byte that cannot be shown may be
+# written as "\\x0a" (kmsg(4)) or "#012" (rsyslog).
+_OF_PROGRAM = re.compile(
+    rf"{_STAMP}(?:traps: )?(?:\\x[0-9a-f]{{2}}|#\d{{3}}|.){{1,{_PROGRAM_NAME_CHARS}}}?"
+    r"(?:\[\d{1,10}\]:? |: page allocation failure|: vmalloc| invoked oom-killer)"
+)
 # A packet that a firewall logs, with words of whoever made the rule before it.
 _PACKET = re.compile(r"IN=\S* OUT=\S* ")
 
@@ -35,8 +44,13 @@ class KernelLine:
     boot_ns: int | None = None
 
 
-def is_the_kernels(match: re.Match[str]) -> bool:
-    """Return whether a match is the beginning of a kernel message, and no words of a process."""
+def is_the_kernels(match: re.Match[str], *, of_program: bool = False) -> bool:
+    """Return whether a match is the beginning of a kernel message, and no words of a process.
+
+    ``of_program``: it may be one about a program, which begins with the program's name.
+    """
+    if not of_program and _OF_PROGRAM.match(match.string):
+        return False
     if match.end() - match.start() <= _PROGRAM_NAME_CHARS and match.end() < len(match.string):
         # All of it may be the name of a program, behind which the kernel writes on.
         return False

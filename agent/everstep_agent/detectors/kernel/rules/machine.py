@@ -236,5 +236,6 @@ RULES = (
         component="service/nccl",
         message="{task} crashed inside libnccl",
         severity=Severity.INFO,
+        of_program=True,
     ),
 )

@@ -75,7 +75,7 @@ def _stall(needle: str, pattern: str) -> LineRule:
     )
 
 
-def _link(needle: str, pattern: str, *, up: bool = False) -> LineRule:
+def _link(needle: str, pattern: str, *, up: bool = False, of_bond: bool = False) -> LineRule:
     return LineRule(
         needle=needle,
         pattern=re.compile(pattern),
@@ -84,7 +84,12 @@ def _link(needle: str, pattern: str, *, up: bool = False) -> LineRule:
         message="the link of {interface} went down",
         severity=Severity.INFO,
         ends=up,
+        of_anybody=of_bond,
     )
+
+
+def _bond(pattern: str, *, up: bool = False) -> LineRule:
+    return _link("link status definitely", pattern, up=up, of_bond=True)
 
 
 def _cable(needle: str, pattern: str, *, plugged: bool = False) -> LineRule:
@@ -138,12 +143,12 @@ RULES = (
     _link("ink ", rf"(?:{_DRIVER})?{_SHORT}: {_INTERFACE}:? {_UP}", up=True),
     _link("ink ", rf"{_NAMED}: {_DOWN}"),
     _link("ink ", rf"{_NAMED}: {_UP}(?:, \d+ ?[MG]bps)?", up=True),
-    _link("link status definitely", rf"link status definitely down for interface {_INTERFACE},"),
-    _link("link status definitely", rf"\(slave {_INTERFACE}\): link status definitely down"),
-    _link(
-        "link status definitely", rf"link status definitely up for interface {_INTERFACE}", up=True
-    ),
-    _link("link status definitely", rf"\(slave {_INTERFACE}\): link status definitely up", up=True),
+    # In a network namespace of its own any user has bonds, with members of any name. Those of the
+    # node are read from sysfs, too.
+    _bond(rf"link status definitely down for interface {_INTERFACE},"),
+    _bond(rf"\(slave {_INTERFACE}\): link status definitely down"),
+    _bond(rf"link status definitely up for interface {_INTERFACE}", up=True),
+    _bond(rf"\(slave {_INTERFACE}\): link status definitely up", up=True),
     _cable("able unplugged", r"[Cc]able unplugged"),
     _cable("able plugged", r"[Cc]able plugged", plugged=True),
     _full(

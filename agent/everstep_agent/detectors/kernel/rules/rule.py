@@ -48,11 +48,16 @@ class LineRule:
     usual_at_boot: bool = False
     # The address in the line is that of a port; the device behind it is what has the fault.
     of_port: bool = False
+    # The kernel writes it of a program, and begins with its name.
+    of_program: bool = False
+    # A user can have it written as often as wanted, of devices in a namespace of its own: told, and
+    # however often it comes, no more than that.
+    of_anybody: bool = False
 
     def judge(self, line: KernelLine) -> Judgement | None:
         """Return what the line says, if the pattern is in it."""
         match = self.pattern.search(line.text)
-        if match is None or not is_the_kernels(match):
+        if match is None or not is_the_kernels(match, of_program=self.of_program):
             return None
         words = {name: text or "" for name, text in match.groupdict().items()}
         if "pci" in words:
