@@ -21,6 +21,7 @@ from everstep_controller.api.admin.admin_api import AdminApi
 from everstep_controller.api.admin.queries import AdminSources
 from everstep_controller.api.admin.servicer import AdminServicer
 from everstep_controller.api.fleet.agent_streams import AgentStreams, StreamCollaborators
+from everstep_controller.api.fleet.inspector import Inspector
 from everstep_controller.api.fleet.node_questions import NodeQuestions
 from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_controller.api.fleet.sessions import Sessions
@@ -43,6 +44,7 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.drivers.drivers import configured_drivers
 from everstep_controller.drivers.worker import CoreLink, DriverWorkers
+from everstep_controller.hang_watch import HangWatch
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.judge_runner import JudgeRunner
@@ -141,9 +143,11 @@ class Controller:
         )
         runtime.listen(follower.follow)
         runtime.listen(self._streams.note_event)
+        inspector = Inspector(questions)
+        self._hangs = HangWatch(runtime, inspector)
         self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
         sources = AdminSources(
-            runtime, sessions, kernel, self._history, vault, questions, self._trouble
+            runtime, sessions, kernel, self._history, vault, questions, inspector, self._trouble
         )
         endpoint = Endpoint(listen=config.listen, tls=config.tls, secret_file=config.secret_file)
         self._guard = endpoint.guard()
@@ -189,9 +193,11 @@ class Controller:
         self._scheduler.start()
         self._drivers.start()
         judging = self._judging.run(self._config.judge_interval_s)
+        hangs = self._hangs.run(self._config.judge_interval_s)
         self._tickers = [
             asyncio.create_task(self._tick(), name="progress ticker"),
             asyncio.create_task(judging, name="judges"),
+            asyncio.create_task(hangs, name="hang watch"),
             asyncio.create_task(self._keep_alive(), name="time alive"),
         ]
 

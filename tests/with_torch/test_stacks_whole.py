@@ -33,7 +33,7 @@ dist.all_reduce(total)
 
 @pytest.fixture
 def pair() -> Iterator[RealFleet]:
-    with running_fleet("node-1", "node-2") as fleet:
+    with running_fleet("node-1", "node-2", core_lines=("stall_timeout_s = 5",)) as fleet:
         script = fleet.folder / "script.py"
         script.write_text(_SCRIPT)
         fleet.launch_script([str(script)], processes=2, nodes="2")
@@ -66,6 +66,10 @@ def test_who_holds_a_job_back_is_named_and_what_cannot_be_seen_is_said(pair: Rea
     assert "read_samples" in drawn
     assert "Rank 2 holds the job back: CPU side." in drawn
     assert "ranks 0-1,3 wait in all_reduce" in drawn
+
+    # Nobody has to ask: it stands in the reason why the job is stalled.
+    why = "Rank 2 holds the job back: CPU side."
+    pair.until("the verdict", _PATIENCE_S, lambda: why in pair.everstep("why", JOB).stdout)
 
     # A launcher that stands still hides its own ranks, and nobody else's.
     launcher = pair.launchers["node-1"].process

@@ -14,7 +14,8 @@ from everstep_cli.views.fleet import fleet_ledger_sheet
 from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet
 from everstep_cli.views.nodes import halt
 from everstep_cli.views.snapshots import copy_lines, forgotten, snapshot_sheet
-from everstep_cli.views.stacks import Inspection, stacks_sheet
+from everstep_cli.views.stacks import stacks_sheet
+from everstep_common.hangs.told_by_nodes import NodeTold, ToldByNodes
 from everstep_proto.generated import admin_pb2
 
 _ACTIONS = ("forget", "restart", "stacks", "stop")
@@ -108,12 +109,13 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, rea
 
 
 def _stacks(ask: Ask, name: str) -> None:
-    seen = Inspection()
+    seen = ToldByNodes()
     for node in ask.admin.inspect(name):
         if ask.as_json:
             click.echo(json_output.to_line(node))
         else:
-            seen.take(node)
+            told = (node.node, node.first_rank, node.ranks, tuple(node.reports), node.missing)
+            seen.take(NodeTold(*told))
     for part in () if ask.as_json else stacks_sheet(seen):
         ask.console.print(part)
 

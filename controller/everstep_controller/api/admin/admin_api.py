@@ -29,7 +29,7 @@ class AdminApi:
         self.injections = InjectionOperations(runtime)
         self.planned_work = PlannedWorkOperations(runtime)
         self.logs = JobLogs(runtime, sources.questions)
-        self.stacks = JobStacks(runtime, sources.questions)
+        self.stacks = JobStacks(runtime, sources.inspector)
         self.maintenance = MaintenanceOperations(runtime)
 
     async def events(self, request: admin_pb2.WatchEventsRequest) -> AsyncIterator[admin_pb2.Event]:

@@ -12,6 +12,7 @@ from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.fleet_ledger import Periods, fleet_ledger, periods_of
 from everstep_controller.api.admin.node_list import list_nodes
 from everstep_controller.api.admin.snapshots import SnapshotOperations, SnapshotSource
+from everstep_controller.api.fleet.inspector import Inspector
 from everstep_controller.api.fleet.node_questions import NodeQuestions
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core.fleet.incidents import fleet_incidents, open_incident
@@ -44,6 +45,7 @@ class AdminSources:
     history: JournalStore
     vault: SnapshotSource
     questions: NodeQuestions
+    inspector: Inspector
     trouble: Callable[[], ShellTrouble]
 
 

@@ -101,6 +101,15 @@ class VerdictChanged:
     measurements: tuple[Measurement, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class HangJudged:
+    """Who holds a job back that stands still, as its ranks and launchers tell: for people only."""
+
+    job: str
+    generation: int
+    sentence: str
+
+
 ControllerEvent = (
     ControllerStarted
     | ClusterNamed
@@ -111,6 +120,7 @@ ControllerEvent = (
     | RecordRejected
     | RecoveryBegun
     | VerdictChanged
+    | HangJudged
 )
 
 

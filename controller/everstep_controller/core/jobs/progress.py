@@ -18,6 +18,7 @@ from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import REFERENCE_STEPS, Ledger
 from everstep_controller.core.events import (
     CadenceChosen,
+    HangJudged,
     JobProgressed,
     KeeperChosen,
     LayoutLearned,
@@ -355,6 +356,16 @@ def _judge_stall(turn: Reconciliation, job: JobRecord) -> None:
     incidents.judge_fault(turn, job, JobFault(since_ns, Cause.STALLED, "", message))
 
 
+def hang_judged(turn: Turn, event: HangJudged) -> None:
+    """Who holds a job back was found out: it stands beside why the job is stalled."""
+    job = turn.state.jobs.get(event.job)
+    if job is None or job.state is not JobState.STALLED:
+        return
+    if event.generation == job.generation.number and event.sentence not in job.reason:
+        job.reason = f"{job.reason}; {event.sentence}"
+        turn.announce(job.name, "HangJudged", f"{job.name}: {event.sentence}")
+
+
 def _patience_ns(turn: Turn, job: JobRecord) -> int:
     longest_ns = job.ledger.steps.longest_ns()
     return max(turn.state.settings.stall_timeout_ns, _LONGEST_TIMES * longest_ns)
@@ -374,6 +385,7 @@ HANDLERS: Handlers = {
     events.KeeperChosen: keeper_chosen,
     events.CadenceChosen: cadence_chosen,
     events.StoringMeasured: storing_measured,
+    events.HangJudged: hang_judged,
     events.LayoutLearned: layout_learned,
 }
 TIMERS: Timers = job_timers(TimerKind.STALLED)

@@ -146,3 +146,35 @@ def test_steps_that_a_controller_was_not_there_to_hear_of_were_made_all_the_same
     story.progress(5)
     story.wait(30)
     assert story.state_of_job() is JobState.RUNNING
+
+
+_JUDGED = "Rank 2 holds the job back: CPU side"
+
+
+def test_who_holds_a_stalled_job_back_stands_beside_why_it_is_stalled_until_the_next_step() -> None:
+    story = StillStory(settings=SHOWN).begin()
+    story.wait(61)
+    done = story.tell(events.HangJudged(story.job.id, 1, _JUDGED))
+    assert _told(done) == [("HangJudged", f"j: {_JUDGED}")]
+    assert story.job.reason.startswith("no step for 60 s")
+    assert story.job.reason.endswith(_JUDGED)
+    assert _told(story.tell(events.HangJudged(story.job.id, 1, _JUDGED))) == []
+    assert story.state_of_job() is JobState.STALLED
+    story.progress(5)
+    assert _JUDGED not in story.job.reason
+
+
+@pytest.mark.parametrize("generation", [0, 2])
+def test_a_verdict_on_another_generation_says_nothing(generation: int) -> None:
+    story = StillStory(settings=SHOWN).begin()
+    story.wait(61)
+    assert _told(story.tell(events.HangJudged(story.job.id, generation, _JUDGED))) == []
+    assert _JUDGED not in story.job.reason
+
+
+def test_a_verdict_that_comes_after_the_next_step_says_nothing() -> None:
+    story = StillStory(settings=SHOWN).begin()
+    story.wait(61)
+    story.progress(5)
+    assert _told(story.tell(events.HangJudged(story.job.id, 1, _JUDGED))) == []
+    assert _told(story.tell(events.HangJudged("gone-1", 1, _JUDGED))) == []

@@ -1,0 +1,63 @@
+"""What nodes tell of a job's ranks: of each rank only what the node says that has it, and once."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from everstep_common.codec import CodecError, from_json
+from everstep_common.hangs.rank_report import RankReport
+from everstep_common.reports.nodes import RANK_REPORT_TEXT_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTold:
+    """Reports of one node, as JSON that nobody has read, and why there are not more."""
+
+    node: str
+    # Its ranks: so many from this one on.
+    first_rank: int
+    ranks: int
+    reports: tuple[str, ...]
+    missing: str = ""
+
+
+@dataclass(slots=True)
+class ToldByNodes:
+    """What all nodes of a job told."""
+
+    reports: list[RankReport] = field(default_factory=list)
+    # Sentences for what is missing.
+    missing: list[str] = field(default_factory=list)
+    world_size: int = 0
+
+    def take(self, told: NodeTold) -> None:
+        """Take what one node tells."""
+        self.world_size += told.ranks
+        known: dict[int, RankReport] = {}
+        for report in map(_read, told.reports):
+            if report is None or not 0 <= report.rank - told.first_rank < told.ranks:
+                self.missing.append(f"{told.node}: a report is left out, it is of no rank there")
+            elif report.rank in known:
+                self.missing.append(f"{told.node}: rank {report.rank} is reported twice")
+            else:
+                known[report.rank] = replace(report, node=told.node)
+        self.reports += known.values()
+        if told.missing:
+            self.missing.append(f"{told.node}: {told.missing}")
+
+
+def read_all(told: Iterable[NodeTold]) -> ToldByNodes:
+    """Return what all nodes of a job told."""
+    found = ToldByNodes()
+    for one in told:
+        found.take(one)
+    return found
+
+
+def _read(text: str) -> RankReport | None:
+    if len(text) > RANK_REPORT_TEXT_MAX:
+        return None
+    try:
+        return from_json(RankReport, json.loads(text))
+    except (CodecError, ValueError, RecursionError):
+        return None
