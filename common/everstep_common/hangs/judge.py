@@ -161,13 +161,14 @@ def _add_laggards(case: Case) -> None:
 def _ends(case: Case) -> list[int]:
     """Return the ranks at which the waiting ends: waited for, waiting for nobody, not given up.
 
-    First those that wait in nothing, or in what their peers have completed; only without them,
-    those that stand in an operation together with all its members.
+    First those that wait in nothing, or are behind their peers; only without them, those that stand
+    in an operation together with all its members.
     """
     behind = behind_their_peers(case.frontiers)
-    sinks = case.graph.sinks() | (behind & case.graph.awaited_by_gpu)
+    sinks = case.graph.sinks() | (behind & (case.graph.awaited_by_gpu | case.graph.awaited))
     ends = [rank for rank in sinks if not gave_up_waiting(case.reports[rank].process)]
-    alone = [rank for rank in ends if rank not in case.graph.heads or rank in behind]
+    idle_or_late = case.graph.late | behind
+    alone = [rank for rank in ends if rank not in case.graph.heads or rank in idle_or_late]
     together = (r for r in ends if r in case.graph.awaited and not _may_wait_for_silent(case, r))
     return sorted(alone or together)
 
@@ -177,6 +178,8 @@ def _may_wait_for_silent(case: Case, rank: int) -> bool:
     group, operation = case.graph.heads[rank]
     if operation.peer is not None:
         return operation.peer in case.silent
+    if not group.named:
+        return bool(case.silent)
     return any(one in case.silent for one in group.unknown)
 
 
@@ -239,7 +242,9 @@ def _unseen_wait(case: Case, waiting: set[int]) -> HangClass:
         return _shared_class(case)
     case.suspects = frozenset(waiting)
     case.confidence = Confidence.UNSURE
-    return HangClass.UNKNOWN
+    # Everybody waits in communication, so some of it does not fit together.
+    inside = all(in_communication(report) for report in case.reports.values())
+    return HangClass.UNKNOWN if case.silent or not inside else HangClass.DESYNC
 
 
 def _from_silence(case: Case) -> HangClass | None:

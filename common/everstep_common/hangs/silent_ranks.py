@@ -48,7 +48,9 @@ def _unexplained(waits: Waits) -> Iterator[set[int]]:
             if operation.peer in waits.silent:
                 yield {operation.peer}
             continue
-        unknown = {one for one in group.unknown if one in waits.silent}
+        # Of a group whose members nobody has told, any silent rank may be one.
+        members = group.unknown if group.named else waits.silent
+        unknown = {one for one in members if one in waits.silent}
         if not unknown:
             continue
         key = (id(group), operation.sequence)

@@ -50,6 +50,8 @@ class WaitGraph:
     held_up: dict[int, tuple[int, ...]] = field(default_factory=dict)
     # Ranks that others have enqueued an operation with, and that are held up.
     awaited_by_gpu: set[int] = field(default_factory=set)
+    # Ranks whose GPU is where that of a peer is, while the peer's CPU has come farther.
+    late: set[int] = field(default_factory=set)
 
     def waits(self, rank: int) -> bool:
         """Return whether a rank waits for another that is known not to be there."""
@@ -58,7 +60,8 @@ class WaitGraph:
     def sinks(self) -> set[int]:
         """Return the ranks that others wait for and that wait for nobody themselves."""
         awaited = self.awaited | self.awaited_by_gpu
-        return {rank for rank in awaited if not self.waits(rank) and rank not in self.held_up}
+        free = {rank for rank in awaited if not self.waits(rank) and rank not in self.held_up}
+        return free | {rank for rank in self.late if not self.waits(rank)}
 
 
 def wait_graph_of(frontiers: Frontiers, silent: frozenset[int]) -> WaitGraph:
@@ -74,7 +77,28 @@ def wait_graph_of(frontiers: Frontiers, silent: frozenset[int]) -> WaitGraph:
         if waits := first_waits(groups, rank):
             graph.heads[rank] = oldest(waits)
     _add_held_up(graph)
+    for group in frontiers.groups:
+        # With members that told nothing, few is not to be told from many.
+        if group.waiting and not group.unknown:
+            graph.late.update(_late(graph, group))
     return graph
+
+
+def _late(graph: WaitGraph, group: GroupFrontier) -> Iterator[int]:
+    """Yield the members that are behind most of those that wait in the same operation first."""
+    heads = {
+        rank: (id(head[0]), head[1].sequence)
+        for rank in group.enqueued
+        if (head := graph.heads.get(rank)) is not None and not is_p2p(head[1])
+    }
+    together: dict[tuple[int, int], list[int]] = {}
+    for rank, head in heads.items():
+        together.setdefault(head, []).append(rank)
+    for ranks in together.values():
+        farthest = max(group.enqueued[rank] for rank in ranks)
+        late = [rank for rank in ranks if group.enqueued[rank] < farthest]
+        if 2 * len(late) < len(ranks):
+            yield from late
 
 
 def _add_held_up(graph: WaitGraph) -> None:
