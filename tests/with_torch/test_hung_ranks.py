@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,15 @@ def folder() -> Iterator[Path]:
 def look(
     folder: Path, how: str, *launched: str, prefix: tuple[str, ...] = ()
 ) -> dict[int, RankReport]:
-    """Return the reports on a job that hangs like this, by rank."""
+    """Return the reports on a job that hangs like this, by rank; all others wait for one."""
+    reports = read(folder, how, *launched, prefix=prefix)
+    for victim in (0, 2, 3):
+        check_victim(reports[victim])
+    return dict(enumerate(reports))
+
+
+def read(folder: Path, how: str, *launched: str, prefix: tuple[str, ...] = ()) -> list[RankReport]:
+    """Return the reports on a job that hangs like this."""
     python = python_for_all() if prefix else sys.executable
     known = {"PATH": os.environ["PATH"], "PYTHONPATH": import_path(), "HOME": str(folder)}
     done = subprocess.run(
@@ -51,9 +60,7 @@ def look(
     assert not any("Server listening" in line for line in told["said"]), told["said"]
     reports = [from_json(RankReport, one) for one in told["reports"]]
     assert [one.rank for one in reports] == [0, 1, 2, 3]
-    for victim in (0, 2, 3):
-        check_victim(reports[victim])
-    return {one.rank: one for one in reports}
+    return reports
 
 
 def check_victim(report: RankReport) -> None:
@@ -113,6 +120,20 @@ def test_ranks_that_a_shell_starts_are_found_by_it(folder: Path) -> None:
     script.write_text(f'#!/bin/sh\n{sys.executable} "$@"\nexit $?\n')
     script.chmod(0o755)
     check_gil_held(look(folder, "gil", "--no-python", str(script))[_CULPRIT])
+
+
+def test_an_interpreter_that_ignores_its_variables_is_read_from_outside(folder: Path) -> None:
+    reports = read(folder, "gil", "--no-python", sys.executable, "-E")
+    for report in reports:
+        told = {one.source: one.reason for one in report.blind}
+        assert "ignores PYTHONPATH" in told[Source.WORKER_SERVER]
+        assert report.process.state is ProcessState.SLEEPING
+        assert report.process.native_stack_unchanged
+        assert "torch" in {library.name for library in report.libraries}
+        if shutil.which("py-spy"):
+            assert any("hung_job.py" in frame for frame in report.process.python_stack)
+        else:
+            assert "py-spy is not installed" in told[Source.PYTHON_STACK]
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
