@@ -6,12 +6,12 @@ from contextlib import aclosing
 from everstep_controller.api.admin import messages
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.injections import InjectionOperations
-from everstep_controller.api.admin.logs import JobLogs
 from everstep_controller.api.admin.maintenance import MaintenanceOperations
 from everstep_controller.api.admin.operations import NodeOperations, PlannedWorkOperations
 from everstep_controller.api.admin.queries import AdminSources, Queries
+from everstep_controller.api.admin.ranks.logs import JobLogs
+from everstep_controller.api.admin.ranks.stacks import JobStacks
 from everstep_controller.api.admin.snapshots import SnapshotOperations
-from everstep_controller.api.admin.stacks import JobStacks
 from everstep_controller.core.model.state import CONTROLLER, FLEET
 from everstep_proto.generated import admin_pb2
 

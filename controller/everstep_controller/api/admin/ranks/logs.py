@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from everstep_common.orders import ReadOutput
 from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError, job_named
-from everstep_controller.api.admin.ownership import check_owner
+from everstep_controller.api.admin.ranks.ownership import check_owner
 from everstep_controller.api.fleet.node_questions import NoAnswerError, NodeQuestions
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.runtime.runtime import Runtime

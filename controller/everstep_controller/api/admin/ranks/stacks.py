@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from everstep_controller.api.admin.errors import OrderRefusedError, job_named
-from everstep_controller.api.admin.ownership import check_owner
+from everstep_controller.api.admin.ranks.ownership import check_owner
 from everstep_controller.api.fleet.inspector import BusyError, Inspector
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.runtime.runtime import Runtime
