@@ -1,4 +1,4 @@
-"""What nodes tell of a job's ranks: of each rank only what the node says that has it, and once."""
+"""Told by nodes: of each rank of a job only what the node says that has it, and once."""
 
 import json
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ class ToldByNodes:
     missing: list[str] = field(default_factory=list)
     world_size: int = 0
 
-    def take(self, told: NodeTold) -> None:
+    def take_node(self, told: NodeTold) -> None:
         """Take what one node tells."""
         self.world_size += told.ranks
         known: dict[int, RankReport] = {}
@@ -50,7 +50,7 @@ def read_all(told: Iterable[NodeTold]) -> ToldByNodes:
     """Return what all nodes of a job told."""
     found = ToldByNodes()
     for one in told:
-        found.take(one)
+        found.take_node(one)
     return found
 
 

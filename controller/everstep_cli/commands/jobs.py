@@ -115,7 +115,7 @@ def _stacks(ask: Ask, name: str) -> None:
             click.echo(json_output.to_line(node))
         else:
             told = (node.node, node.first_rank, node.ranks, tuple(node.reports), node.missing)
-            seen.take(NodeTold(*told))
+            seen.take_node(NodeTold(*told))
     for part in () if ask.as_json else stacks_sheet(seen):
         ask.console.print(part)
 

@@ -44,7 +44,7 @@ class Story:
         self.inspections.begin(number, self.answers.append)
 
     def take(self, *reports: str, look: int = 1, more: bool = False, missing: str = "") -> None:
-        self.inspections.take(Inspected(look, reports, more, missing))
+        self.inspections.take_part(Inspected(look, reports, more, missing))
 
 
 def test_the_parts_of_a_look_become_one_answer() -> None:

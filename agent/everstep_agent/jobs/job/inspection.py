@@ -43,7 +43,7 @@ class Inspections:
         said = f"its launcher did not answer within {_LAUNCHER_S:g} s; it may stand still itself"
         self._timer = loop.call_later(_LAUNCHER_S, self._end, said)
 
-    def take(self, told: Inspected) -> None:
+    def take_part(self, told: Inspected) -> None:
         """Take what the launcher tells of the look that was asked for; all else is left out."""
         if not self._waiting or told.look != self._look:
             return

@@ -133,7 +133,7 @@ class LauncherSession:
         if isinstance(message, messages.OutputSeen):
             self.job.output.add(message, self._connection.peer.uid)
         elif isinstance(message, messages.Inspected):
-            self.job.inspections.take(message)
+            self.job.inspections.take_part(message)
         else:
             _count_seen_step(self.job, message)
 

@@ -1,4 +1,4 @@
-"""What a look found, as messages to the agent: in parts that are small enough for its socket."""
+"""Inspected: what a look found, as messages to the agent that are small enough for its socket."""
 
 from collections.abc import Iterator, Sequence
 
