@@ -7,13 +7,13 @@ from contextlib import ExitStack
 import pytest
 
 from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError
-from everstep_controller.api.admin.ranks.logs import (
+from everstep_controller.api.admin.ranks import (
     FOLLOWERS_MAX,
     NODES_MAX,
     ReaderPlaces,
+    may_read,
     nodes_of,
 )
-from everstep_controller.api.admin.ranks.ownership import may_read
 from everstep_controller.core.model.job import JobRecord, Members
 from everstep_proto.tls import LOCAL, Identity, Role
 from unit.core.test_decisions import Story

@@ -9,8 +9,7 @@ from everstep_controller.api.admin.injections import InjectionOperations
 from everstep_controller.api.admin.maintenance import MaintenanceOperations
 from everstep_controller.api.admin.operations import NodeOperations, PlannedWorkOperations
 from everstep_controller.api.admin.queries import AdminSources, Queries
-from everstep_controller.api.admin.ranks.logs import JobLogs
-from everstep_controller.api.admin.ranks.stacks import JobStacks
+from everstep_controller.api.admin.ranks import JobLogs, JobStacks
 from everstep_controller.api.admin.snapshots import SnapshotOperations
 from everstep_controller.core.model.state import CONTROLLER, FLEET
 from everstep_proto.generated import admin_pb2

@@ -12,7 +12,7 @@ from everstep_controller.api.admin.errors import (
     UnknownNameError,
     UnusableRequestError,
 )
-from everstep_controller.api.admin.ranks.ownership import NotTheOwnerError
+from everstep_controller.api.admin.ranks import NotTheOwnerError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_proto.tls import LOCAL, Identity, IdentityError, Role, peer_identity
 

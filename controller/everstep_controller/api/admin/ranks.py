@@ -1,14 +1,16 @@
-"""Logs of a job: what its ranks wrote lately, asked of the agents of its nodes."""
+"""Ranks of a job: what they write and do, for operators and the job's user; asked of its nodes."""
 
 import asyncio
+import pwd
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 
 from everstep_common.orders import ReadOutput
 from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError, job_named
-from everstep_controller.api.admin.ranks.ownership import check_owner
+from everstep_controller.api.fleet.inspector import BusyError, Inspector
 from everstep_controller.api.fleet.node_questions import NoAnswerError, NodeQuestions
+from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
@@ -21,6 +23,10 @@ FOLLOWERS_MAX = 32
 _OF_VIEWERS_MAX = 24
 _OF_VIEWER_MAX = 4
 _PAUSE_S = 1.0
+
+
+class NotTheOwnerError(Exception):
+    """A viewer asks for what ranks of somebody else's job write or do; one sentence."""
 
 
 class ReaderPlaces:
@@ -149,3 +155,52 @@ def nodes_of(job: JobRecord, rank: int | None) -> Sequence[str]:
             f"everstep logs {job.name} --rank 0"
         )
     return members
+
+
+class JobStacks:
+    """Looks at jobs. Raises UnknownNameError, NotTheOwnerError and OrderRefusedError."""
+
+    def __init__(self, runtime: Runtime, inspector: Inspector) -> None:
+        self._runtime = runtime
+        self._inspector = inspector
+
+    async def inspect(
+        self, request: admin_pb2.InspectJobRequest, who: Identity
+    ) -> AsyncGenerator[admin_pb2.NodeInspection, None]:
+        """Yield what each node tells of its ranks, the fastest first."""
+        job = job_named(self._runtime.state, request.job)
+        await check_owner(who, job, "stack")
+        if job.state not in ACTIVE:
+            raise OrderRefusedError(f"{job.name} has no ranks now: it is {job.state.value}")
+        try:
+            async with aclosing(self._inspector.inspect(job)) as nodes:
+                async for told in nodes:
+                    yield admin_pb2.NodeInspection(
+                        node=told.node,
+                        first_rank=told.first_rank,
+                        ranks=told.ranks,
+                        reports=told.reports,
+                        missing=told.missing,
+                    )
+        except BusyError as error:
+            raise OrderRefusedError(str(error)) from error
+
+
+async def check_owner(who: Identity, job: JobRecord, what: str) -> None:
+    """Raise NotTheOwnerError for who may not see ``what`` ("output") of a job."""
+    # In a thread: whose login it is, a directory service may be asked.
+    if not await asyncio.to_thread(may_read, who, job):
+        raise NotTheOwnerError(
+            f"{who.name} is {who.role.value}, and {job.name} is another user's (uid "
+            f"{job.spec.uid}); its {what} is for its user and operators"
+        )
+
+
+def may_read(who: Identity, job: JobRecord) -> bool:
+    """Return whether somebody may see what a job wrote: an operator, or its user by the login."""
+    if who.role is Role.OPERATOR:
+        return True
+    try:
+        return pwd.getpwnam(who.name).pw_uid == job.spec.uid
+    except (KeyError, ValueError):
+        return False
