@@ -23,7 +23,10 @@ def read_samples():
 
 dist.init_process_group("gloo")
 total = torch.ones(4)
-dist.all_reduce(total)
+for step in range(5):
+    dist.all_reduce(total)
+    print(f"step {step}", flush=True)
+    time.sleep(0.2)
 print("ready", flush=True)
 if os.environ["RANK"] == "2":
     read_samples()

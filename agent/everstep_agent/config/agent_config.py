@@ -71,7 +71,9 @@ class AgentConfig:
     kernel_log: Path = setting(
         Path("/dev/kmsg"),
         help="Where kernel messages come from. A plain file is followed like tail -F: for "
-        "forwarded logs and for fault injection.",
+        "forwarded logs and for fault injection. It must be one that only the kernel's lines come "
+        "to: into /var/log/messages any user can write (logger -t kernel), and such a line may "
+        "isolate the node.",
     )
     fabric_manager_log: Path = setting(
         Path("/var/log/fabricmanager.log"),

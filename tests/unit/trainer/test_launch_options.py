@@ -205,3 +205,10 @@ def test_help_teaches_and_knows_every_option(capsys: pytest.CaptureFixture[str])
     assert left.value.code == 0
     for word in ("srun", "--nproc-per-node", "--tee", "--progress-pattern", "everstep.step(n)"):
         assert word in text
+
+
+def test_help_fits_a_terminal_of_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_options(["--help"], {**os.environ, "COLUMNS": "80"})
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []

@@ -81,3 +81,9 @@ def ledger(steps: int, failures: int, *costs_s: float) -> str:
 )
 def test_the_ledger_is_told_in_a_line(told: str, words: str) -> None:
     assert told == words
+
+
+def test_a_service_that_says_nothing_on_a_full_disk_is_told_for_that() -> None:
+    told = supervisor.why_silent(Path("/tmp/e"), 4096)
+    assert told == "no space is left in /tmp/e; TMPDIR names another place"
+    assert supervisor.why_silent(Path("/tmp/e"), 1 << 30) == "it said nothing"

@@ -58,7 +58,8 @@ def _launch_alone(options: LaunchOptions, terminal: Terminal) -> int:
             f" their logs are in {services.folder}"
         )
         terminal.say(
-            f"to ask them: EVERSTEP_CONTROLLER={services.controller} everstep why {options.job}"
+            f"to ask them, in another terminal: export EVERSTEP_CONTROLLER={services.controller};"
+            f" everstep why {options.job}"
         )
         token_file = options.token_file or services.token_file
         alone = replace(options, socket=services.socket, token_file=token_file, own_services=True)

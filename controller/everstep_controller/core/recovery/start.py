@@ -165,8 +165,9 @@ def _start_reason(job: JobRecord, event: RecoveryStepChosen, now_ns: int) -> str
     if first and job.lineage.continues is not None:
         job.lineage.begun = identity.continues_sentence(job, event, now_ns)
         return f"generation {job.generation.number} {job.lineage.begun}"
-    plan = f" ({job.recovery.plan})" if job.recovery.plan is not PlanKind.FIRST else ""
-    plan_text = f"generation {job.generation.number}{plan}"
+    plan = job.recovery.plan
+    how = "" if plan in (None, PlanKind.FIRST) else f" ({str(plan).replace('_', ' ')})"
+    plan_text = f"generation {job.generation.number}{how}"
     return (
         f"{plan_text} continues after step {event.step}{identity.without_data(job)}: {event.reason}"
     )

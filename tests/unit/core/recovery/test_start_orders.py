@@ -22,3 +22,13 @@ def test_a_job_that_goes_on_from_storage_at_its_first_start_names_no_plan() -> N
     told = {a.reason for a in story.choose(43) if isinstance(a, actions.StartGeneration)}
     assert all("generation 1 continues after step 43" in reason for reason in told), told
     assert told
+
+
+def test_a_plan_is_told_in_words() -> None:
+    story = Story(nodes=2)
+    story.run()
+    story.exit_rank("n1")
+    story.stop_all()
+    told = {a.reason for a in story.choose(43) if isinstance(a, actions.StartGeneration)}
+    assert told
+    assert all("generation 2 (in place) continues after step 43" in reason for reason in told), told

@@ -9,35 +9,44 @@ from everstep.launch.command_line.standby_options import add_standby_options
 from everstep.launch.command_line.torchrun_options import OPTIONS, add_torchrun_options
 
 _DESCRIPTION = """\
-Start this node's part of a distributed training job, and keep the job stepping: processes that
-fail are replaced, and training goes on from the newest step that can be restored.
-It replaces torchrun: the same options, the same environment for the script.
-Run the same command on every node of the job; nodes beyond the maximum wait as spares."""
+Start this node's part of a distributed training job, and keep the job stepping:
+processes that fail are replaced, and training goes on from the newest step that
+can be restored. It replaces torchrun: the same options, the same environment
+for the script. Run the same command on every node of the job; nodes beyond the
+maximum wait as spares."""
 _EXAMPLES = """\
 examples:
-  everstep run --standalone --nproc-per-node 8 train.py         this machine alone, without agent
-  everstep run --nproc-per-node 8 train.py --epochs 3          one node, the script as it is
-  everstep run --job llama --nnodes 3:4 --nproc-per-node gpu train.py    3 nodes at least, 4 at most
-  srun --ntasks-per-node=1 everstep run --nproc-per-node 8 -m my.train   each node of a Slurm job
-  everstep run --job llama --persist /shared/ckpt -- python3.12 train.py another interpreter
+  this machine alone; agent and controller are started for the job:
+    everstep run --standalone --nproc-per-node 8 train.py
+  one node with an agent, the script as it is:
+    everstep run --nproc-per-node 8 train.py --epochs 3
+  at least 3 nodes and at most 4, a rank for each GPU; on every node:
+    everstep run --job llama --nnodes 3:4 --nproc-per-node gpu train.py
+  each node of a Slurm job:
+    srun --ntasks-per-node=1 everstep run --nproc-per-node 8 -m my.train
+  another interpreter, and steps in storage:
+    everstep run --job llama --persist /shared/ckpt -- python3.12 train.py
 
 three levels of use, each includes the one before:
-  1. an unchanged script: it is restarted, and its steps are read from its output
-     ("step 12", "Iteration 12/1000", progress bars; or --progress-pattern)
+  1. an unchanged script: it is restarted, and its steps are read from its
+     output ("step 12", "Iteration 12/1000", progress bars; or
+     --progress-pattern)
   2. everstep.step(n) after each step: exact times of every rank
-  3. snapshots = everstep.snapshots({"model": model}); snapshots.restore() at the start and
-     snapshots.snapshot(n) after each step: a failure costs only the step in flight
+  3. snapshots = everstep.snapshots({"model": model}); snapshots.restore() at
+     the start and snapshots.snapshot(n) after each step: a failure costs the
+     steps since the last snapshot, by default the step in flight as long as a
+     snapshot stalls training for less than 1 % of a step
 
-exit code: 0 the job succeeded, 1 it failed or was refused, 2 invalid command line,
-75 another launcher of the job lives here: try again, 128 + N ended by signal N.
-The first error of the rank that failed first is the last thing shown."""
+exit code: 0 the job succeeded, 1 it failed or was refused, 2 invalid command
+line, 75 another launcher of the job lives here: try again, 128 + N ended by
+signal N. The first error of the rank that failed first is the last thing shown."""
 
 
 def launch_parser() -> OptionParser:
     """Return a parser that knows all options."""
     parser = OptionParser(
         prog="everstep run",
-        usage="everstep run [options] train.py …   or: everstep run [options] -- COMMAND …",
+        usage="everstep run [options] train.py …\n       everstep run [options] -- COMMAND …",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -47,8 +47,9 @@ def add_keep_options(parser: argparse.ArgumentParser) -> None:
     """Let a parser know them."""
     group = parser.add_argument_group(
         "snapshots and storage",
-        "Snapshots are kept in the memory of two nodes. With --persist, steps are also written to "
-        "storage: they survive the loss of all nodes, and another job can go on from them.",
+        "Snapshots are kept in the memory of two nodes. With --persist, steps are also\n"
+        "written to storage: they survive the loss of all nodes, and another job can go\n"
+        "on from them.",
     )
     add = group.add_argument
     add(

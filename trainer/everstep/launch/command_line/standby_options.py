@@ -10,8 +10,9 @@ def add_standby_options(parser: argparse.ArgumentParser) -> None:
     """Let a parser know them."""
     group = parser.add_argument_group(
         "warm standbys",
-        "For each rank, also on spares, a process waits that has imported the modules that ranks "
-        "of this job import. A restart uses it. It runs nothing of the script in advance.",
+        "For each rank, also on spares, a process waits that has imported the modules\n"
+        "that ranks of this job import. A restart uses it. It runs nothing of the\n"
+        "script in advance.",
     )
     add = group.add_argument
     add(

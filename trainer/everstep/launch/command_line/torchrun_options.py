@@ -121,7 +121,7 @@ def _add_others(parser: OptionParser) -> None:
     others = parser.add_argument_group(
         "torchrun options without effect",
         "Accepted, but not needed:\n  "
-        + textwrap.fill(", ".join(idle), 90, subsequent_indent="  "),
+        + textwrap.fill(", ".join(idle), 76, subsequent_indent="  "),
     )
     for name in (*idle, *_REFUSED):
         others.add_argument(name, help=argparse.SUPPRESS)

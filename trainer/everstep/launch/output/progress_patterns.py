@@ -27,7 +27,7 @@ _SAVES = re.compile(r"\b(?:sav(?:ed|ing)|wrote|writing|written)\b", re.I)
 
 # "epoch 3", "Epoch: [3]", "epoch=3/10"; Hugging Face's 1.25 is a share of the data, no number.
 _EPOCH = re.compile(
-    r"(?<![\w.-])epoch['\"]?\s*[:=#]?\s*[\[(]?\s*(?P<epoch>[0-9]{1,9})(?![\w.])", re.I
+    r"(?<![\w.-])epoch['\"]?\s{0,4}[:=#]?\s{0,4}[\[(]?\s{0,4}(?P<epoch>[0-9]{1,9})(?![\w.])", re.I
 )
 _EPOCHS_KEPT = 10_000
 

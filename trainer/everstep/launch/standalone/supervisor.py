@@ -33,6 +33,8 @@ _WELCOME_S = 0.1
 _RESTART_DELAY_S = 1.0
 # An agent that stops tells its controller so, and ends the processes that read devices and storage.
 _STOP_S = 5.0
+# Less than the empty journal and the first lines of the logs take.
+_NEEDED_BYTES = 1 << 20
 _SHIM = str(Path(__file__).parents[1] / "processes/rank_shim.py")
 # -P: a module in the folder of the user's script must not take the place of one of ours.
 _PYTHON = (sys.executable, "-P", "-m")
@@ -40,6 +42,13 @@ _PYTHON = (sys.executable, "-P", "-m")
 
 class StartError(Exception):
     """A daemon did not start; one sentence."""
+
+
+def why_silent(folder: Path, free_bytes: int) -> str:
+    """Return why a service that did not start has printed nothing into its folder."""
+    if free_bytes < _NEEDED_BYTES:
+        return f"no space is left in {folder}; TMPDIR names another place"
+    return "it said nothing"
 
 
 class Daemon:
@@ -71,9 +80,11 @@ class Daemon:
             self.process = self._start()
 
     def last_line(self) -> str:
-        """Return the end of what it printed."""
+        """Return the end of what it printed; of nothing, why that may be."""
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        disk = os.statvfs(self._log.parent)
+        return said or why_silent(self._log.parent, disk.f_bavail * disk.f_frsize)
 
     def stop(self, deadline: float) -> None:
         """Wait for its end until the deadline, and kill it then."""
