@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -194,6 +195,11 @@ def _groups(name: str) -> Iterator[str]:
         if (Path("/sys/fs/cgroup") / hierarchy / "cgroup.procs").exists()
     ]
     for folder in folders:
+        for left in folder.parent.glob("everstep-*"):
+            # Of tests that were killed; a generation of a job has a name in more parts.
+            named = re.fullmatch(r"everstep-[a-z]+-(\d+)", left.name)
+            if named and not Path("/proc", named[1]).exists():
+                _remove_groups(left)
         folder.mkdir(exist_ok=True)
     try:
         yield " ".join(f"echo $$ >{folder}/cgroup.procs;" for folder in folders)
