@@ -211,6 +211,26 @@ async def test_a_file_that_another_node_wrote_is_waited_for_until_it_is_seen(
 
 
 @lived
+async def test_a_step_whose_files_were_removed_from_here_is_not_waited_for(tmp_path: Path) -> None:
+    folder = tmp_path / "steps"
+    chosen = settings(tmp_path, storage_unseen_timeout_s=600.0)
+    async with running(chosen) as node, storing(node, folder) as rank:
+        copies = []
+        for step in (1, 2, 3):
+            copies.append(await save_and_store(node, rank, step, b"state %d" % step))
+            keep = ((1, step - 1), (1, step)) if step > 1 else ()
+            node.direct(1, step, persist_steps=[step], publish=published([copies[-1]], 1, keep))
+            await _until(partial(_points_to, folder, step))
+        await _until(lambda: steps(folder) == {"gen-1/step-2", "gen-1/step-3"})
+        node.direct(1, 3, persist_steps=[3], publish=published([copies[0]], 1))
+        await node.outlet.until(lambda: node.outlet.reports["demo"].persist_failures)
+        (failure,) = node.outlet.reports["demo"].persist_failures
+        assert failure.step == 1
+        assert "is not seen" in failure.reason
+        assert latest(folder) == (1, 1, 3)
+
+
+@lived
 async def test_a_job_that_ended_is_told_so_when_its_newest_step_is_stored(tmp_path: Path) -> None:
     folder = tmp_path / "steps"
     async with (

@@ -1,7 +1,9 @@
 """A container that boots this machine's own systemd, on its root; what it changes is forgotten."""
 
 import contextlib
+import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,6 +26,8 @@ AllowIsolate=yes
 """
 # What waits for a network that is not there, or asks a person.
 _MASKED = ("systemd-networkd-wait-online", "systemd-firstboot", "systemd-resolved")
+# A container has about ten: systemd, its journal, its bus, and an agent in it.
+_INOTIFY_NEEDED = 16
 # systemd hides the folders of users from daemons, and an interpreter may live in one.
 _PROGRAM = """\
 #!/bin/sh
@@ -68,22 +72,44 @@ class Box:
 
 @contextlib.contextmanager
 def booted(folder: Path, name: str) -> Iterator[Box]:
-    """Boot a container with its own network and control groups; end it on the way out."""
+    """Boot a container with its own network and control groups; end it on the way out.
+
+    One whose system bus is missing after a minute is ended, shown, and booted once more.
+    """
+    # Containers of one name, on behalf of two checkouts, have one folder in /run, and one group.
+    name = f"{name}-{os.getpid()}"
+    with contextlib.ExitStack() as stack:
+        eventually(_inotify_left, 60.0, "too few inotify instances (fs.inotify.max_user_instances)")
+        try:
+            box = stack.enter_context(_booted(folder / "first", name, 60.0))
+        except AssertionError as error:
+            print(f"{name} is booted once more: {error}")
+            box = stack.enter_context(_booted(folder / "second", name, 120.0))
+        yield box
+
+
+def _inotify_left() -> bool | None:
+    """Return whether enough inotify instances can be had; without one, dbus.service never starts.
+
+    A machine has 128 of them for all processes of a user, containers of root's among these.
+    """
+    libc = ctypes.CDLL(None)
+    made = [libc.inotify_init1(os.O_CLOEXEC) for _ in range(_INOTIFY_NEEDED)]
+    had = [number for number in made if number >= 0]
+    for number in had:
+        os.close(number)
+    return len(had) == _INOTIFY_NEEDED or None
+
+
+@contextlib.contextmanager
+def _booted(folder: Path, name: str, patience_s: float) -> Iterator[Box]:
+    folder.mkdir()
     with _overlay(folder) as root, _groups(name) as groups:
         _prepare(root)
-        command = [
-            *("systemd-nspawn", "--quiet", "--boot", f"--directory={root}", f"--machine={name}"),
-            *("--register=no", "--keep-unit", "--private-network", "--console=pipe"),
-            *("--notify-ready=no", "--bind=/dev/kmsg", "--capability=CAP_SYSLOG"),
-            *(f"--bind-ro={REPOSITORY}:/opt/source", f"--bind-ro={sys.base_prefix}:/opt/python"),
-            # nspawn forbids them like the clock's setting; on a machine nobody does.
-            "--system-call-filter=adjtimex clock_adjtime",
-            "systemd.unit=everstep-test.target",
-        ]
         log = folder / "console.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                ["/bin/sh", "-c", f'{groups} exec "$@"', "sh", *command],
+                ["/bin/sh", "-c", f'{groups} exec "$@"', "sh", *_command(root, name)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -91,7 +117,7 @@ def booted(folder: Path, name: str) -> Iterator[Box]:
             )
         try:
             box = Box(eventually(lambda: _first_child(process.pid)), root)
-            eventually(lambda: box.bus.exists() or None, 120.0)
+            _await_bus(box, patience_s)
             yield box
         finally:
             process.send_signal(signal.SIGTERM)
@@ -103,6 +129,29 @@ def booted(folder: Path, name: str) -> Iterator[Box]:
             # nspawn leaves its own folder where /run is on a disk.
             shutil.rmtree(Path("/run/systemd/nspawn/propagate") / name, ignore_errors=True)
             print(log.read_text(errors="replace")[-2000:])
+
+
+def _command(root: Path, name: str) -> list[str]:
+    return [
+        *("systemd-nspawn", "--quiet", "--boot", f"--directory={root}", f"--machine={name}"),
+        *("--register=no", "--keep-unit", "--private-network", "--console=pipe"),
+        *("--notify-ready=no", "--bind=/dev/kmsg", "--capability=CAP_SYSLOG"),
+        *(f"--bind-ro={REPOSITORY}:/opt/source", f"--bind-ro={sys.base_prefix}:/opt/python"),
+        # nspawn forbids them like the clock's setting; on a machine nobody does.
+        "--system-call-filter=adjtimex clock_adjtime",
+        "systemd.unit=everstep-test.target",
+    ]
+
+
+def _await_bus(box: Box, patience_s: float) -> None:
+    """Return when the bus is there. Raises AssertionError, with what systemd has said by then."""
+    try:
+        eventually(lambda: box.bus.exists() or None, patience_s)
+    except AssertionError:
+        for words in (("systemctl", "list-jobs"), ("journalctl", "--no-pager", "--lines=100")):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                print(box.run(*words, check=False))
+        raise
 
 
 def program(module: str) -> str:
@@ -146,6 +195,11 @@ def _groups(name: str) -> Iterator[str]:
         if (Path("/sys/fs/cgroup") / hierarchy / "cgroup.procs").exists()
     ]
     for folder in folders:
+        for left in folder.parent.glob("everstep-*"):
+            # Of tests that were killed; a generation of a job has a name in more parts.
+            named = re.fullmatch(r"everstep-[a-z]+-(\d+)", left.name)
+            if named and not Path("/proc", named[1]).exists():
+                _remove_groups(left)
         folder.mkdir(exist_ok=True)
     try:
         yield " ".join(f"echo $$ >{folder}/cgroup.procs;" for folder in folders)

@@ -28,14 +28,17 @@ def fetch(url: str) -> bytes:
         return bytes(answer.read())
 
 
-def eventually(ask: Callable[[], T | None], patience_s: float = 30.0) -> T:
-    """Return the first answer that is not None; an OSError counts as none."""
+def eventually(ask: Callable[[], T | None], patience_s: float = 30.0, what: str = "nothing") -> T:
+    """Return the first answer that is not None; an OSError counts as none.
+
+    ``what``: what the sentence of the failure calls the lack of one.
+    """
     deadline = time.monotonic() + patience_s
     while True:
         with contextlib.suppress(OSError):
             if (answer := ask()) is not None:
                 return answer
-        assert time.monotonic() < deadline, f"still nothing after {patience_s} s"
+        assert time.monotonic() < deadline, f"still {what} after {patience_s} s"
         time.sleep(0.1)
 
 

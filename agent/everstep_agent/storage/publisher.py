@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+from collections import deque
 
 from everstep_agent.concurrency.generation_tasks import Spawn
-from everstep_agent.storage.formats.records import key_of
+from everstep_agent.storage.formats.records import StepKey, key_of
 from everstep_agent.storage.persist_state import PersistState
 from everstep_agent.storage.persister import StorageTarget
 from everstep_agent.storage.worker.messages import (
@@ -21,6 +22,8 @@ from everstep_common.orders import Publish
 logger = logging.getLogger(__name__)
 _RETRY_S = 2.0
 _ATTEMPTS_MAX = 5
+# So many of the newest steps that were removed are remembered.
+_REMOVED_MAX = 64
 
 
 class Publisher:
@@ -34,6 +37,8 @@ class Publisher:
         self._done: Publish | None = None
         self._task: asyncio.Task[None] | None = None
         self.trouble = ""
+        # What was removed from here: it is not seen, and not waited for.
+        self._removed: deque[StepKey] = deque(maxlen=_REMOVED_MAX)
 
     @property
     def pending(self) -> bool:
@@ -61,7 +66,7 @@ class Publisher:
                     ListSteps(storage_target.location), StepListing
                 )
             except StorageError as error:
-                if _is_unseen(error) and clock() < ends_s:
+                if self._may_be_seen_later(wanted, error) and clock() < ends_s:
                     self.trouble = str(error)
                     await asyncio.sleep(_RETRY_S)
                     continue
@@ -74,6 +79,7 @@ class Publisher:
                 continue
             logger.info("job %s: storage: %s", self._vault.job, moved.reason)
             self._state.stored, self.trouble = seen.steps, ""
+            self._removed.extend(moved.removed)
             self._done = wanted
             self._vault.notify_change()
 
@@ -84,9 +90,9 @@ class Publisher:
             self._state.failures[key_of(wanted.target)] = str(error)
         self._vault.notify_change()
 
-
-def _is_unseen(error: StorageError) -> bool:
-    return isinstance(error, StorageRefusedError) and error.unseen
+    def _may_be_seen_later(self, wanted: Publish, error: StorageError) -> bool:
+        unseen = isinstance(error, StorageRefusedError) and error.unseen
+        return unseen and (wanted.target is None or key_of(wanted.target) not in self._removed)
 
 
 def move_latest_for(publish: Publish, location: StorageLocation) -> MoveLatest:

@@ -131,3 +131,15 @@ def test_what_another_user_wrote_before_under_the_name_is_gone() -> None:
     output.add(OutputSeen(1, 0, ("theirs",)), 1000)
     output.add(OutputSeen(1, 0, ("mine",)), 1001)
     assert lines(output) == ["mine"]
+
+
+def test_a_node_that_takes_part_in_a_job_again_and_again_keeps_its_newest_output_of_it() -> None:
+    memory, past = OutputMemory(), PastOutput()
+    for number in range(100):
+        output = JobOutput(memory)
+        output.add(OutputSeen(1, 0, (f"{number} {_LINE}",)), 1000)
+        past.keep("j-1", output)
+    found = past.of("j-1")
+    assert found is not None
+    assert lines(found)[0].startswith("99 ")
+    assert memory.used(1000) < 3000

@@ -141,6 +141,9 @@ class PastOutput:
         """
         if output.empty:
             return
+        before = self._jobs.get(job_id)
+        if before is not None and before is not output:
+            before.clear()  # of a part that the node had in the same job before
         self._jobs[job_id] = output
         self._jobs.move_to_end(job_id)
         while self._counts()[output.uid] > _PAST_JOBS_OF_USER_MAX:

@@ -75,7 +75,8 @@ def waits_for(state: State, job: JobRecord, wish: Planned) -> str:
     if job.state is JobState.STOPPING:
         return "its processes are ending"
     subject = next((name for name in (job.name, FLEET) if name in state.paused), "")
-    if subject:
+    # That a job ends is no automation.
+    if subject and wish.kind not in (PlannedKind.STOP, PlannedKind.END):
         resume = "everstep resume" + (f" {subject}" if subject != FLEET else "")
         return f"automation is paused: {state.paused[subject]}; to go on: {resume}"
     if wish is not job.planned:

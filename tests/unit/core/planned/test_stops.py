@@ -43,6 +43,17 @@ def test_a_stopped_job_ends_after_the_step_that_was_named_and_does_not_begin_aga
     assert story.job.lineage.recoverable_step == 6
 
 
+def test_a_stop_does_not_wait_for_paused_automation_and_says_what_it_waits_for() -> None:
+    story = _begun()
+    story.tell(events.AutomationPaused("j", "ops", "somebody looks"))
+    story.stop(at_step=6)
+    assert story.job.planned is not None
+    waits = forecast.waits_for(story.core.state, story.job, story.job.planned)
+    assert "paused" not in waits
+    story.recoverable(6)
+    assert story.state_of_job() is JobState.STOPPING
+
+
 def test_its_time_is_planned_and_no_failure_of_it() -> None:
     story = _begun()
     story.stop(at_step=6)
