@@ -76,7 +76,7 @@ def waits_for(state: State, job: JobRecord, wish: Planned) -> str:
         return "its processes are ending"
     subject = next((name for name in (job.name, FLEET) if name in state.paused), "")
     # That a job ends is no automation.
-    if subject and wish.kind not in (PlannedKind.STOP, PlannedKind.END):
+    if subject and wish.kind is not PlannedKind.STOP:
         resume = "everstep resume" + (f" {subject}" if subject != FLEET else "")
         return f"automation is paused: {state.paused[subject]}; to go on: {resume}"
     if wish is not job.planned:
