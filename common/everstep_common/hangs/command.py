@@ -1,6 +1,7 @@
 """``everstep hang``: who holds a job back, from a folder of Flight Recorder dumps."""
 
 import argparse
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -63,7 +64,10 @@ def main(arguments: Sequence[str]) -> int:
         return _USAGE
     verdict = judge(folder.reports.values(), folder.world_size)
     lines = [json_text(verdict)] if options.json else told(verdict, folder)
-    print("\n".join(lines))
+    try:
+        print("\n".join(lines), flush=True)
+    except BrokenPipeError:  # "everstep hang FOLDER | head"
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _NOT_NAMED if verdict.kind in (HangClass.NO_WAIT, HangClass.UNKNOWN) else _NAMED
 
 

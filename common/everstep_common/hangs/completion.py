@@ -1,4 +1,4 @@
-"""Completion frontier: ranks whose GPU did not complete what they and their peers enqueued. Pure."""
+"""Completion frontier: ranks whose GPU did not complete what their peers have. Pure."""
 
 from collections.abc import Iterator, Mapping
 
@@ -34,10 +34,27 @@ def _of_group(group: GroupFrontier) -> Iterator[tuple[int, str]]:
     for rank in behind:
         first = first_collective(group.told[rank])
         if first is not None and (few or first.name not in _ROOTED):
-            yield rank, (
-                f"its GPU did not complete {first.name} #{first.sequence} of {group.description}"
-                f" ({group.text:.60}), while others have completed #{newest}"
+            yield (
+                rank,
+                (
+                    f"its GPU did not complete {first.name} #{first.sequence} of {group.description}"
+                    f" ({group.text:.60}), while others have completed #{newest}"
+                ),
             )
+
+
+def behind_their_peers(frontiers: Frontiers) -> set[int]:
+    """Return ranks that wait in a collective which others of its group have completed."""
+    found: set[int] = set()
+    for group in frontiers.groups:
+        if not group.waiting or group.has_p2p:
+            continue
+        newest = max(group.told[rank].completed or 0 for rank in group.enqueued)
+        for rank in group.waiting:
+            first = first_collective(group.told[rank])
+            if first is not None and first.name not in _ROOTED and first.sequence <= newest:
+                found.add(rank)
+    return found
 
 
 def not_started(heads: Mapping[int, tuple[GroupFrontier, Operation]]) -> dict[int, str]:

@@ -40,17 +40,9 @@ _KINDS: Mapping[HangClass, str] = {
 class Evidence(Protocol):
     """What a verdict was made of."""
 
-    @property
-    def reports(self) -> Mapping[int, RankReport]: ...
-
-    @property
-    def world_size(self) -> int: ...
-
-    @property
-    def frontiers(self) -> Frontiers: ...
-
-    @property
-    def silent(self) -> frozenset[int]: ...
+    reports: Mapping[int, RankReport]
+    frontiers: Frontiers
+    silent: frozenset[int]
 
 
 def kind_words(kind: HangClass) -> str:
@@ -129,7 +121,8 @@ def sentence_of(verdict: Verdict, count: int) -> str:
         ranks = [one.rank for one in verdict.culprits]
         more = f" and {count - len(ranks)} more" if count > len(ranks) else ""
         reasons = _reasons(verdict)
-        return f"{plural(ranks).capitalize()}{more} hold{'s' if count == 1 else ''} the job back: {reasons}"
+        hold = "holds" if count == 1 else "hold"
+        return f"{plural(ranks).capitalize()}{more} {hold} the job back: {reasons}"
     suspects = f"ranks {verdict.suspects}" if verdict.suspects else "no rank"
     match verdict.kind:
         case HangClass.NO_WAIT:
@@ -138,6 +131,11 @@ def sentence_of(verdict: Verdict, count: int) -> str:
             return (
                 f"All members have enqueued the collective that {suspects} wait in, and it does not"
                 " complete: the links between them, or a GPU that its recorder does not show"
+            )
+        case HangClass.SILENT:
+            return (
+                f"The waiting leads to ranks that told nothing: it is one or more of {suspects}, and"
+                " without what they tell it cannot be said which"
             )
         case HangClass.DESYNC:
             return (
@@ -177,18 +175,18 @@ def chain_of(
     """Return how the waiting leads from the ranks farthest away to the culprits."""
     steps = distances(graph, sources)
     links: dict[tuple[int, str, str], tuple[set[int], set[int], str]] = {}
-    for distance, description, operation, waiting, awaited, group in _links(frontiers, graph, steps):
-        found = links.setdefault((distance, description, operation), (set(), set(), group))
-        found[0].update(waiting)
-        found[1].update(awaited)
-    told = []
-    for (_, description, operation), (waiting, awaited, group) in sorted(
-        links.items(), key=lambda one: (-one[0][0], -len(one[1][0]), one[0][1:])
-    ):
-        name = group if sum(one[1] == description for one in links) == 1 else description
-        told.append(
-            WaitStep(ranks_told(waiting), operation[:200], name[:200], ranks_told(awaited))
-        )
+    for distance, description, operation, waiting, awaited, name in _links(frontiers, graph, steps):
+        key = (distance, description, operation)
+        same = links.setdefault(key, (set(), set(), name))
+        same[0].update(waiting)
+        same[1].update(awaited)
+        if same[2] != name:  # several groups of one description
+            links[key] = (same[0], same[1], description)
+    ordered = sorted(links.items(), key=lambda one: (-one[0][0], -len(one[1][0]), one[0][1:]))
+    told = [
+        WaitStep(ranks_told(waiting), operation[:200], name[:200], ranks_told(awaited))
+        for (_, _, operation), (waiting, awaited, name) in ordered
+    ]
     # The links that are nearest to the culprits say most.
     return tuple(told[-CHAIN_MAX:])
 
@@ -196,9 +194,7 @@ def chain_of(
 _Link = tuple[int, str, str, list[int], list[int], str]
 
 
-def _links(
-    frontiers: Frontiers, graph: WaitGraph, steps: Mapping[int, int]
-) -> Iterator[_Link]:
+def _links(frontiers: Frontiers, graph: WaitGraph, steps: Mapping[int, int]) -> Iterator[_Link]:
     for group in frontiers.groups:
         if not group.waiting:
             continue
@@ -208,7 +204,8 @@ def _links(
             continue
         awaited = [rank for rank in behind if steps[rank] == near]
         least = min(group.enqueued[rank] for rank in awaited)
-        waiting = [r for r in group.waiting if group.enqueued[r] > least and steps.get(r) == near + 1]
+        ahead = [rank for rank in group.waiting if group.enqueued[rank] > least]
+        waiting = [rank for rank in ahead if steps.get(rank) == near + 1]
         if waiting:
             names = {o.name for r in waiting if (o := first_collective(group.told[r]))}
             name = "/".join(sorted(map(printable, names)))

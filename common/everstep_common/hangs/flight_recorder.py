@@ -105,9 +105,7 @@ def _pickle_values(data: bytes) -> object:
         raise DumpError(str(error)) from error
 
 
-def report_of_dump(
-    dump: Mapping[str, object], rank: int, *, world_size: int = 0
-) -> RankReport:
+def report_of_dump(dump: Mapping[str, object], rank: int, *, world_size: int = 0) -> RankReport:
     """Return the report of the rank that a dump is said to be of.
 
     Raises DumpError where the dump is another rank's, or is none.
@@ -118,6 +116,7 @@ def report_of_dump(
         rank=rank,
         world_size=max(world_size, reading.world_size()),
         schema=_word(dump.get("version")),
+        backend=reading.entries[-1].backend[:40] if reading.entries else "",
         libraries=tuple(_libraries(dump)),
         groups=groups,
         groups_left_out=left_out,
@@ -186,8 +185,11 @@ class _DumpReading:
         pending = [one for one in entries if not _is_done(one, trusted)]
         done = [one for one in entries if not one.is_p2p and _is_done(one, trusted)]
         enqueued, completed = _frontier(entries, pending, trusted)
-        p2p = _p2p_frontier(entries, pending) if has_p2p else (None, None)
-        if by_gloo and status and enqueued and status.enqueued > enqueued:
+        has_newest = bool(done) and done[-1].collective == completed
+        p2p: tuple[int | None, int | None] = (None, None)
+        if has_p2p:
+            p2p = _p2p_frontier(entries, pending)
+        elif by_gloo and status and enqueued and status.enqueued > enqueued:
             p2p = (status.enqueued - enqueued, None)
         return Group(
             description=description[:200],
@@ -199,7 +201,7 @@ class _DumpReading:
             p2p_completed=p2p[1],
             pending_count=len(pending),
             pending=tuple(_operation(one, members) for one in _first_of_each(pending)),
-            done=_operation(done[-1], members) if done else None,
+            done=f"{done[-1].name} {_shapes(done[-1].raw)}"[:200] if has_newest else "",
             ordinal=ordinal,
         )
 
@@ -216,7 +218,7 @@ class _DumpReading:
                 yield entry
 
     def _config_name(self, entry: _Entry) -> str:
-        """Return the name of an operation's group in pg_config, its own where it is not in there."""
+        """Return the name of an operation's group in pg_config; its own if it is not in there."""
         if entry.group_name not in self.configured and entry.description == _DEFAULT_GROUP:
             return "" if "" in self.configured else entry.group_name
         return entry.group_name
@@ -225,7 +227,7 @@ class _DumpReading:
         """Return the groups by the number that pg_status counts them by.
 
         Operations tell it of their own group. Both are numbered as they were made, so where there
-        are as many of one as of the other, and no operation contradicts, their order tells the rest.
+        are as many of one as of the other, and no operation contradicts, the order tells the rest.
         """
         told: dict[int, str] = {}
         for entry in self.entries:
@@ -253,12 +255,11 @@ class _DumpReading:
                 continue
             members, own = known[1], entry.ends[0]
             if own >= len(members) or members[own] != self.rank:
-                raise DumpError(f"it is not rank {self.rank}'s: it tells of {entry.name} of another")
+                told = f"it tells of a {entry.name} of another"
+                raise DumpError(f"it is not rank {self.rank}'s: {told}")
 
 
-def _configured(
-    value: object, world_size: int
-) -> dict[str, _GroupKey]:
+def _configured(value: object, world_size: int) -> dict[str, _GroupKey]:
     """Return description and members of each group, by its name."""
     if not isinstance(value, dict):
         return {}
@@ -292,7 +293,8 @@ def _creation(name: str) -> tuple[int, int, str]:
     # torch numbers groups as they are made; '' is the first.
     if not name:
         return (0, -1, "")
-    return (0, int(name), "") if name.isascii() and name.isdigit() and len(name) < 10 else (1, 0, name)
+    is_number = name.isascii() and name.isdigit() and len(name) < 10
+    return (0, int(name), "") if is_number else (1, 0, name)
 
 
 def _statuses(value: object) -> dict[int, _Status]:
@@ -410,7 +412,8 @@ def _tensors(sizes: object, types: object) -> str:
 
 def _frames(value: object) -> Iterator[str]:
     """Yield where the program called, innermost first, without torch's own frames."""
-    frames = [one for one in value[:200] if isinstance(one, dict)] if isinstance(value, list) else []
+    frames = value[:200] if isinstance(value, list) else []
+    frames = [one for one in frames if isinstance(one, dict)]
     own = [one for one in frames if not _is_of_torch(_text(one.get("filename")))]
     for frame in (own or frames)[:_FRAMES]:
         file = _text(frame.get("filename")).rpartition("/")[2]

@@ -52,15 +52,16 @@ def read_folder(folder: Path, prefix: str = "", world_size: int = 0) -> Folder:
     reports = merged(_report(path, rank, size) for rank, path in files)
     if all(report.blind and not report.groups for report in reports.values()):
         first = next(iter(reports.values())).blind[0].reason
-        raise FolderError(f"{folder}: none of its {len(files)} dumps can be used; the first: {first}")
-    told = max(report.world_size for report in reports.values())
-    return Folder(reports, world_size or max(size, told), len(files))
+        told = f"none of its {len(files)} dumps can be used; the first: {first}"
+        raise FolderError(f"{folder}: {told}")
+    size_told = max(report.world_size for report in reports.values())
+    return Folder(reports, world_size or max(size, size_told), len(files))
 
 
 def _files(folder: Path, prefix: str) -> list[tuple[int, Path]]:
     try:
         with os.scandir(folder) as entries:
-            names = [entry.name for entry in entries if not entry.name.startswith(".")]
+            names = [one.name for one in entries if one.name[0] != "." and not one.is_dir()]
     except OSError as error:
         raise FolderError(f"{folder}: {error.strerror}") from error
     return sorted(_ranked(folder, names, prefix))
@@ -104,13 +105,15 @@ def _bytes(path: Path) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise DumpError(f"it cannot be read: {error.strerror}") from error
-    with open(descriptor, "rb") as file:
+    try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise DumpError("it is no regular file")
         if found.st_size > BYTES_MAX:
             raise DumpError(f"it has {found.st_size:,} bytes, more than {BYTES_MAX:,}: not read")
-        try:
+        with open(descriptor, "rb", closefd=False) as file:
             return file.read(BYTES_MAX + 1)
-        except OSError as error:
-            raise DumpError(f"it cannot be read: {error.strerror}") from error
+    except OSError as error:
+        raise DumpError(f"it cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)

@@ -1,4 +1,4 @@
-"""Frontiers: how far each rank has come in each process group, put together from all reports. Pure."""
+"""Frontiers: how far each rank has come in each process group, from all reports. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,50 +71,70 @@ def frontiers_of(reports: Mapping[int, RankReport], world_size: int) -> Frontier
     return Frontiers(tuple(groups.values()), kept, invalid, left_out)
 
 
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """Members that a text names; ``usable`` is False where they cannot be true, or are too many."""
+
+    ranks: tuple[int, ...] = ()
+    known: frozenset[int] = frozenset()
+    usable: bool = True
+
+    def lack(self, rank: int) -> bool:
+        """Return whether a rank is not one of them."""
+        return bool(self.ranks) and rank not in self.known
+
+
+class _MemberTable:
+    """The members of all groups, each text read once, and all together bounded."""
+
+    def __init__(self, world_size: int, reports: int) -> None:
+        self.left_out = 0
+        self._world_size = max(world_size, 1)
+        self._budget = _MEMBERS_PER_RANK * max(world_size, reports)
+        self._known: dict[str, _Members] = {}
+
+    def of(self, group: Group) -> _Members:
+        """Return the members of a group that a rank tells of."""
+        found = self._known.get(group.members)
+        if found is None:
+            found = self._known[group.members] = self._read(group)
+            self.left_out += not found.usable
+        return found
+
+    def _read(self, group: Group) -> _Members:
+        if not are_named(group.members):
+            return _Members()
+        try:
+            ranks = members_of(group.members)
+        except MembersError:
+            return _Members(usable=False)
+        fits = len(ranks) == group.size and ranks[-1] < self._world_size
+        if not fits or len(ranks) > self._budget:
+            return _Members(usable=False)
+        self._budget -= len(ranks)
+        return _Members(ranks, frozenset(ranks))
+
+
 def _grouped(
     reports: Mapping[int, RankReport], world_size: int
 ) -> tuple[dict[GroupKey, GroupFrontier], dict[int, str], int]:
-    members: dict[str, frozenset[int] | None] = {}
-    ranks: dict[str, tuple[int, ...]] = {}
-    budget = _MEMBERS_PER_RANK * max(world_size, len(reports))
+    table = _MemberTable(world_size, len(reports))
     invalid: dict[int, str] = {}
-    left_out = 0
-    for report in reports.values():
-        for group in report.groups:
-            text = group.members
-            if text not in members and are_named(text):
-                found = _members(text, group.size, world_size)
-                if found and len(found) > budget:
-                    left_out += 1
-                    found = None
-                budget -= len(found or ())
-                members[text] = None if found is None else frozenset(found)
-                ranks[text] = found or ()
-            if are_named(text) and members[text] is not None:
-                if report.rank not in (members[text] or ()):
-                    invalid[report.rank] = f"it tells of a group of ranks {text:.80}, not its own"
     groups: dict[GroupKey, GroupFrontier] = {}
-    for report in reports.values():
-        if report.rank in invalid:
+    for rank, report in reports.items():
+        told = [(group, table.of(group)) for group in report.groups]
+        foreign = next((group for group, members in told if members.lack(rank)), None)
+        if foreign is not None:
+            invalid[rank] = f"it tells of a group of ranks {foreign.members:.80}, not its own"
             continue
-        for group in report.groups:
-            text = group.members
-            if are_named(text) and members[text] is None:
-                continue
-            key = (group.description, text, group.ordinal)
-            if key not in groups:
-                groups[key] = GroupFrontier(group.description, text, ranks.get(text, ()))
-            groups[key].told[report.rank] = group
-    return groups, invalid, left_out
-
-
-def _members(text: str, size: int, world_size: int) -> tuple[int, ...] | None:
-    """Return the members of a group; None where they cannot be true."""
-    try:
-        found = members_of(text)
-    except MembersError:
-        return None
-    return found if len(found) == size and found[-1] < max(world_size, 1) else None
+        for group, members in told:
+            if members.usable:
+                key = (group.description, group.members, group.ordinal)
+                if (frontier := groups.get(key)) is None:
+                    frontier = GroupFrontier(group.description, group.members, members.ranks)
+                    groups[key] = frontier
+                frontier.told[rank] = group
+    return groups, invalid, table.left_out
 
 
 def _fill(group: GroupFrontier) -> None:
@@ -133,9 +153,10 @@ def _fill(group: GroupFrontier) -> None:
 
 def first_collective(group: Group) -> Operation | None:
     """Return the collective that a rank waits in first within a group."""
-    if not group.pending:
-        return None
-    return next((one for one in group.pending if one.peer is None and not is_p2p(one)), None)
+    for one in group.pending:
+        if one.peer is None and not is_p2p(one):
+            return one
+    return None
 
 
 def is_p2p(operation: Operation) -> bool:
@@ -143,7 +164,9 @@ def is_p2p(operation: Operation) -> bool:
     return operation.name in ("send", "recv")
 
 
-def oldest(operations: Iterable[tuple[GroupFrontier, Operation]]) -> tuple[GroupFrontier, Operation]:
+def oldest(
+    operations: Iterable[tuple[GroupFrontier, Operation]],
+) -> tuple[GroupFrontier, Operation]:
     """Return the operation that was enqueued first; all of one rank, so of one clock."""
     return min(operations, key=lambda one: _created(one[1]))
 

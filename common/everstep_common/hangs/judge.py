@@ -3,15 +3,19 @@
 Two frontiers decide. A rank that others wait for to enqueue an operation, and that waits for nobody
 itself, holds them back on its CPU side. A rank that has enqueued what its peers have completed holds
 them back on its GPU side. Before both stands what is seen directly (a dead or stopped process) and
-ranks that call different operations; after both, the ranks that told nothing.
+ranks that call different operations; after both, ranks that told nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from everstep_common.hangs import explanation as words
-from everstep_common.hangs.completion import completion_laggards, not_started
-from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, frontiers_of, oldest
+from everstep_common.hangs.completion import (
+    behind_their_peers,
+    completion_laggards,
+    not_started,
+)
+from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, frontiers_of
 from everstep_common.hangs.known_software import known_fault, sentence_of
 from everstep_common.hangs.mismatches import Mismatch, mismatches_of
 from everstep_common.hangs.p2p_counts import departed_in_p2p
@@ -31,10 +35,14 @@ from everstep_common.hangs.verdict import (
     HangClass,
     Verdict,
 )
-from everstep_common.hangs.wait_graph import WaitGraph, first_waits, knots, wait_graph_of
+from everstep_common.hangs.wait_graph import WaitGraph, knots, wait_graph_of
+from everstep_common.printable import printable
 
 # Of ranks without any frontier, so few may stand elsewhere than all others to be called outliers.
 _OUTLIERS = 0.25
+
+
+Seen = tuple[HangClass, str]
 
 
 @dataclass(slots=True)
@@ -48,15 +56,14 @@ class Case:
     silent: frozenset[int]
     graph: WaitGraph
     # Class and reason by rank, in the order in which they were found.
-    culprits: dict[int, tuple[HangClass, str]] = field(default_factory=dict)
+    culprits: dict[int, Seen] = field(default_factory=dict)
     suspects: frozenset[int] = frozenset()
     mismatch: Mismatch | None = None
     confidence: Confidence = Confidence.CERTAIN
 
     def heads(self, rank: int) -> tuple[GroupFrontier, Operation] | None:
         """Return the operation that a rank waits in first of all."""
-        waits = first_waits(self.frontiers.of_rank.get(rank, ()), rank)
-        return oldest(waits) if waits else None
+        return self.graph.heads.get(rank)
 
 
 def judge(reports: Iterable[RankReport], world_size: int = 0) -> Verdict:
@@ -103,7 +110,7 @@ def _from_processes(case: Case) -> HangClass | None:
         return None
     # Who waits for one of them in what no recorder tells looks like a culprit itself; who is
     # somewhere else, by its stack, is one.
-    for rank in _cpu_side(case):
+    for rank in _ends(case):
         report = case.reports[rank]
         if in_communication(report) is False or suspicion(report):
             case.culprits.setdefault(rank, _class_of(case, rank))
@@ -127,15 +134,10 @@ def _from_mismatches(case: Case) -> HangClass | None:
 
 
 def _from_frontiers(case: Case) -> HangClass | None:
-    for rank in _cpu_side(case):
+    for rank in _ends(case):
         case.culprits[rank] = _class_of(case, rank)
-    for rank, reason in completion_laggards(case.frontiers).items():
-        if not gave_up_waiting(case.reports[rank].process):
-            known = case.culprits.get(rank)
-            if known is None or known[0] is HangClass.CPU_SIDE:
-                case.culprits[rank] = (HangClass.GPU_SIDE, reason)
-    stuck = _stuck_together(case)
-    if stuck:
+    _add_laggards(case)
+    if (stuck := _stuck_together(case)) is not None:
         return stuck
     in_p2p = {rank for rank in case.culprits if _waits_unseen(case, rank)}
     if in_p2p and in_p2p == case.culprits.keys():
@@ -144,24 +146,51 @@ def _from_frontiers(case: Case) -> HangClass | None:
         del case.culprits[rank]
     if any(_may_wait_unseen(case, rank) for rank in case.culprits):
         case.confidence = Confidence.LIKELY
-    _add_silent(case)
     return _shared_class(case) if case.culprits else None
 
 
-def _cpu_side(case: Case) -> list[int]:
-    """Return the ranks that others wait for, that wait for nobody, and that did not give up."""
-    sinks = case.graph.sinks()
-    return sorted(rank for rank in sinks if not gave_up_waiting(case.reports[rank].process))
+def _add_laggards(case: Case) -> None:
+    for rank, reason in completion_laggards(case.frontiers).items():
+        if gave_up_waiting(case.reports[rank].process):
+            continue
+        known = case.culprits.get(rank)
+        if known is None or known[0] is HangClass.CPU_SIDE:
+            case.culprits[rank] = (HangClass.GPU_SIDE, reason)
 
 
-def _class_of(case: Case, rank: int) -> tuple[HangClass, str]:
+def _ends(case: Case) -> list[int]:
+    """Return the ranks at which the waiting ends: waited for, waiting for nobody, not given up.
+
+    First those that wait in nothing, or are behind their peers; only without them, those that stand
+    in an operation together with all its members.
+    """
+    behind = behind_their_peers(case.frontiers)
+    sinks = case.graph.sinks() | (behind & (case.graph.awaited_by_gpu | case.graph.awaited))
+    ends = [rank for rank in sinks if not gave_up_waiting(case.reports[rank].process)]
+    idle_or_late = case.graph.late | behind
+    alone = [rank for rank in ends if rank not in case.graph.heads or rank in idle_or_late]
+    together = (r for r in ends if r in case.graph.awaited and not _may_wait_for_silent(case, r))
+    return sorted(alone or together)
+
+
+def _may_wait_for_silent(case: Case, rank: int) -> bool:
+    """Return whether the operation that a rank waits in first may lack a rank that told nothing."""
+    group, operation = case.graph.heads[rank]
+    if operation.peer is not None:
+        return operation.peer in case.silent
+    if not group.named:
+        return bool(case.silent)
+    return any(one in case.silent for one in group.unknown)
+
+
+def _class_of(case: Case, rank: int) -> Seen:
     """Return in which way a rank that is waited for holds the others back."""
     report = case.reports[rank]
     if (seen := process_class(report) or suspicion(report)) is not None:
         return seen
     behind = words.of_frontier(case.frontiers, rank)
     if report.departure:
-        return HangClass.DESYNC, f"{behind}; it did {words.printable(report.departure)}"
+        return HangClass.DESYNC, f"{behind}; it did {printable(report.departure)}"
     return HangClass.CPU_SIDE, f"{behind}{where(report)}"
 
 
@@ -190,16 +219,14 @@ def _waits_unseen(case: Case, rank: int) -> bool:
     """Return whether a rank is in communication of which its recorder tells nothing."""
     report = case.reports[rank]
     kind = case.culprits[rank][0]
-    return (
-        kind is HangClass.CPU_SIDE and in_communication(report) is True and not case.heads(rank)
-    )
+    return kind is HangClass.CPU_SIDE and in_communication(report) is True and not case.heads(rank)
 
 
 def _may_wait_unseen(case: Case, rank: int) -> bool:
     """Return whether a rank does sends or receives with gloo, and no stack says where it stands."""
-    counted = (group.told[rank] for group in case.frontiers.of_rank.get(rank, ()))
-    by_gloo = any(one.p2p_enqueued is not None and one.p2p_completed is None for one in counted)
-    return by_gloo and in_communication(case.reports[rank]) is None if rank in case.reports else False
+    told = [group.told[rank] for group in case.frontiers.of_rank.get(rank, ())]
+    by_gloo = any(one.p2p_enqueued is not None and one.p2p_completed is None for one in told)
+    return by_gloo and in_communication(case.reports[rank]) is None
 
 
 def _unseen_wait(case: Case, waiting: set[int]) -> HangClass:
@@ -215,31 +242,50 @@ def _unseen_wait(case: Case, waiting: set[int]) -> HangClass:
         return _shared_class(case)
     case.suspects = frozenset(waiting)
     case.confidence = Confidence.UNSURE
-    return HangClass.UNKNOWN
+    # Everybody waits in communication, so some of it does not fit together.
+    inside = all(in_communication(report) for report in case.reports.values())
+    return HangClass.UNKNOWN if case.silent or not inside else HangClass.DESYNC
 
 
-def _add_silent(case: Case) -> None:
+def _from_silence(case: Case) -> HangClass | None:
     """Ranks that told nothing, where the waiting of others has no other explanation."""
-    forced, possible = explained_by_silence(case, set(case.culprits))
-    for rank in forced:
-        report = case.reports.get(rank)
-        if report is None:
-            case.culprits[rank] = (HangClass.SILENT, "it told nothing, and others wait for it")
-        elif any(one.source is Source.IDENTITY for one in report.blind):
-            # Something false was told in its name: that is no evidence against it.
-            possible |= {rank}
-        elif not gave_up_waiting(report.process):
-            told = words.blind_reason(report)
-            seen = suspicion(report) or (HangClass.SILENT, f"others wait for it, and {told}")
-            case.culprits[rank] = seen
-    case.suspects |= possible - case.culprits.keys()
-    if case.suspects or forced:
-        case.confidence = Confidence.LIKELY
+    forced, possible = explained_by_silence(case)
+    told = {rank: case.reports[rank] for rank in forced if rank in case.reports}
+    # Something false that was told in a rank's name is no evidence against it, and one that gave up
+    # waiting was waiting.
+    cleared = {rank for rank, report in told.items() if _is_no_evidence(report)}
+    for rank in forced - cleared:
+        case.culprits[rank] = _class_of_silent(told.get(rank))
+    case.suspects = possible | cleared
+    case.confidence = Confidence.LIKELY
+    seen = all(kind is not HangClass.SILENT for kind, _ in case.culprits.values())
+    if len(case.culprits) > 1 and not seen:
+        # Each may wait for another of them.
+        case.suspects |= case.culprits.keys()
+        case.culprits.clear()
+    if case.culprits:
+        return _shared_class(case)
+    if not case.suspects:
+        return None
+    case.confidence = Confidence.UNSURE
+    return HangClass.SILENT
+
+
+def _is_no_evidence(report: RankReport) -> bool:
+    false = any(one.source is Source.IDENTITY for one in report.blind)
+    return false or gave_up_waiting(report.process)
+
+
+def _class_of_silent(report: RankReport | None) -> Seen:
+    if report is None:
+        return HangClass.SILENT, "it told nothing, and others wait for it"
+    told = words.blind_reason(report)
+    return suspicion(report) or (HangClass.SILENT, f"others wait for it, and {told}")
 
 
 def _from_knots(case: Case) -> HangClass | None:
     """Ranks that wait for one another in a circle."""
-    found = knots(case.graph)
+    found = [one for one in knots(case.graph) if not _leads_to_silence(case, one)]
     if not found:
         return None
     case.confidence = Confidence.LIKELY
@@ -247,7 +293,7 @@ def _from_knots(case: Case) -> HangClass | None:
         departed = [rank for rank in ranks if case.reports[rank].departure]
         if departed and 2 * len(departed) <= len(ranks):
             for rank in departed:
-                told = words.printable(case.reports[rank].departure)
+                told = printable(case.reports[rank].departure)
                 case.culprits[rank] = (HangClass.DESYNC, f"it did {told}")
             continue
         for rank in _late_in_collectives(case, ranks):
@@ -257,6 +303,11 @@ def _from_knots(case: Case) -> HangClass | None:
     case.suspects = frozenset(rank for ranks in found for rank in ranks)
     case.confidence = Confidence.UNSURE
     return HangClass.DESYNC
+
+
+def _leads_to_silence(case: Case, ranks: Iterable[int]) -> bool:
+    """Return whether a rank of a circle may wait for a rank outside that told nothing."""
+    return any(rank in case.graph.heads and _may_wait_for_silent(case, rank) for rank in ranks)
 
 
 def _late_in_collectives(case: Case, ranks: Iterable[int]) -> list[int]:
@@ -282,10 +333,7 @@ def _from_one_operation(case: Case) -> HangClass | None:
         case.culprits[rank] = (HangClass.GPU_SIDE, reason)
     if case.culprits:
         return _shared_class(case)
-    _add_silent(case)
-    if case.culprits:
-        return _shared_class(case)
-    if case.suspects or case.graph.awaited:
+    if case.graph.awaited:
         case.confidence = Confidence.UNSURE
         return HangClass.UNKNOWN
     case.suspects = frozenset(heads)
@@ -294,7 +342,7 @@ def _from_one_operation(case: Case) -> HangClass | None:
 
 
 def _from_stacks(case: Case) -> HangClass | None:
-    """No recorder tells of a wait: a few ranks that are not in communication while the others are."""
+    """No recorder tells of a wait: a few ranks are not in communication while the others are."""
     held = {r: seen for r, report in case.reports.items() if (seen := suspicion(report))}
     if held and len(held) <= max(1, _OUTLIERS * case.world_size):
         case.culprits.update(held)
@@ -322,6 +370,7 @@ _FINDINGS: tuple[Callable[[Case], HangClass | None], ...] = (
     _from_mismatches,
     _from_frontiers,
     _from_knots,
+    _from_silence,
     _from_one_operation,
     _from_stacks,
 )

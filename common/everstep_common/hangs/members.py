@@ -25,7 +25,7 @@ def members_text(ranks: Iterable[int]) -> str:
 
 def unnamed_members(group: str) -> str:
     """Return what stands for members that nobody has told: the group's name."""
-    return _NAME + group[:TEXT_MAX - len(_NAME)].replace("\0", "")
+    return _NAME + group[: TEXT_MAX - len(_NAME)].replace("\0", "")
 
 
 def are_named(text: str) -> bool:

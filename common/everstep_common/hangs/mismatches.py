@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, is_p2p
-from everstep_common.hangs.rank_report import Operation, RankReport
+from everstep_common.hangs.rank_report import RankReport
 
 # Collectives in which every rank has as many elements of the same type. In the others (all_to_all,
 # gather, all_gather of lists) the sizes of two ranks may differ.
 _EQUAL_SIZES = frozenset(
     {"all_reduce", "broadcast", "reduce", "_all_gather_base", "_reduce_scatter_base"}
 )
+_CUT_FROM = 190
 _TENSOR = re.compile(r"([\dx]*) ?(\w*)")
 
 
@@ -35,17 +36,20 @@ def mismatches_of(frontiers: Frontiers, reports: Mapping[int, RankReport]) -> li
 
 
 def _of_group(group: GroupFrontier, reports: Mapping[int, RankReport]) -> Iterator[Mismatch]:
+    if not group.waiting:
+        return
     called: dict[int, dict[str, list[tuple[int, str]]]] = {}
     waited = set()
     for rank, one in group.told.items():
-        known = [*one.pending, one.done] if one.done else one.pending
-        for operation in known:
-            if operation is None or is_p2p(operation):
-                continue
-            if operation is not one.done:
+        if one.done and one.completed:
+            same = called.setdefault(one.completed, {})
+            same.setdefault(_signature(one.done), []).append((rank, one.done))
+        for operation in one.pending:
+            if not is_p2p(operation):
                 waited.add(operation.sequence)
-            same = called.setdefault(operation.sequence, {})
-            same.setdefault(signature(operation), []).append((rank, _told(operation)))
+                told = f"{operation.name} {operation.shapes}"
+                same = called.setdefault(operation.sequence, {})
+                same.setdefault(_signature(told), []).append((rank, told))
     for sequence in sorted(waited):
         if len(called[sequence]) > 1:
             yield _mismatch(group, sequence, called[sequence], reports)
@@ -69,19 +73,16 @@ def _mismatch(
     return Mismatch(group, sequence, called, culprits)
 
 
-def _told(operation: Operation) -> str:
-    shapes = f" of {operation.shapes}" if operation.shapes else ""
-    return f"{operation.name}{shapes}"
-
-
 @lru_cache(maxsize=4096)
-def signature(operation: Operation) -> str:
+def _signature(told: str) -> str:
     """Return what must be equal in all ranks that call one collective together."""
-    if operation.name not in _EQUAL_SIZES or len(operation.shapes) >= 200:
-        return operation.name
-    inputs, _, outputs = operation.shapes.partition(" -> ")
-    told = [_elements(one) for side in (inputs, outputs) for one in side.split(", ") if one]
-    return f"{operation.name} {told}"
+    name, _, shapes = told.partition(" ")
+    # What was cut may differ in what is missing.
+    if name not in _EQUAL_SIZES or len(told) >= _CUT_FROM:
+        return name
+    inputs, _, outputs = shapes.partition(" -> ")
+    found = [_elements(one) for side in (inputs, outputs) for one in side.split(", ") if one]
+    return f"{name} {found}"
 
 
 def _elements(tensor: str) -> tuple[int, str]:

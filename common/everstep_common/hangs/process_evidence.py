@@ -37,16 +37,13 @@ def gave_up_waiting(process: Process) -> bool:
 
 
 def process_class(report: RankReport) -> tuple[HangClass, str] | None:
-    """Return in which way a process cannot go on by itself, and the words for it; None if it can."""
+    """Return in which way a process cannot go on by itself, in words too; None if it can."""
     process = report.process
     if process.state is ProcessState.DEAD or process.ending is not None:
         return None if gave_up_waiting(process) else (HangClass.DEAD, _ending(process))
     if process.state is ProcessState.STOPPED:
         return HangClass.FROZEN, "its process is stopped (SIGSTOP, a debugger or a frozen cgroup)"
-    if (
-        process.state is ProcessState.UNINTERRUPTIBLE
-        and process.state_for_ms >= UNINTERRUPTIBLE_MS
-    ):
+    if process.state is ProcessState.UNINTERRUPTIBLE and process.state_for_ms >= UNINTERRUPTIBLE_MS:
         where = f" in {printable(process.wchan)}" if process.wchan else ""
         seconds = process.state_for_ms // 1000
         return HangClass.FROZEN, f"its process is in the kernel{where}, unbroken for {seconds} s"

@@ -86,8 +86,8 @@ class Group:
     # How many of the recorded operations have not completed; the first of them, oldest first.
     pending_count: q.Count = 0
     pending: Annotated[tuple[Operation, ...], Items(PENDING_MAX)] = ()
-    # The newest collective that has completed.
-    done: Operation | None = None
+    # What the last completed collective was, "all_reduce 1024 Float"; "" where that is not recorded.
+    done: q.Title = ""
     # Which one it is of several with the same description and members, by their age in the process.
     ordinal: q.Count = 0
 
@@ -194,8 +194,9 @@ class RankReport:
     pid: q.Pid = 0
     # When this was read, by the node's wall clock.
     taken_ns: WallNs = 0
-    # The schema of the Flight Recorder: "2.10"; "" without a recorder.
+    # The schema of the Flight Recorder, "2.10", and "nccl" or "gloo"; "" without a recorder.
     schema: q.Word = ""
+    backend: q.Word = ""
     libraries: Annotated[tuple[Library, ...], Items(LIBRARIES_MAX)] = ()
     groups: Annotated[tuple[Group, ...], Items(GROUPS_MAX)] = ()
     # Groups that this report has no room for, which had no operation pending.

@@ -11,28 +11,22 @@ from everstep_common.hangs.wait_graph import WaitGraph
 class Waits(Protocol):
     """What is known of who waits in what."""
 
-    @property
-    def frontiers(self) -> Frontiers: ...
-
-    @property
-    def graph(self) -> WaitGraph: ...
-
-    @property
-    def silent(self) -> frozenset[int]: ...
+    frontiers: Frontiers
+    graph: WaitGraph
+    silent: frozenset[int]
 
     def heads(self, rank: int) -> tuple[GroupFrontier, Operation] | None:
         """Return the operation that a rank waits in first of all."""
         ...
 
 
-def explained_by_silence(waits: Waits, culprits: set[int]) -> tuple[set[int], frozenset[int]]:
+def explained_by_silence(waits: Waits) -> tuple[set[int], frozenset[int]]:
     """Return the silent ranks that must hold others back, and those of which one or another does.
 
-    A wait asks for a silent rank only if nothing that is known explains it: no member is behind, no
-    culprit is a member, and every member that told waits in the same operation first, so none is
-    held up elsewhere.
+    A wait asks for a silent rank only if nothing that is known explains it: no member is behind, and
+    every member that told waits in the same operation first, so none is held up elsewhere.
     """
-    sets = {frozenset(found) for found in _unexplained(waits, culprits)}
+    sets = {frozenset(found) for found in _unexplained(waits)}
     forced = {next(iter(one)) for one in sets if len(one) == 1}
     left = [one for one in sets if not one & forced]
     if not left:
@@ -43,10 +37,10 @@ def explained_by_silence(waits: Waits, culprits: set[int]) -> tuple[set[int], fr
     return forced, common or frozenset.union(*left)
 
 
-def _unexplained(waits: Waits, culprits: set[int]) -> Iterator[set[int]]:
+def _unexplained(waits: Waits) -> Iterator[set[int]]:
     seen: dict[tuple[int, int], bool] = {}
     for rank in waits.frontiers.of_rank:
-        head = None if waits.graph.waits(rank) or rank in culprits else waits.heads(rank)
+        head = None if waits.graph.waits(rank) else waits.heads(rank)
         if head is None:
             continue
         group, operation = head
@@ -54,22 +48,20 @@ def _unexplained(waits: Waits, culprits: set[int]) -> Iterator[set[int]]:
             if operation.peer in waits.silent:
                 yield {operation.peer}
             continue
-        unknown = {one for one in group.unknown if one in waits.silent}
+        # Of a group whose members nobody has told, any silent rank may be one.
+        members = group.unknown if group.named else waits.silent
+        unknown = {one for one in members if one in waits.silent}
         if not unknown:
             continue
         key = (id(group), operation.sequence)
         if key not in seen:
-            seen[key] = _explained(waits, group, operation, culprits)
+            seen[key] = _explained(waits, group, operation)
         if not seen[key]:
             yield unknown
 
 
-def _explained(
-    waits: Waits, group: GroupFrontier, operation: Operation, culprits: set[int]
-) -> bool:
+def _explained(waits: Waits, group: GroupFrontier, operation: Operation) -> bool:
     for rank in group.enqueued:
-        if rank in culprits:
-            return True
         if (group.told[rank].completed or 0) >= operation.sequence:
             continue
         head = waits.heads(rank)

@@ -8,7 +8,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, first_collective, is_p2p
+from everstep_common.hangs.frontiers import (
+    Frontiers,
+    GroupFrontier,
+    first_collective,
+    is_p2p,
+    oldest,
+)
 from everstep_common.hangs.rank_report import Group, Operation
 
 
@@ -20,6 +26,10 @@ class PeerWait:
     awaited: int
     group: GroupFrontier
     operation: Operation
+
+
+# A rank's operation and its group.
+Head = tuple[GroupFrontier, Operation]
 
 
 @dataclass(slots=True)
@@ -34,6 +44,14 @@ class WaitGraph:
     awaited_in_collective: set[int] = field(default_factory=set)
     # Sends and receives whose other end told nothing.
     unanswered: list[PeerWait] = field(default_factory=list)
+    # The operation that each rank waits in first, and by rank the members that have enqueued it as
+    # well and wait in another one first: their GPUs are held up there.
+    heads: dict[int, Head] = field(default_factory=dict)
+    held_up: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    # Ranks that others have enqueued an operation with, and that are held up.
+    awaited_by_gpu: set[int] = field(default_factory=set)
+    # Ranks whose GPU is where that of a peer is, while the peer's CPU has come farther.
+    late: set[int] = field(default_factory=set)
 
     def waits(self, rank: int) -> bool:
         """Return whether a rank waits for another that is known not to be there."""
@@ -41,7 +59,9 @@ class WaitGraph:
 
     def sinks(self) -> set[int]:
         """Return the ranks that others wait for and that wait for nobody themselves."""
-        return {rank for rank in self.awaited if not self.waits(rank)}
+        awaited = self.awaited | self.awaited_by_gpu
+        free = {rank for rank in awaited if not self.waits(rank) and rank not in self.held_up}
+        return free | {rank for rank in self.late if not self.waits(rank)}
 
 
 def wait_graph_of(frontiers: Frontiers, silent: frozenset[int]) -> WaitGraph:
@@ -53,7 +73,66 @@ def wait_graph_of(frontiers: Frontiers, silent: frozenset[int]) -> WaitGraph:
         for rank, one in group.told.items():
             if one.pending:
                 _add_peer_waits(graph, group, rank, one, silent)
+    for rank, groups in frontiers.of_rank.items():
+        if waits := first_waits(groups, rank):
+            graph.heads[rank] = oldest(waits)
+    _add_held_up(graph)
+    for group in frontiers.groups:
+        # With members that told nothing, few is not to be told from many.
+        if group.waiting and not group.unknown:
+            graph.late.update(_late(graph, group))
     return graph
+
+
+def _late(graph: WaitGraph, group: GroupFrontier) -> Iterator[int]:
+    """Yield the members that are behind most of those that wait in the same operation first."""
+    heads = {
+        rank: (id(head[0]), head[1].sequence)
+        for rank in group.enqueued
+        if (head := graph.heads.get(rank)) is not None and not is_p2p(head[1])
+    }
+    together: dict[tuple[int, int], list[int]] = {}
+    for rank, head in heads.items():
+        together.setdefault(head, []).append(rank)
+    for ranks in together.values():
+        farthest = max(group.enqueued[rank] for rank in ranks)
+        late = [rank for rank in ranks if group.enqueued[rank] < farthest]
+        if 2 * len(late) < len(ranks):
+            yield from late
+
+
+def _add_held_up(graph: WaitGraph) -> None:
+    """A rank whose peers have all enqueued its operation waits for those that are not at it."""
+    at: dict[tuple[int, int], list[int]] = {}
+    for rank, (group, operation) in graph.heads.items():
+        if is_p2p(operation):
+            _add_held_peer(graph, rank, group, operation)
+        else:
+            at.setdefault((id(group), operation.sequence), []).append(rank)
+    for ranks in at.values():
+        group, operation = graph.heads[ranks[0]]
+        together = set(ranks)
+        held = tuple(
+            rank
+            for rank, enqueued in group.enqueued.items()
+            if enqueued >= operation.sequence
+            and rank not in together
+            and (group.told[rank].completed or 0) < operation.sequence
+        )
+        if held:
+            graph.awaited_by_gpu.update(held)
+            graph.held_up.update(dict.fromkeys(ranks, held))
+
+
+def _add_held_peer(graph: WaitGraph, rank: int, group: GroupFrontier, operation: Operation) -> None:
+    peer = operation.peer
+    head = graph.heads.get(peer) if peer is not None else None
+    if peer is None or head is None or (head[0] is group and head[1].peer == rank):
+        return
+    other = group.told.get(peer)
+    if other is not None and any(one.peer == rank for one in other.pending):
+        graph.awaited_by_gpu.add(peer)
+        graph.held_up[rank] = (peer,)
 
 
 def _add_collective_waits(graph: WaitGraph, group: GroupFrontier) -> None:
@@ -110,8 +189,9 @@ def distances(graph: WaitGraph, sources: Iterable[int]) -> dict[int, int]:
         for rank in group.enqueued:
             waiting_in.setdefault(rank, []).append(group)
     peers: dict[int, list[int]] = {}
-    for found in graph.peer.values():
-        for wait in found:
+    held = _held_by(graph)
+    for waits in graph.peer.values():
+        for wait in waits:
             peers.setdefault(wait.awaited, []).append(wait.waiting)
     # How many of a group's waiting ranks, farthest first, have been reached.
     reached: dict[int, int] = {}
@@ -119,17 +199,28 @@ def distances(graph: WaitGraph, sources: Iterable[int]) -> dict[int, int]:
     queue = deque(steps)
     while queue:
         rank = queue.popleft()
-        found = [*peers.get(rank, ()), *_ahead(waiting_in.get(rank, ()), rank, reached)]
-        for one in found:
+        ahead = _ahead(waiting_in.get(rank, ()), rank, reached)
+        for one in [*peers.get(rank, ()), *held.get(rank, ()), *ahead]:
             if one not in steps:
                 steps[one] = steps[rank] + 1
                 queue.append(one)
     return steps
 
 
-def _ahead(
-    groups: Iterable[GroupFrontier], rank: int, reached: dict[int, int]
-) -> Iterator[int]:
+def _held_by(graph: WaitGraph) -> dict[int, list[int]]:
+    """Return the ranks whose operation is held up, by those that hold it up."""
+    waiting: dict[tuple[int, ...], list[int]] = {}
+    for rank, held in graph.held_up.items():
+        waiting.setdefault(held, []).append(rank)
+    found: dict[int, list[int]] = {}
+    for held, ranks in waiting.items():
+        for rank in held:
+            # One is enough to tell the distance of all; the others follow from it.
+            found.setdefault(rank, []).extend(ranks)
+    return found
+
+
+def _ahead(groups: Iterable[GroupFrontier], rank: int, reached: dict[int, int]) -> Iterator[int]:
     """Yield the ranks that wait for one in collectives and were not yielded before."""
     for group in groups:
         place = reached.get(id(group), 0)
@@ -148,6 +239,13 @@ def knots(graph: WaitGraph) -> list[list[int]]:
     nodes = _Nodes(graph)
     found = _components(nodes)
     return [ranks for ranks in found if len(ranks) > 1]
+
+
+@dataclass(frozen=True, slots=True)
+class _HeldUp:
+    """The ranks that hold an operation up, as one node for all that wait in it."""
+
+    ranks: tuple[int, ...]
 
 
 class _Nodes:
@@ -172,10 +270,14 @@ class _Nodes:
 
     def after(self, node: object) -> list[object]:
         """Return the nodes that a node leads to."""
+        if isinstance(node, _HeldUp):
+            return list(node.ranks)
         if isinstance(node, tuple):
             return self._below(*node)
         assert isinstance(node, int)
         found: list[object] = [wait.awaited for wait in self.graph.peer.get(node, ())]
+        if node in self.graph.held_up:
+            found.append(_HeldUp(self.graph.held_up[node]))
         for group in self.graph.collective.get(node, ()):
             place = self._levels[id(group)].index(group.enqueued[node])
             found.append((id(group), place - 1))
@@ -194,7 +296,7 @@ def _components(nodes: _Nodes) -> list[list[int]]:
     on_stack: set[object] = set()
     component: dict[object, int] = {}
     ends: list[list[int]] = []
-    for start in [*nodes.graph.collective, *nodes.graph.peer]:
+    for start in [*nodes.graph.collective, *nodes.graph.peer, *nodes.graph.held_up]:
         if start in index:
             continue
         work: list[tuple[object, Iterator[object]]] = [(start, iter(nodes.after(start)))]
@@ -229,7 +331,7 @@ def _closed(
     nodes: _Nodes,
 ) -> list[int]:
     """Take a component off the stack; return its ranks, none where it leads to another."""
-    members = []
+    members: list[object] = []
     while not members or members[-1] != node:
         one = stack.pop()
         on_stack.discard(one)
@@ -240,9 +342,7 @@ def _closed(
     return sorted(one for one in members if isinstance(one, int))
 
 
-def first_waits(
-    groups: Sequence[GroupFrontier], rank: int
-) -> list[tuple[GroupFrontier, Operation]]:
+def first_waits(groups: Sequence[GroupFrontier], rank: int) -> list[Head]:
     """Return the operations that a rank waits in, the first of each group."""
     found = []
     for group in groups:
@@ -251,4 +351,3 @@ def first_waits(
             found.append((group, collective))
         found.extend((group, other) for other in one.pending if is_p2p(other))
     return found
-

@@ -35,7 +35,7 @@ _GROUP = Group(
     completed=84919,
     pending_count=6,
     pending=(_OPERATION,),
-    done=_OPERATION,
+    done="all_reduce 16 Float",
 )
 _REPORT = RankReport(
     rank=3,

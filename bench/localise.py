@@ -1,0 +1,222 @@
+"""Hangs: who holds a job back, on public dumps, on synthetic jobs, and for 16,384 ranks.
+
+    python bench/localise.py [--only dumps|synthetic|scale] [--jobs 100] [--json]
+
+``dumps``: the public fault-injected dumps beside the repository, with torch's own analyser on the
+same files where torch is installed. ``synthetic``: jobs whose truth is known by construction, with
+none, a tenth of the innocent dumps missing. ``scale``: the verdict over as many reports, in CPU
+seconds, decoding included. Times are CPU.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from hang_jobs import FAULTS, hung_job
+from table import lines
+
+from everstep_common.codec import from_json, json_text
+from everstep_common.hangs.folder import read_folder
+from everstep_common.hangs.judge import judge
+from everstep_common.hangs.rank_report import Group, Operation, OperationState, RankReport
+
+# Beside the repository, or beside the folder of its worktrees.
+_SHARED = [parent / "shared/data/nvrx_hangs" for parent in Path(__file__).parents[2:4]]
+DUMPS = next((one for one in _SHARED if one.is_dir()), None)
+_TRUTH = re.compile(r"Rank (\d+), fault_type: (\w+)")
+_MISSING_RANKS = re.compile(r"missing ranks:? \{([\d, ]+)\}|Culprit rank (\d+)")
+_HEAD = ("case", "judge", "culprits", "found", "false", "missed", "class", "CPU ms")
+_RANKS = 16_384
+
+Row = dict[str, object]
+
+
+def main() -> int:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", choices=sorted(_PARTS), help="one part")
+    parser.add_argument("--jobs", type=int, default=100, help="synthetic jobs for each fault")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args()
+    parts = [options.only] if options.only else sorted(_PARTS)
+    rows = [row for part in parts for row in _PARTS[part](options.jobs)]
+    if options.json:
+        print(json.dumps(rows))
+        return 0
+    print(
+        "\n".join(
+            lines(_HEAD, [[str(row[name]) for name in _HEAD] for row in rows], numeric=range(2, 6))
+        )
+    )
+    return 0
+
+
+def _row(case: str, by: str, truth: set[int], named: set[int], kind: str, seconds: float) -> Row:
+    return {
+        "case": case,
+        "judge": by,
+        "culprits": len(truth),
+        "found": len(truth & named),
+        "false": len(named - truth),
+        "missed": len(truth - named),
+        "class": kind,
+        "CPU ms": f"{1000 * seconds:.1f}",
+    }
+
+
+def public_dumps(_: int = 0) -> Iterator[Row]:
+    """Yield what is found in each public episode, and what torch's analyser finds there."""
+    for folder in sorted(DUMPS.iterdir()) if DUMPS else []:
+        if not folder.is_dir():
+            continue
+        told = (folder / "fault_injection.log").read_text(encoding="utf-8")
+        truth = {int(rank) for rank, _ in _TRUTH.findall(told)}
+        started = time.process_time()
+        found = read_folder(folder)
+        verdict = judge(found.reports.values(), found.world_size)
+        seconds = time.process_time() - started
+        named = {one.rank for one in verdict.culprits}
+        yield _row(folder.name, "everstep hang", truth, named, verdict.kind.value, seconds)
+        yield from _torchfrtrace(folder, truth)
+
+
+def _torchfrtrace(folder: Path, truth: set[int]) -> Iterator[Row]:
+    program = Path(sys.executable).with_name("torchfrtrace")
+    if not program.exists():
+        return
+    command = [str(program), str(folder), "-p", "_dump_"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    reports = _MISSING_RANKS.findall(run.stdout + run.stderr)
+    found = [{int(one) for one in (many or single).split(",")} for many, single in reports]
+    if not found:
+        print(f"torchfrtrace {folder.name}: {(run.stderr or run.stdout)[-200:]}", file=sys.stderr)
+        return
+    yield _row(folder.name, "torchfrtrace, all", truth, set().union(*found), "-", 0.0)
+    yield _row(folder.name, "torchfrtrace, first", truth, found[0], "-", 0.0)
+
+
+def synthetic_jobs(jobs: int) -> Iterator[Row]:
+    """Yield precision and recall of each fault, without and with missing dumps."""
+    for missing in (0.0, 0.1):
+        for fault in FAULTS:
+            yield _synthetic(fault, missing, jobs)
+
+
+def _synthetic(fault: str, missing: float, jobs: int) -> Row:
+    counts = {"culprits": 0, "found": 0, "false": 0, "missed": 0}
+    kinds: dict[str, int] = {}
+    spent = 0.0
+    for seed in range(jobs):
+        job = hung_job(seed, fault, missing=missing)
+        started = time.process_time()
+        verdict = judge(job.reports, job.world_size)
+        spent += time.process_time() - started
+        row = _row("", "", set(job.culprits), {one.rank for one in verdict.culprits}, "", 0)
+        for name in counts:
+            counts[name] += int(str(row[name]))
+        kinds[verdict.kind.value] = kinds.get(verdict.kind.value, 0) + 1
+    best = max(kinds, key=kinds.__getitem__)
+    lost = f", {missing:.0%} of dumps missing" if missing else ""
+    return {
+        "case": f"synthetic {fault}{lost}",
+        "judge": "everstep hang",
+        **counts,
+        "class": f"{best} {kinds[best]}/{jobs}",
+        "CPU ms": f"{1000 * spent / jobs:.1f}",
+    }
+
+
+# --- 16,384 ranks --------------------------------------------------------------------------------
+
+# Of each group: description, distance of its members, how many they are.
+_LAYOUT = (
+    ("TENSOR_MODEL_PARALLEL_GROUP", 1, 8),
+    ("EXPERT_MODEL_PARALLEL_GROUP", 1, 64),
+    ("DATA_PARALLEL_GROUP_WITH_CP", 8, 128),
+    ("MODEL_PARALLEL_GROUP", 1024, 16),
+    ("TENSOR_AND_DATA_PARALLEL_GROUP_WITH_CP", 1, 1024),
+    ("EMBEDDING_GROUP", 1024, 16),
+    ("EXPERT_DATA_PARALLEL_GROUP", 64, 16),
+    ("TENSOR_AND_CONTEXT_PARALLEL_GROUP", 1, 16),
+    ("INTRA_DISTRIBUTED_OPTIMIZER_INSTANCE_GROUP", 1, _RANKS),
+    ("default_pg", 1, _RANKS),
+)
+
+
+def large_job(culprits: set[int], ranks: int = _RANKS) -> list[RankReport]:
+    """Return the reports of a large job in which some ranks sleep and all others wait."""
+    return [_large_report(rank, culprits, ranks) for rank in range(ranks)]
+
+
+def _large_report(rank: int, culprits: set[int], ranks: int) -> RankReport:
+    groups = []
+    for place, (description, distance, size) in enumerate(_LAYOUT):
+        size = min(size, ranks)
+        block = distance * size
+        first = rank // block * block + rank % distance
+        members = f"{first}-{first + distance * (size - 1)}"
+        text = members if distance == 1 else f"{members}:{distance}"
+        near = any(
+            c // block == rank // block and c % distance == rank % distance for c in culprits
+        )
+        waits = near and rank not in culprits and place in (0, 1, 9)
+        groups.append(
+            Group(
+                description=description,
+                members=text,
+                size=size,
+                enqueued=5000 + waits,
+                completed=5000,
+                pending_count=int(waits),
+                pending=(_WAITING,) if waits else (),
+                done="_all_gather_base 2048x1x5120 BFloat16 -> 8192x1x5120 BFloat16",
+            )
+        )
+    return RankReport(rank=rank, world_size=ranks, node=f"gpu-{rank // 8:05}", groups=tuple(groups))
+
+
+_WAITING = Operation(
+    sequence=5001,
+    name="_reduce_scatter_base",
+    shapes="8192x1x5120 BFloat16 -> 2048x1x5120 BFloat16",
+    state=OperationState.SCHEDULED,
+    created_ns=1758581237532111217,
+    frames=("pipeline_parallel/schedules.py:1203 forward_backward", "train.py:120 step"),
+)
+
+
+def scale(_: int = 0) -> Iterator[Row]:
+    """Yield the time of a verdict over 16,384 reports, from their JSON."""
+    truth = {4711, 9001}
+    texts = [json_text(report) for report in large_job(truth)]
+    best = None
+    for _ in range(3):
+        started = time.process_time()
+        reports = [from_json(RankReport, json.loads(text)) for text in texts]
+        decoded = time.process_time() - started
+        verdict = judge(reports, _RANKS)
+        seconds = time.process_time() - started
+        del reports
+        if best is None or seconds < best[0]:
+            best = (seconds, decoded)
+    assert best is not None
+    size = sum(map(len, texts)) / len(texts)
+    case = f"{_RANKS} reports of {size:.0f} B, {best[1]:.2f} s of it decoding"
+    named = {one.rank for one in verdict.culprits}
+    yield _row(case, "everstep hang", truth, named, verdict.kind.value, best[0])
+
+
+_PARTS: dict[str, Callable[[int], Iterator[Row]]] = {
+    "dumps": public_dumps,
+    "synthetic": synthetic_jobs,
+    "scale": scale,
+}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

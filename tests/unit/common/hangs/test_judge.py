@@ -1,0 +1,379 @@
+"""Who holds a job back: recorded and synthetic hangs, hostile reports, exits that only follow."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hang_jobs import FAULTS, hung_job
+from hypothesis import given
+from hypothesis import strategies as st
+from localise import DUMPS, large_job, public_dumps
+
+from everstep_common.codec import from_json, json_text
+from everstep_common.hangs.folder import read_folder
+from everstep_common.hangs.judge import judge
+from everstep_common.hangs.known_software import TABLE, numbers
+from everstep_common.hangs.rank_report import (
+    Blind,
+    Ending,
+    Group,
+    Library,
+    Operation,
+    OperationState,
+    Process,
+    ProcessState,
+    RankReport,
+    Source,
+)
+from everstep_common.hangs.verdict import Confidence, HangClass, Verdict
+
+_FIXTURES = Path(__file__).parents[3] / "fixtures/hangs"
+
+
+def _operation(sequence: int, name: str = "all_reduce", **changed: object) -> Operation:
+    whole = Operation(sequence, name, "4 Float", OperationState.SCHEDULED)
+    return replace(whole, **changed)  # type: ignore[arg-type]
+
+
+def _group(enqueued: int, completed: int, members: str = "0-3", size: int = 4) -> Group:
+    waits = enqueued > completed
+    return Group(
+        description="default_pg",
+        members=members,
+        size=size,
+        enqueued=enqueued,
+        completed=completed,
+        pending_count=int(waits),
+        pending=(_operation(completed + 1),) if waits else (),
+    )
+
+
+def _waits(rank: int) -> RankReport:
+    return RankReport(rank=rank, world_size=4, groups=(_group(7, 6),))
+
+
+def _late(rank: int, process: Process | None = None) -> RankReport:
+    process = process or Process()
+    return RankReport(rank=rank, world_size=4, groups=(_group(6, 6),), process=process)
+
+
+def _named(verdict: Verdict) -> dict[int, HangClass]:
+    return {one.rank: one.kind for one in verdict.culprits}
+
+
+def _judged(*reports: RankReport) -> Verdict:
+    return judge(reports, 4)
+
+
+# --- recorded hangs ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("recorded", "culprit", "kind"),
+    [
+        ("gloo_sleep", 2, HangClass.CPU_SIDE),
+        ("gloo_gil", 3, HangClass.CPU_SIDE),
+        ("gloo_stop", 2, HangClass.SILENT),
+        ("gloo_skip", 2, HangClass.DESYNC),
+    ],
+)
+def test_the_culprit_of_a_recorded_hang_is_named(
+    recorded: str, culprit: int, kind: HangClass
+) -> None:
+    folder = read_folder(_FIXTURES / recorded, world_size=4)
+    assert _named(judge(folder.reports.values(), folder.world_size)) == {culprit: kind}
+
+
+def test_a_rank_in_a_send_that_gloo_does_not_record_is_no_culprit() -> None:
+    folder = read_folder(_FIXTURES / "gloo_norecv", world_size=4)
+    alone = judge(folder.reports.values(), 4)
+    assert alone.confidence is Confidence.LIKELY
+    inside = ("distributed_c10d.py:2500 send", "train.py:30 step")
+    reports = [
+        replace(one, process=Process(python_stack=inside)) for one in folder.reports.values()
+    ]
+    verdict = judge(reports, 4)
+    assert (verdict.kind, _named(verdict), verdict.suspects) == (HangClass.DESYNC, {}, "2")
+
+
+@pytest.mark.skipif(DUMPS is None, reason="the public dumps are not beside the repository")
+def test_all_culprits_of_the_public_dumps_are_named_and_nobody_else() -> None:
+    rows = [row for row in public_dumps() if row["judge"] == "everstep hang"]
+    assert rows
+    assert all((row["false"], row["missed"]) == (0, 0) for row in rows)
+
+
+# --- synthetic hangs -----------------------------------------------------------------------------
+
+
+def _scored(fault: str, seeds: Iterable[int], missing: float) -> tuple[int, int, int]:
+    found = false = missed = 0
+    for seed in seeds:
+        job = hung_job(seed, fault, missing=missing)
+        named = set(_named(judge(job.reports, job.world_size)))
+        found += len(named & job.culprits)
+        false += len(named - job.culprits)
+        missed += len(job.culprits - named)
+    return found, false, missed
+
+
+@pytest.mark.parametrize("fault", [one for one in FAULTS if one not in ("skipped", "silent")])
+@pytest.mark.parametrize("missing", [0.0, 0.15])
+def test_culprits_of_synthetic_jobs_are_named_and_hardly_anybody_else(
+    fault: str, missing: float
+) -> None:
+    found, false, missed = _scored(fault, range(25), missing)
+    print(
+        f"{fault}: precision {found / (found + false):.3f}, recall {found / (found + missed):.3f}"
+    )
+    assert found >= 0.95 * (found + missed)
+    assert false <= 0.05 * found
+
+
+def test_a_rank_that_told_nothing_is_named_where_only_it_did_not() -> None:
+    found, false, missed = _scored("silent", range(25), 0.0)
+    assert false == 0
+    assert found >= 0.85 * (found + missed)
+
+
+def test_innocent_ranks_without_a_dump_are_hardly_ever_named() -> None:
+    _, false, _ = _scored("silent", range(25), 0.15)
+    assert false <= 1
+
+
+def test_a_skipped_operation_is_never_blamed_on_hardware() -> None:
+    hard = {HangClass.DEAD, HangClass.FROZEN, HangClass.GIL_HELD}
+    for seed in range(25):
+        job = hung_job(seed, "skipped")
+        assert judge(job.reports, job.world_size).kind not in hard
+
+
+@given(st.integers(0, 10**6))
+def test_the_order_of_the_reports_changes_nothing(seed: int) -> None:
+    job = hung_job(seed, missing=0.1)
+    ahead = judge(job.reports, job.world_size)
+    back = judge(job.reports[::-1], job.world_size)
+    assert _named(ahead) == _named(back)
+    assert ahead.kind is back.kind
+
+
+@given(st.integers(0, 10**6), st.sampled_from(FAULTS))
+def test_a_verdict_is_bounded_and_comes_back_from_its_json(seed: int, fault: str) -> None:
+    job = hung_job(seed, fault, missing=0.2)
+    verdict = judge(job.reports, job.world_size)
+    text = json_text(verdict)
+    assert len(text) <= 65_536
+    assert from_json(Verdict, json.loads(text)) == verdict
+
+
+def test_one_culprit_of_a_large_job_is_named() -> None:
+    assert set(_named(judge(large_job({700}, 2048), 2048))) == {700}
+
+
+# --- classes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("process", "kind"),
+    [
+        (Process(), HangClass.CPU_SIDE),
+        (Process(ProcessState.STOPPED), HangClass.FROZEN),
+        (Process(ProcessState.UNINTERRUPTIBLE, 11_000, "nfs_wait"), HangClass.FROZEN),
+        (Process(ProcessState.UNINTERRUPTIBLE, 900), HangClass.CPU_SIDE),
+        (Process(answers_ping=False), HangClass.FROZEN),
+        (Process(answers_ping=True, gil_held=True), HangClass.GIL_HELD),
+        (Process(ending=Ending(exit_code=0, signal=9)), HangClass.DEAD),
+        (Process(ending=Ending(exit_code=1, signal=0, text="ValueError: x")), HangClass.DEAD),
+    ],
+)
+def test_the_class_of_a_culprit_is_what_its_process_shows(
+    process: Process, kind: HangClass
+) -> None:
+    assert _named(_judged(_waits(0), _waits(1), _late(2, process), _waits(3))) == {2: kind}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)",
+        "[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 5000ms for recv operation",
+        "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress",
+        "RuntimeError: Connection closed by peer [10.0.0.3]:4711",
+    ],
+)
+def test_who_gives_up_waiting_first_is_not_the_culprit(text: str) -> None:
+    gave_up = Process(ProcessState.DEAD, ending=Ending(exit_code=1, signal=6, text=text))
+    verdict = _judged(replace(_waits(0), process=gave_up), _waits(1), _late(2), _waits(3))
+    assert _named(verdict) == {2: HangClass.CPU_SIDE}
+
+
+def test_a_rank_that_gave_up_and_left_no_dump_is_not_the_culprit() -> None:
+    ending = Ending(exit_code=1, signal=0, kind="collective")
+    gave_up = RankReport(rank=0, process=Process(ProcessState.DEAD, ending=ending))
+    assert _named(_judged(gave_up, _waits(1), _waits(2), _waits(3))) == {}
+
+
+def test_a_gpu_that_did_not_complete_what_its_peers_have_is_the_culprit() -> None:
+    reports = [RankReport(rank=n, groups=(_group(9, 8),)) for n in (0, 1, 3)]
+    behind = RankReport(rank=2, groups=(_group(9, 5),))
+    assert _named(_judged(*reports, behind)) == {2: HangClass.GPU_SIDE}
+
+
+def test_a_collective_that_all_have_enqueued_and_nobody_completes_isolates_nobody() -> None:
+    verdict = _judged(*map(_waits, range(4)))
+    assert (verdict.kind, _named(verdict), verdict.suspects) == (HangClass.FABRIC, {}, "0-3")
+
+
+def test_a_gpu_that_has_not_started_what_its_peers_run_is_the_culprit() -> None:
+    def runs(rank: int, state: OperationState) -> RankReport:
+        group = replace(_group(7, 6), pending=(_operation(7, state=state),))
+        return RankReport(rank=rank, groups=(group,))
+
+    started = [runs(rank, OperationState.STARTED) for rank in (0, 1, 3)]
+    verdict = _judged(*started, runs(2, OperationState.SCHEDULED))
+    assert _named(verdict) == {2: HangClass.GPU_SIDE}
+
+
+def test_another_shape_than_that_of_the_group_is_the_program() -> None:
+    other = replace(_group(7, 6), pending=(_operation(7, shapes="5 Float"),))
+    verdict = _judged(_waits(0), _waits(1), RankReport(rank=2, groups=(other,)), _waits(3))
+    assert _named(verdict) == {2: HangClass.DESYNC}
+    assert "5 Float" in verdict.sentence
+
+
+def test_the_same_elements_in_another_shape_are_no_mismatch() -> None:
+    other = replace(_group(7, 6), pending=(_operation(7, shapes="2x2 Float"),))
+    verdict = _judged(_waits(0), _waits(1), RankReport(rank=2, groups=(other,)), _waits(3))
+    assert verdict.kind is HangClass.FABRIC
+
+
+def test_two_ranks_that_wait_for_each_other_in_two_groups_are_the_program() -> None:
+    def waits_in(rank: int, first: bool) -> RankReport:
+        one = replace(_group(*((3, 2) if first else (2, 2)), "0-1", 2), description="a")
+        other = replace(_group(*((2, 2) if first else (3, 2)), "0-1", 2), description="b")
+        return RankReport(rank=rank, groups=(one, other))
+
+    verdict = judge([waits_in(0, True), waits_in(1, False)], 2)
+    assert (verdict.kind, _named(verdict), verdict.suspects) == (HangClass.DESYNC, {}, "0-1")
+
+
+def test_a_job_in_which_nobody_waits_has_no_culprit() -> None:
+    verdict = _judged(*map(_late, range(4)))
+    assert (verdict.kind, _named(verdict)) == (HangClass.NO_WAIT, {})
+
+
+def test_where_no_recorder_tells_the_one_rank_outside_of_communication_is_named() -> None:
+    inside = Process(python_stack=("distributed_c10d.py:3200 all_reduce", "train.py:9 step"))
+    outside = Process(python_stack=("loader.py:77 read", "train.py:8 step"))
+    reports = [RankReport(rank=n, process=outside if n == 2 else inside) for n in range(4)]
+    assert _named(_judged(*reports)) == {2: HangClass.CPU_SIDE}
+    nobody = [RankReport(rank=n, process=outside) for n in range(4)]
+    assert _named(_judged(*nobody)) == {}
+
+
+def test_a_published_fault_of_a_mapped_library_isolates_nobody() -> None:
+    libraries = (Library("nccl", "2.28.9"), Library("machine", "aarch64"))
+    verdict = _judged(*(replace(_waits(n), libraries=libraries) for n in range(4)))
+    assert (verdict.kind, _named(verdict)) == (HangClass.KNOWN_SOFTWARE, {})
+    assert "2.29.3 mends it" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    "libraries",
+    [
+        (Library("nccl", "2.29.3"), Library("machine", "aarch64")),
+        (Library("nccl", "2.28.9"), Library("machine", "x86_64")),
+        (Library("nccl", "2.28.9"),),
+        (Library("nccl", ""), Library("machine", "aarch64")),
+    ],
+)
+def test_a_library_without_the_fault_is_not_blamed(libraries: tuple[Library, ...]) -> None:
+    verdict = _judged(*(replace(_waits(n), libraries=libraries) for n in range(4)))
+    assert verdict.kind is HangClass.FABRIC
+
+
+def test_every_known_fault_names_its_source_and_the_release_that_mends_it() -> None:
+    assert all(one.source.startswith("https://") for one in TABLE)
+    assert all(numbers(one.since) < numbers(one.mended) for one in TABLE)
+
+
+# --- hostile reports -----------------------------------------------------------------------------
+
+
+def test_a_rank_that_speaks_for_a_group_it_is_not_in_is_invalid_and_not_blamed() -> None:
+    liar = RankReport(rank=2, groups=(_group(1, 1, "0-1", 2),))
+    verdict = _judged(_waits(0), _waits(1), liar, _waits(3))
+    assert any("invalid" in line for line in verdict.blind)
+    assert set(_named(verdict)) <= {2}
+    assert all(kind is HangClass.SILENT for kind in _named(verdict).values())
+
+
+def test_what_was_falsely_told_in_a_ranks_name_is_no_evidence_against_it() -> None:
+    false = RankReport(rank=2, blind=(Blind(Source.IDENTITY, "two dumps contradict"),))
+    verdict = _judged(_waits(0), _waits(1), false, _waits(3))
+    assert _named(verdict) == {}
+    assert verdict.suspects == "2"
+
+
+def test_groups_that_name_more_ranks_than_the_job_has_are_left_out() -> None:
+    huge = replace(_group(9, 9, "0-199999", 200_000), description="huge")
+    reports = [replace(one, groups=(*one.groups, huge)) for one in map(_waits, (0, 1, 3))]
+    verdict = _judged(*reports, _late(2))
+    assert _named(verdict) == {2: HangClass.CPU_SIDE}
+    assert any("groups are more than a job can have" in line for line in verdict.blind)
+
+
+def test_a_report_of_a_rank_that_the_job_does_not_have_is_left_out() -> None:
+    verdict = _judged(_waits(0), _waits(1), _late(2), _waits(3), _late(77))
+    assert set(_named(verdict)) == {2}
+
+
+_groups = st.builds(
+    Group,
+    description=st.sampled_from(["a", "b"]),
+    members=st.sampled_from(["0-3", "0-1", "2-3", "1-3:2", "9", "group:1", "sha256:0", "x", "3-0"]),
+    size=st.integers(0, 5),
+    enqueued=st.none() | st.integers(0, 4),
+    completed=st.none() | st.integers(0, 4),
+    p2p_enqueued=st.none() | st.integers(0, 3),
+    p2p_completed=st.none() | st.integers(0, 3),
+    pending_count=st.just(8),
+    pending=st.lists(
+        st.builds(
+            Operation,
+            sequence=st.integers(0, 4),
+            name=st.sampled_from(["all_reduce", "send", "recv", "broadcast"]),
+            shapes=st.sampled_from(["", "4 Float", "4 Float -> 8 Float", "9x -> ,"]),
+            state=st.sampled_from(OperationState),
+            peer=st.none() | st.integers(0, 5),
+        ),
+        max_size=3,
+    ).map(tuple),
+    done=st.sampled_from(["", "all_reduce 4 Float", "broadcast"]),
+)
+_reports = st.builds(
+    RankReport,
+    rank=st.integers(0, 4),
+    world_size=st.integers(0, 6),
+    groups=st.lists(_groups, max_size=4).map(tuple),
+    process=st.builds(
+        Process,
+        state=st.sampled_from(ProcessState),
+        gil_held=st.none() | st.booleans(),
+        answers_ping=st.none() | st.booleans(),
+        python_stack=st.sampled_from([(), ("a.py:1 f",), ("distributed_c10d.py:1 send",)]),
+    ),
+    departure=st.sampled_from(["", "a where b came"]),
+)
+
+
+@given(st.lists(_reports, max_size=6), st.integers(0, 6))
+def test_any_reports_get_a_verdict_of_ranks_of_the_job(
+    reports: list[RankReport], world_size: int
+) -> None:
+    verdict = judge(reports, world_size)
+    known = {report.rank for report in reports} | set(range(verdict.world_size))
+    assert set(_named(verdict)) <= known
+    assert verdict.sentence
