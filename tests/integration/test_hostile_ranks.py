@@ -1,8 +1,11 @@
 """Ranks that mislead whoever reads them: the report comes, says what is wrong, and harms nobody."""
 
+import contextlib
+import json
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -12,12 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from everstep.launch.hangs.look_service import LookService
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.reading import Reading
 from everstep.launch.selector_loop import call_ready
-from everstep_common.codec import json_text
+from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.rank_report import Process, ProcessState, RankReport, Source
-from real.ordinary_user import ALICE, missing, python_for_all
+from real.ordinary_user import ALICE, import_path, missing, python_for_all
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -36,7 +40,10 @@ def hostile(folder: Path, how: str, *become: str) -> Iterator[int]:
     """Yield the process of a rank that behaves like this."""
     python = python_for_all() if become else sys.executable
     line = [*become, python, "-I", "-S", "-c", _RANK.read_text(), str(folder), how]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+    environ = {"EVERSTEP_GENERATION": "1", "RANK": "1", "EVERSTEP_RANK_FILES": str(folder)}
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, text=True, env={**os.environ, **environ}, process_group=0
+    ) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
@@ -174,6 +181,44 @@ def test_of_another_user_s_process_only_its_state_is_told(folder: Path) -> None:
     assert blind(found) == {Source.IDENTITY: "the process belongs to another user"}
     assert found.process.state is ProcessState.SLEEPING
     assert (found.process.answers_ping, found.libraries) == (None, ())
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_root_reads_a_user_s_rank_as_that_user(folder: Path) -> None:
+    ALICE.own(folder)
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": import_path()}
+    with hostile(folder, "malformed", *ALICE.become) as pid:
+        line = [python_for_all(), "-P", "-m", "everstep.entry", "hang", "--pids", str(pid)]
+        done = subprocess.run([*line, "--json"], env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = from_json(RankReport, json.loads(done.stdout))
+    # A reader that were root would take the socket for a stranger's.
+    assert found.process.answers_ping is True
+    assert Source.IDENTITY not in blind(found)
+
+
+def test_whoever_asks_a_launcher_gets_the_look_that_is_under_way(folder: Path) -> None:
+    selector = selectors.DefaultSelector()
+    with hostile(folder, "a file") as pid, contextlib.ExitStack() as stack:
+        service = LookService(selector, folder, lambda: {1: pid})
+        stack.callback(service.close)
+        told = []
+        for _ in range(2):
+            clients = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(3)]
+            for client in clients:
+                client.settimeout(0.0)
+                client.connect(str(folder / "look.sock"))
+            call_ready(selector, 10.0)
+            assert len(service.pids()) == 1
+            while service.pids():
+                call_ready(selector, service.due_in_s())
+                service.advance()
+            told.append({client.recv(65536) for client in clients})
+    (first,), (second,) = told
+    earlier, later = (from_json(RankReport, json.loads(one)) for one in (first, second))
+    assert earlier.rank == later.rank == 1
+    # It has not run since the first look, and the launcher remembers what that saw.
+    assert later.process.state_for_ms > earlier.process.state_for_ms
 
 
 def test_all_ranks_of_a_large_node_are_read_at_once(folder: Path) -> None:

@@ -12,7 +12,7 @@ import pwd
 import selectors
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -21,6 +21,7 @@ from everstep.launch.hangs.interpreter.everstep_rank_opening import FILES
 from everstep.launch.hangs.look_service import SOCKET
 from everstep.launch.hangs.process_look import GoneError, owner
 from everstep.launch.hangs.question import LINE_MAX, Answer, Question, RankAsked
+from everstep.launch.hangs.rank_files import ListedRank, listed_ranks
 from everstep.launch.hangs.reading import DEADLINE_S, Reading, User, py_spy
 from everstep.launch.hangs.worker_server import NoAnswerError, connect
 from everstep.launch.processes.sweeper import identify
@@ -89,26 +90,30 @@ def look(ranks: Sequence[LocalRank], *, by_launcher: bool) -> list[RankReport]:
 
 def local_ranks(proc: Path = Path("/proc")) -> list[LocalRank]:
     """Return the processes that launchers have started as ranks, of those that we may see."""
+    lists: dict[str, dict[int, ListedRank]] = {}
     found = []
     for path in proc.glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError, ValueError, KeyError, GoneError):
+        with contextlib.suppress(OSError, ValueError, GoneError):
             words = path.read_bytes().decode(errors="surrogateescape").split("\0")
             environ = dict(word.split("=", 1) for word in words if "=" in word)
-            pid = int(path.parent.name)
-            if "EVERSTEP_GENERATION" not in environ or not _leads(pid, proc):
-                continue
-            found.append(
-                LocalRank(
-                    rank=int(environ["RANK"]),
-                    pid=pid,
-                    job=environ.get("EVERSTEP_JOB", ""),
-                    world_size=int(environ.get("WORLD_SIZE", "0")),
-                    folder=environ.get(FILES, ""),
-                    uid=owner(pid, proc),
-                    gid=path.parent.stat().st_gid,
+            pid, folder = int(path.parent.name), environ.get(FILES, "")
+            if folder and folder not in lists:
+                lists[folder] = listed_ranks(Path(folder))
+            listed = lists.get(folder, {}).get(pid) or _by_variables(pid, environ, proc)
+            if listed is not None:
+                uid, gid = owner(pid, proc), path.parent.stat().st_gid
+                found.append(
+                    LocalRank(listed.rank, pid, listed.job, listed.world_size, folder, uid, gid)
                 )
-            )
     return sorted(found, key=lambda one: (_launcher(one), one.rank))
+
+
+def _by_variables(pid: int, environ: Mapping[str, str], proc: Path) -> ListedRank | None:
+    """Return what a rank's own variables tell, as under torchrun."""
+    if "EVERSTEP_GENERATION" not in environ or "RANK" not in environ or not _leads(pid, proc):
+        return None
+    job, world_size = environ.get("EVERSTEP_JOB", ""), int(environ.get("WORLD_SIZE", "0"))
+    return ListedRank(int(environ["RANK"]), job, world_size)
 
 
 def _launcher(rank: LocalRank) -> tuple[int, str]:

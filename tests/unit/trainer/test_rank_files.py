@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from everstep.launch.hangs.rank_files import (
+    ListedRank,
     Marker,
     RankFiles,
+    listed_ranks,
     marker,
     rank_notes,
     rank_variables,
@@ -133,3 +135,20 @@ def test_a_marker_s_words_are_printable_and_short(tmp_path: Path) -> None:
     assert found.stacks
     assert found.why.startswith("\\x1b[2Jxx")
     assert len(found.why) == 300
+
+
+def test_ranks_are_listed_by_their_processes(place: Path) -> None:
+    files = RankFiles(place)
+    files.list_ranks("llama", 16, {8: 4711, 9: 4712})
+    assert listed_ranks(place) == {
+        4711: ListedRank(8, "llama", 16),
+        4712: ListedRank(9, "llama", 16),
+    }
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "[" * 5000, '{"job": 1}', '{"job": "x", "world_size": 2, "pids": [1]}']
+)
+def test_a_list_of_ranks_that_is_none_names_none(place: Path, content: str) -> None:
+    (place / "ranks.json").write_text(content)
+    assert listed_ranks(place) == {}

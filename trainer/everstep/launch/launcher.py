@@ -269,6 +269,9 @@ class Launcher:
         if self._files:
             self._files.prune()
         self._generation.start(start)
+        if self._files:
+            running = self._workers.running()
+            self._files.list_ranks(self._options.job, start.world_size, running)
         self._timing.started(self._monotonic())
 
     def _on_stop(self, stop: Stop) -> None:

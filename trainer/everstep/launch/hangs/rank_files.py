@@ -27,6 +27,8 @@ _PLACE_MAX = 108 - len("/everstep-ranks-12345678/4194304.sock") - 1
 # A Flight Recorder's dump of 2,000 entries is 1 to 2 MB; 64 ranks have room for all of theirs.
 BYTES_MAX = 256 * 1024 * 1024
 _MARKER_MAX = 4096
+_LIST = "ranks.json"
+_LIST_MAX = 64 * 1024
 # A folder of this age is locked by its launcher, if that lives.
 _NEW_S = 60.0
 _INTERPRETER = str(Path(everstep_rank_opening.__file__).parent)
@@ -61,6 +63,14 @@ class RankFiles:
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that ranks get besides their own."""
         return rank_variables(environ, self.folder, os.getpid())
+
+    def list_ranks(self, job: str, world_size: int, pids: Mapping[int, int]) -> None:
+        """Write down which process is which rank: one that was a standby does not show it."""
+        listed = {"job": job, "world_size": world_size, "pids": dict(pids)}
+        with contextlib.suppress(OSError):  # a full disk: the ranks' own variables tell
+            draft = self.folder / f"{_LIST}.new"
+            draft.write_text(json.dumps(listed), encoding="utf-8")
+            draft.rename(self.folder / _LIST)
 
     def prune(self, bytes_max: int = BYTES_MAX) -> None:
         """Remove the largest files while all of them together are too large."""
@@ -174,6 +184,28 @@ def marker(folder: Path, pid: int) -> Marker:
         return Marker(told["stacks"] is True, printable(str(told["why"]))[:300])
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return Marker()
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRank:
+    """A rank as its launcher has written it down."""
+
+    rank: int
+    job: str
+    world_size: int
+
+
+def listed_ranks(folder: Path) -> dict[int, ListedRank]:
+    """Return the ranks by their processes; nothing where no launcher has listed them."""
+    try:
+        number = os.open(folder / _LIST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with os.fdopen(number, "rb") as file:
+            told = json.loads(file.read(_LIST_MAX))
+        job, world_size = str(told["job"]), int(told["world_size"])
+        pids = {int(pid): int(rank) for rank, pid in told["pids"].items()}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return {}
+    return {pid: ListedRank(rank, job, world_size) for pid, rank in pids.items()}
 
 
 def rank_process(pid: int, folder: Path | None, proc: Path = Path("/proc")) -> int:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from everstep.launch.hangs import reader
 from everstep.launch.hangs.question import LINE_MAX, RANKS_MAX, Answer, Question, RankAsked
@@ -166,9 +165,6 @@ class Reading:
 
 def _started(question: Question, user: User | None) -> subprocess.Popen[bytes]:
     """Start a reader. Raises OSError."""
-    rights: dict[str, Any] = {}
-    if user is not None:
-        rights = {"user": user.uid, "group": user.gid, "extra_groups": user.groups}
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", reader.__file__, *_PATHS],
         stdin=subprocess.PIPE,
@@ -176,7 +172,9 @@ def _started(question: Question, user: User | None) -> subprocess.Popen[bytes]:
         stderr=subprocess.DEVNULL,
         # Out of reach of what a terminal sends.
         start_new_session=True,
-        **rights,
+        user=user.uid if user else None,
+        group=user.gid if user else None,
+        extra_groups=user.groups if user else None,
     )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin:
