@@ -134,8 +134,8 @@ def sentence_of(verdict: Verdict, count: int) -> str:
             )
         case HangClass.SILENT:
             return (
-                f"The waiting leads to ranks that told nothing: it is one or more of {suspects}, and"
-                " without what they tell it cannot be said which"
+                f"The waiting leads to ranks that told nothing: it is one or more of {suspects},"
+                " and without what they tell it cannot be said which"
             )
         case HangClass.DESYNC:
             return (

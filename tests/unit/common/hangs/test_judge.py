@@ -9,7 +9,7 @@ import pytest
 from hang_jobs import FAULTS, hung_job
 from hypothesis import given
 from hypothesis import strategies as st
-from localise import DUMPS, large_job, public_dumps
+from localise import DUMPS, episodes, judged, large_job
 
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.folder import read_folder
@@ -98,10 +98,10 @@ def test_a_rank_in_a_send_that_gloo_does_not_record_is_no_culprit() -> None:
     assert (verdict.kind, _named(verdict), verdict.suspects) == (HangClass.DESYNC, {}, "2")
 
 
-@pytest.mark.skipif(DUMPS is None, reason="the public dumps are not beside the repository")
 def test_all_culprits_of_the_public_dumps_are_named_and_nobody_else() -> None:
-    rows = [row for row in public_dumps() if row["judge"] == "everstep hang"]
-    assert rows
+    rows = [judged(folder, truth) for folder, truth in episodes()]
+    # Where the dumps are not beside the repository, there is nothing to judge.
+    assert bool(rows) == (DUMPS is not None)
     assert all((row["false"], row["missed"]) == (0, 0) for row in rows)
 
 
