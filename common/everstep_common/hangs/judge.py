@@ -33,7 +33,7 @@ from everstep_common.hangs.verdict import (
     Confidence,
     Culprit,
     HangClass,
-    Verdict,
+    HangVerdict,
 )
 from everstep_common.hangs.wait_graph import WaitGraph, knots, wait_graph_of
 from everstep_common.printable import printable
@@ -66,7 +66,7 @@ class Case:
         return self.graph.heads.get(rank)
 
 
-def judge(reports: Iterable[RankReport], world_size: int = 0) -> Verdict:
+def judge(reports: Iterable[RankReport], world_size: int = 0) -> HangVerdict:
     """Return who holds a job back.
 
     ``world_size`` is the number of its ranks, where somebody else than the ranks knows it. One
@@ -399,13 +399,13 @@ def _or_known_fault(case: Case, kind: HangClass) -> HangClass:
     return HangClass.KNOWN_SOFTWARE
 
 
-def _verdict(case: Case, kind: HangClass) -> Verdict:
+def _verdict(case: Case, kind: HangClass) -> HangVerdict:
     culprits = [
         Culprit(rank, case.reports[rank].node if rank in case.reports else "", one, reason[:500])
         for rank, (one, reason) in sorted(case.culprits.items())
     ]
     sources = set(case.culprits) or case.suspects
-    verdict = Verdict(
+    verdict = HangVerdict(
         kind=kind,
         culprits=tuple(culprits[:CULPRITS_MAX]),
         confidence=_confidence(case, kind),

@@ -27,7 +27,7 @@ from everstep_common.hangs.rank_report import (
     RankReport,
     Source,
 )
-from everstep_common.hangs.verdict import Confidence, HangClass, Verdict
+from everstep_common.hangs.verdict import Confidence, HangClass, HangVerdict
 
 _FIXTURES = Path(__file__).parents[3] / "fixtures/hangs"
 
@@ -59,11 +59,11 @@ def _late(rank: int, process: Process | None = None) -> RankReport:
     return RankReport(rank=rank, world_size=4, groups=(_group(6, 6),), process=process)
 
 
-def _named(verdict: Verdict) -> dict[int, HangClass]:
+def _named(verdict: HangVerdict) -> dict[int, HangClass]:
     return {one.rank: one.kind for one in verdict.culprits}
 
 
-def _judged(*reports: RankReport) -> Verdict:
+def _judged(*reports: RankReport) -> HangVerdict:
     return judge(reports, 4)
 
 
@@ -165,7 +165,7 @@ def test_a_verdict_is_bounded_and_comes_back_from_its_json(seed: int, fault: str
     verdict = judge(job.reports, job.world_size)
     text = json_text(verdict)
     assert len(text) <= 65_536
-    assert from_json(Verdict, json.loads(text)) == verdict
+    assert from_json(HangVerdict, json.loads(text)) == verdict
 
 
 def test_one_culprit_of_a_large_job_is_named() -> None:
