@@ -1,4 +1,4 @@
-"""Synthetic hangs: jobs with TP, PP, DP and EP groups that run into a fault, as dumps with the truth.
+"""Synthetic hangs: jobs with TP, PP, DP and EP groups and a fault, as dumps with the truth.
 
 Each rank has a program of operations. Its CPU enqueues them, at most so many ahead of its GPU; its
 GPU takes them in order; a collective completes when it comes first at all its members. The job runs
@@ -281,7 +281,9 @@ def _entries(
     number: int, rank: Rank, backend: str, names: Sequence[tuple[str, tuple[int, ...]]]
 ) -> Iterator[Mapping[str, object]]:
     counts: dict[tuple[str, tuple[int, ...]], list[int]] = {}
-    noticed = rank.completed if rank.unnoticed is None else min(rank.completed, rank.unnoticed)
+    noticed = rank.completed
+    if rank.unnoticed is not None and rank.completed == rank.gpu_stops:
+        noticed = min(noticed, rank.unnoticed)
     for place, call in enumerate(rank.program[: rank.enqueued]):
         key = (call.group, call.members)
         seen = counts.setdefault(key, [0, 0])

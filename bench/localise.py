@@ -71,18 +71,27 @@ def _row(case: str, by: str, truth: set[int], named: set[int], kind: str, second
 
 def public_dumps(_: int = 0) -> Iterator[Row]:
     """Yield what is found in each public episode, and what torch's analyser finds there."""
-    for folder in sorted(DUMPS.iterdir()) if DUMPS else []:
-        if not folder.is_dir():
-            continue
-        told = (folder / "fault_injection.log").read_text(encoding="utf-8")
-        truth = {int(rank) for rank, _ in _TRUTH.findall(told)}
-        started = time.process_time()
-        found = read_folder(folder)
-        verdict = judge(found.reports.values(), found.world_size)
-        seconds = time.process_time() - started
-        named = {one.rank for one in verdict.culprits}
-        yield _row(folder.name, "everstep hang", truth, named, verdict.kind.value, seconds)
+    for folder, truth in episodes():
+        yield judged(folder, truth)
         yield from _torchfrtrace(folder, truth)
+
+
+def episodes() -> Iterator[tuple[Path, set[int]]]:
+    """Yield the folders of public dumps, each with its culprits; none where they are not there."""
+    for folder in sorted(DUMPS.iterdir()) if DUMPS else []:
+        if folder.is_dir():
+            told = (folder / "fault_injection.log").read_text(encoding="utf-8")
+            yield folder, {int(rank) for rank, _ in _TRUTH.findall(told)}
+
+
+def judged(folder: Path, truth: set[int]) -> Row:
+    """Return what is found in a folder of dumps."""
+    started = time.process_time()
+    found = read_folder(folder)
+    verdict = judge(found.reports.values(), found.world_size)
+    seconds = time.process_time() - started
+    named = {one.rank for one in verdict.culprits}
+    return _row(folder.name, "everstep hang", truth, named, verdict.kind.value, seconds)
 
 
 def _torchfrtrace(folder: Path, truth: set[int]) -> Iterator[Row]:
@@ -111,7 +120,8 @@ def _synthetic(fault: str, missing: float, jobs: int) -> Row:
     counts = {"culprits": 0, "found": 0, "false": 0, "missed": 0}
     kinds: dict[str, int] = {}
     spent = 0.0
-    for seed in range(jobs):
+    # Others than those with which the rules were found.
+    for seed in range(10_000, 10_000 + jobs):
         job = hung_job(seed, fault, missing=missing)
         started = time.process_time()
         verdict = judge(job.reports, job.world_size)

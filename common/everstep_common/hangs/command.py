@@ -10,7 +10,7 @@ from everstep_common.codec import json_text
 from everstep_common.hangs.explanation import confidence_words, kind_words
 from everstep_common.hangs.folder import Folder, FolderError, read_folder
 from everstep_common.hangs.judge import judge
-from everstep_common.hangs.verdict import HangClass, Verdict
+from everstep_common.hangs.verdict import HangClass, HangVerdict
 from everstep_common.printable import printable
 from everstep_common.reports.quantities import RANKS_MAX
 
@@ -97,7 +97,7 @@ def _size(text: str) -> int:
     return int(text)
 
 
-def told(verdict: Verdict, folder: Folder) -> list[str]:
+def told(verdict: HangVerdict, folder: Folder) -> list[str]:
     """Return a verdict in lines for a terminal."""
     return [
         f"{verdict.sentence}.",
@@ -111,14 +111,14 @@ def told(verdict: Verdict, folder: Folder) -> list[str]:
     ]
 
 
-def _culprits(verdict: Verdict) -> Iterator[str]:
+def _culprits(verdict: HangVerdict) -> Iterator[str]:
     if len({one.reason for one in verdict.culprits}) > 1:
         yield ""
         for one in verdict.culprits:
             yield f"rank {one.rank}  {kind_words(one.kind)}: {one.reason}"
 
 
-def _chain(verdict: Verdict) -> Iterator[str]:
+def _chain(verdict: HangVerdict) -> Iterator[str]:
     if not verdict.chain:
         return
     yield "\nThe chain of waiting, the culprits last:"
@@ -128,7 +128,7 @@ def _chain(verdict: Verdict) -> Iterator[str]:
     )
 
 
-def _groups(verdict: Verdict) -> Iterator[str]:
+def _groups(verdict: HangVerdict) -> Iterator[str]:
     if not verdict.groups:
         return
     yield "\nProcess groups in which ranks wait:"
@@ -147,7 +147,7 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield f"  {'  '.join(cells)}".rstrip()
 
 
-def _blind(verdict: Verdict) -> Iterable[str]:
+def _blind(verdict: HangVerdict) -> Iterable[str]:
     if not verdict.blind:
         return []
     return ["\nWhat could not be seen:", *(f"  {line}" for line in verdict.blind)]

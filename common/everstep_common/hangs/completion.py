@@ -37,8 +37,8 @@ def _of_group(group: GroupFrontier) -> Iterator[tuple[int, str]]:
             yield (
                 rank,
                 (
-                    f"its GPU did not complete {first.name} #{first.sequence} of {group.description}"
-                    f" ({group.text:.60}), while others have completed #{newest}"
+                    f"its GPU did not complete {first.name} #{first.sequence} of"
+                    f" {group.description} ({group.text:.60}), and others have completed #{newest}"
                 ),
             )
 

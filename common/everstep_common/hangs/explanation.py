@@ -14,7 +14,7 @@ from everstep_common.hangs.verdict import (
     Confidence,
     GroupState,
     HangClass,
-    Verdict,
+    HangVerdict,
     WaitStep,
 )
 from everstep_common.hangs.wait_graph import PeerWait, WaitGraph, distances
@@ -37,7 +37,7 @@ _KINDS: Mapping[HangClass, str] = {
 }
 
 
-class Evidence(Protocol):
+class JudgedCase(Protocol):
     """What a verdict was made of."""
 
     reports: Mapping[int, RankReport]
@@ -115,7 +115,7 @@ def blind_reason(report: RankReport) -> str:
     return printable(reasons[0]) if reasons else "it told no operation"
 
 
-def sentence_of(verdict: Verdict, count: int) -> str:
+def sentence_of(verdict: HangVerdict, count: int) -> str:
     """Return a verdict as an engineer would tell it, in one or two sentences."""
     if verdict.culprits:
         ranks = [one.rank for one in verdict.culprits]
@@ -134,8 +134,8 @@ def sentence_of(verdict: Verdict, count: int) -> str:
             )
         case HangClass.SILENT:
             return (
-                f"The waiting leads to ranks that told nothing: it is one or more of {suspects}, and"
-                " without what they tell it cannot be said which"
+                f"The waiting leads to ranks that told nothing: it is one or more of {suspects},"
+                " and without what they tell it cannot be said which"
             )
         case HangClass.DESYNC:
             return (
@@ -145,7 +145,7 @@ def sentence_of(verdict: Verdict, count: int) -> str:
     return f"Ranks wait, and what there is does not tell for whom; it may be {suspects}"
 
 
-def _reasons(verdict: Verdict) -> str:
+def _reasons(verdict: HangVerdict) -> str:
     told: dict[tuple[HangClass, str], list[int]] = {}
     for one in verdict.culprits:
         told.setdefault((one.kind, one.reason), []).append(one.rank)
@@ -156,7 +156,7 @@ def _reasons(verdict: Verdict) -> str:
     return " and ".join(kinds)
 
 
-def _no_wait(verdict: Verdict) -> str:
+def _no_wait(verdict: HangVerdict) -> str:
     if not verdict.told:
         return "No rank told its operations: there is nothing to judge"
     return (
@@ -251,7 +251,7 @@ def _state(group: GroupFrontier) -> GroupState:
 # --- what could not be seen ----------------------------------------------------------------------
 
 
-def blind_of(evidence: Evidence) -> tuple[str, ...]:
+def blind_of(evidence: JudgedCase) -> tuple[str, ...]:
     """Return what could not be seen, ranks with the same reason together."""
     reasons: dict[str, list[int]] = {}
     missing = [rank for rank in evidence.silent if rank not in evidence.reports]

@@ -1,9 +1,9 @@
 """Hang judge: who holds a job back, from the reports of its ranks. Pure.
 
-Two frontiers decide. A rank that others wait for to enqueue an operation, and that waits for nobody
-itself, holds them back on its CPU side. A rank that has enqueued what its peers have completed holds
-them back on its GPU side. Before both stands what is seen directly (a dead or stopped process) and
-ranks that call different operations; after both, ranks that told nothing.
+Two frontiers decide. A rank that others wait for to enqueue an operation, and that waits for
+nobody itself, holds them back on its CPU side. A rank that has enqueued what its peers have
+completed holds them back on its GPU side. Before both stands what is seen directly (a dead or
+stopped process) and ranks that call different operations; after both, ranks that told nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -33,7 +33,7 @@ from everstep_common.hangs.verdict import (
     Confidence,
     Culprit,
     HangClass,
-    Verdict,
+    HangVerdict,
 )
 from everstep_common.hangs.wait_graph import WaitGraph, knots, wait_graph_of
 from everstep_common.printable import printable
@@ -66,7 +66,7 @@ class Case:
         return self.graph.heads.get(rank)
 
 
-def judge(reports: Iterable[RankReport], world_size: int = 0) -> Verdict:
+def judge(reports: Iterable[RankReport], world_size: int = 0) -> HangVerdict:
     """Return who holds a job back.
 
     ``world_size`` is the number of its ranks, where somebody else than the ranks knows it. One
@@ -188,7 +188,9 @@ def _class_of(case: Case, rank: int) -> Seen:
     report = case.reports[rank]
     if (seen := process_class(report) or suspicion(report)) is not None:
         return seen
-    behind = words.of_frontier(case.frontiers, rank)
+    behind = "others wait for it"
+    if len(case.culprits) < CULPRITS_MAX:  # no more are told, and each takes a look at its groups
+        behind = words.of_frontier(case.frontiers, rank)
     if report.departure:
         return HangClass.DESYNC, f"{behind}; it did {printable(report.departure)}"
     return HangClass.CPU_SIDE, f"{behind}{where(report)}"
@@ -320,7 +322,8 @@ def _late_in_collectives(case: Case, ranks: Iterable[int]) -> list[int]:
         for rank in ranks
         if rank in case.graph.awaited_in_collective
         and rank not in case.graph.collective
-        and all(one.operation.name == "recv" for one in case.graph.peer.get(rank, ()))
+        and rank in case.graph.peer
+        and all(one.operation.name == "recv" for one in case.graph.peer[rank])
     ]
 
 
@@ -396,13 +399,13 @@ def _or_known_fault(case: Case, kind: HangClass) -> HangClass:
     return HangClass.KNOWN_SOFTWARE
 
 
-def _verdict(case: Case, kind: HangClass) -> Verdict:
+def _verdict(case: Case, kind: HangClass) -> HangVerdict:
     culprits = [
         Culprit(rank, case.reports[rank].node if rank in case.reports else "", one, reason[:500])
         for rank, (one, reason) in sorted(case.culprits.items())
     ]
     sources = set(case.culprits) or case.suspects
-    verdict = Verdict(
+    verdict = HangVerdict(
         kind=kind,
         culprits=tuple(culprits[:CULPRITS_MAX]),
         confidence=_confidence(case, kind),

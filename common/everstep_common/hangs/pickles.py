@@ -60,7 +60,7 @@ class _Reading:
         # already is not counted on: no reader of dumps goes through values of unknown depth.
         self.depths: dict[int, int] = {}
 
-    def take(self, count: int) -> bytes:
+    def read_bytes(self, count: int) -> bytes:
         """Return the next bytes. Raises PickleError where there are fewer."""
         end = self.at + count
         if end > len(self.data):
@@ -120,7 +120,7 @@ def plain_values(data: bytes) -> object:
     """Return what a pickle of plain values holds. Raises PickleError."""
     reading = _Reading(data)
     while True:
-        code = reading.take(1)[0]
+        code = reading.read_bytes(1)[0]
         if code == _STOP:
             break
         operation = _OPERATIONS.get(code)
@@ -180,15 +180,15 @@ def _popped(reading: _Reading, count: int) -> list[object]:
 def _long(reading: _Reading, size: int) -> None:
     if size > _LONG_MAX_BYTES:
         raise PickleError(f"at byte {reading.at}: an integer of {size} bytes")
-    reading.push(int.from_bytes(reading.take(size), "little", signed=True))
+    reading.push(int.from_bytes(reading.read_bytes(size), "little", signed=True))
 
 
 def _text(reading: _Reading, size: int) -> None:
-    reading.push(reading.take(size).decode("utf-8", "replace"))
+    reading.push(reading.read_bytes(size).decode("utf-8", "replace"))
 
 
 def _bytes(reading: _Reading, size: int) -> None:
-    reading.push(reading.take(size))
+    reading.push(reading.read_bytes(size))
 
 
 def _int_line(reading: _Reading) -> None:
@@ -222,7 +222,7 @@ def _put(reading: _Reading, key: int) -> None:
 
 def _skip(reading: _Reading, count: int) -> None:
     # The version of the protocol, or the length of a frame: neither changes what follows.
-    reading.take(count)
+    reading.read_bytes(count)
 
 
 def _mark(reading: _Reading) -> None:
@@ -230,27 +230,27 @@ def _mark(reading: _Reading) -> None:
 
 
 def _u1(reading: _Reading) -> int:
-    return reading.take(1)[0]
+    return reading.read_bytes(1)[0]
 
 
 def _u2(reading: _Reading) -> int:
-    return int.from_bytes(reading.take(2), "little")
+    return int.from_bytes(reading.read_bytes(2), "little")
 
 
 def _u4(reading: _Reading) -> int:
-    return int.from_bytes(reading.take(4), "little")
+    return int.from_bytes(reading.read_bytes(4), "little")
 
 
 def _u8(reading: _Reading) -> int:
-    return int.from_bytes(reading.take(8), "little")
+    return int.from_bytes(reading.read_bytes(8), "little")
 
 
 def _i4(reading: _Reading) -> int:
-    return int.from_bytes(reading.take(4), "little", signed=True)
+    return int.from_bytes(reading.read_bytes(4), "little", signed=True)
 
 
 def _double(reading: _Reading) -> float:
-    found: float = struct.unpack(">d", reading.take(8))[0]
+    found: float = struct.unpack(">d", reading.read_bytes(8))[0]
     return found
 
 

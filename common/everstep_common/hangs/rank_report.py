@@ -86,7 +86,7 @@ class Group:
     # How many of the recorded operations have not completed; the first of them, oldest first.
     pending_count: q.Count = 0
     pending: Annotated[tuple[Operation, ...], Items(PENDING_MAX)] = ()
-    # What the last completed collective was, "all_reduce 1024 Float"; "" where that is not recorded.
+    # The last completed collective, "all_reduce 1024 Float"; "" where that is not recorded.
     done: q.Title = ""
     # Which one it is of several with the same description and members, by their age in the process.
     ordinal: q.Count = 0

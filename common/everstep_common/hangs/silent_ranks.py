@@ -7,6 +7,9 @@ from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, is_p2p
 from everstep_common.hangs.rank_report import Operation
 from everstep_common.hangs.wait_graph import WaitGraph
 
+# Operations of one group that members wait in first; an honest group has one or two of them.
+_OPERATIONS_MAX = 32
+
 
 class Waits(Protocol):
     """What is known of who waits in what."""
@@ -23,8 +26,8 @@ class Waits(Protocol):
 def explained_by_silence(waits: Waits) -> tuple[set[int], frozenset[int]]:
     """Return the silent ranks that must hold others back, and those of which one or another does.
 
-    A wait asks for a silent rank only if nothing that is known explains it: no member is behind, and
-    every member that told waits in the same operation first, so none is held up elsewhere.
+    A wait asks for a silent rank only if nothing that is known explains it: no member is behind,
+    and every member that told waits in the same operation first, so none is held up elsewhere.
     """
     sets = {frozenset(found) for found in _unexplained(waits)}
     forced = {next(iter(one)) for one in sets if len(one) == 1}
@@ -38,7 +41,7 @@ def explained_by_silence(waits: Waits) -> tuple[set[int], frozenset[int]]:
 
 
 def _unexplained(waits: Waits) -> Iterator[set[int]]:
-    seen: dict[tuple[int, int], bool] = {}
+    seen: dict[int, set[int]] = {}
     for rank in waits.frontiers.of_rank:
         head = None if waits.graph.waits(rank) else waits.heads(rank)
         if head is None:
@@ -48,16 +51,14 @@ def _unexplained(waits: Waits) -> Iterator[set[int]]:
             if operation.peer in waits.silent:
                 yield {operation.peer}
             continue
-        # Of a group whose members nobody has told, any silent rank may be one.
-        members = group.unknown if group.named else waits.silent
-        unknown = {one for one in members if one in waits.silent}
-        if not unknown:
+        asked = seen.setdefault(id(group), set())
+        if operation.sequence in asked or len(asked) >= _OPERATIONS_MAX:
             continue
-        key = (id(group), operation.sequence)
-        if key not in seen:
-            seen[key] = _explained(waits, group, operation)
-        if not seen[key]:
-            yield unknown
+        asked.add(operation.sequence)
+        # Of a group whose members nobody has told, any silent rank may be one.
+        unknown = waits.silent & set(group.unknown) if group.named else set(waits.silent)
+        if unknown and not _explained(waits, group, operation):
+            yield set(unknown)
 
 
 def _explained(waits: Waits, group: GroupFrontier, operation: Operation) -> bool:

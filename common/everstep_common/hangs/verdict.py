@@ -1,4 +1,4 @@
-"""Verdict on a job that stands still: who holds it back, how, and how that is known."""
+"""HangVerdict on a job that stands still: who holds it back, how, and how that is known."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -88,7 +88,7 @@ class GroupState:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HangVerdict:
     """Who holds a job back, and how that is known."""
 
     kind: HangClass

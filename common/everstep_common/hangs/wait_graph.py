@@ -28,8 +28,18 @@ class PeerWait:
     operation: Operation
 
 
+# Operations of one group that its members stand at; an honest group has one or two of them.
+_HEADS_MAX = 32
 # A rank's operation and its group.
 Head = tuple[GroupFrontier, Operation]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldUp:
+    """The ranks that hold an operation up, and those that wait in it: one node of the graph."""
+
+    ranks: tuple[int, ...]
+    waiting: tuple[int, ...]
 
 
 @dataclass(slots=True)
@@ -47,7 +57,7 @@ class WaitGraph:
     # The operation that each rank waits in first, and by rank the members that have enqueued it as
     # well and wait in another one first: their GPUs are held up there.
     heads: dict[int, Head] = field(default_factory=dict)
-    held_up: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    held_up: dict[int, HeldUp] = field(default_factory=dict)
     # Ranks that others have enqueued an operation with, and that are held up.
     awaited_by_gpu: set[int] = field(default_factory=set)
     # Ranks whose GPU is where that of a peer is, while the peer's CPU has come farther.
@@ -70,9 +80,7 @@ def wait_graph_of(frontiers: Frontiers, silent: frozenset[int]) -> WaitGraph:
     for group in frontiers.groups:
         if group.waiting:
             _add_collective_waits(graph, group)
-        for rank, one in group.told.items():
-            if one.pending:
-                _add_peer_waits(graph, group, rank, one, silent)
+        _add_peer_waits(graph, group, silent)
     for rank, groups in frontiers.of_rank.items():
         if waits := first_waits(groups, rank):
             graph.heads[rank] = oldest(waits)
@@ -85,43 +93,49 @@ def wait_graph_of(frontiers: Frontiers, silent: frozenset[int]) -> WaitGraph:
 
 
 def _late(graph: WaitGraph, group: GroupFrontier) -> Iterator[int]:
-    """Yield the members that are behind most of those that wait in the same operation first."""
+    """Yield the few members that are behind the others which wait in the same operation first."""
     heads = {
         rank: (id(head[0]), head[1].sequence)
         for rank in group.enqueued
         if (head := graph.heads.get(rank)) is not None and not is_p2p(head[1])
     }
     together: dict[tuple[int, int], list[int]] = {}
-    for rank, head in heads.items():
-        together.setdefault(head, []).append(rank)
+    for rank, place in heads.items():
+        together.setdefault(place, []).append(rank)
     for ranks in together.values():
         farthest = max(group.enqueued[rank] for rank in ranks)
         late = [rank for rank in ranks if group.enqueued[rank] < farthest]
-        if 2 * len(late) < len(ranks):
+        if len(late) <= max(1, len(ranks) // 4) and 2 * len(late) < len(ranks):
             yield from late
 
 
 def _add_held_up(graph: WaitGraph) -> None:
     """A rank whose peers have all enqueued its operation waits for those that are not at it."""
-    at: dict[tuple[int, int], list[int]] = {}
+    at: dict[int, dict[int, list[int]]] = {}
     for rank, (group, operation) in graph.heads.items():
         if is_p2p(operation):
             _add_held_peer(graph, rank, group, operation)
         else:
-            at.setdefault((id(group), operation.sequence), []).append(rank)
-    for ranks in at.values():
-        group, operation = graph.heads[ranks[0]]
-        together = set(ranks)
-        held = tuple(
-            rank
-            for rank, enqueued in group.enqueued.items()
-            if enqueued >= operation.sequence
-            and rank not in together
-            and (group.told[rank].completed or 0) < operation.sequence
-        )
-        if held:
-            graph.awaited_by_gpu.update(held)
-            graph.held_up.update(dict.fromkeys(ranks, held))
+            at.setdefault(id(group), {}).setdefault(operation.sequence, []).append(rank)
+    for operations in at.values():
+        # Of a group whose members all say that they stand elsewhere, the first few are enough.
+        for ranks in sorted(operations.values(), key=len, reverse=True)[:_HEADS_MAX]:
+            _add_held_members(graph, ranks)
+
+
+def _add_held_members(graph: WaitGraph, ranks: list[int]) -> None:
+    group, operation = graph.heads[ranks[0]]
+    together = set(ranks)
+    held = tuple(
+        rank
+        for rank, enqueued in group.enqueued.items()
+        if enqueued >= operation.sequence
+        and rank not in together
+        and (group.told[rank].completed or 0) < operation.sequence
+    )
+    if held:
+        graph.awaited_by_gpu.update(held)
+        graph.held_up.update(dict.fromkeys(ranks, HeldUp(held, tuple(ranks))))
 
 
 def _add_held_peer(graph: WaitGraph, rank: int, group: GroupFrontier, operation: Operation) -> None:
@@ -132,7 +146,7 @@ def _add_held_peer(graph: WaitGraph, rank: int, group: GroupFrontier, operation:
     other = group.told.get(peer)
     if other is not None and any(one.peer == rank for one in other.pending):
         graph.awaited_by_gpu.add(peer)
-        graph.held_up[rank] = (peer,)
+        graph.held_up[rank] = HeldUp((peer,), (rank,))
 
 
 def _add_collective_waits(graph: WaitGraph, group: GroupFrontier) -> None:
@@ -148,9 +162,16 @@ def _add_collective_waits(graph: WaitGraph, group: GroupFrontier) -> None:
     graph.awaited_in_collective.update(behind)
 
 
-def _add_peer_waits(
-    graph: WaitGraph, group: GroupFrontier, rank: int, one: Group, silent: frozenset[int]
+def _add_peer_waits(graph: WaitGraph, group: GroupFrontier, silent: frozenset[int]) -> None:
+    for rank, one in group.told.items():
+        if one.pending:
+            _add_peer_waits_of(graph, group, rank, silent)
+
+
+def _add_peer_waits_of(
+    graph: WaitGraph, group: GroupFrontier, rank: int, silent: frozenset[int]
 ) -> None:
+    one = group.told[rank]
     for operation in one.pending:
         peer = operation.peer
         if peer is None or peer == rank:
@@ -200,23 +221,21 @@ def distances(graph: WaitGraph, sources: Iterable[int]) -> dict[int, int]:
     while queue:
         rank = queue.popleft()
         ahead = _ahead(waiting_in.get(rank, ()), rank, reached)
-        for one in [*peers.get(rank, ()), *held.get(rank, ()), *ahead]:
+        # An operation that is held up is reached once, by the first that holds it.
+        behind = [one for op in held.pop(rank, ()) for one in op.waiting if one not in steps]
+        for one in [*peers.get(rank, ()), *behind, *ahead]:
             if one not in steps:
                 steps[one] = steps[rank] + 1
                 queue.append(one)
     return steps
 
 
-def _held_by(graph: WaitGraph) -> dict[int, list[int]]:
-    """Return the ranks whose operation is held up, by those that hold it up."""
-    waiting: dict[tuple[int, ...], list[int]] = {}
-    for rank, held in graph.held_up.items():
-        waiting.setdefault(held, []).append(rank)
-    found: dict[int, list[int]] = {}
-    for held, ranks in waiting.items():
-        for rank in held:
-            # One is enough to tell the distance of all; the others follow from it.
-            found.setdefault(rank, []).extend(ranks)
+def _held_by(graph: WaitGraph) -> dict[int, list[HeldUp]]:
+    """Return the operations that each rank holds up."""
+    found: dict[int, list[HeldUp]] = {}
+    for held in {id(one): one for one in graph.held_up.values()}.values():
+        for rank in held.ranks:
+            found.setdefault(rank, []).append(held)
     return found
 
 
@@ -234,18 +253,11 @@ def _ahead(groups: Iterable[GroupFrontier], rank: int, reached: dict[int, int]) 
 def knots(graph: WaitGraph) -> list[list[int]]:
     """Return the sets of ranks that wait for one another in a circle and for nobody else.
 
-    Only where every rank that is waited for waits itself. Tarjan's algorithm, over ranks and levels.
+    Only where every rank that is waited for waits itself. Tarjan's algorithm, on ranks and levels.
     """
     nodes = _Nodes(graph)
     found = _components(nodes)
     return [ranks for ranks in found if len(ranks) > 1]
-
-
-@dataclass(frozen=True, slots=True)
-class _HeldUp:
-    """The ranks that hold an operation up, as one node for all that wait in it."""
-
-    ranks: tuple[int, ...]
 
 
 class _Nodes:
@@ -257,6 +269,7 @@ class _Nodes:
     def __init__(self, graph: WaitGraph) -> None:
         self.graph = graph
         self._levels: dict[int, list[int]] = {}
+        self._places: dict[int, dict[int, int]] = {}
         self._ranks: dict[tuple[int, int], list[int]] = {}
         for groups in graph.collective.values():
             for group in groups:
@@ -266,20 +279,21 @@ class _Nodes:
     def _add(self, group: GroupFrontier) -> None:
         for rank, enqueued in group.enqueued.items():
             self._ranks.setdefault((id(group), enqueued), []).append(rank)
-        self._levels[id(group)] = sorted(set(group.enqueued.values()))
+        levels = self._levels[id(group)] = sorted(set(group.enqueued.values()))
+        self._places[id(group)] = {level: place for place, level in enumerate(levels)}
 
     def after(self, node: object) -> list[object]:
         """Return the nodes that a node leads to."""
-        if isinstance(node, _HeldUp):
+        if isinstance(node, HeldUp):
             return list(node.ranks)
         if isinstance(node, tuple):
             return self._below(*node)
         assert isinstance(node, int)
         found: list[object] = [wait.awaited for wait in self.graph.peer.get(node, ())]
         if node in self.graph.held_up:
-            found.append(_HeldUp(self.graph.held_up[node]))
+            found.append(self.graph.held_up[node])
         for group in self.graph.collective.get(node, ()):
-            place = self._levels[id(group)].index(group.enqueued[node])
+            place = self._places[id(group)][group.enqueued[node]]
             found.append((id(group), place - 1))
         return found
 

@@ -11,7 +11,7 @@ from everstep_common.hangs.judge import judge
 from everstep_common.hangs.rank_report import ProcessState, RankReport
 from everstep_common.hangs.stack_tree import Branch, ranks_text, stack_tree
 from everstep_common.hangs.told_by_nodes import ToldByNodes
-from everstep_common.hangs.verdict import HangClass, Verdict
+from everstep_common.hangs.verdict import HangClass, HangVerdict
 from everstep_common.printable import printable
 
 # States of a process of which a stack alone does not tell.
@@ -29,7 +29,7 @@ def stacks_sheet(seen: ToldByNodes) -> Iterator[RenderableType]:
     yield from (Text(f"not seen: {line}", style="yellow") for line in _blind(seen))
 
 
-def _verdict(verdict: Verdict) -> Iterator[Text]:
+def _verdict(verdict: HangVerdict) -> Iterator[Text]:
     if verdict.kind is HangClass.NO_WAIT:
         return
     told = f"{verdict.sentence}. ({confidence_words(verdict.confidence)})"

@@ -76,7 +76,7 @@ def test_a_dump_that_refers_to_a_far_place_in_the_memo_takes_no_memory() -> None
         (b"(" * 100 + b"]" + b"l" * 90 + b".", "holds more than one value"),
         (b"\x80\x02" + b"(" * 70 + b"]" + b"t" * 70 + b".", "nested more than 64 deep"),
         (b"{" + b'"a":' + b"[" * 100_000, "nested too deeply"),
-        (b"[" + b"[]," * 2_000_000, "more than one value|no operation|begin|missing|mapping|lists"),
+        (b"[" + b"[]," * 9, "no operation of a plain pickle"),
         (b'{"entries": ' + b"[" + b"{}," * 3_000_000, "more than 4,000,000 values"),
         (b'{"version": "2.10"}', "no entries"),
         (b"\x80\x02]q\x00.", "no entries"),
@@ -85,9 +85,8 @@ def test_a_dump_that_refers_to_a_far_place_in_the_memo_takes_no_memory() -> None
     ],
 )
 def test_bytes_that_are_no_dump_get_one_sentence(data: bytes, told: str) -> None:
-    with pytest.raises(DumpError) as caught:
+    with pytest.raises(DumpError, match=told) as caught:
         read_dump(data)
-    assert caught.match(told) or "[" in data[:1].decode("latin-1")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
 

@@ -9,13 +9,13 @@ from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.command import main
 from everstep_common.hangs.flight_recorder import BYTES_MAX
 from everstep_common.hangs.rank_report import Process, ProcessState, RankReport
-from everstep_common.hangs.verdict import HangClass, Verdict
+from everstep_common.hangs.verdict import HangClass, HangVerdict
 
 _SKIP = Path(__file__).parents[3] / "fixtures/hangs/gloo_skip"
 
 
-def _verdict(capsys: pytest.CaptureFixture[str]) -> Verdict:
-    return from_json(Verdict, json.loads(capsys.readouterr().out))
+def _verdict(capsys: pytest.CaptureFixture[str]) -> HangVerdict:
+    return from_json(HangVerdict, json.loads(capsys.readouterr().out))
 
 
 def _copy(folder: Path, name: str = "dump_{}.json") -> None:
