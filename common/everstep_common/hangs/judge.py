@@ -17,8 +17,7 @@ from everstep_common.hangs.completion import (
 )
 from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, frontiers_of
 from everstep_common.hangs.known_software import known_fault, sentence_of
-from everstep_common.hangs.mismatches import Mismatch, mismatches_of
-from everstep_common.hangs.p2p_counts import departed_in_p2p
+from everstep_common.hangs.mismatches import Mismatch, departed_in_p2p, mismatches_of
 from everstep_common.hangs.process_evidence import (
     gave_up_waiting,
     in_communication,
