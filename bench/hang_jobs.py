@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from everstep_common.hangs.flight_recorder import report_of_dump
-from everstep_common.hangs.rank_report import Process, ProcessState, RankReport
+from everstep_common.hangs.rank_report import ProcessFacts, ProcessState, RankHangReport
 
 FAULTS = ("cpu", "gpu", "frozen", "dead", "skipped", "shape", "gil", "silent")
 
@@ -49,7 +49,7 @@ class HungJob:
     fault: str
     world_size: int
     culprits: frozenset[int]
-    reports: tuple[RankReport, ...]
+    reports: tuple[RankHangReport, ...]
     missing: frozenset[int] = field(default_factory=frozenset)
 
 
@@ -235,18 +235,20 @@ def _reports(
     world_size: int,
     backend: str,
     only_active: bool,
-) -> Iterator[RankReport]:
+) -> Iterator[RankHangReport]:
     if is_culprit and fault == "silent":
         return
     if is_culprit and fault in ("frozen", "dead"):
         state = ProcessState.STOPPED if fault == "frozen" else ProcessState.DEAD
-        yield RankReport(rank=number, world_size=world_size, process=Process(state=state))
+        yield RankHangReport(rank=number, world_size=world_size, process=ProcessFacts(state=state))
         return
     dump = dump_of(number, rank, backend, only_active)
     report = report_of_dump(dump, number, world_size=world_size)
     if is_culprit and fault == "gil":
-        held = Process(ProcessState.SLEEPING, answers_ping=True, gil_held=True)
-        report = RankReport(rank=number, world_size=world_size, groups=report.groups, process=held)
+        held = ProcessFacts(ProcessState.SLEEPING, answers_ping=True, gil_held=True)
+        report = RankHangReport(
+            rank=number, world_size=world_size, groups=report.groups, process=held
+        )
     yield report
 
 

@@ -20,7 +20,12 @@ from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.reading import Reading
 from everstep.launch.selector_loop import call_ready
 from everstep_common.codec import from_json, json_text
-from everstep_common.hangs.rank_report import Process, ProcessState, RankReport, Source
+from everstep_common.hangs.rank_report import (
+    EvidenceSource,
+    ProcessFacts,
+    ProcessState,
+    RankHangReport,
+)
 from real.ordinary_user import ALICE, import_path, missing, python_for_all
 
 pytestmark = pytest.mark.timeout(60)
@@ -70,14 +75,14 @@ def answers(folder: Path, *asked: RankAsked) -> tuple[Answer, ...]:
     return tuple(found)
 
 
-def report(folder: Path, pid: int, rank: int = 1) -> RankReport:
+def report(folder: Path, pid: int, rank: int = 1) -> RankHangReport:
     """Return the report of one rank."""
     (answer,) = answers(folder, RankAsked(rank, pid))
     assert (answer.report.rank, answer.report.pid) == (rank, pid)
     return answer.report
 
 
-def blind(found: RankReport) -> dict[Source, str]:
+def blind(found: RankHangReport) -> dict[EvidenceSource, str]:
     """Return what is not known, and why."""
     return {one.source: one.reason for one in found.blind}
 
@@ -91,7 +96,7 @@ def test_one_that_never_answers_is_told_from_one_that_cannot_be_asked(
     assert found.process.answers_ping is False
     assert found.process.gil_held is None
     assert found.process.state is ProcessState.SLEEPING
-    assert Source.IDENTITY not in blind(found)
+    assert EvidenceSource.IDENTITY not in blind(found)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +116,7 @@ def test_a_recorder_that_misleads_is_reported_as_such(folder: Path, how: str, wo
     with hostile(folder, how) as pid:
         found = report(folder, pid)
     assert found.process.answers_ping is True
-    assert words in blind(found)[Source.FLIGHT_RECORDER]
+    assert words in blind(found)[EvidenceSource.FLIGHT_RECORDER]
     assert found.groups == ()
 
 
@@ -121,8 +126,8 @@ def test_what_stands_in_the_place_of_the_socket_is_not_followed(folder: Path, ho
         found = report(folder, pid)
     assert found.process.answers_ping is None
     reasons = blind(found)
-    assert "is not a socket of" in reasons.get(Source.IDENTITY, "") or (
-        "Too many levels of symbolic links" in reasons.get(Source.WORKER_SERVER, "")
+    assert "is not a socket of" in reasons.get(EvidenceSource.IDENTITY, "") or (
+        "Too many levels of symbolic links" in reasons.get(EvidenceSource.WORKER_SERVER, "")
     )
 
 
@@ -131,7 +136,7 @@ def test_a_socket_of_another_process_speaks_for_none(folder: Path) -> None:
         (folder / f"{pid}.sock").unlink()
         (folder / f"{other}.sock").rename(folder / f"{pid}.sock")
         found = report(folder, pid)
-    assert f"process {other} listens" in blind(found)[Source.IDENTITY]
+    assert f"process {other} listens" in blind(found)[EvidenceSource.IDENTITY]
     assert found.process.answers_ping is None
 
 
@@ -140,14 +145,14 @@ def test_who_would_die_of_the_signal_does_not_get_it(folder: Path) -> None:
         found = report(folder, pid)
     assert found.process.gil_held is True
     assert found.process.python_stack == ()
-    assert "worker server could take the signal" in blind(found)[Source.PYTHON_STACK]
+    assert "worker server could take the signal" in blind(found)[EvidenceSource.PYTHON_STACK]
 
 
 def test_one_that_holds_its_gil_is_not_asked_for_ever(folder: Path) -> None:
     with hostile(folder, "no GIL") as pid:
         found = [report(folder, pid) for _ in range(4)]
     assert [one.process.gil_held for one in found] == [True, True, True, None]
-    assert "asked 3 times without an answer" in blind(found[3])[Source.GIL]
+    assert "asked 3 times without an answer" in blind(found[3])[EvidenceSource.GIL]
 
 
 def test_how_long_it_stands_is_known_from_one_look_to_the_next(folder: Path) -> None:
@@ -170,7 +175,7 @@ def test_how_long_it_stands_is_known_from_one_look_to_the_next(folder: Path) -> 
 def test_a_process_that_is_gone_is_dead(folder: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    assert report(folder, gone.pid).process == Process(state=ProcessState.DEAD)
+    assert report(folder, gone.pid).process == ProcessFacts(state=ProcessState.DEAD)
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing())
@@ -178,7 +183,7 @@ def test_of_another_user_s_process_only_its_state_is_told(folder: Path) -> None:
     ALICE.own(folder)
     with hostile(folder, "malformed", *ALICE.become) as pid:
         found = report(folder, pid)
-    assert blind(found) == {Source.IDENTITY: "the process belongs to another user"}
+    assert blind(found) == {EvidenceSource.IDENTITY: "the process belongs to another user"}
     assert found.process.state is ProcessState.SLEEPING
     assert (found.process.answers_ping, found.libraries) == (None, ())
 
@@ -191,10 +196,10 @@ def test_root_reads_a_user_s_rank_as_that_user(folder: Path) -> None:
         line = [python_for_all(), "-P", "-m", "everstep.entry", "hang", "--pids", str(pid)]
         done = subprocess.run([*line, "--json"], env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    found = from_json(RankReport, json.loads(done.stdout))
+    found = from_json(RankHangReport, json.loads(done.stdout))
     # A reader that were root would take the socket for a stranger's.
     assert found.process.answers_ping is True
-    assert Source.IDENTITY not in blind(found)
+    assert EvidenceSource.IDENTITY not in blind(found)
 
 
 def test_whoever_asks_a_launcher_gets_the_look_that_is_under_way(folder: Path) -> None:
@@ -215,7 +220,7 @@ def test_whoever_asks_a_launcher_gets_the_look_that_is_under_way(folder: Path) -
                 service.advance()
             told.append({client.recv(65536) for client in clients})
     (first,), (second,) = told
-    earlier, later = (from_json(RankReport, json.loads(one)) for one in (first, second))
+    earlier, later = (from_json(RankHangReport, json.loads(one)) for one in (first, second))
     assert earlier.rank == later.rank == 1
     # It has not run since the first look, and the launcher remembers what that saw.
     assert later.process.state_for_ms > earlier.process.state_for_ms

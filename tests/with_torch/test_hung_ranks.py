@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from everstep_common.codec import from_json
-from everstep_common.hangs.rank_report import ProcessState, RankReport, Source
+from everstep_common.hangs.rank_report import EvidenceSource, ProcessState, RankHangReport
 from real.ordinary_user import ALICE, import_path, missing, python_for_all
 
 pytestmark = pytest.mark.timeout(180)
@@ -35,7 +35,7 @@ def folder() -> Iterator[Path]:
 
 def look(
     folder: Path, how: str, *launched: str, prefix: tuple[str, ...] = ()
-) -> dict[int, RankReport]:
+) -> dict[int, RankHangReport]:
     """Return the reports on a job that hangs like this, by rank; all others wait for one."""
     reports = read(folder, how, *launched, prefix=prefix)
     for victim in (0, 2, 3):
@@ -43,7 +43,9 @@ def look(
     return dict(enumerate(reports))
 
 
-def read(folder: Path, how: str, *launched: str, prefix: tuple[str, ...] = ()) -> list[RankReport]:
+def read(
+    folder: Path, how: str, *launched: str, prefix: tuple[str, ...] = ()
+) -> list[RankHangReport]:
     """Return the reports on a job that hangs like this."""
     python = python_for_all() if prefix else sys.executable
     known = {"PATH": os.environ["PATH"], "PYTHONPATH": import_path(), "HOME": str(folder)}
@@ -58,12 +60,12 @@ def read(folder: Path, how: str, *launched: str, prefix: tuple[str, ...] = ()) -
     told = json.loads(done.stdout)
     assert "sesame" not in done.stdout  # names and lines, never values
     assert not any("Server listening" in line for line in told["said"]), told["said"]
-    reports = [from_json(RankReport, one) for one in told["reports"]]
+    reports = [from_json(RankHangReport, one) for one in told["reports"]]
     assert [one.rank for one in reports] == [0, 1, 2, 3]
     return reports
 
 
-def check_victim(report: RankReport) -> None:
+def check_victim(report: RankHangReport) -> None:
     """Check that a rank is seen to wait in the sixth reduction."""
     (group,) = report.groups
     assert (group.members, group.enqueued, group.completed) == ("0-3", 6, 5)
@@ -75,7 +77,7 @@ def check_victim(report: RankReport) -> None:
     assert "torch" in {library.name for library in report.libraries}
 
 
-def check_gil_held(report: RankReport) -> None:
+def check_gil_held(report: RankHangReport) -> None:
     """Check that a rank is seen to hold the GIL, and where."""
     assert report.process.answers_ping
     assert report.process.gil_held
@@ -104,7 +106,7 @@ def test_a_stopped_rank_is_seen_to_be_stopped(folder: Path) -> None:
     assert report.process.state is ProcessState.STOPPED
     assert report.process.answers_ping is False
     assert report.process.gil_held is None
-    assert Source.PYTHON_STACK in {blind.source for blind in report.blind}
+    assert EvidenceSource.PYTHON_STACK in {blind.source for blind in report.blind}
 
 
 def test_a_rank_that_skips_a_collective_is_seen_in_another_one(folder: Path) -> None:
@@ -126,14 +128,14 @@ def test_an_interpreter_that_ignores_its_variables_is_read_from_outside(folder: 
     reports = read(folder, "gil", "--no-python", sys.executable, "-E")
     for report in reports:
         told = {one.source: one.reason for one in report.blind}
-        assert "ignores PYTHONPATH" in told[Source.WORKER_SERVER]
+        assert "ignores PYTHONPATH" in told[EvidenceSource.WORKER_SERVER]
         assert report.process.state is ProcessState.SLEEPING
         assert report.process.native_stack_unchanged
         assert "torch" in {library.name for library in report.libraries}
         if shutil.which("py-spy"):
             assert any("hung_job.py" in frame for frame in report.process.python_stack)
         else:
-            assert "py-spy is not installed" in told[Source.PYTHON_STACK]
+            assert "py-spy is not installed" in told[EvidenceSource.PYTHON_STACK]
 
 
 @pytest.mark.skipif(bool(missing()), reason=missing())

@@ -28,7 +28,7 @@ from everstep.launch.processes.sweeper import identify
 from everstep.launch.selector_loop import call_ready
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.judge import judge
-from everstep_common.hangs.rank_report import RankReport
+from everstep_common.hangs.rank_report import RankHangReport
 
 _RANKS_MAX = 256
 _DESCRIPTION = """\
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def look(ranks: Sequence[LocalRank], *, by_launcher: bool) -> list[RankReport]:
+def look(ranks: Sequence[LocalRank], *, by_launcher: bool) -> list[RankHangReport]:
     """Return a report of each rank of one launcher."""
     reports = _launcher_s(ranks[0]) if by_launcher and ranks[0].folder else []
     return reports or _own(ranks)
@@ -121,7 +121,7 @@ def _launcher(rank: LocalRank) -> tuple[int, str]:
     return rank.uid, rank.folder
 
 
-def in_words(report: RankReport) -> str:
+def in_words(report: RankHangReport) -> str:
     """Return a report in a line or two."""
     process = report.process
     parts = [f"rank {report.rank} (process {report.pid}): {process.state.value}"]
@@ -157,14 +157,14 @@ def _leads(pid: int, proc: Path) -> bool:
     return found is not None and found.group == pid
 
 
-def _launcher_s(rank: LocalRank) -> list[RankReport]:
+def _launcher_s(rank: LocalRank) -> list[RankHangReport]:
     """Return what the launcher reads; nothing where it does not answer."""
     try:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(DEADLINE_S + 1.0)
             connect(client, Path(rank.folder) / SOCKET, rank.uid)
             content = _all(client)
-        return [from_json(RankReport, json.loads(line)) for line in content.splitlines()]
+        return [from_json(RankHangReport, json.loads(line)) for line in content.splitlines()]
     except (OSError, ValueError, RecursionError, NoAnswerError):
         return []
 
@@ -176,7 +176,7 @@ def _all(client: socket.socket) -> bytes:
     return bytes(content)
 
 
-def _own(ranks: Sequence[LocalRank]) -> list[RankReport]:
+def _own(ranks: Sequence[LocalRank]) -> list[RankHangReport]:
     selector = selectors.DefaultSelector()
     found: list[Answer] = []
     reading = Reading(selector, found.extend)

@@ -6,7 +6,7 @@ from typing import Protocol
 from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, first_collective
 from everstep_common.hangs.members import are_named, members_text
 from everstep_common.hangs.mismatches import Mismatch
-from everstep_common.hangs.rank_report import Operation, RankReport, Source
+from everstep_common.hangs.rank_report import EvidenceSource, Operation, RankHangReport
 from everstep_common.hangs.verdict import (
     BLIND_MAX,
     CHAIN_MAX,
@@ -40,7 +40,7 @@ _KINDS: Mapping[HangClass, str] = {
 class JudgedCase(Protocol):
     """What a verdict was made of."""
 
-    reports: Mapping[int, RankReport]
+    reports: Mapping[int, RankHangReport]
     frontiers: Frontiers
     silent: frozenset[int]
 
@@ -109,9 +109,9 @@ def of_mismatch(mismatch: Mismatch, rank: int) -> str:
     )
 
 
-def blind_reason(report: RankReport) -> str:
+def blind_reason(report: RankHangReport) -> str:
     """Return why a report tells no operation."""
-    reasons = [one.reason for one in report.blind if one.source is Source.FLIGHT_RECORDER]
+    reasons = [one.reason for one in report.blind if one.source is EvidenceSource.FLIGHT_RECORDER]
     return printable(reasons[0]) if reasons else "it told no operation"
 
 

@@ -19,12 +19,12 @@ from everstep_common.hangs.rank_report import (
     GROUPS_MAX,
     PENDING_MAX,
     Blind,
-    Group,
+    EvidenceSource,
+    GroupReport,
     Library,
     Operation,
     OperationState,
-    RankReport,
-    Source,
+    RankHangReport,
 )
 from everstep_common.reports.quantities import RANKS_MAX
 
@@ -105,14 +105,14 @@ def _pickle_values(data: bytes) -> object:
         raise DumpError(str(error)) from error
 
 
-def report_of_dump(dump: Mapping[str, object], rank: int, *, world_size: int = 0) -> RankReport:
+def report_of_dump(dump: Mapping[str, object], rank: int, *, world_size: int = 0) -> RankHangReport:
     """Return the report of the rank that a dump is said to be of.
 
     Raises DumpError where the dump is another rank's, or is none.
     """
     reading = _DumpReading(dump, rank, world_size)
     groups, left_out = reading.groups()
-    return RankReport(
+    return RankHangReport(
         rank=rank,
         world_size=max(world_size, reading.world_size()),
         schema=_word(dump.get("version")),
@@ -147,11 +147,11 @@ class _DumpReading:
         """Yield what of the dump could not be used."""
         if self.malformed:
             told = f"{self.malformed} of its operations are malformed and left out"
-            yield Blind(Source.FLIGHT_RECORDER, told)
+            yield Blind(EvidenceSource.FLIGHT_RECORDER, told)
         if not self.entries and not any(one.enqueued for one in self.status.values()):
-            yield Blind(Source.FLIGHT_RECORDER, "it has recorded no operation at all")
+            yield Blind(EvidenceSource.FLIGHT_RECORDER, "it has recorded no operation at all")
 
-    def groups(self) -> tuple[tuple[Group, ...], int]:
+    def groups(self) -> tuple[tuple[GroupReport, ...], int]:
         """Return the groups of more than one member, and how many there was no room for."""
         entries: dict[str, list[_Entry]] = {}
         for entry in self.entries:
@@ -177,7 +177,7 @@ class _DumpReading:
         ordinal: int,
         entries: list[_Entry],
         status: _Status | None,
-    ) -> Group:
+    ) -> GroupReport:
         description, members = key
         has_p2p = any(one.is_p2p or one.p2p for one in entries)
         by_gloo = any(one.backend == "gloo" for one in entries)
@@ -191,7 +191,7 @@ class _DumpReading:
             p2p = _p2p_frontier(entries, pending)
         elif by_gloo and status and enqueued and status.enqueued > enqueued:
             p2p = (status.enqueued - enqueued, None)
-        return Group(
+        return GroupReport(
             description=description[:200],
             members=members_text(members) if members else unnamed_members(name),
             size=len(members),
@@ -459,28 +459,30 @@ def _word(value: object) -> str:
     return _text(value)[:40]
 
 
-def blind_report(rank: int, reason: str, source: Source = Source.FLIGHT_RECORDER) -> RankReport:
+def blind_report(
+    rank: int, reason: str, source: EvidenceSource = EvidenceSource.FLIGHT_RECORDER
+) -> RankHangReport:
     """Return the report of a rank of which nothing usable was read."""
-    return RankReport(rank=rank, blind=(Blind(source, reason[:500]),))
+    return RankHangReport(rank=rank, blind=(Blind(source, reason[:500]),))
 
 
-def merged(reports: Iterable[RankReport]) -> dict[int, RankReport]:
+def merged(reports: Iterable[RankHangReport]) -> dict[int, RankHangReport]:
     """Return one report for each rank; of two that contradict each other, neither is used."""
-    found: dict[int, RankReport] = {}
+    found: dict[int, RankHangReport] = {}
     for report in reports:
         known = found.setdefault(report.rank, report)
         if _frontiers(known) == _frontiers(report):
             found[report.rank] = max(known, report, key=_frames_told)
         else:
             told = f"there are two dumps of rank {report.rank}, and they contradict each other"
-            found[report.rank] = blind_report(report.rank, told, Source.IDENTITY)
+            found[report.rank] = blind_report(report.rank, told, EvidenceSource.IDENTITY)
     return found
 
 
-def _frontiers(report: RankReport) -> object:
+def _frontiers(report: RankHangReport) -> object:
     groups = ((one.description, one.members, one.ordinal, one.enqueued) for one in report.groups)
     return sorted(groups, key=str), bool(report.blind)
 
 
-def _frames_told(report: RankReport) -> int:
+def _frames_told(report: RankHangReport) -> int:
     return sum(len(one.frames) for group in report.groups for one in group.pending)

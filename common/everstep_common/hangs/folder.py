@@ -16,7 +16,7 @@ from everstep_common.hangs.flight_recorder import (
     read_dump,
     report_of_dump,
 )
-from everstep_common.hangs.rank_report import RankReport, Source
+from everstep_common.hangs.rank_report import EvidenceSource, RankHangReport
 from everstep_common.reports.quantities import RANKS_MAX
 
 # torch ends a dump's name with the rank; people add an ending, or put the rank before one.
@@ -31,7 +31,7 @@ class FolderError(Exception):
 class Folder:
     """What the dumps of a folder tell, by rank."""
 
-    reports: Mapping[int, RankReport]
+    reports: Mapping[int, RankHangReport]
     world_size: int
     files: int
 
@@ -74,7 +74,7 @@ def _ranked(folder: Path, names: list[str], prefix: str) -> Iterator[tuple[int, 
             yield int(matched[2]), folder / name
 
 
-def _report(path: Path, rank: int, world_size: int) -> RankReport:
+def _report(path: Path, rank: int, world_size: int) -> RankHangReport:
     try:
         values = read_dump(_bytes(path))
         if "groups" in values and "rank" in values:
@@ -84,9 +84,9 @@ def _report(path: Path, rank: int, world_size: int) -> RankReport:
         return blind_report(rank, f"{path.name}: {error}", _source(error))
 
 
-def _kept_report(values: Mapping[str, object], rank: int) -> RankReport:
+def _kept_report(values: Mapping[str, object], rank: int) -> RankHangReport:
     try:
-        report = from_json(RankReport, values)
+        report = from_json(RankHangReport, values)
     except CodecError as error:
         raise DumpError(str(error)) from error
     if report.rank != rank:
@@ -94,8 +94,12 @@ def _kept_report(values: Mapping[str, object], rank: int) -> RankReport:
     return report
 
 
-def _source(error: DumpError) -> Source:
-    return Source.IDENTITY if "it is not rank" in str(error) else Source.FLIGHT_RECORDER
+def _source(error: DumpError) -> EvidenceSource:
+    return (
+        EvidenceSource.IDENTITY
+        if "it is not rank" in str(error)
+        else EvidenceSource.FLIGHT_RECORDER
+    )
 
 
 def _bytes(path: Path) -> bytes:

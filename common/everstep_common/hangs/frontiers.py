@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from everstep_common.hangs.members import MembersError, are_named, members_of
-from everstep_common.hangs.rank_report import Group, Operation, RankReport
+from everstep_common.hangs.rank_report import GroupReport, Operation, RankHangReport
 
 # Members that all groups name together, for each rank of the job: no rank is in more groups than a
 # report holds. A few hostile reports could otherwise name 200,000 ranks in every group.
@@ -22,7 +22,7 @@ class GroupFrontier:
     # As text, and as ranks; where they are not named, the ranks that told of the group.
     text: str
     members: Sequence[int]
-    told: dict[int, Group] = field(default_factory=dict)
+    told: dict[int, GroupReport] = field(default_factory=dict)
     # Members of which it is not known what they have enqueued.
     unknown: list[int] = field(default_factory=list)
     # Enqueued collectives by rank, of those of which it is known.
@@ -58,7 +58,7 @@ class Frontiers:
     left_out: int
 
 
-def frontiers_of(reports: Mapping[int, RankReport], world_size: int) -> Frontiers:
+def frontiers_of(reports: Mapping[int, RankHangReport], world_size: int) -> Frontiers:
     """Put the groups of all ranks together."""
     groups, invalid, left_out = _grouped(reports, world_size)
     for group in groups.values():
@@ -93,7 +93,7 @@ class _MemberTable:
         self._budget = _MEMBERS_PER_RANK * max(world_size, reports)
         self._known: dict[str, _Members] = {}
 
-    def of(self, group: Group) -> _Members:
+    def of(self, group: GroupReport) -> _Members:
         """Return the members of a group that a rank tells of."""
         found = self._known.get(group.members)
         if found is None:
@@ -101,7 +101,7 @@ class _MemberTable:
             self.left_out += not found.usable
         return found
 
-    def _read(self, group: Group) -> _Members:
+    def _read(self, group: GroupReport) -> _Members:
         if not are_named(group.members):
             return _Members()
         try:
@@ -116,7 +116,7 @@ class _MemberTable:
 
 
 def _grouped(
-    reports: Mapping[int, RankReport], world_size: int
+    reports: Mapping[int, RankHangReport], world_size: int
 ) -> tuple[dict[GroupKey, GroupFrontier], dict[int, str], int]:
     table = _MemberTable(world_size, len(reports))
     invalid: dict[int, str] = {}
@@ -151,7 +151,7 @@ def _fill(group: GroupFrontier) -> None:
     group.waiting.sort(key=group.enqueued.__getitem__, reverse=True)
 
 
-def first_collective(group: Group) -> Operation | None:
+def first_collective(group: GroupReport) -> Operation | None:
     """Return the collective that a rank waits in first within a group."""
     for one in group.pending:
         if one.peer is None and not is_p2p(one):

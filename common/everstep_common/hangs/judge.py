@@ -17,8 +17,7 @@ from everstep_common.hangs.completion import (
 )
 from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, frontiers_of
 from everstep_common.hangs.known_software import known_fault, sentence_of
-from everstep_common.hangs.mismatches import Mismatch, mismatches_of
-from everstep_common.hangs.p2p_counts import departed_in_p2p
+from everstep_common.hangs.mismatches import Mismatch, departed_in_p2p, mismatches_of
 from everstep_common.hangs.process_evidence import (
     gave_up_waiting,
     in_communication,
@@ -26,7 +25,7 @@ from everstep_common.hangs.process_evidence import (
     suspicion,
     where,
 )
-from everstep_common.hangs.rank_report import Operation, RankReport, Source
+from everstep_common.hangs.rank_report import EvidenceSource, Operation, RankHangReport
 from everstep_common.hangs.silent_ranks import explained_by_silence
 from everstep_common.hangs.verdict import (
     CULPRITS_MAX,
@@ -49,7 +48,7 @@ Seen = tuple[HangClass, str]
 class Case:
     """Everything that is known of one hang, and what follows from it step by step."""
 
-    reports: Mapping[int, RankReport]
+    reports: Mapping[int, RankHangReport]
     world_size: int
     frontiers: Frontiers
     # Ranks that told no operation, and those of them of which something false was told.
@@ -66,7 +65,7 @@ class Case:
         return self.graph.heads.get(rank)
 
 
-def judge(reports: Iterable[RankReport], world_size: int = 0) -> HangVerdict:
+def judge(reports: Iterable[RankHangReport], world_size: int = 0) -> HangVerdict:
     """Return who holds a job back.
 
     ``world_size`` is the number of its ranks, where somebody else than the ranks knows it. One
@@ -79,7 +78,7 @@ def judge(reports: Iterable[RankReport], world_size: int = 0) -> HangVerdict:
     return _verdict(case, HangClass.NO_WAIT)
 
 
-def _case(reports: Iterable[RankReport], world_size: int) -> Case:
+def _case(reports: Iterable[RankHangReport], world_size: int) -> Case:
     known = {report.rank: report for report in reports}
     size = world_size or _claimed_size(known)
     known = {rank: report for rank, report in known.items() if rank < size}
@@ -89,7 +88,7 @@ def _case(reports: Iterable[RankReport], world_size: int) -> Case:
     return Case(known, size, frontiers, silent, wait_graph_of(frontiers, silent))
 
 
-def _claimed_size(reports: Mapping[int, RankReport]) -> int:
+def _claimed_size(reports: Mapping[int, RankHangReport]) -> int:
     """Return the number of ranks that most reports tell, and no less than there are."""
     claims: dict[int, int] = {}
     for report in reports.values():
@@ -273,12 +272,12 @@ def _from_silence(case: Case) -> HangClass | None:
     return HangClass.SILENT
 
 
-def _is_no_evidence(report: RankReport) -> bool:
-    false = any(one.source is Source.IDENTITY for one in report.blind)
+def _is_no_evidence(report: RankHangReport) -> bool:
+    false = any(one.source is EvidenceSource.IDENTITY for one in report.blind)
     return false or gave_up_waiting(report.process)
 
 
-def _class_of_silent(report: RankReport | None) -> Seen:
+def _class_of_silent(report: RankHangReport | None) -> Seen:
     if report is None:
         return HangClass.SILENT, "it told nothing, and others wait for it"
     told = words.blind_reason(report)

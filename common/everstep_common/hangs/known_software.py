@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from everstep_common.hangs.rank_report import RankReport
+from everstep_common.hangs.rank_report import RankHangReport
 from everstep_common.hangs.verdict import HangClass
 
 # Raised with every change of the table: a verdict can be told from that of another release.
@@ -69,7 +69,7 @@ TABLE: tuple[KnownFault, ...] = (
 )
 
 
-def known_fault(kind: HangClass, reports: Iterable[RankReport]) -> KnownFault | None:
+def known_fault(kind: HangClass, reports: Iterable[RankHangReport]) -> KnownFault | None:
     """Return the published fault that a hang of this kind is, if it is one."""
     told = [report for report in reports if report.libraries]
     mapped = [dict(_versions(report)) for report in told]
@@ -77,7 +77,7 @@ def known_fault(kind: HangClass, reports: Iterable[RankReport]) -> KnownFault | 
     return next((one for one in TABLE if kind in one.kinds and _fits(one, mapped, frames)), None)
 
 
-def _versions(report: RankReport) -> Iterable[tuple[str, str]]:
+def _versions(report: RankHangReport) -> Iterable[tuple[str, str]]:
     return ((library.name, library.version) for library in report.libraries)
 
 
@@ -101,7 +101,7 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, _NUMBERS.findall(version.partition("+")[0])[:4]))
 
 
-def sentence_of(fault: KnownFault, reports: Iterable[RankReport]) -> str:
+def sentence_of(fault: KnownFault, reports: Iterable[RankHangReport]) -> str:
     """Return what the fault is, and what to install, in words."""
     found = (dict(_versions(report)).get(fault.library) for report in reports)
     version = next((one for one in found if one), "")

@@ -1,4 +1,4 @@
-"""Mismatches: ranks that call another operation than their group at the same sequence id. Pure."""
+"""Mismatches: ranks that call other operations than their group, or another number. Pure."""
 
 import re
 from collections import Counter
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, is_p2p
-from everstep_common.hangs.rank_report import RankReport
+from everstep_common.hangs.rank_report import RankHangReport
 
 # Collectives in which every rank has as many elements of the same type. In the others (all_to_all,
 # gather, all_gather of lists) the sizes of two ranks may differ.
@@ -30,12 +30,12 @@ class Mismatch:
     culprits: tuple[int, ...]
 
 
-def mismatches_of(frontiers: Frontiers, reports: Mapping[int, RankReport]) -> list[Mismatch]:
+def mismatches_of(frontiers: Frontiers, reports: Mapping[int, RankHangReport]) -> list[Mismatch]:
     """Return where ranks of a group call different operations, of those that somebody waits in."""
     return [one for group in frontiers.groups for one in _of_group(group, reports)]
 
 
-def _of_group(group: GroupFrontier, reports: Mapping[int, RankReport]) -> Iterator[Mismatch]:
+def _of_group(group: GroupFrontier, reports: Mapping[int, RankHangReport]) -> Iterator[Mismatch]:
     if not group.waiting:
         return
     called: dict[int, dict[str, list[tuple[int, str]]]] = {}
@@ -59,7 +59,7 @@ def _mismatch(
     group: GroupFrontier,
     sequence: int,
     found: Mapping[str, Sequence[tuple[int, str]]],
-    reports: Mapping[int, RankReport],
+    reports: Mapping[int, RankHangReport],
 ) -> Mismatch:
     ordered = sorted(found.values(), key=len, reverse=True)
     called = tuple((ranks[0][1], tuple(sorted(rank for rank, _ in ranks))) for ranks in ordered)
@@ -103,3 +103,35 @@ def majority_counts(counts: Mapping[int, int]) -> tuple[int, dict[int, int]] | N
     if 2 * times <= len(counts):
         return None
     return value, {rank: one for rank, one in counts.items() if one != value}
+
+
+def departed_in_p2p(frontiers: Frontiers) -> dict[int, str]:
+    """Return ranks that did another number of sends and receives than most; with reasons.
+
+    gloo records none of them, but counts them with the next collective: ranks that wait in the same
+    one can be compared. Where ranks have different parts, as in a pipeline, there is no majority.
+    """
+    found = {}
+    for group in frontiers.groups:
+        counts = {
+            rank: told.p2p_enqueued
+            for rank in group.waiting
+            if (told := group.told[rank]).p2p_enqueued is not None
+            and told.p2p_completed is None
+            and told.enqueued == group.farthest()
+        }
+        usual = majority_counts(counts) or _of_two(counts)
+        for rank, count in usual[1].items() if usual else ():
+            found[rank] = (
+                f"it did {count} sends and receives before the collective in which"
+                f" {usual[0] if usual else 0} were done by its peers"
+            )
+    return found
+
+
+def _of_two(counts: dict[int, int]) -> tuple[int, dict[int, int]] | None:
+    """Of two ranks that were equal before, the one with fewer left something out."""
+    if len(counts) != 2 or len(set(counts.values())) != 2:
+        return None
+    most = max(counts.values())
+    return most, {rank: one for rank, one in counts.items() if one == most - 1}

@@ -3,7 +3,7 @@
 import re
 
 from everstep_common.failures.texts import kind_of
-from everstep_common.hangs.rank_report import Process, ProcessState, RankReport
+from everstep_common.hangs.rank_report import ProcessFacts, ProcessState, RankHangReport
 from everstep_common.hangs.verdict import HangClass
 from everstep_common.printable import printable
 
@@ -26,7 +26,7 @@ _COMMUNICATION = re.compile(
 _INNERMOST = 6
 
 
-def gave_up_waiting(process: Process) -> bool:
+def gave_up_waiting(process: ProcessFacts) -> bool:
     """Return whether a rank ended because others did not come: it waited, like they do."""
     ending = process.ending
     if ending is None or ending.signal == _SIGKILL:
@@ -36,7 +36,7 @@ def gave_up_waiting(process: Process) -> bool:
     )
 
 
-def process_class(report: RankReport) -> tuple[HangClass, str] | None:
+def process_class(report: RankHangReport) -> tuple[HangClass, str] | None:
     """Return in which way a process cannot go on by itself, in words too; None if it can."""
     process = report.process
     if process.state is ProcessState.DEAD or process.ending is not None:
@@ -50,7 +50,7 @@ def process_class(report: RankReport) -> tuple[HangClass, str] | None:
     return None
 
 
-def suspicion(report: RankReport) -> tuple[HangClass, str] | None:
+def suspicion(report: RankHangReport) -> tuple[HangClass, str] | None:
     """Return what else says that a process does not go on; alone it proves nothing.
 
     A rank that waits can look the same, so it counts only for one that the others wait for.
@@ -65,7 +65,7 @@ def suspicion(report: RankReport) -> tuple[HangClass, str] | None:
     return None
 
 
-def in_communication(report: RankReport) -> bool | None:
+def in_communication(report: RankHangReport) -> bool | None:
     """Return whether the Python stack is inside of torch's communication; None without a stack."""
     stack = report.process.python_stack
     if not stack:
@@ -73,13 +73,13 @@ def in_communication(report: RankReport) -> bool | None:
     return any(_COMMUNICATION.search(frame) for frame in stack[:_INNERMOST])
 
 
-def where(report: RankReport) -> str:
+def where(report: RankHangReport) -> str:
     """Return the innermost frames of the rank, for a sentence; "" without a stack."""
     stack = report.process.python_stack
     return f", in {' < '.join(printable(frame) for frame in stack[:3])}" if stack else ""
 
 
-def _ending(process: Process) -> str:
+def _ending(process: ProcessFacts) -> str:
     ending = process.ending
     if ending is None:
         return "its process is gone"

@@ -63,7 +63,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class GroupReport:
     """A process group as one of its members knows it.
 
     Two ranks speak of the same group when description, members and ordinal are equal: torch's
@@ -114,7 +114,7 @@ class ProcessState(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ProcessEnding:
     """How a rank's process ended, as its launcher saw it."""
 
     # Meaningful when signal is 0.
@@ -128,7 +128,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class ProcessFacts:
     """A rank's process as its node sees it from outside; None and "": not asked or no answer."""
 
     state: ProcessState = ProcessState.UNKNOWN
@@ -136,7 +136,7 @@ class Process:
     state_for_ms: Milliseconds = 0
     # The function of the kernel in which its main thread waits.
     wchan: q.Word = ""
-    ending: Ending | None = None
+    ending: ProcessEnding | None = None
     # Whether torch's worker server answered a ping, which needs no GIL.
     answers_ping: bool | None = None
     # Whether something that needs the GIL got no answer while a ping did.
@@ -151,7 +151,7 @@ class Process:
     native_stack: StackFrames = ()
 
 
-class Source(Enum):
+class EvidenceSource(Enum):
     """Where facts about a rank come from."""
 
     FLIGHT_RECORDER = "flight_recorder"
@@ -169,7 +169,7 @@ class Source(Enum):
 class Blind:
     """A source that told nothing of a rank, and why, with the setting that would mend it."""
 
-    source: Source
+    source: EvidenceSource
     reason: q.Line
 
 
@@ -184,7 +184,7 @@ class Library:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankReport:
+class RankHangReport:
     """What is known of one rank of a job that stands still."""
 
     rank: q.Rank
@@ -198,14 +198,14 @@ class RankReport:
     schema: q.Word = ""
     backend: q.Word = ""
     libraries: Annotated[tuple[Library, ...], Items(LIBRARIES_MAX)] = ()
-    groups: Annotated[tuple[Group, ...], Items(GROUPS_MAX)] = ()
+    groups: Annotated[tuple[GroupReport, ...], Items(GROUPS_MAX)] = ()
     # Groups that this report has no room for, which had no operation pending.
     groups_left_out: q.Count = 0
     # After which the first of its groups gives up and ends the process; 0: not known.
     timeout_ms: Milliseconds = 0
     # What it did last that is not what it did each time before, in words; "" where nothing is.
     departure: q.Line = ""
-    process: Process = Process()
+    process: ProcessFacts = ProcessFacts()
     # The last step that the rank completed, and the phase or pause that it declared, by the SDK.
     step: q.ToldStep | None = None
     phase: q.Word = ""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from everstep_common.hangs.members import members_text
-from everstep_common.hangs.rank_report import RankReport
+from everstep_common.hangs.rank_report import RankHangReport
 
 # Ranks as text are cut to so many characters; how many there are is told beside it.
 _RANKS_MAX = 60
@@ -20,7 +20,7 @@ class Branch:
     below: tuple["Branch", ...] = ()
 
 
-def stack_tree(reports: Iterable[RankReport]) -> tuple[Branch, ...]:
+def stack_tree(reports: Iterable[RankHangReport]) -> tuple[Branch, ...]:
     """Return the tree of the ranks' Python stacks; ranks without one are left out."""
     stacks = [
         (report.rank, tuple(reversed(report.process.python_stack)))

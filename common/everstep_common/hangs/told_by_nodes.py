@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from everstep_common.codec import CodecError, from_json
-from everstep_common.hangs.rank_report import RankReport
+from everstep_common.hangs.rank_report import RankHangReport
 from everstep_common.reports.nodes import RANK_REPORT_TEXT_MAX
 
 
@@ -25,7 +25,7 @@ class NodeTold:
 class ToldByNodes:
     """What all nodes of a job told."""
 
-    reports: list[RankReport] = field(default_factory=list)
+    reports: list[RankHangReport] = field(default_factory=list)
     # Sentences for what is missing.
     missing: list[str] = field(default_factory=list)
     world_size: int = 0
@@ -33,7 +33,7 @@ class ToldByNodes:
     def take_node(self, told: NodeTold) -> None:
         """Take what one node tells."""
         self.world_size += told.ranks
-        known: dict[int, RankReport] = {}
+        known: dict[int, RankHangReport] = {}
         for report in map(_read, told.reports):
             if report is None or not 0 <= report.rank - told.first_rank < told.ranks:
                 self.missing.append(f"{told.node}: a report is left out, it is of no rank there")
@@ -54,10 +54,10 @@ def read_all(told: Iterable[NodeTold]) -> ToldByNodes:
     return found
 
 
-def _read(text: str) -> RankReport | None:
+def _read(text: str) -> RankHangReport | None:
     if len(text) > RANK_REPORT_TEXT_MAX:
         return None
     try:
-        return from_json(RankReport, json.loads(text))
+        return from_json(RankHangReport, json.loads(text))
     except (CodecError, ValueError, RecursionError):
         return None

@@ -15,7 +15,7 @@ from everstep_common.hangs.frontiers import (
     is_p2p,
     oldest,
 )
-from everstep_common.hangs.rank_report import Group, Operation
+from everstep_common.hangs.rank_report import GroupReport, Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,9 @@ def _add_peer_waits_of(
             graph.awaited.add(peer)
 
 
-def _has_posted(other: Group, own: Group, operation: Operation, rank: int, size: int) -> bool:
+def _has_posted(
+    other: GroupReport, own: GroupReport, operation: Operation, rank: int, size: int
+) -> bool:
     """Return whether the other end has enqueued its part of a send or recv, or may have."""
     if size == 2:
         # Each operation of one has its part at the other, so both count the same.

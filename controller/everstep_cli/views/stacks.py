@@ -8,7 +8,7 @@ from rich.tree import Tree
 
 from everstep_common.hangs.explanation import confidence_words
 from everstep_common.hangs.judge import judge
-from everstep_common.hangs.rank_report import ProcessState, RankReport
+from everstep_common.hangs.rank_report import ProcessState, RankHangReport
 from everstep_common.hangs.stack_tree import Branch, ranks_text, stack_tree
 from everstep_common.hangs.told_by_nodes import ToldByNodes
 from everstep_common.hangs.verdict import HangClass, HangVerdict
@@ -55,7 +55,7 @@ def _label(branch: Branch) -> Text:
     return Text.assemble((ranks_text(branch.ranks), "bold"), "\n", lines)
 
 
-def _telling(reports: Iterable[RankReport]) -> Iterator[Text]:
+def _telling(reports: Iterable[RankHangReport]) -> Iterator[Text]:
     for report in sorted(reports, key=lambda one: one.rank):
         process = report.process
         words = []

@@ -5,16 +5,22 @@ import json
 import pytest
 
 from everstep_common.codec import to_json
-from everstep_common.hangs.rank_report import Blind, Process, ProcessState, RankReport, Source
+from everstep_common.hangs.rank_report import (
+    Blind,
+    EvidenceSource,
+    ProcessFacts,
+    ProcessState,
+    RankHangReport,
+)
 from everstep_proto.generated import admin_pb2
 from fakes.cli_admin import FakeAdmin
 from unit.cli.test_fleet_commands import call
 
 
 def _text(rank: int, *innermost_first: str, state: ProcessState = ProcessState.SLEEPING) -> str:
-    process = Process(state=state, state_for_ms=12_000, python_stack=innermost_first)
-    blind = (Blind(Source.NATIVE_STACK, "ptrace_scope is 2"),)
-    return json.dumps(to_json(RankReport(rank=rank, process=process, blind=blind)))
+    process = ProcessFacts(state=state, state_for_ms=12_000, python_stack=innermost_first)
+    blind = (Blind(EvidenceSource.NATIVE_STACK, "ptrace_scope is 2"),)
+    return json.dumps(to_json(RankHangReport(rank=rank, process=process, blind=blind)))
 
 
 def _node(*reports: str, node: str = "node-1", missing: str = "") -> admin_pb2.NodeInspection:

@@ -6,13 +6,13 @@ from everstep.hang_command import in_words, local_ranks
 from everstep.launch.hangs.rank_files import RankFiles
 from everstep_common.hangs.rank_report import (
     Blind,
-    Group,
+    EvidenceSource,
+    GroupReport,
     Operation,
     OperationState,
-    Process,
+    ProcessFacts,
     ProcessState,
-    RankReport,
-    Source,
+    RankHangReport,
 )
 
 
@@ -56,16 +56,16 @@ def test_under_torchrun_ranks_are_known_by_their_variables(tmp_path: Path) -> No
 
 def test_a_report_is_told_in_words() -> None:
     pending = Operation(6, "all_reduce", "4 Float", OperationState.SCHEDULED)
-    group = Group("default_pg", "0-3", 4, 6, 5, pending_count=1, pending=(pending,))
-    state = Process(
+    group = GroupReport("default_pg", "0-3", 4, 6, 5, pending_count=1, pending=(pending,))
+    state = ProcessFacts(
         state=ProcessState.SLEEPING,
         wchan="futex_wait",
         gil_held=True,
         answers_ping=False,
         python_stack=("train.py:8 step", "train.py:9 main"),
     )
-    blind = Blind(Source.NATIVE_STACK, "kernel.yama.ptrace_scope is 3")
-    told = in_words(RankReport(rank=2, pid=77, groups=(group,), process=state, blind=(blind,)))
+    blind = Blind(EvidenceSource.NATIVE_STACK, "kernel.yama.ptrace_scope is 3")
+    told = in_words(RankHangReport(rank=2, pid=77, groups=(group,), process=state, blind=(blind,)))
     assert told.splitlines() == [
         "rank 2 (process 77): sleeping in futex_wait and holds the GIL and does not answer",
         "  waits in all_reduce 6 of default_pg",

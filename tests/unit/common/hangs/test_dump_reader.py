@@ -15,7 +15,7 @@ from everstep_common.hangs.flight_recorder import (
     report_of_dump,
 )
 from everstep_common.hangs.pickles import PickleError, plain_values
-from everstep_common.hangs.rank_report import RankReport, Source
+from everstep_common.hangs.rank_report import EvidenceSource, RankHangReport
 
 
 def _entry(**changed: object) -> dict[str, object]:
@@ -172,7 +172,7 @@ def test_two_dumps_of_a_rank_that_contradict_each_other_are_no_evidence() -> Non
     assert merged([one, one])[0] == one
     (report,) = merged([one, other]).values()
     assert report.groups == ()
-    assert report.blind[0].source is Source.IDENTITY
+    assert report.blind[0].source is EvidenceSource.IDENTITY
 
 
 def test_a_rank_that_leaves_an_operation_out_departs_from_its_own_history() -> None:
@@ -234,4 +234,4 @@ def test_any_values_in_a_dump_are_used_left_out_or_refused(
     ):
         with suppress(DumpError):
             report = report_of_dump(dump, 0)
-            assert from_json(RankReport, json.loads(json_text(report))) == report
+            assert from_json(RankHangReport, json.loads(json_text(report))) == report

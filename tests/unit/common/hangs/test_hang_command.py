@@ -8,7 +8,7 @@ import pytest
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.command import main
 from everstep_common.hangs.flight_recorder import BYTES_MAX
-from everstep_common.hangs.rank_report import Process, ProcessState, RankReport
+from everstep_common.hangs.rank_report import ProcessFacts, ProcessState, RankHangReport
 from everstep_common.hangs.verdict import HangClass, HangVerdict
 
 _SKIP = Path(__file__).parents[3] / "fixtures/hangs/gloo_skip"
@@ -48,7 +48,7 @@ def test_a_kept_report_of_a_rank_counts_as_its_dump(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _copy(tmp_path)
-    stopped = RankReport(rank=2, process=Process(ProcessState.STOPPED))
+    stopped = RankHangReport(rank=2, process=ProcessFacts(ProcessState.STOPPED))
     (tmp_path / "dump_2.json").write_text(json_text(stopped), encoding="utf-8")
     assert main([str(tmp_path), "--json"]) == 0
     assert _verdict(capsys).kind is HangClass.FROZEN

@@ -17,15 +17,15 @@ from everstep_common.hangs.judge import judge
 from everstep_common.hangs.known_software import TABLE, numbers
 from everstep_common.hangs.rank_report import (
     Blind,
-    Ending,
-    Group,
+    EvidenceSource,
+    GroupReport,
     Library,
     Operation,
     OperationState,
-    Process,
+    ProcessEnding,
+    ProcessFacts,
     ProcessState,
-    RankReport,
-    Source,
+    RankHangReport,
 )
 from everstep_common.hangs.verdict import Confidence, HangClass, HangVerdict
 
@@ -37,9 +37,9 @@ def _operation(sequence: int, name: str = "all_reduce", **changed: object) -> Op
     return replace(whole, **changed)  # type: ignore[arg-type]
 
 
-def _group(enqueued: int, completed: int, members: str = "0-3", size: int = 4) -> Group:
+def _group(enqueued: int, completed: int, members: str = "0-3", size: int = 4) -> GroupReport:
     waits = enqueued > completed
-    return Group(
+    return GroupReport(
         description="default_pg",
         members=members,
         size=size,
@@ -50,20 +50,20 @@ def _group(enqueued: int, completed: int, members: str = "0-3", size: int = 4) -
     )
 
 
-def _waits(rank: int) -> RankReport:
-    return RankReport(rank=rank, world_size=4, groups=(_group(7, 6),))
+def _waits(rank: int) -> RankHangReport:
+    return RankHangReport(rank=rank, world_size=4, groups=(_group(7, 6),))
 
 
-def _late(rank: int, process: Process | None = None) -> RankReport:
-    process = process or Process()
-    return RankReport(rank=rank, world_size=4, groups=(_group(6, 6),), process=process)
+def _late(rank: int, process: ProcessFacts | None = None) -> RankHangReport:
+    process = process or ProcessFacts()
+    return RankHangReport(rank=rank, world_size=4, groups=(_group(6, 6),), process=process)
 
 
 def _named(verdict: HangVerdict) -> dict[int, HangClass]:
     return {one.rank: one.kind for one in verdict.culprits}
 
 
-def _judged(*reports: RankReport) -> HangVerdict:
+def _judged(*reports: RankHangReport) -> HangVerdict:
     return judge(reports, 4)
 
 
@@ -92,7 +92,7 @@ def test_a_rank_in_a_send_that_gloo_does_not_record_is_no_culprit() -> None:
     assert alone.confidence is Confidence.LIKELY
     inside = ("distributed_c10d.py:2500 send", "train.py:30 step")
     reports = [
-        replace(one, process=Process(python_stack=inside)) for one in folder.reports.values()
+        replace(one, process=ProcessFacts(python_stack=inside)) for one in folder.reports.values()
     ]
     verdict = judge(reports, 4)
     assert (verdict.kind, _named(verdict), verdict.suspects) == (HangClass.DESYNC, {}, "2")
@@ -178,18 +178,21 @@ def test_one_culprit_of_a_large_job_is_named() -> None:
 @pytest.mark.parametrize(
     ("process", "kind"),
     [
-        (Process(), HangClass.CPU_SIDE),
-        (Process(ProcessState.STOPPED), HangClass.FROZEN),
-        (Process(ProcessState.UNINTERRUPTIBLE, 11_000, "nfs_wait"), HangClass.FROZEN),
-        (Process(ProcessState.UNINTERRUPTIBLE, 900), HangClass.CPU_SIDE),
-        (Process(answers_ping=False), HangClass.FROZEN),
-        (Process(answers_ping=True, gil_held=True), HangClass.GIL_HELD),
-        (Process(ending=Ending(exit_code=0, signal=9)), HangClass.DEAD),
-        (Process(ending=Ending(exit_code=1, signal=0, text="ValueError: x")), HangClass.DEAD),
+        (ProcessFacts(), HangClass.CPU_SIDE),
+        (ProcessFacts(ProcessState.STOPPED), HangClass.FROZEN),
+        (ProcessFacts(ProcessState.UNINTERRUPTIBLE, 11_000, "nfs_wait"), HangClass.FROZEN),
+        (ProcessFacts(ProcessState.UNINTERRUPTIBLE, 900), HangClass.CPU_SIDE),
+        (ProcessFacts(answers_ping=False), HangClass.FROZEN),
+        (ProcessFacts(answers_ping=True, gil_held=True), HangClass.GIL_HELD),
+        (ProcessFacts(ending=ProcessEnding(exit_code=0, signal=9)), HangClass.DEAD),
+        (
+            ProcessFacts(ending=ProcessEnding(exit_code=1, signal=0, text="ValueError: x")),
+            HangClass.DEAD,
+        ),
     ],
 )
 def test_the_class_of_a_culprit_is_what_its_process_shows(
-    process: Process, kind: HangClass
+    process: ProcessFacts, kind: HangClass
 ) -> None:
     assert _named(_judged(_waits(0), _waits(1), _late(2, process), _waits(3))) == {2: kind}
 
@@ -204,20 +207,22 @@ def test_the_class_of_a_culprit_is_what_its_process_shows(
     ],
 )
 def test_who_gives_up_waiting_first_is_not_the_culprit(text: str) -> None:
-    gave_up = Process(ProcessState.DEAD, ending=Ending(exit_code=1, signal=6, text=text))
+    gave_up = ProcessFacts(
+        ProcessState.DEAD, ending=ProcessEnding(exit_code=1, signal=6, text=text)
+    )
     verdict = _judged(replace(_waits(0), process=gave_up), _waits(1), _late(2), _waits(3))
     assert _named(verdict) == {2: HangClass.CPU_SIDE}
 
 
 def test_a_rank_that_gave_up_and_left_no_dump_is_not_the_culprit() -> None:
-    ending = Ending(exit_code=1, signal=0, kind="collective")
-    gave_up = RankReport(rank=0, process=Process(ProcessState.DEAD, ending=ending))
+    ending = ProcessEnding(exit_code=1, signal=0, kind="collective")
+    gave_up = RankHangReport(rank=0, process=ProcessFacts(ProcessState.DEAD, ending=ending))
     assert _named(_judged(gave_up, _waits(1), _waits(2), _waits(3))) == {}
 
 
 def test_a_gpu_that_did_not_complete_what_its_peers_have_is_the_culprit() -> None:
-    reports = [RankReport(rank=n, groups=(_group(9, 8),)) for n in (0, 1, 3)]
-    behind = RankReport(rank=2, groups=(_group(9, 5),))
+    reports = [RankHangReport(rank=n, groups=(_group(9, 8),)) for n in (0, 1, 3)]
+    behind = RankHangReport(rank=2, groups=(_group(9, 5),))
     assert _named(_judged(*reports, behind)) == {2: HangClass.GPU_SIDE}
 
 
@@ -227,9 +232,9 @@ def test_a_collective_that_all_have_enqueued_and_nobody_completes_isolates_nobod
 
 
 def test_a_gpu_that_has_not_started_what_its_peers_run_is_the_culprit() -> None:
-    def runs(rank: int, state: OperationState) -> RankReport:
+    def runs(rank: int, state: OperationState) -> RankHangReport:
         group = replace(_group(7, 6), pending=(_operation(7, state=state),))
-        return RankReport(rank=rank, groups=(group,))
+        return RankHangReport(rank=rank, groups=(group,))
 
     started = [runs(rank, OperationState.STARTED) for rank in (0, 1, 3)]
     verdict = _judged(*started, runs(2, OperationState.SCHEDULED))
@@ -238,22 +243,22 @@ def test_a_gpu_that_has_not_started_what_its_peers_run_is_the_culprit() -> None:
 
 def test_another_shape_than_that_of_the_group_is_the_program() -> None:
     other = replace(_group(7, 6), pending=(_operation(7, shapes="5 Float"),))
-    verdict = _judged(_waits(0), _waits(1), RankReport(rank=2, groups=(other,)), _waits(3))
+    verdict = _judged(_waits(0), _waits(1), RankHangReport(rank=2, groups=(other,)), _waits(3))
     assert _named(verdict) == {2: HangClass.DESYNC}
     assert "5 Float" in verdict.sentence
 
 
 def test_the_same_elements_in_another_shape_are_no_mismatch() -> None:
     other = replace(_group(7, 6), pending=(_operation(7, shapes="2x2 Float"),))
-    verdict = _judged(_waits(0), _waits(1), RankReport(rank=2, groups=(other,)), _waits(3))
+    verdict = _judged(_waits(0), _waits(1), RankHangReport(rank=2, groups=(other,)), _waits(3))
     assert verdict.kind is HangClass.FABRIC
 
 
 def test_two_ranks_that_wait_for_each_other_in_two_groups_are_the_program() -> None:
-    def waits_in(rank: int, first: bool) -> RankReport:
+    def waits_in(rank: int, first: bool) -> RankHangReport:
         one = replace(_group(*((3, 2) if first else (2, 2)), "0-1", 2), description="a")
         other = replace(_group(*((2, 2) if first else (3, 2)), "0-1", 2), description="b")
-        return RankReport(rank=rank, groups=(one, other))
+        return RankHangReport(rank=rank, groups=(one, other))
 
     verdict = judge([waits_in(0, True), waits_in(1, False)], 2)
     assert (verdict.kind, _named(verdict), verdict.suspects) == (HangClass.DESYNC, {}, "0-1")
@@ -265,11 +270,11 @@ def test_a_job_in_which_nobody_waits_has_no_culprit() -> None:
 
 
 def test_where_no_recorder_tells_the_one_rank_outside_of_communication_is_named() -> None:
-    inside = Process(python_stack=("distributed_c10d.py:3200 all_reduce", "train.py:9 step"))
-    outside = Process(python_stack=("loader.py:77 read", "train.py:8 step"))
-    reports = [RankReport(rank=n, process=outside if n == 2 else inside) for n in range(4)]
+    inside = ProcessFacts(python_stack=("distributed_c10d.py:3200 all_reduce", "train.py:9 step"))
+    outside = ProcessFacts(python_stack=("loader.py:77 read", "train.py:8 step"))
+    reports = [RankHangReport(rank=n, process=outside if n == 2 else inside) for n in range(4)]
     assert _named(_judged(*reports)) == {2: HangClass.CPU_SIDE}
-    nobody = [RankReport(rank=n, process=outside) for n in range(4)]
+    nobody = [RankHangReport(rank=n, process=outside) for n in range(4)]
     assert _named(_judged(*nobody)) == {}
 
 
@@ -303,7 +308,7 @@ def test_every_known_fault_names_its_source_and_the_release_that_mends_it() -> N
 
 
 def test_a_rank_that_speaks_for_a_group_it_is_not_in_is_invalid_and_not_blamed() -> None:
-    liar = RankReport(rank=2, groups=(_group(1, 1, "0-1", 2),))
+    liar = RankHangReport(rank=2, groups=(_group(1, 1, "0-1", 2),))
     verdict = _judged(_waits(0), _waits(1), liar, _waits(3))
     assert any("invalid" in line for line in verdict.blind)
     assert set(_named(verdict)) <= {2}
@@ -311,7 +316,7 @@ def test_a_rank_that_speaks_for_a_group_it_is_not_in_is_invalid_and_not_blamed()
 
 
 def test_what_was_falsely_told_in_a_ranks_name_is_no_evidence_against_it() -> None:
-    false = RankReport(rank=2, blind=(Blind(Source.IDENTITY, "two dumps contradict"),))
+    false = RankHangReport(rank=2, blind=(Blind(EvidenceSource.IDENTITY, "two dumps contradict"),))
     verdict = _judged(_waits(0), _waits(1), false, _waits(3))
     assert _named(verdict) == {}
     assert verdict.suspects == "2"
@@ -331,7 +336,7 @@ def test_a_report_of_a_rank_that_the_job_does_not_have_is_left_out() -> None:
 
 
 _groups = st.builds(
-    Group,
+    GroupReport,
     description=st.sampled_from(["a", "b"]),
     members=st.sampled_from(["0-3", "0-1", "2-3", "1-3:2", "9", "group:1", "sha256:0", "x", "3-0"]),
     size=st.integers(0, 5),
@@ -354,12 +359,12 @@ _groups = st.builds(
     done=st.sampled_from(["", "all_reduce 4 Float", "broadcast"]),
 )
 _reports = st.builds(
-    RankReport,
+    RankHangReport,
     rank=st.integers(0, 4),
     world_size=st.integers(0, 6),
     groups=st.lists(_groups, max_size=4).map(tuple),
     process=st.builds(
-        Process,
+        ProcessFacts,
         state=st.sampled_from(ProcessState),
         gil_held=st.none() | st.booleans(),
         answers_ping=st.none() | st.booleans(),
@@ -371,7 +376,7 @@ _reports = st.builds(
 
 @given(st.lists(_reports, max_size=6), st.integers(0, 6))
 def test_any_reports_get_a_verdict_of_ranks_of_the_job(
-    reports: list[RankReport], world_size: int
+    reports: list[RankHangReport], world_size: int
 ) -> None:
     verdict = judge(reports, world_size)
     known = {report.rank for report in reports} | set(range(verdict.world_size))

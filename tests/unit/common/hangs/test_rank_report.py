@@ -8,15 +8,15 @@ from everstep_common.codec import CodecError, from_json, json_text
 from everstep_common.hangs.members import MembersError, are_named, members_of, members_text
 from everstep_common.hangs.rank_report import (
     Blind,
-    Ending,
-    Group,
+    EvidenceSource,
+    GroupReport,
     Library,
     Operation,
     OperationState,
-    Process,
+    ProcessEnding,
+    ProcessFacts,
     ProcessState,
-    RankReport,
-    Source,
+    RankHangReport,
 )
 
 _OPERATION = Operation(
@@ -27,7 +27,7 @@ _OPERATION = Operation(
     created_ns=1758581237531764929,
     frames=("train.py:120 step", "model.py:88 forward"),
 )
-_GROUP = Group(
+_GROUP = GroupReport(
     description="TENSOR_MODEL_PARALLEL_GROUP",
     members="0-3",
     size=4,
@@ -37,7 +37,7 @@ _GROUP = Group(
     pending=(_OPERATION,),
     done="all_reduce 16 Float",
 )
-_REPORT = RankReport(
+_REPORT = RankHangReport(
     rank=3,
     world_size=16,
     node="gpu-0001",
@@ -46,18 +46,18 @@ _REPORT = RankReport(
     schema="2.10",
     libraries=(Library("nccl", "2.27.3"), Library("torch", "2.13.0")),
     groups=(_GROUP,) * 13,
-    process=Process(
+    process=ProcessFacts(
         state=ProcessState.SLEEPING,
         state_for_ms=9000,
         wchan="futex_wait",
         answers_ping=True,
         gil_held=False,
         python_stack=("train.py:120 step",) * 24,
-        ending=Ending(exit_code=0, signal=9, kind="killed"),
+        ending=ProcessEnding(exit_code=0, signal=9, kind="killed"),
     ),
     timeout_ms=180_000,
     step=7,
-    blind=(Blind(Source.NATIVE_STACK, "ptrace_scope is 2"),),
+    blind=(Blind(EvidenceSource.NATIVE_STACK, "ptrace_scope is 2"),),
 )
 
 
@@ -65,11 +65,11 @@ _IDLE = {"description": "x", "members": "0-1", "size": 2, "enqueued": 1, "comple
 
 
 def test_a_report_comes_back_from_its_json_as_it_was() -> None:
-    assert from_json(RankReport, json.loads(json_text(_REPORT))) == _REPORT
+    assert from_json(RankHangReport, json.loads(json_text(_REPORT))) == _REPORT
 
 
 def test_a_report_of_a_rank_alone_needs_nothing_else() -> None:
-    assert from_json(RankReport, {"rank": 4}) == RankReport(rank=4)
+    assert from_json(RankHangReport, {"rank": 4}) == RankHangReport(rank=4)
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,13 @@ def test_a_report_of_a_rank_alone_needs_nothing_else() -> None:
 )
 def test_a_report_that_is_none_says_where(changed: dict[str, object], told: str) -> None:
     with pytest.raises(CodecError, match=told):
-        from_json(RankReport, {"rank": 4, **changed})
+        from_json(RankHangReport, {"rank": 4, **changed})
 
 
 def test_a_group_counts_the_operations_that_it_lists() -> None:
     listed = json.loads(json_text(_OPERATION))
     with pytest.raises(CodecError, match="pending_count"):
-        from_json(Group, {**_IDLE, "pending": [listed], "pending_count": 0})
+        from_json(GroupReport, {**_IDLE, "pending": [listed], "pending_count": 0})
 
 
 @pytest.mark.parametrize(

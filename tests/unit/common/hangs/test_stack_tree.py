@@ -3,12 +3,12 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_common.hangs.rank_report import Process, RankReport
+from everstep_common.hangs.rank_report import ProcessFacts, RankHangReport
 from everstep_common.hangs.stack_tree import Branch, ranks_text, stack_tree
 
 
-def _report(rank: int, *outermost_first: str) -> RankReport:
-    return RankReport(rank=rank, process=Process(python_stack=outermost_first[::-1]))
+def _report(rank: int, *outermost_first: str) -> RankHangReport:
+    return RankHangReport(rank=rank, process=ProcessFacts(python_stack=outermost_first[::-1]))
 
 
 def test_the_rank_that_does_something_else_is_a_branch_of_its_own() -> None:
@@ -33,7 +33,7 @@ def test_a_stack_that_ends_where_others_go_on_is_counted_there() -> None:
 
 
 def test_ranks_without_a_stack_are_left_out() -> None:
-    assert stack_tree([RankReport(rank=0)]) == ()
+    assert stack_tree([RankHangReport(rank=0)]) == ()
 
 
 _FRAMES = st.lists(st.sampled_from("abc"), min_size=1, max_size=6)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from everstep_common.bounds import Integer, Items, Opaque, Text
-from everstep_common.hangs.rank_report import ProcessState, RankReport
+from everstep_common.hangs.rank_report import ProcessState, RankHangReport
 from everstep_common.reports import quantities as q
 
 # One process reads so many ranks: a recorder's answer takes it 20 ms, one after another.
@@ -54,7 +54,7 @@ class Question:
 class Answer:
     """What was read of one rank."""
 
-    report: RankReport
+    report: RankHangReport
     # The process that was read is not always the one that the launcher started: a shell's child.
     launched_pid: q.Pid
     seen: Seen | None

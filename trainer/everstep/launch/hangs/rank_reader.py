@@ -27,11 +27,11 @@ from everstep_common.hangs.rank_report import (
     BLIND_MAX,
     LIBRARIES_MAX,
     Blind,
+    EvidenceSource,
     Library,
-    Process,
+    ProcessFacts,
     ProcessState,
-    RankReport,
-    Source,
+    RankHangReport,
     StackFrames,
 )
 
@@ -68,18 +68,18 @@ class RankReader:
         self._proc = proc
         self._folder = Path(question.folder) if question.folder else None
         self._pid = rank_process(asked.pid, self._folder, proc)
-        self._blind: dict[Source, str] = {}
+        self._blind: dict[EvidenceSource, str] = {}
         self._libraries: tuple[Library, ...] = ()
-        self._recorded = RankReport(rank=asked.rank, world_size=question.world_size)
-        self._process = Process()
+        self._recorded = RankHangReport(rank=asked.rank, world_size=question.world_size)
+        self._process = ProcessFacts()
 
     def read(self) -> Answer:
         """Return what can be known of the rank."""
         try:
             first = self._look()
             if process_look.owner(self._pid, self._proc) != os.geteuid():
-                self._blind[Source.IDENTITY] = "the process belongs to another user"
-                self._process = Process(state=first.state, wchan=first.wchan)
+                self._blind[EvidenceSource.IDENTITY] = "the process belongs to another user"
+                self._process = ProcessFacts(state=first.state, wchan=first.wchan)
                 return self._answer(None)
             listed = self._start_libraries()
             self._ask_server()
@@ -124,9 +124,9 @@ class RankReader:
         unchanged = second.same_stack(first)
         if unchanged is None:
             why = process_look.why_unreadable(self._pid, self._proc)
-            self._blind[Source.NATIVE_STACK] = why
+            self._blind[EvidenceSource.NATIVE_STACK] = why
             if not second.wchan and second.state != ProcessState.RUNNING:
-                self._blind[Source.PROCESS_STATE] = f"wchan: {why}"
+                self._blind[EvidenceSource.PROCESS_STATE] = f"wchan: {why}"
         self._process = replace(
             self._process,
             state=second.state,
@@ -150,7 +150,7 @@ class RankReader:
 
     def _start_libraries(self) -> threading.Thread:
         """Read versions beside all else: their files may be on a file system that hangs."""
-        self._blind[Source.LIBRARIES] = "not read in time"
+        self._blind[EvidenceSource.LIBRARIES] = "not read in time"
         thread = threading.Thread(target=self._read_libraries, daemon=True)
         thread.start()
         return thread
@@ -158,17 +158,17 @@ class RankReader:
     def _read_libraries(self) -> None:
         try:
             self._libraries = libraries.libraries(libraries.mapped(self._pid, self._proc))
-            self._blind.pop(Source.LIBRARIES, None)
+            self._blind.pop(EvidenceSource.LIBRARIES, None)
         except OSError as error:
             why = process_look.why_unreadable(self._pid, self._proc)
-            self._blind[Source.LIBRARIES] = f"maps: {error.strerror}: {why}"
+            self._blind[EvidenceSource.LIBRARIES] = f"maps: {error.strerror}: {why}"
 
     # What the process answers itself.
 
     def _ask_server(self) -> None:
         told = self._marker()
         if self._folder is None or not (path := self._folder / f"{self._pid}.sock").exists():
-            self._blind[Source.WORKER_SERVER] = told.why or _NO_SERVER
+            self._blind[EvidenceSource.WORKER_SERVER] = told.why or _NO_SERVER
             return
         server = WorkerServer(path, self._pid)
         if self._ping(server):
@@ -177,7 +177,9 @@ class RankReader:
 
     def _ping(self, server: WorkerServer) -> bool:
         if (within_s := self._left(_PING_S)) < _PING_LEAST_S:
-            self._blind[Source.WORKER_SERVER] = "other answers took too long to ask it again"
+            self._blind[EvidenceSource.WORKER_SERVER] = (
+                "other answers took too long to ask it again"
+            )
             return False
         try:
             server.ask("ping", within_s, 1024)
@@ -185,10 +187,10 @@ class RankReader:
             self._process = replace(self._process, answers_ping=False)
             return False
         except StrangerError as error:
-            self._blind[Source.IDENTITY] = str(error)
+            self._blind[EvidenceSource.IDENTITY] = str(error)
             return False
         except NoAnswerError as error:
-            self._blind[Source.WORKER_SERVER] = str(error)
+            self._blind[EvidenceSource.WORKER_SERVER] = str(error)
             return False
         self._process = replace(self._process, answers_ping=True)
         return True
@@ -199,7 +201,7 @@ class RankReader:
             world_size = self._question.world_size
             report = report_of_dump(read_dump(content), self._asked.rank, world_size=world_size)
         except (NoAnswerError, DumpError) as error:
-            self._blind[Source.FLIGHT_RECORDER] = str(error)
+            self._blind[EvidenceSource.FLIGHT_RECORDER] = str(error)
         else:
             self._recorded = report
 
@@ -212,14 +214,14 @@ class RankReader:
     def _probe_gil(self, server: WorkerServer) -> None:
         """Ask what needs the GIL, and with it for the stacks."""
         if (count := self._unanswered()) >= _UNANSWERED_MAX:
-            self._blind[Source.GIL] = (
+            self._blind[EvidenceSource.GIL] = (
                 f"asked {count} times without an answer, and not again: each question keeps a"
                 " thread of the worker server"
             )
             return
         within_s = self._left(_GIL_S + _AFTER_GIL_S) - _AFTER_GIL_S
         if within_s < _GIL_LEAST_S:
-            self._blind[Source.GIL] = "other answers took too long to ask for it"
+            self._blind[EvidenceSource.GIL] = "other answers took too long to ask for it"
             return
         try:
             text = server.ask("dump_traceback", within_s, _STACKS_BYTES)
@@ -228,7 +230,7 @@ class RankReader:
             if self._ping(server):
                 self._process = replace(self._process, gil_held=True)
         except NoAnswerError as error:
-            self._blind[Source.GIL] = str(error)
+            self._blind[EvidenceSource.GIL] = str(error)
         else:
             self._count_unanswered(0)
             stack = python_stacks.main_stack(text.decode(errors="replace"))
@@ -267,7 +269,7 @@ class RankReader:
                 continue
             self._process = replace(self._process, python_stack=stack)
             return
-        self._blind[Source.PYTHON_STACK] = "; ".join(reasons)
+        self._blind[EvidenceSource.PYTHON_STACK] = "; ".join(reasons)
 
     def _stack_by_signal(self) -> StackFrames:
         if self._process.answers_ping is not True or self._folder is None:

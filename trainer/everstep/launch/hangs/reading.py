@@ -20,7 +20,7 @@ from everstep.launch.hangs import reader
 from everstep.launch.hangs.question import LINE_MAX, RANKS_MAX, Answer, Question, RankAsked
 from everstep_common import codec
 from everstep_common.codec import from_json, json_text
-from everstep_common.hangs.rank_report import Blind, RankReport, Source
+from everstep_common.hangs.rank_report import Blind, EvidenceSource, RankHangReport
 
 # All of a look takes no longer.
 DEADLINE_S = 2.0
@@ -152,13 +152,13 @@ class Reading:
             self._finished(tuple(self._answers[rank] for rank in sorted(self._answers)))
 
     def _unread(self, asked: RankAsked, why: str) -> Answer:
-        report = RankReport(
+        report = RankHangReport(
             rank=asked.rank,
             world_size=self._question.world_size,
             node=self._question.node,
             pid=asked.pid,
             taken_ns=time.time_ns(),
-            blind=(Blind(Source.PROCESS_STATE, why),),
+            blind=(Blind(EvidenceSource.PROCESS_STATE, why),),
         )
         return Answer(report, asked.pid, None)
 
