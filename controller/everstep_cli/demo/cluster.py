@@ -40,11 +40,14 @@ class DemoCluster:
         """Lay out folders for a cluster whose controller listens on a socket in its own."""
         folder = folder.resolve()
         (folder / "losses").mkdir()
+        # Whatever is killed leaves nothing behind: with the folder all of it goes.
+        (folder / "tmp").mkdir()
         for name in NODES:
             (folder / name).mkdir()
             (folder / name / "kernel.log").touch()
         environ = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
         environ["PYTHONUNBUFFERED"] = "1"
+        environ["TMPDIR"] = str(folder / "tmp")
         environ["DEMO_LOSSES"] = str(folder / "losses")
         return cls(folder, owned, steps, f"unix:{folder / 'controller' / 'grpc.sock'}", environ)
 
