@@ -10,9 +10,11 @@ from everstep_common.failures.texts import kind_of
 from everstep_common.failures.tracebacks import last_chain, plain
 
 # Version of the table of kinds, raised with every change: a record says which one judged it.
-TABLE_VERSION = 3
+TABLE_VERSION = 4
 
 
+# Kind of a rank that waited for others until the timeout of its process group.
+WAITED_IN_VAIN = "collective_timeout"
 # Kind of a program that ended with an exit code of its own, and without an exception.
 ENDED_ITSELF = "exit"
 
@@ -30,6 +32,8 @@ class Side(Enum):
     TRANSIENT = "transient"
     # What follows when another rank died first.
     CONSEQUENCE = "consequence"
+    # What follows when other ranks do not come: evidence of a hang, and not who hangs.
+    WAITED = "waited"
     # The program's fault or the node's: only a repetition tells.
     UNKNOWN = "unknown"
 
@@ -55,11 +59,23 @@ KINDS: Mapping[str, Side] = MappingProxyType(
         # SIGKILL and SIGTERM come from the kernel or a person, not from broken hardware.
         "killed": Side.TRANSIENT,
         "collective": Side.CONSEQUENCE,
+        # A collective's timeout, NCCL's watchdog or heartbeat monitor, gloo's wait: it gave up.
+        WAITED_IN_VAIN: Side.WAITED,
     }
 )
 
 # Kinds of which a process's last lines may tell without an exception in them.
-_SPOKEN = frozenset({"host_memory", "collective", "cuda", "device", "device_memory", "storage"})
+_SPOKEN = frozenset(
+    {
+        "host_memory",
+        "collective",
+        WAITED_IN_VAIN,
+        "cuda",
+        "device",
+        "device_memory",
+        "storage",
+    }
+)
 # The same for a script that ends itself, which may say why in its own words.
 _SPOKEN_AT_EXIT = _SPOKEN | {"nan"}
 # What Python writes, without a traceback, for ``python -m`` with a module that does not exist.
@@ -133,8 +149,14 @@ def _without_traceback(exit_code: int, last_lines: Sequence[str]) -> Failure:
 
 
 def _spoken(lines: Sequence[str], kinds: frozenset[str]) -> str:
-    """Return the kind that the newest telling line tells of, if it is one of these."""
-    return _told(lines, kinds)[0]
+    """Return the kind that the newest telling line tells of, if it is one of these.
+
+    The watchdog tells of the timeout first, and then where in torch it noticed that.
+    """
+    kind = _told(lines, kinds)[0]
+    if kind == "collective":
+        return _told(lines, frozenset({WAITED_IN_VAIN}))[0] or kind
+    return kind
 
 
 def _told(lines: Sequence[str], kinds: frozenset[str]) -> tuple[str, str]:

@@ -7,8 +7,16 @@ from everstep_common.reports import RankExited
 
 
 def explains(exit: RankExited) -> bool:
-    """Return whether it can be why others died; a broken collective is only what follows."""
-    return side(exit.kind) is not Side.CONSEQUENCE
+    """Return whether it can be why others died; a broken collective is only what follows.
+
+    So is one that timed out: who exits first of those that waited is not who held them back.
+    """
+    return side(exit.kind) not in (Side.CONSEQUENCE, Side.WAITED)
+
+
+def waited_in_vain(exit: RankExited) -> bool:
+    """Return whether it is evidence of a hang: the rank gave up waiting for others."""
+    return side(exit.kind) is Side.WAITED
 
 
 def signature_of(exit: RankExited) -> str:

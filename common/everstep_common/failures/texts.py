@@ -91,6 +91,20 @@ TEXTS: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"Distributed package doesn't have \w+ built in|Unknown c10d backend"
         ),
     ),
+    # Who gives up waiting, not who is waited for: torch 2.4 to 2.13, NCCL's watchdog and heartbeat
+    # monitor, gloo, monitoredBarrier, the store.
+    (
+        "collective_timeout",
+        re.compile(
+            r"Timed out waiting \d+ ?ms for (?:send|recv)|Application timeout caused pair closure|"
+            r"[Ww]atchdog caught collective operation timeout|"
+            r"ran for \d+ milliseconds before timing out|"
+            r"NCCL operations have failed or timed out|"
+            r"\bHeartbeat monitor timed out|watchdog got stuck for \d+|"
+            r"failed to pass monitoredBarrier|wait timeout after \d+ ?ms|"
+            r"Timed out after \d+ seconds waiting for clients"
+        ),
+    ),
     (
         "collective",
         re.compile(

@@ -2,6 +2,7 @@
 
 import re
 
+from everstep_common.failures.classification import Side, side
 from everstep_common.failures.texts import kind_of
 from everstep_common.hangs.rank_report import ProcessFacts, ProcessState, RankHangReport
 from everstep_common.hangs.verdict import HangClass
@@ -31,9 +32,8 @@ def gave_up_waiting(process: ProcessFacts) -> bool:
     ending = process.ending
     if ending is None or ending.signal == _SIGKILL:
         return False
-    return (ending.kind or kind_of(ending.text)) == "collective" or (
-        bool(_GAVE_UP.search(ending.text))
-    )
+    kind = ending.kind or kind_of(ending.text)
+    return side(kind) in (Side.CONSEQUENCE, Side.WAITED) or bool(_GAVE_UP.search(ending.text))
 
 
 def process_class(report: RankHangReport) -> tuple[HangClass, str] | None:

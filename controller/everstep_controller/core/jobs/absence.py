@@ -23,7 +23,7 @@ _LONGEST_TIMES = 4
 _MISSING_MIN_NS = 2 * _S
 _LOOK_AGAIN_NS = 5 * _S
 # Ranks that die of these may have lost one that nobody tells of.
-_FOLLOWS = frozenset({Side.CONSEQUENCE, Side.TRANSIENT})
+_FOLLOWS = frozenset({Side.CONSEQUENCE, Side.WAITED, Side.TRANSIENT})
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:

@@ -111,6 +111,7 @@ OTHERWISE: Mapping[Side, str] = MappingProxyType(
         Side.HOST: "{what}: {node} had no memory left; once more there, and it is replaced",
         Side.TRANSIENT: "{what}: cause unknown; treated as transient",
         Side.CONSEQUENCE: "{what}: which rank went first is not known",
+        Side.WAITED: "{what}: it gave up waiting for other ranks; who did not come is not known",
         Side.UNKNOWN: "{what}: the script or {node}, only a repetition tells",
     }
 )

@@ -58,8 +58,13 @@ class RankFailure:
 
     @property
     def is_consequence(self) -> bool:
-        """Return whether another rank must have failed before."""
-        return side(self.kind) is Side.CONSEQUENCE
+        """Return whether another rank must have failed before, or did not come."""
+        return side(self.kind) in (Side.CONSEQUENCE, Side.WAITED)
+
+    @property
+    def waited_in_vain(self) -> bool:
+        """Return whether the rank gave up waiting for others: who is not to be seen by this."""
+        return side(self.kind) is Side.WAITED
 
     @property
     def began_boot_ns(self) -> int:
