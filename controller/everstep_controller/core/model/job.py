@@ -13,6 +13,7 @@ from everstep_common.reports import (
     StoredStep,
 )
 from everstep_controller.core.accounting.ledger import Ledger
+from everstep_controller.core.model.hang import StillNode
 from everstep_controller.core.model.incident import AskedRollback, Death, Incident, Judgement
 from everstep_controller.core.model.node import Reported
 from everstep_controller.core.model.rank_reports import RankReports
@@ -240,6 +241,8 @@ class Generation:
     own_restarts: int = 0
     # An operator ordered the restart, so the script may differ from the one before.
     renew: bool = False
+    # Members whose ranks stand still, as they say.
+    still: dict[str, StillNode] = field(default_factory=dict)
     # What its ranks have said of themselves, as far as somebody keeps it.
     rank_reports: RankReports = field(default_factory=RankReports)
 

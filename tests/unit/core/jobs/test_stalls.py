@@ -1,5 +1,7 @@
 """A job that stands still is shown as that, and restarted only where an operator wants it."""
 
+from typing import Self
+
 import pytest
 
 from everstep_common.judging.findings import Mode
@@ -24,7 +26,7 @@ class StillStory(Story):
     def state_of_job(self) -> JobState:
         return self.job.state
 
-    def begin(self) -> "StillStory":
+    def begin(self) -> Self:
         self.run()
         for step in range(1, 5):
             self.now_ns += S // 2
