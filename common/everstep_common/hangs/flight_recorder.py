@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from everstep_common.hangs.departures import departure_of
+from everstep_common.hangs.exit_dumps import before_giving_up
 from everstep_common.hangs.members import are_named, members_text, unnamed_members
 from everstep_common.hangs.pickles import PickleError, plain_values
 from everstep_common.hangs.rank_report import (
@@ -110,6 +111,7 @@ def report_of_dump(dump: Mapping[str, object], rank: int, *, world_size: int = 0
 
     Raises DumpError where the dump is another rank's, or is none.
     """
+    dump, process = before_giving_up(dump)
     reading = _DumpReading(dump, rank, world_size)
     groups, left_out = reading.groups()
     return RankHangReport(
@@ -122,6 +124,7 @@ def report_of_dump(dump: Mapping[str, object], rank: int, *, world_size: int = 0
         groups_left_out=left_out,
         timeout_ms=min((one for one in map(_timeout_ms, reading.entries) if one), default=0),
         departure=departure_of([(_label(one), one.done) for one in reading.entries]),
+        process=process,
         blind=tuple(reading.blind()),
     )
 
