@@ -44,6 +44,7 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.drivers.drivers import configured_drivers
 from everstep_controller.drivers.worker import CoreLink, DriverWorkers
+from everstep_controller.end_watch import EndWatch
 from everstep_controller.hang_watch import HangWatch
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
@@ -145,6 +146,8 @@ class Controller:
         runtime.listen(self._streams.note_event)
         inspector = Inspector(questions)
         self._hangs = HangWatch(runtime, inspector)
+        self._ends = EndWatch(runtime, inspector)
+        runtime.listen(self._ends.note_event)
         self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
         sources = AdminSources(
             runtime, sessions, kernel, self._history, vault, questions, inspector, self._trouble
@@ -198,6 +201,7 @@ class Controller:
             asyncio.create_task(self._tick(), name="progress ticker"),
             asyncio.create_task(judging, name="judges"),
             asyncio.create_task(hangs, name="hang watch"),
+            asyncio.create_task(self._ends.run(), name="end watch"),
             asyncio.create_task(self._keep_alive(), name="time alive"),
         ]
 

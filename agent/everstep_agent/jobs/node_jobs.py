@@ -126,7 +126,7 @@ class NodeJobs:
                 job.start(order, order.reason)
             case StopGeneration():
                 stopper = self.table.bind(order).stopper
-                stopper.order(order.generation, order.grace_ns / 1e9, order.reason)
+                stopper.order(order.generation, order.grace_ns / 1e9, order.reason, look=order.look)
             case EndJob():
                 self._end(order)
             case RefuseLauncher():
@@ -147,11 +147,11 @@ class NodeJobs:
     def inspect(self, question: InspectRanks, answer: Callable[[RanksInspected], None]) -> None:
         """Answer, when its launcher has looked, what the ranks of a job do here."""
         job = next((one for one in self.table if one.facts.key == question.job_id), None)
-        if job is None or not job.facts.active:
+        if job is None or not (job.facts.active or question.generation):
             missing = "no rank of it runs here"
             answer(RanksInspected(question.inspection_id, missing=missing))
         else:
-            job.inspections.begin(question.inspection_id, answer)
+            job.inspections.begin(question.inspection_id, answer, question.generation)
 
     def on_directive(self, directive: VaultDirective) -> None:
         """Free and replicate as the controller says."""

@@ -65,12 +65,11 @@ def _corrected(
 ) -> list[object]:
     found: list[object] = []
     for entry in entries:
-        after = (
-            isinstance(entry, dict)
-            and entry.get("pg_id") == group
-            and _number(entry.get("record_id")) >= number
-        )
-        if not after:
+        if (
+            not isinstance(entry, dict)
+            or entry.get("pg_id") != group
+            or _number(entry.get("record_id")) < number
+        ):
             found.append(entry)
         elif not late:
             found.append({**entry, "retired": False})

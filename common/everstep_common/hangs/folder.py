@@ -76,7 +76,7 @@ def _ranked(folder: Path, names: list[str], prefix: str) -> Iterator[tuple[int, 
 
 def _report(path: Path, rank: int, world_size: int) -> RankHangReport:
     try:
-        values = read_dump(_bytes(path))
+        values = read_dump(file_bytes(path))
         if "groups" in values and "rank" in values:
             return _kept_report(values, rank)
         return report_of_dump(values, rank, world_size=world_size)
@@ -102,7 +102,7 @@ def _source(error: DumpError) -> EvidenceSource:
     )
 
 
-def _bytes(path: Path) -> bytes:
+def file_bytes(path: Path) -> bytes:
     """Return a file's bytes, of which there may be too many; no more are read. Raises DumpError."""
     try:
         # A pipe or a device in its place must not make the reader wait.

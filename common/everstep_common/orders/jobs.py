@@ -111,6 +111,9 @@ class StopGeneration(NodeOrder):
     grace_ns: q.DurationNs
     job_id: q.JobId = ""
     lineage_id: q.JobId = ""
+    # It ended because ranks gave up waiting: its launchers look at the others before they are
+    # killed, which takes two seconds at most.
+    look: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,3 +25,5 @@ class InspectRanks:
     inspection_id: q.Key
     job: q.JobName
     job_id: q.JobId = ""
+    # What was seen of this generation when it ended because ranks gave up waiting; 0: now.
+    generation: q.ToldGeneration = 0

@@ -129,6 +129,8 @@ class Stop:
     generation: q.Generation
     grace_s: float
     reason: q.Evidence
+    # It ended because ranks gave up waiting: look at the others before they are killed.
+    look: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +146,8 @@ class Inspect:
     """Look at what the ranks do at this moment; answer with Inspected."""
 
     look: q.Count
+    # Of this generation, what was seen when it ended because ranks gave up waiting; 0: now.
+    generation: q.ToldGeneration = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everstep_cli.views import tables, words
+from everstep_common.failures.classification import Side, side
 from everstep_proto.generated import admin_pb2
 
 # Who asks for one job wants to know of its newest trouble; the rest is in --json.
@@ -15,12 +16,21 @@ _INCIDENTS_MAX = 3
 
 
 def death_lists(incidents: Iterable[admin_pb2.Incident]) -> Iterator[RenderableType]:
-    """Yield, of the newest incidents that had any, the ranks that died first."""
+    """Yield, of the newest incidents that had any, the ranks that died first.
+
+    Those that gave up waiting are apart: they are not who was waited for.
+    """
     told = [one for one in incidents if one.deaths or one.left_behind]
     for incident in told[-_INCIDENTS_MAX:]:
-        yield tables.section(f"who died first in {incident.incident}")
-        if incident.deaths:
-            yield _table(incident.deaths)
+        waited = [one for one in incident.deaths if side(one.kind) is Side.WAITED]
+        died = [one for one in incident.deaths if side(one.kind) is not Side.WAITED]
+        if died or not waited:
+            yield tables.section(f"who died first in {incident.incident}")
+        if died:
+            yield _table(died)
+        if waited:
+            yield tables.section(f"who gave up waiting in {incident.incident}")
+            yield _table(waited)
         for sentence in incident.left_behind:
             yield Text(sentence, style="yellow")
 

@@ -2565,6 +2565,7 @@ class StopGeneration(_message.Message):
     GRACE_NS_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     LINEAGE_ID_FIELD_NUMBER: _builtins.int
+    LOOK_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -2575,6 +2576,8 @@ class StopGeneration(_message.Message):
     """Its id."""
     lineage_id: _builtins.str
     """Id of the job with which the lineage of its state began."""
+    look: _builtins.bool
+    """It ended because ranks gave up waiting: look at the others before they are killed."""
     def __init__(
         self,
         *,
@@ -2583,10 +2586,11 @@ class StopGeneration(_message.Message):
         grace_ns: _builtins.int = ...,
         job_id: _builtins.str = ...,
         lineage_id: _builtins.str = ...,
+        look: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "grace_ns", b"grace_ns", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "grace_ns", b"grace_ns", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "look", b"look"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3017,22 +3021,26 @@ class InspectRanks(_message.Message):
     INSPECTION_ID_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     inspection_id: _builtins.str
     """Id to echo."""
     job: _builtins.str
     """Name of the job."""
     job_id: _builtins.str
     """Its id."""
+    generation: _builtins.int
+    """What was seen of this generation when it ended because ranks gave up waiting; 0: now."""
     def __init__(
         self,
         *,
         inspection_id: _builtins.str = ...,
         job: _builtins.str = ...,
         job_id: _builtins.str = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["inspection_id", b"inspection_id", "job", b"job", "job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "inspection_id", b"inspection_id", "job", b"job", "job_id", b"job_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

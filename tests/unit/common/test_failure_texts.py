@@ -121,7 +121,11 @@ def test_texts_that_were_not_in_the_first_table(line: str, kind: str) -> None:
         (143, ["Terminated"], "killed"),
         (139, ["Segmentation fault (core dumped)"], "crash"),
         (135, ["Bus error (core dumped)"], "crash"),
-        (134, ["[rank1] Watchdog caught collective operation timeout: WorkNCCL"], "collective_timeout"),
+        (
+            134,
+            ["[rank1] Watchdog caught collective operation timeout: WorkNCCL"],
+            "collective_timeout",
+        ),
         (127, ["train.sh: line 3: pyhton: command not found"], "usage"),
         (126, ["train.sh: Permission denied"], "usage"),
         (130, ["KeyboardInterrupt"], "killed"),

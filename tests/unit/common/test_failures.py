@@ -67,7 +67,11 @@ def test_an_exception_tells_its_kind(line: str, kind: str) -> None:
         (15, [], "killed"),
         (11, [], "crash"),
         (6, ["python: malloc.c:2617: sysmalloc: Assertion failed"], "crash"),
-        (6, ["[rank1] Watchdog caught collective operation timeout: WorkNCCL"], "collective_timeout"),
+        (
+            6,
+            ["[rank1] Watchdog caught collective operation timeout: WorkNCCL"],
+            "collective_timeout",
+        ),
         (6, ["CUDA error: an illegal memory access was encountered"], "cuda"),
         (7, ["ERROR: worker is out of shared memory."], "host_memory"),
         (

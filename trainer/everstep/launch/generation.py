@@ -134,15 +134,15 @@ class LocalGeneration:
         """Tell that no process is left that could be waited for."""
         self._tell(GenerationStopped(self.number, self.free_port, boot_ns(), self._abandoned))
 
-    def rank_ended(self, end: RankEnd) -> None:
-        """A rank ended."""
+    def rank_ended(self, end: RankEnd) -> RankFailure | None:
+        """A rank ended; return its failure, if it failed before it was told to end."""
         if self._kill_at is not None:  # it was told to
             if failed_by_itself(end, self._told_ns):
                 self._failures.append(RankFailure.of(self.number, end))
-            return
+            return None
         if end.code == 0:
             self._maybe_finished()
-            return
+            return None
         failure = self._memory_kills.explain(RankFailure.of(self.number, end))
         self._failures.append(failure)
         self._terminal.say(failure.sentence())
@@ -151,6 +151,7 @@ class LocalGeneration:
         exited = failure.report()
         self._exits.append(exited)
         self._tell(exited)
+        return failure
 
     def hold(self) -> None:
         """Have no rank end by a SIGTERM that the launcher has got as well, before it is told to."""

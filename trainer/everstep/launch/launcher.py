@@ -14,6 +14,7 @@ from pathlib import Path
 from everstep.launch.agent_wait import nobody_answers, waits_for_agent, why_expected
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
+from everstep.launch.hangs.end_evidence import EndEvidence
 from everstep.launch.hangs.inspected import inspected
 from everstep.launch.hangs.look_service import LookService
 from everstep.launch.hangs.question import Answer
@@ -21,7 +22,7 @@ from everstep.launch.hangs.rank_files import RankFiles, rank_notes
 from everstep.launch.link import LaunchLink, not_understood
 from everstep.launch.membership import Departure, join_message
 from everstep.launch.output.terminal import Terminal
-from everstep.launch.processes.rank_failure import last_words
+from everstep.launch.processes.rank_failure import RankEnd, last_words
 from everstep.launch.rank_recipe import RankRecipe
 from everstep.launch.selector_loop import call_ready
 from everstep.launch.signals import PASSED_ON, SignalPipe, pass_on
@@ -79,8 +80,11 @@ class Launcher:
         )
         self._workers = Workers(
             self._selector,
-            lambda end: self._generation.rank_ended(end),
-            lambda: self._standbys.pids() | self._looks.pids(),
+            self._rank_ended,
+            lambda: self._standbys.pids() | self._looks.pids() | self._evidence.pids(),
+        )
+        self._evidence = EndEvidence(
+            self._selector, self._looks, files.folder if files else None, environ, monotonic
         )
         self._files = files
         self._notes = (*options.notes, *rank_notes(environ))
@@ -111,6 +115,7 @@ class Launcher:
             self._workers.signal_groups(signal.SIGKILL)
             self._standbys.close()
             self._looks.close()
+            self._evidence.close()
             self._link.drop()
         for line in self._last_words:
             self._terminal.say(line)
@@ -142,6 +147,7 @@ class Launcher:
             self._generation.steps.advance()
             self._generation.output.advance()
             self._looks.advance()
+            self._evidence.advance()
             if self._exit_code is None:
                 self._words.say_due()
                 self._notice_loss()
@@ -186,7 +192,7 @@ class Launcher:
 
     def _wait_s(self) -> float | None:
         waits = [self._generation.steps.due_in_s(), self._generation.output.due_in_s()]
-        waits.append(self._looks.due_in_s())
+        waits += [self._looks.due_in_s(), self._evidence.due_in_s()]
         if self._exit_code is None:
             waits += [self._link.due_in_s(), self._words.due_in_s()]
             waits.append(self._leaving.due_in_s(stopped=self._generation.stopped))
@@ -222,13 +228,27 @@ class Launcher:
                 self._on_end(message)
             case Settled(generation):
                 self._on_settled(generation)
-            case Inspect(look):
-                self._looks.ask(lambda answers: self._tell_inspected(look, answers))
+            case Inspect():
+                self._inspect(message)
             case Preload():
                 self._standbys.receive_preload(message)
             case Notice(text):
                 say = self._words.waits if self._generation.stopped else self._terminal.say
                 say(text)
+
+    def _inspect(self, asked: Inspect) -> None:
+        def tell(answers: Sequence[Answer]) -> None:
+            self._tell_inspected(asked.look, answers)
+
+        if asked.generation:
+            self._evidence.answer(asked.generation, tell)
+        else:
+            self._looks.ask(tell)
+
+    def _rank_ended(self, end: RankEnd) -> None:
+        failure = self._generation.rank_ended(end)
+        if failure is not None:
+            self._evidence.rank_ended(failure)
 
     def _tell_inspected(self, look: int, answers: Sequence[Answer]) -> None:
         for part in inspected(look, answers):
@@ -247,6 +267,7 @@ class Launcher:
     def _on_settled(self, generation: int) -> None:
         if generation == self._generation.number:
             self._timing.settled(self._monotonic())
+            self._evidence.settled(generation)
 
     def _on_start(self, start: Start) -> None:
         if start.generation <= self._generation.number or self._exit_code is not None:
@@ -257,7 +278,7 @@ class Launcher:
             self._start(start)
         else:
             self._next = start
-            self._generation.stop(0.0)
+            self._evidence.then(lambda: self._generation.stop(0.0))
 
     def _start(self, start: Start) -> None:
         self._next = None
@@ -268,6 +289,8 @@ class Launcher:
         self._standbys.pause()
         if self._files:
             self._files.prune()
+        ranks = range(start.first_rank, start.first_rank + start.processes)
+        self._evidence.begin(start.generation, ranks, start.world_size)
         self._generation.start(start)
         if self._files:
             running = self._workers.running()
@@ -281,7 +304,10 @@ class Launcher:
             self._generation.tell_stopped()
         else:
             self._terminal.say(f"generation {self._generation.number} stops: {stop.reason}")
-            self._generation.stop(*self._how_to_stop(stop.grace_s))
+            if stop.look:
+                self._evidence.look()
+            how = self._how_to_stop(stop.grace_s)
+            self._evidence.then(lambda: self._generation.stop(*how))
 
     def _how_to_stop(self, grace_s: float) -> tuple[float, signal.Signals]:
         """Return how long ranks have to end, and their signal: at a user's word, the user's."""

@@ -25,18 +25,25 @@ class Inspections:
         # Who waits for the look that is being taken, by the question's id.
         self._waiting: dict[str, Answer] = {}
         self._look = 0
+        self._generation = 0
         self._reports: list[str] = []
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, inspection_id: str, answer: Answer) -> None:
-        """Have the launcher look, if it does not already; the answer comes in any case."""
+    def begin(self, inspection_id: str, answer: Answer, generation: int = 0) -> None:
+        """Have the launcher look, if it does not already; the answer comes in any case.
+
+        With a ``generation`` it tells what it saw when that one ended.
+        """
+        if self._waiting and generation != self._generation:
+            answer(RanksInspected(inspection_id, missing="it is asked something else just now"))
+            return
         under_way = bool(self._waiting)
         self._waiting[inspection_id] = answer
         if under_way:
             return
-        self._look += 1
-        if not self._link.send(Inspect(self._look)):
+        self._look, self._generation = self._look + 1, generation
+        if not self._link.send(Inspect(self._look, generation)):
             self._end("its launcher is away, and it alone may look at its ranks")
             return
         loop = asyncio.get_running_loop()

@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 # How long the last messages of dead processes are awaited: they were sent before the death, but a
 # connection that waits for a slot reads them late.
 _DRAIN_S = 0.1
+# How long a launcher looks at ranks before it stops them (everstep.launch.hangs.reading).
+_LOOK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +52,26 @@ class GenerationStopper:
         self._report_copies = report_copies
         self._restart_in_place = restart_in_place
 
-    def order(self, generation: int, grace_s: float, reason: str) -> None:
+    def order(self, generation: int, grace_s: float, reason: str, *, look: bool = False) -> None:
         """Stop a generation as the controller wants; what is stopped already is said again."""
         if generation <= self._record.facts.stops.completed:
             self._report(generation, self._context.boot_ns())
             return
         if Effect.STOP_PROCESSES not in self._record.order_stop(generation):
             return
-        self.stop_processes(generation, grace_s, reason)
+        self.stop_processes(generation, grace_s, reason, look=look)
         if not self._parts.link.connected and not self._parts.processes.any_alive():
             self._context.spawn(self.complete(generation, self._context.boot_ns()), "stopped")
 
-    def stop_processes(self, generation: int, grace_s: float, reason: str) -> None:
-        """Have the launcher end the processes of a generation, or the agent in its place."""
-        self._parts.link.send(messages.Stop(generation, grace_s, reason))
-        self.enforce(generation, grace_s)
+    def stop_processes(
+        self, generation: int, grace_s: float, reason: str, *, look: bool = False
+    ) -> None:
+        """Have the launcher end the processes of a generation, or the agent in its place.
+
+        ``look``: after it has looked at them.
+        """
+        self._parts.link.send(messages.Stop(generation, grace_s, reason, look))
+        self.enforce(generation, grace_s + _LOOK_S * look)
 
     def enforce(self, generation: int, grace_s: float) -> None:
         """See to it that a generation ends, whatever its launcher does."""

@@ -1,7 +1,7 @@
 """Inspector: asks all nodes of a job what its ranks do, some at once, and bounds who may."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import contextmanager
 
 from everstep_common.hangs.told_by_nodes import NodeTold
@@ -26,12 +26,30 @@ class Inspector:
         self._questions = questions
         self._inspected: set[str] = set()
 
-    async def inspect(self, job: JobRecord) -> AsyncGenerator[NodeTold, None]:
+    def inspect(self, job: JobRecord) -> AsyncGenerator[NodeTold, None]:
         """Yield what each node of a job tells, the fastest first. Raises BusyError."""
+        return self._all(job, tuple(job.generation.members), 0)
+
+    def inspect_ended(
+        self, job: JobRecord, generation: int, members: Sequence[str]
+    ) -> AsyncGenerator[NodeTold, None]:
+        """Yield what members of a generation saw when it ended because ranks gave up waiting.
+
+        Raises BusyError.
+        """
+        return self._all(job, members, generation)
+
+    async def _all(
+        self, job: JobRecord, members: Sequence[str], generation: int
+    ) -> AsyncGenerator[NodeTold, None]:
         with self._turn(job):
             turns = asyncio.Semaphore(NODES_AT_ONCE)
-            places = range(len(job.generation.members))
-            asked = [asyncio.create_task(self._ask(job, place, turns)) for place in places]
+            question = InspectRanks("", job.name, job.id, generation)
+            ranks = job.spec.processes_per_node
+            asked = [
+                asyncio.create_task(self._ask(question, node, place * ranks, ranks, turns))
+                for place, node in enumerate(members)
+            ]
             try:
                 for answer in asyncio.as_completed(asked):
                     yield await answer
@@ -52,12 +70,12 @@ class Inspector:
         finally:
             self._inspected.discard(job.id)
 
-    async def _ask(self, job: JobRecord, place: int, turns: asyncio.Semaphore) -> NodeTold:
-        node, ranks = job.generation.members[place], job.spec.processes_per_node
-        question = InspectRanks("", job.name, job.id)
+    async def _ask(
+        self, question: InspectRanks, node: str, first: int, ranks: int, turns: asyncio.Semaphore
+    ) -> NodeTold:
         async with turns:
             try:
                 told = await self._questions.inspect(node, question)
             except NoAnswerError as error:
-                return NodeTold(node, place * ranks, ranks, (), str(error))
-        return NodeTold(node, place * ranks, ranks, told.reports, told.missing)
+                return NodeTold(node, first, ranks, (), str(error))
+        return NodeTold(node, first, ranks, told.reports, told.missing)

@@ -110,6 +110,19 @@ class HangJudged:
     sentence: str
 
 
+@dataclass(frozen=True, slots=True)
+class TimeoutJudged:
+    """Who did not come, of a generation that ended because ranks gave up waiting.
+
+    The nodes are those of the ranks that it names; none where no rank is at fault.
+    """
+
+    job: str
+    generation: int
+    sentence: str
+    nodes: tuple[str, ...] = ()
+
+
 ControllerEvent = (
     ControllerStarted
     | ClusterNamed
@@ -121,6 +134,7 @@ ControllerEvent = (
     | RecoveryBegun
     | VerdictChanged
     | HangJudged
+    | TimeoutJudged
 )
 
 

@@ -62,8 +62,8 @@ _PHASES = {JobState.STOPPING: Category.DRAIN, JobState.REPLANNING: Category.SCHE
 
 # Who died first explains the rest; after so many ranks nobody reads on.
 DEATHS_MAX = 8
-# Generation, when, and rank.
-DeathOrder = tuple[int, int, int]
+# Generation, whether it only gave up waiting, when, and rank.
+DeathOrder = tuple[int, bool, int, int]
 
 _NODES_MAX = 8
 
@@ -276,8 +276,9 @@ def is_one_more(turn: Turn, job: JobRecord, cause: Cause, node: str, order: Deat
     listed = len(incident.parts) >= _PARTS_MAX and _is_late(incident, order)
     if not listed or STRENGTH[cause] > STRENGTH[known]:
         return False
-    told = _is_part(turn, job, incident, JobFault(order[1], cause, node, ""))
-    return told and not _explains_more(incident, cause, order[1])
+    at_ns = order[2]
+    told = _is_part(turn, job, incident, JobFault(at_ns, cause, node, ""))
+    return told and not _explains_more(incident, cause, at_ns)
 
 
 def _is_late(incident: JobIncident, order: DeathOrder) -> bool:
@@ -312,7 +313,7 @@ def _left_behind(event: Reported[GenerationStopped]) -> str:
 
 
 def _death_order(death: Death) -> DeathOrder:
-    return (death.exit.generation, death.at_ns, death.exit.rank)
+    return (death.exit.generation, death.waited_in_vain, death.at_ns, death.exit.rank)
 
 
 # More bad states than memory and storage keep of one generation.

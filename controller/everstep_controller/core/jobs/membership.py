@@ -84,7 +84,11 @@ def ranks_exited(turn: Turn, event: events.RanksExited) -> None:
             continue
         at_ns, rank = min(zip(one.at_ns, one.ranks, strict=True))
         if is_full(job.recovery.deaths, one.report, at_ns, rank) and incidents.is_one_more(
-            turn, job, _cause_of(one.report), node, (generation, at_ns, rank)
+            turn,
+            job,
+            _cause_of(one.report),
+            node,
+            (generation, rank_exits.waited_in_vain(one.report), at_ns, rank),
         ):
             continue  # and so are those of them that ended later
         for rank, at_ns in zip(one.ranks, one.at_ns, strict=True):

@@ -91,7 +91,15 @@ def stop(state: State, job: JobRecord, node: str, generation: int) -> StopGenera
         lineage_id=job.lineage_id,
         generation=generation,
         grace_ns=state.settings.stop_grace_ns,
+        look=_gave_up(job, generation),
     )
+
+
+def _gave_up(job: JobRecord, generation: int) -> bool:
+    """Return whether a generation ended because ranks gave up waiting, as far as is known."""
+    deaths = [one for one in job.recovery.deaths if one.exit.generation == generation]
+    # What explains more stands first.
+    return bool(deaths) and deaths[0].waited_in_vain
 
 
 def starts(job: JobRecord) -> Iterator[StartGeneration]:

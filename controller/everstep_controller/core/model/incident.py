@@ -41,6 +41,11 @@ class Death:
         return rank_exits.explains(self.exit)
 
     @property
+    def waited_in_vain(self) -> bool:
+        """Whether the rank gave up waiting for others, which is evidence of a hang."""
+        return rank_exits.waited_in_vain(self.exit)
+
+    @property
     def signature(self) -> str:
         """What is equal in two deaths of the same cause."""
         return rank_exits.signature_of(self.exit)
@@ -91,6 +96,15 @@ class Judgement:
     nodes: tuple[str, ...] = ()
     # A finding of a node explained it then, whatever has become of the finding since.
     explained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WaitedFor:
+    """Whom ranks of a generation waited for until they gave up, and where those are."""
+
+    generation: int
+    sentence: str
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

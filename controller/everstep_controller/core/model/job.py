@@ -14,7 +14,13 @@ from everstep_common.reports import (
 )
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.hang import StillNode
-from everstep_controller.core.model.incident import AskedRollback, Death, Incident, Judgement
+from everstep_controller.core.model.incident import (
+    AskedRollback,
+    Death,
+    Incident,
+    Judgement,
+    WaitedFor,
+)
 from everstep_controller.core.model.node import Reported
 from everstep_controller.core.model.rank_reports import RankReports
 from everstep_controller.core.model.snapshots import (
@@ -319,6 +325,8 @@ class Recovery:
     plan: PlanKind | None = None
     restarts: int = 0
     restarts_without_progress: int = 0
+    # Of the newest generation that ended because ranks gave up waiting, whom they waited for.
+    waited_for: WaitedFor | None = None
 
 
 @dataclass(slots=True)

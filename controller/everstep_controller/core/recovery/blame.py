@@ -14,6 +14,7 @@ from everstep_controller.core.model.incident import (
     Judgement,
     Remedy,
     Strike,
+    WaitedFor,
 )
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord
@@ -116,7 +117,13 @@ def _evidence(
         rollback=_rollback(job, generation),
         amiss={name: why for name in job.generation.members if (why := _amiss(turn, name))},
         members=tuple(job.generation.members),
+        waited_for=_waited_for(job, generation),
     )
+
+
+def _waited_for(job: JobRecord, generation: int) -> WaitedFor | None:
+    known = job.recovery.waited_for
+    return known if known is not None and known.generation == generation else None
 
 
 def _rollback(job: JobRecord, generation: int) -> AskedRollback | None:

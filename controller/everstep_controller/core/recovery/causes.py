@@ -6,7 +6,13 @@ from enum import Enum, auto
 from types import MappingProxyType
 
 from everstep_common.failures.classification import Side, side
-from everstep_controller.core.model.incident import AskedRollback, Death, Judgement, Remedy
+from everstep_controller.core.model.incident import (
+    AskedRollback,
+    Death,
+    Judgement,
+    Remedy,
+    WaitedFor,
+)
 
 
 class History(Enum):
@@ -159,6 +165,8 @@ class Evidence:
     neighbours: Mapping[str, str] = field(default_factory=dict)
     # The job has not made one step in its life.
     fresh: bool = False
+    # Whom the ranks waited for that gave up, where that is known.
+    waited_for: WaitedFor | None = None
 
 
 def judge(evidence: Evidence) -> Judgement:
@@ -178,6 +186,8 @@ def judge(evidence: Evidence) -> Judgement:
     whose, fault = _whose(evidence, culprit, history)
     # Without a kind, nothing was classified: by an older launcher.
     otherwise = Rule(Remedy.RESTART, OTHERWISE[whose] if culprit.exit.kind else "{what}")
+    if whose is Side.WAITED and evidence.waited_for is not None:
+        otherwise = Rule(Remedy.RESTART, "{waited_for}")
     rule = RULES.get((whose, history), otherwise)
     node = fault.node if fault else culprit.node
     if rule is _AGAIN and history is History.SAME_STEP and node in evidence.amiss:
@@ -197,6 +207,7 @@ def judge(evidence: Evidence) -> Judgement:
             finding=f" ({fault.message})" if fault else "",
             neighbour=evidence.neighbours.get(node, ""),
             amiss=evidence.amiss.get(node, ""),
+            waited_for=sentence_of_wait(evidence.waited_for, culprit),
         ),
         evidence=_shown(evidence),
         node=node if whose in _OF_NODES or rule is _NOT_CLEAN else "",
@@ -205,6 +216,13 @@ def judge(evidence: Evidence) -> Judgement:
         nodes=_nodes_of(evidence, culprit),
         explained=fault is not None,
     )
+
+
+def sentence_of_wait(waited_for: WaitedFor | None, gave_up: Death) -> str:
+    """Return whom a rank waited for, and how it gave up; "" where the first is not known."""
+    if waited_for is None:
+        return ""
+    return f"{waited_for.sentence.rstrip('.')}; {gave_up.sentence()}, for it gave up waiting"
 
 
 def _judge_rollback(evidence: Evidence, asked: AskedRollback) -> Judgement:

@@ -16,7 +16,7 @@ def inspected(look: int, answers: Sequence[Answer]) -> Iterator[Inspected]:
     left_out = len(texts) - len(fit)
     missing = f"{left_out} reports are larger than {RANK_REPORT_TEXT_MAX} bytes" if left_out else ""
     if not answers:
-        missing = "none of its ranks runs here now"
+        missing = "none of its ranks runs here now, and none was looked at"
     starts = range(0, max(1, len(fit)), INSPECTED_MAX)
     for start in starts:
         last = start == starts[-1]

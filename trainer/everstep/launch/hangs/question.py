@@ -34,6 +34,8 @@ class RankAsked:
     pid: q.Pid
     # What the last look saw.
     seen: Seen | None = None
+    # It has ended: its dump is read, not its process.
+    dump: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,9 @@ class Question:
     within_s: float
     node: q.Line = ""
     world_size: q.Ranks = 0
+    # How the names of dumps begin, which end with the rank; older ones are of another generation.
+    dumps: Annotated[tuple[Annotated[str, Text(4096)], ...], Items(2)] = ()
+    since_ns: Count = 0
     # Path of py-spy; "": not installed.
     py_spy: Annotated[str, Opaque(0, 4096, "a program")] = ""
 

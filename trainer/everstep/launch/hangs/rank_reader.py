@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from everstep.launch.hangs import libraries, process_look, python_stacks
+from everstep.launch.hangs.dump_files import report_of_files
 from everstep.launch.hangs.process_look import GoneError, ProcessLook
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_files import Marker, marker, rank_process
@@ -75,6 +76,8 @@ class RankReader:
 
     def read(self) -> Answer:
         """Return what can be known of the rank."""
+        if self._asked.dump:
+            return self._read_dump()
         try:
             first = self._look()
             if process_look.owner(self._pid, self._proc) != os.geteuid():
@@ -105,6 +108,14 @@ class RankReader:
             blind=(*self._recorded.blind, *blind)[:BLIND_MAX],
         )
         return Answer(report, self._asked.pid, seen)
+
+    def _read_dump(self) -> Answer:
+        question = self._question
+        report = report_of_files(
+            question.dumps, self._asked.rank, question.since_ns, question.world_size
+        )
+        report = replace(report, node=question.node, taken_ns=time.time_ns())
+        return Answer(report, self._asked.pid, None)
 
     def _left(self, most_s: float) -> float:
         return min(most_s, self._ends_s - time.monotonic())

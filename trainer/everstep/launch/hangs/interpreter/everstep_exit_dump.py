@@ -56,10 +56,10 @@ def _write(path: str, error: BaseException) -> None:
         return
     call, frames = _where(error.__traceback__)
     told = {"at_ns": at_ns, "timed_out": _timed_out(error), "call": call, "frames": frames}
-    draft = "%s.new-%d" % (path, os.getpid())
+    draft = f"{path}.new-{os.getpid()}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        file.write('{"%s": %s, ' % (_KEY, json.dumps(told)) + dump.lstrip()[1:])
+        file.write(f'{{"{_KEY}": {json.dumps(told)}, {dump.lstrip()[1:]}')
     os.rename(draft, path)
 
 
@@ -102,6 +102,6 @@ def _where(traceback: "TracebackType | None") -> "tuple[str, list[str]]":
         file = os.path.basename(code.co_filename)
         if file == _C10D and code.co_name not in _WRAPPERS:
             call = call or code.co_name
-        frames.append("%s:%d %s" % (file, traceback.tb_lineno, code.co_name))
+        frames.append(f"{file}:{traceback.tb_lineno} {code.co_name}")
         traceback = traceback.tb_next
     return call, frames[: -_FRAMES_MAX - 1 : -1]

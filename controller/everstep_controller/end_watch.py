@@ -1,0 +1,113 @@
+"""End watch: asks who did not come, of a generation that ended because ranks gave up waiting.
+
+Its launchers look at the ranks that have not exited before they kill them, and tell what they saw.
+The judge is outside the core; what enters it is one journaled sentence, and the nodes it names.
+"""
+
+import asyncio
+import logging
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from everstep_common.hangs.judge import judge
+from everstep_common.hangs.told_by_nodes import NodeTold, read_all
+from everstep_common.hangs.verdict import HangClass
+from everstep_common.printable import printable
+from everstep_controller.api.fleet.inspector import BusyError, Inspector
+from everstep_controller.core.actions import StopGeneration
+from everstep_controller.core.events import TimeoutJudged
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.runtime.fold import TakenEvent
+from everstep_controller.runtime.runtime import Runtime
+
+logger = logging.getLogger(__name__)
+
+# Of a verdict, what fits a line of `everstep why`.
+_SENTENCE_MAX = 500
+_NODES_MAX = 16
+# Somebody else looks at the job, or at too many others: for a few seconds at most.
+_BUSY_S = 0.5
+_TRIES_MAX = 20
+# Of more generations that end at once, the oldest are not asked about.
+_WAITING_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A generation whose launchers were told to look, and its members in the order of ranks."""
+
+    job: str
+    generation: int
+    members: tuple[str, ...]
+
+
+class EndWatch:
+    """Looks, once each, at generations that ended by the timeout of a collective."""
+
+    def __init__(self, runtime: Runtime, inspector: Inspector) -> None:
+        self._runtime = runtime
+        self._inspector = inspector
+        self._asked: dict[str, int] = {}
+        self._ended: asyncio.Queue[_Ended] = asyncio.Queue(_WAITING_MAX)
+
+    def note_event(self, taken: TakenEvent) -> None:
+        """Note the generations that are stopped after a look at them."""
+        jobs = self._runtime.state.jobs
+        for action in taken.actions:
+            if isinstance(action, StopGeneration) and action.look:
+                job = jobs.get(action.job_id)
+                if job is not None and self._asked.get(job.id) != job.generation.number:
+                    self._note(job)
+
+    async def run(self) -> None:
+        """Ask about one after the other until cancelled."""
+        while True:
+            ended = await self._ended.get()
+            job = self._runtime.state.jobs.get(ended.job)
+            if job is not None and not self._runtime.state.halted:
+                await self._look(job, ended)
+
+    def _note(self, job: JobRecord) -> None:
+        known = self._runtime.state.jobs
+        self._asked = {name: number for name, number in self._asked.items() if name in known}
+        self._asked[job.id] = job.generation.number
+        if self._ended.full():
+            self._ended.get_nowait()
+        members = tuple(job.generation.members)
+        self._ended.put_nowait(_Ended(job.id, job.generation.number, members))
+
+    async def _look(self, job: JobRecord, ended: _Ended) -> None:
+        told = await self._ask(job, ended)
+        sentence, ranks = await asyncio.to_thread(_judge, told)
+        logger.info(
+            "job %s, generation %d ended by a timeout: %s",
+            *(job.name, ended.generation, sentence or "who did not come is not known"),
+        )
+        if sentence:
+            places = sorted({rank // job.spec.processes_per_node for rank in ranks})
+            nodes = tuple(ended.members[one] for one in places if one < len(ended.members))
+            event = TimeoutJudged(job.id, ended.generation, sentence, nodes[:_NODES_MAX])
+            self._runtime.post(event, again=False)
+
+    async def _ask(self, job: JobRecord, ended: _Ended) -> list[NodeTold]:
+        told: list[NodeTold] = []
+        for _ in range(_TRIES_MAX):
+            try:
+                answers = self._inspector.inspect_ended(job, ended.generation, ended.members)
+                async with aclosing(answers) as nodes:
+                    async for node in nodes:
+                        told.append(node)
+                break
+            except BusyError:
+                await asyncio.sleep(_BUSY_S)
+        return told
+
+
+def _judge(told: list[NodeTold]) -> tuple[str, tuple[int, ...]]:
+    """Return who did not come, and the ranks that did not; "" where that cannot be told."""
+    seen = read_all(told)
+    verdict = judge(seen.reports, seen.world_size)
+    if verdict.kind in (HangClass.NO_WAIT, HangClass.UNKNOWN):
+        return "", ()
+    ranks = tuple(culprit.rank for culprit in verdict.culprits)
+    return printable(verdict.sentence)[:_SENTENCE_MAX], ranks

@@ -1,0 +1,42 @@
+"""Dump files: what ranks left that have ended, by torch or by the hook at their exit."""
+
+from pathlib import Path
+
+from everstep.launch.hangs.interpreter.everstep_exit_dump import PREFIX
+from everstep_common.hangs.flight_recorder import DumpError, blind_report, read_dump, report_of_dump
+from everstep_common.hangs.folder import file_bytes
+from everstep_common.hangs.rank_report import RankHangReport
+
+# A dump is of this generation if it is not older than its start, by the clock of its file system.
+_CLOCK_NS = 1_000_000_000
+
+
+def fresh_dumps(prefixes: tuple[str, ...], rank: int, since_ns: int) -> list[Path]:
+    """Return the dumps of a rank that are not older than its generation."""
+    paths = [Path(f"{prefix}{rank}") for prefix in prefixes]
+    return [path for path in paths if _written_ns(path) >= since_ns - _CLOCK_NS]
+
+
+def report_of_files(
+    prefixes: tuple[str, ...], rank: int, since_ns: int, world_size: int
+) -> RankHangReport:
+    """Return what the first usable dump tells; a report that says why, where none is."""
+    report = blind_report(rank, "it has ended, and left no dump of its operations")
+    for path in fresh_dumps(prefixes, rank, since_ns):
+        try:
+            return report_of_dump(read_dump(file_bytes(path)), rank, world_size=world_size)
+        except DumpError as error:
+            report = blind_report(rank, f"{path.name}: {error}")
+    return report
+
+
+def exit_prefix(folder: Path) -> str:
+    """Return how the names of the dumps begin that ranks write when they end."""
+    return str(folder / PREFIX)
+
+
+def _written_ns(path: Path) -> int:
+    try:
+        return path.lstat().st_mtime_ns
+    except OSError:
+        return -1
