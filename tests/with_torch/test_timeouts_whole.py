@@ -1,4 +1,4 @@
-"""Jobs that end by a collective's timeout, in a real fleet: who did not come is named, not who exited."""
+"""Jobs that end by a collective's timeout, in a real fleet: who did not come is named."""
 
 import contextlib
 from collections.abc import Iterator

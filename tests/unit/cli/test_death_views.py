@@ -45,6 +45,16 @@ def test_each_death_is_a_line_with_signal_or_code() -> None:
     assert "core dumped: where, is not known" in lines
 
 
+def test_who_gave_up_waiting_is_not_among_those_that_died_first() -> None:
+    gave_up = admin_pb2.RankDeath(rank=1, node="n", exit_code=1, kind="collective_timeout")
+    killed = admin_pb2.RankDeath(rank=2, node="n", signal=9, kind="killed")
+    text = shown(admin_pb2.Incident(incident="j-1", deaths=[gave_up]))
+    assert "who gave up waiting in j-1" in text
+    assert "died first" not in text
+    text = shown(admin_pb2.Incident(incident="j-1", deaths=[killed, gave_up]))
+    assert text.index("who died first") < text.index("SIGKILL") < text.index("who gave up")
+
+
 def test_what_the_kernel_holds_is_a_sentence_of_its_own() -> None:
     held = admin_pb2.Incident(incident="llama-4", left_behind=["generation 4 on node-2 was left"])
     assert "generation 4 on node-2 was left" in shown(held)

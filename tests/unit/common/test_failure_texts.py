@@ -55,6 +55,25 @@ _FRAME = '  File "/job/train.py", line 7, in <module>'
         ),
         ("RuntimeError: Socket Timeout", "collective"),
         (
+            "RuntimeError: [/x/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 5000ms "
+            "for recv operation to complete",
+            "collective_timeout",
+        ),
+        (
+            "RuntimeError: [Rank 0]: Ranks 2 failed to pass monitoredBarrier in 5000 ms",
+            "collective_timeout",
+        ),
+        (
+            "torch.distributed.DistBackendError: [Rank 3] Watchdog caught collective operation "
+            "timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE) ran for 600029 milliseconds before "
+            "timing out.",
+            "collective_timeout",
+        ),
+        (
+            "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /x",
+            "collective_timeout",
+        ),
+        (
             "RuntimeError: The client socket has timed out after 1800s while trying to connect to "
             "(10.0.0.1, 29500).",
             "collective",

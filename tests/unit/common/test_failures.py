@@ -69,6 +69,19 @@ def test_an_exception_tells_its_kind(line: str, kind: str) -> None:
         (6, ["python: malloc.c:2617: sysmalloc: Assertion failed"], "crash"),
         (
             6,
+            [
+                "[Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7)",
+                "Exception raised from run at ProcessGroupNCCL.cpp:2055 (most recent call first):",
+            ],
+            "collective_timeout",
+        ),
+        (
+            6,
+            ["[PG ID 0 Rank 0] ProcessGroupNCCL's watchdog got stuck for 480 seconds without"],
+            "collective_timeout",
+        ),
+        (
+            6,
             ["[rank1] Watchdog caught collective operation timeout: WorkNCCL"],
             "collective_timeout",
         ),

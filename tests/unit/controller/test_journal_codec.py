@@ -14,7 +14,7 @@ LauncherLeft LayoutLearned MaintenanceCancelled MaintenanceOrdered NodeConnected
 OperatorDrained OperatorForgotJob OperatorIsolated OperatorReleased PeerJudged PeerReported
 PhaseReached RankExited RecordRejected RecoveryBegun RecoveryStepChosen RestartCancelled
 RanksGoOn RanksStandStill RestartOrdered RestartedHere RollbackAsked EndAsked StoringMeasured
-SettingsApplied HangJudged
+SettingsApplied HangJudged TimeoutJudged
 StepRecoverable StopOrdered TimerDue
 """
 

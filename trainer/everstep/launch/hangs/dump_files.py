@@ -14,7 +14,7 @@ _CLOCK_NS = 1_000_000_000
 def fresh_dumps(prefixes: tuple[str, ...], rank: int, since_ns: int) -> list[Path]:
     """Return the dumps of a rank that are not older than its generation."""
     paths = [Path(f"{prefix}{rank}") for prefix in prefixes]
-    return [path for path in paths if _written_ns(path) >= since_ns - _CLOCK_NS]
+    return [path for path in paths if _written_ns(path) >= max(0, since_ns - _CLOCK_NS)]
 
 
 def report_of_files(
