@@ -305,7 +305,7 @@ class Launcher:
         else:
             self._terminal.say(f"generation {self._generation.number} stops: {stop.reason}")
             if stop.look:
-                self._evidence.look()
+                self._evidence.begin_look()
             how = self._how_to_stop(stop.grace_s)
             self._evidence.then(lambda: self._generation.stop(*how))
 

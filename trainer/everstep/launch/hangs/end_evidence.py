@@ -93,9 +93,9 @@ class EndEvidence:
             report.exit_code, report.signal, report.at_boot_ns, failure.kind, text
         )
         if failure.waited_in_vain:
-            self.look()
+            self.begin_look()
 
-    def look(self) -> None:
+    def begin_look(self) -> None:
         """Look at the ranks that still run, once a generation."""
         if self._now.answers is None and self._now.number:
             self._now.answers = {}
