@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from everstep_common.hangs.judge import judge
+from everstep_common.hangs.ras_answer import MISSING
 from everstep_common.hangs.told_by_nodes import NodeTold, read_all
 from everstep_common.hangs.verdict import HangClass
 from everstep_common.printable import printable
@@ -110,4 +111,6 @@ def _judge(told: list[NodeTold]) -> tuple[str, tuple[int, ...]]:
     if verdict.kind in (HangClass.NO_WAIT, HangClass.UNKNOWN):
         return "", ()
     ranks = tuple(culprit.rank for culprit in verdict.culprits)
-    return printable(verdict.sentence)[:_SENTENCE_MAX], ranks
+    missing = [line for line in verdict.ras if MISSING in line]
+    sentence = "; ".join([verdict.sentence.rstrip("."), *missing[:1]])
+    return printable(sentence)[:_SENTENCE_MAX], ranks

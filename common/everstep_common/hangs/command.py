@@ -107,6 +107,7 @@ def told(verdict: HangVerdict, folder: Folder) -> list[str]:
         *_culprits(verdict),
         *_chain(verdict),
         *_groups(verdict),
+        *_beside(verdict),
         *_blind(verdict),
     ]
 
@@ -145,6 +146,12 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         yield f"  {'  '.join(cells)}".rstrip()
+
+
+def _beside(verdict: HangVerdict) -> Iterable[str]:
+    if not verdict.ras:
+        return []
+    return ["\nWhat NCCL tells beside it:", *(f"  {line}" for line in verdict.ras)]
 
 
 def _blind(verdict: HangVerdict) -> Iterable[str]:

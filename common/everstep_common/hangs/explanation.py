@@ -6,7 +6,12 @@ from typing import Protocol
 from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, first_collective
 from everstep_common.hangs.members import are_named, members_text
 from everstep_common.hangs.mismatches import Mismatch
-from everstep_common.hangs.rank_report import EvidenceSource, Operation, RankHangReport
+from everstep_common.hangs.rank_report import (
+    RAS_LINES_MAX,
+    EvidenceSource,
+    Operation,
+    RankHangReport,
+)
 from everstep_common.hangs.verdict import (
     BLIND_MAX,
     CHAIN_MAX,
@@ -269,6 +274,12 @@ def blind_of(evidence: JudgedCase) -> tuple[str, ...]:
     if len(lines) > BLIND_MAX:
         lines[BLIND_MAX - 1 :] = [f"and {len(lines) - BLIND_MAX + 1} other reasons"]
     return tuple(lines)
+
+
+def ras_of(evidence: JudgedCase) -> tuple[str, ...]:
+    """Return what NCCL RAS told; one node asks it."""
+    lines = dict.fromkeys(line for one in evidence.reports.values() for line in one.ras)
+    return tuple(printable(line) for line in lines)[:RAS_LINES_MAX]
 
 
 def confidence_words(confidence: Confidence) -> str:

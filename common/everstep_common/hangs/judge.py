@@ -413,6 +413,7 @@ def _verdict(case: Case, kind: HangClass) -> HangVerdict:
         chain=words.chain_of(case.frontiers, case.graph, sources),
         groups=words.groups_of(case.frontiers),
         blind=words.blind_of(case),
+        ras=words.ras_of(case),
         world_size=case.world_size,
         told=len(case.frontiers.of_rank),
     )

@@ -33,6 +33,7 @@ GROUPS_MAX = 64
 PENDING_MAX = 8
 LIBRARIES_MAX = 16
 BLIND_MAX = 16
+RAS_LINES_MAX = 8
 
 
 class OperationState(Enum):
@@ -161,6 +162,7 @@ class EvidenceSource(Enum):
     PYTHON_STACK = "python_stack"
     NATIVE_STACK = "native_stack"
     LIBRARIES = "libraries"
+    NCCL_RAS = "nccl_ras"
     # What the rank tells does not fit together, or is somebody else's.
     IDENTITY = "identity"
 
@@ -210,3 +212,5 @@ class RankHangReport:
     step: q.ToldStep | None = None
     phase: q.Word = ""
     blind: Annotated[tuple[Blind, ...], Items(BLIND_MAX)] = ()
+    # What NCCL RAS told when it was asked on this rank's node: of other ranks too.
+    ras: Annotated[tuple[q.Line, ...], Items(RAS_LINES_MAX)] = ()

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Annotated
 
 from everstep_common.bounds import Items
+from everstep_common.hangs.rank_report import RAS_LINES_MAX
 from everstep_common.reports import quantities as q
 
 # A verdict with all of them stays below 64 KB.
@@ -102,6 +103,8 @@ class HangVerdict:
     groups: Annotated[tuple[GroupState, ...], Items(GROUPS_MAX)] = ()
     # What could not be seen, and what follows from it.
     blind: Annotated[tuple[q.Line, ...], Items(BLIND_MAX)] = ()
+    # What NCCL RAS told beside it; nothing follows from that.
+    ras: Annotated[tuple[q.Line, ...], Items(RAS_LINES_MAX)] = ()
     # How many ranks the job has, and how many of them told their operations.
     world_size: q.Ranks = 0
     told: q.Ranks = 0

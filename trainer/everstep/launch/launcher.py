@@ -14,7 +14,7 @@ from pathlib import Path
 from everstep.launch.agent_wait import nobody_answers, waits_for_agent, why_expected
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
-from everstep.launch.hangs.end_evidence import EndEvidence
+from everstep.launch.hangs.end_evidence import EndEvidence, EvidencePlaces
 from everstep.launch.hangs.inspected import inspected
 from everstep.launch.hangs.look_service import LookService
 from everstep.launch.hangs.question import Answer
@@ -83,9 +83,8 @@ class Launcher:
             self._rank_ended,
             lambda: self._standbys.pids() | self._looks.pids() | self._evidence.pids(),
         )
-        self._evidence = EndEvidence(
-            self._selector, self._looks, files.folder if files else None, environ, monotonic
-        )
+        places = EvidencePlaces.of(files.folder if files else None, environ, options.ras)
+        self._evidence = EndEvidence(self._selector, self._looks, places, monotonic)
         self._files = files
         self._notes = (*options.notes, *rank_notes(environ))
         added = files.environment(environ) if files else {}
@@ -305,7 +304,7 @@ class Launcher:
         else:
             self._terminal.say(f"generation {self._generation.number} stops: {stop.reason}")
             if stop.look:
-                self._evidence.begin_look()
+                self._evidence.begin_look(decided=True)
             how = self._how_to_stop(stop.grace_s)
             self._evidence.then(lambda: self._generation.stop(*how))
 

@@ -7,6 +7,7 @@ from everstep.launch.command_line.option_parser import OptionParser
 from everstep.launch.command_line.snapshot_options import add_keep_options
 from everstep.launch.command_line.standby_options import add_standby_options
 from everstep.launch.command_line.torchrun_options import OPTIONS, add_torchrun_options
+from everstep.launch.hangs.ras_client import RasUse
 
 _DESCRIPTION = """\
 Start this node's part of a distributed training job, and keep the job stepping:
@@ -143,6 +144,14 @@ def _add_node_options(parser: OptionParser) -> None:
         default="end",
         help="on SIGTERM, end the job (default), or leave it with this node only, so that a spare"
         " takes its place: for Kubernetes, which ends pods one by one",
+    )
+    add(
+        "--nccl-ras",
+        choices=tuple(one.value for one in RasUse),
+        default=RasUse.AUTO.value,
+        help="ask NCCL RAS which ranks are missing when the job is stopped because it hung: from"
+        " NCCL 2.29.2 on (default), also of older versions, which may crash a job that still runs,"
+        " or never",
     )
     add(
         "--progress-pattern",

@@ -35,6 +35,7 @@ from everstep.launch.command_line.torchrun_options import (
     refuse_unknown,
     torchrun_notes,
 )
+from everstep.launch.hangs.ras_client import RasUse
 from everstep.launch.output.progress_patterns import COMMON, PatternError, own_patterns
 from everstep.launch.standby.pool import StandbyOptions
 
@@ -81,6 +82,8 @@ class LaunchOptions:
     progress: tuple[re.Pattern[str], ...] = COMMON
     keep: KeepOptions = field(default_factory=KeepOptions)
     standby: StandbyOptions = field(default_factory=StandbyOptions)
+    # Whether NCCL RAS is asked when the job is stopped because it hung.
+    ras: RasUse = RasUse.AUTO
     # What is worth saying about the command line, once.
     notes: tuple[str, ...] = ()
 
@@ -131,6 +134,7 @@ def _options(values: argparse.Namespace, line: Line, environ: Mapping[str, str])
         role=values.role,
         streams=_streams(values),
         progress=own_patterns(values.progress_pattern),
+        ras=RasUse(values.nccl_ras),
         keep=keep_options(values, environ),
         standby=standby_options(values),
     )

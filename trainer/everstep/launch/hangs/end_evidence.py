@@ -14,9 +14,11 @@ from pathlib import Path
 from everstep.launch.hangs.dump_files import exit_prefix, fresh_dumps
 from everstep.launch.hangs.look_service import LookService
 from everstep.launch.hangs.question import Answer, Question, RankAsked
+from everstep.launch.hangs.ras_client import RasSettings, RasUse
 from everstep.launch.hangs.reading import DEADLINE_S, Reading
 from everstep.launch.processes.rank_failure import RankFailure
 from everstep_common.hangs.rank_report import (
+    BLIND_MAX,
     EvidenceSource,
     ProcessEnding,
     ProcessState,
@@ -42,6 +44,25 @@ class _Generation:
     endings: dict[int, ProcessEnding] = field(default_factory=dict)
     # None: nobody has looked.
     answers: dict[int, Answer] | None = None
+    # Its end is decided: what could disturb it may be asked.
+    decided: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EvidencePlaces:
+    """Places where a job's ranks leave evidence: how the names of dumps begin, and NCCL RAS."""
+
+    # The first is of the dumps that ranks write when they end; none without a folder for them.
+    dumps: tuple[str, ...]
+    ras: RasSettings
+
+    @classmethod
+    def of(cls, folder: Path | None, environ: Mapping[str, str], ras: RasUse) -> "EvidencePlaces":
+        """Return them; what users have set for torch and NCCL counts."""
+        if folder is None:
+            return cls((), RasSettings.of(ras, environ))
+        own = next((environ[name] for name in _DUMP_NAMES if environ.get(name)), f"{folder}/dump-")
+        return cls((exit_prefix(folder), own), RasSettings.of(ras, environ))
 
 
 class EndEvidence:
@@ -51,16 +72,13 @@ class EndEvidence:
         self,
         selector: selectors.BaseSelector,
         looks: LookService,
-        folder: Path | None,
-        environ: Mapping[str, str] = os.environ,
+        places: EvidencePlaces,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._looks = looks
         self._monotonic = monotonic
         self._reading = Reading(selector, self._dumps_read, monotonic=monotonic)
-        own = next((environ[name] for name in _DUMP_NAMES if environ.get(name)), "")
-        ours = (exit_prefix(folder),) if folder else ()
-        self._prefixes = (*ours, *((own,) if own else (f"{folder}/dump-",) if folder else ()))
+        self._prefixes, self._ras = places.dumps, places.ras
         self._now = _Generation(0, range(0), 0, 0)
         self._kept: _Generation | None = None
         self._ends_s: float | None = None
@@ -95,8 +113,9 @@ class EndEvidence:
         if failure.waited_in_vain:
             self.begin_look()
 
-    def begin_look(self) -> None:
-        """Look at the ranks that still run, once a generation."""
+    def begin_look(self, *, decided: bool = False) -> None:
+        """Look at the ranks that still run, once a generation; ``decided``: its end is ordered."""
+        self._now.decided = self._now.decided or decided
         if self._now.answers is None and self._now.number:
             self._now.answers = {}
             self._kept = self._now
@@ -138,8 +157,12 @@ class EndEvidence:
             return
         seen = {one.report.rank: one for one in answers if one.report.rank in self._kept.ranks}
         self._kept.answers.update(seen)
+        left = {rank: self._has_ended(rank) for rank in self._kept.ranks}
+        asks_ras = self._asks_ras(self._kept)
         asked = tuple(
-            RankAsked(rank, 1, dump=True) for rank in self._kept.ranks if self._has_ended(rank)
+            RankAsked(rank, 1, dump=ended, ras=asks_ras and rank == 0)
+            for rank, ended in left.items()
+            if ended or (asks_ras and rank == 0)
         )
         question = Question(
             ranks=(),
@@ -149,8 +172,15 @@ class EndEvidence:
             world_size=self._kept.world_size,
             dumps=self._prefixes,
             since_ns=self._kept.since_ns,
+            ras=self._ras.address,
+            pids=tuple(one.report.pid for one in seen.values()),
         )
         self._reading.begin(question, asked)
+
+    def _asks_ras(self, ended: _Generation) -> bool:
+        """Return whether NCCL RAS is asked: by the node of rank 0 alone, and once."""
+        reports = [one.report for one in (ended.answers or {}).values()]
+        return ended.decided and 0 in ended.ranks and self._ras.may_ask(reports)
 
     def _has_ended(self, rank: int) -> bool:
         """Return whether a rank has ended, or has written how far it was and is about to."""
@@ -163,10 +193,12 @@ class EndEvidence:
             return
         for answer in answers:
             rank = answer.report.rank
-            known = self._kept.answers.get(rank)
+            known, gone = self._kept.answers.get(rank), rank in self._kept.endings
             # A rank that gave up has told, while it ended, that it waits for nothing any more.
-            if known is None or answer.report.groups or not _was_alive(known.report):
+            if known is None or answer.report.groups or (gone and not _was_alive(known.report)):
                 self._kept.answers[rank] = answer
+            else:
+                self._kept.answers[rank] = replace(known, report=_with_ras(known, answer))
         self._finish()
 
     def _finish(self) -> None:
@@ -195,6 +227,12 @@ def with_ending(report: RankHangReport, ending: ProcessEnding | None) -> RankHan
         return report
     process = replace(report.process, state=ProcessState.DEAD, ending=ending)
     return replace(report, process=process)
+
+
+def _with_ras(known: Answer, answer: Answer) -> RankHangReport:
+    unknown = [one for one in answer.report.blind if one.source is EvidenceSource.NCCL_RAS]
+    blind = (*known.report.blind, *unknown)[:BLIND_MAX]
+    return replace(known.report, ras=answer.report.ras, blind=blind)
 
 
 def _was_alive(report: RankHangReport) -> bool:

@@ -36,6 +36,8 @@ class RankAsked:
     seen: Seen | None = None
     # It has ended: its dump is read, not its process.
     dump: bool = False
+    # NCCL RAS is asked beside it, and its process is not read.
+    ras: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,9 @@ class Question:
     # How the names of dumps begin, which end with the rank; older ones are of another generation.
     dumps: Annotated[tuple[Annotated[str, Text(4096)], ...], Items(2)] = ()
     since_ns: Count = 0
+    # Where NCCL RAS listens, and processes of this job by which its answer is known to be of it.
+    ras: Annotated[str, Text(300)] = ""
+    pids: Annotated[tuple[q.Pid, ...], Items(q.RANKS_OF_NODE_MAX)] = ()
     # Path of py-spy; "": not installed.
     py_spy: Annotated[str, Opaque(0, 4096, "a program")] = ""
 

@@ -15,6 +15,7 @@ from everstep.launch.hangs.dump_files import report_of_files
 from everstep.launch.hangs.process_look import GoneError, ProcessLook
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_files import Marker, marker, rank_process
+from everstep.launch.hangs.ras_client import ask_ras
 from everstep.launch.hangs.worker_server import (
     NoAnswerError,
     NoHandlerError,
@@ -35,6 +36,7 @@ from everstep_common.hangs.rank_report import (
     RankHangReport,
     StackFrames,
 )
+from everstep_common.hangs.ras_answer import RasError
 
 # A ping is answered within a millisecond, on a busy node within a few scheduling rounds.
 _PING_S = 0.5
@@ -76,8 +78,8 @@ class RankReader:
 
     def read(self) -> Answer:
         """Return what can be known of the rank."""
-        if self._asked.dump:
-            return self._read_dump()
+        if self._asked.dump or self._asked.ras:
+            return self._read_left()
         try:
             first = self._look()
             if process_look.owner(self._pid, self._proc) != os.geteuid():
@@ -109,11 +111,18 @@ class RankReader:
         )
         return Answer(report, self._asked.pid, seen)
 
-    def _read_dump(self) -> Answer:
-        question = self._question
-        report = report_of_files(
-            question.dumps, self._asked.rank, question.since_ns, question.world_size
-        )
+    def _read_left(self) -> Answer:
+        """Return what was left behind by the rank, and by NCCL."""
+        question, rank = self._question, self._asked.rank
+        report = RankHangReport(rank=rank, world_size=question.world_size)
+        if self._asked.dump:
+            report = report_of_files(question.dumps, rank, question.since_ns, question.world_size)
+        if self._asked.ras:
+            try:
+                report = replace(report, ras=ask_ras(question.ras, question.pids, self._left(9.0)))
+            except RasError as error:
+                blind = Blind(EvidenceSource.NCCL_RAS, str(error)[:500])
+                report = replace(report, blind=(*report.blind, blind))
         report = replace(report, node=question.node, taken_ns=time.time_ns())
         return Answer(report, self._asked.pid, None)
 
