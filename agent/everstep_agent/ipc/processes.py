@@ -59,6 +59,23 @@ def descends(pid: int, ancestor: int, uid: int, proc: Path = Path("/proc")) -> b
     return False
 
 
+def kernel_wait(pid: int, proc: Path = Path("/proc")) -> str | None:
+    """Return the kernel function in which a thread of a process waits where no signal reaches it.
+
+    "" where the kernel does not tell which; None where no thread waits so (state D).
+    """
+    for task in (proc / str(pid) / "task").glob("[0-9]*"):
+        try:
+            stat = (task / "stat").read_text(encoding="utf-8", errors="replace")
+            if stat.rpartition(")")[2].split()[:1] != ["D"]:
+                continue
+            where = (task / "wchan").read_text(encoding="utf-8", errors="replace").strip("\0\n ")
+        except OSError:  # it has ended
+            continue
+        return "" if where == "0" else where
+    return None
+
+
 def alive(process: ProcessIdentity) -> bool:
     """Return whether the process still runs; one that waits to be reaped does not."""
     return identify(process.pid) == process

@@ -1,7 +1,8 @@
 """Local processes: those of a job's newest generation here, and the phase all have reached."""
 
+from everstep_agent.detectors.unkillable_ranks import HeldRank
 from everstep_agent.ipc.pid_namespaces import named_processes, number_for
-from everstep_agent.ipc.processes import ProcessIdentity, alive
+from everstep_agent.ipc.processes import ProcessIdentity, alive, kernel_wait
 from everstep_agent.jobs.job.context import JobContext
 from everstep_agent.jobs.job.progress import PhaseCount
 from everstep_agent.jobs.state.job_record import JobRecord
@@ -66,9 +67,10 @@ class LocalProcesses:
         known = filter(alive, facts.processes.held)
         self._record.abandon_processes(numbers, (*known, *held))
 
-    def held(self) -> list[int]:
+    def held(self) -> list[HeldRank]:
         """Return the ranks that were given up and are not gone yet."""
-        return [process.pid for process in self._record.facts.processes.held if alive(process)]
+        held = self._record.facts.processes.held
+        return [HeldRank(one.pid, kernel_wait(one.pid)) for one in held if alive(one)]
 
     def alive(self) -> list[ProcessIdentity]:
         """Return the ranks that run."""
