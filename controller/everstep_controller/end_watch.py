@@ -29,6 +29,8 @@ _NODES_MAX = 16
 # Somebody else looks at the job, or at too many others: for a few seconds at most.
 _BUSY_S = 0.5
 _TRIES_MAX = 20
+# So many jobs are asked about at once.
+_AT_ONCE = 4
 # Of more generations that end at once, the oldest are not asked about.
 _WAITING_MAX = 256
 
@@ -61,12 +63,30 @@ class EndWatch:
                     self._note(job)
 
     async def run(self) -> None:
-        """Ask about one after the other until cancelled."""
+        """Ask about some at once until cancelled."""
+        async with asyncio.TaskGroup() as workers:
+            for number in range(_AT_ONCE):
+                workers.create_task(self._work(), name=f"end watch {number}")
+
+    async def _work(self) -> None:
         while True:
             ended = await self._ended.get()
             job = self._runtime.state.jobs.get(ended.job)
-            if job is not None and not self._runtime.state.halted:
-                await self._look(job, ended)
+            if job is None or self._runtime.state.halted:
+                continue
+            look = asyncio.create_task(self._look(job, ended), name=f"end of {job.id}")
+            try:
+                await asyncio.wait([look])
+            finally:
+                look.cancel()
+            self._say_failure(job, look)
+
+    def _say_failure(self, job: JobRecord, look: asyncio.Task[None]) -> None:
+        """Tell of a look that broke, by what ranks told: it must break nothing else."""
+        if error := look.exception():
+            logger.error("the look at the end of a generation broke", exc_info=error)
+            sentence = f"{job.name}: who did not come cannot be told: {error!r}"
+            self._runtime.announce(job.name, "EndWatchFailed", printable(sentence)[:_SENTENCE_MAX])
 
     def _note(self, job: JobRecord) -> None:
         known = self._runtime.state.jobs
