@@ -16,8 +16,10 @@ ENDED = "everstep_ended"
 _FRAMES_MAX = 24
 _MS: Final = 1_000_000
 # Who has waited for less than this share of the timeout when the others' connections close has come
-# after they gave up.
+# after they gave up. They close when the processes are gone, which takes a second or two.
 _CAME_LATE: Final = 0.1
+_ENDING_NS: Final = 2_000_000_000
+_ENDING_SHARE: Final = 0.4
 # The calls of torch that gloo's recorder does not show.
 _UNRECORDED = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 
@@ -92,7 +94,8 @@ def _failed(waits: Sequence[dict[str, object]], ended: _Ended) -> dict[str, obje
 
 def _came_late(failed: Mapping[str, object], ended: _Ended) -> bool:
     waited_ns = ended.at_ns - _number(failed.get("time_created_ns"))
-    return waited_ns < _CAME_LATE * _timeout_ns(failed)
+    timeout_ns = _timeout_ns(failed)
+    return waited_ns < max(_CAME_LATE * timeout_ns, min(_ENDING_NS, _ENDING_SHARE * timeout_ns))
 
 
 def _timeout_ns(entry: Mapping[str, object]) -> int:

@@ -82,14 +82,16 @@ def test_what_was_enqueued_behind_it_has_waited_as_well() -> None:
     assert (group.enqueued, group.completed, group.pending_count) == (5, 2, 3)
 
 
-def test_a_rank_whose_connection_closed_while_it_waited_has_waited() -> None:
-    report = _report(_dump(*_WAITED, timed_out=False))
+@pytest.mark.parametrize("waited_ns", [5 * _S, 5 * _S // 2])
+def test_a_rank_whose_connection_closed_while_it_waited_has_waited(waited_ns: int) -> None:
+    report = _report(_dump(*_WAITED[:2], _entry(3, _NOW - waited_ns), timed_out=False))
     assert report.groups[0].completed == 2
     assert report.process.ending is not None
 
 
-def test_who_came_when_the_others_had_given_up_has_not_come_and_is_named() -> None:
-    late = _dump(*_WAITED[:2], _entry(3, _NOW - _S // 100), timed_out=False)
+@pytest.mark.parametrize("waited_ns", [0, _S // 100, 3 * _S // 2])
+def test_who_came_when_the_others_had_given_up_has_not_come_and_is_named(waited_ns: int) -> None:
+    late = _dump(*_WAITED[:2], _entry(3, _NOW - waited_ns), timed_out=False)
     waited = [_report(_dump(*_WAITED), rank) for rank in (0, 1, 3)]
     came = _report(late, 2)
     assert (came.groups[0].enqueued, came.process.ending) == (2, None)
