@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_agent.detectors.unkillable_ranks import HELD
+from everstep_agent.detectors.host.unkillable_ranks import HELD
 from everstep_common.clock import boot_ns
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement

@@ -9,7 +9,6 @@ from everstep_agent.detectors import (
     persistence,
     snapshot_skips,
     transfer_refusals,
-    unkillable_ranks,
     user_limits,
 )
 from everstep_agent.detectors.accelerators import reading as accelerators
@@ -27,7 +26,7 @@ from everstep_agent.detectors.host import cpu as host_cpu
 from everstep_agent.detectors.host import disks as host_disks
 from everstep_agent.detectors.host import edac as host_edac
 from everstep_agent.detectors.host import mounts as host_mounts
-from everstep_agent.detectors.host import services
+from everstep_agent.detectors.host import services, unkillable_ranks
 from everstep_agent.detectors.host import tasks as host_tasks
 from everstep_agent.detectors.host import usage as host
 from everstep_agent.detectors.inventory import detector as inventory

@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 from contextlib import ExitStack
 from typing import Any
 
+from everstep_agent.detectors.host.unkillable_ranks import HELD, judge_held
 from everstep_agent.detectors.persistence import FAILING, judge_storage
 from everstep_agent.detectors.snapshot_skips import SKIPPED, job_key
-from everstep_agent.detectors.unkillable_ranks import HELD, judge_held
 from everstep_agent.ipc.listeners import listen_tcp, listening_unix
 from everstep_agent.jobs.job.context import (
     ContextParts,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.unkillable_ranks import HELD, STUCK, HeldRank, judge_held
+from everstep_agent.detectors.host.unkillable_ranks import HELD, STUCK, HeldRank, judge_held
 from everstep_agent.ipc.processes import kernel_wait
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy

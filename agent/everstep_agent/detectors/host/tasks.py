@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from everstep_agent.detectors.host.limits import DEFAULT_LIMITS as _D
 from everstep_agent.detectors.host.limits import HostLimits
-from everstep_agent.detectors.unkillable_ranks import OF_DEVICES
 from everstep_common.judging.condition import MINUTE_NS, Condition
 from everstep_common.judging.fault import Fault, judged
 from everstep_common.judging.findings import Mode, Severity, SuggestedAction
@@ -179,12 +178,18 @@ class TaskDetector:
 _USERS_FROM = 1000
 # Where a process waits for a driver or a file system that only root can have made hang. All other
 # places it may have chosen: behind a vfork, or in a FUSE file system that its user serves.
-_OF_NODE = (*OF_DEVICES, "rpc_", "nfs", "ptlrpc", "ceph", "xfs_", "ext4_", "jbd2", "md_")
+_OF_DEVICES = ("nv", "uvm_", "os_", "mlx", "ib_", "uverbs", "rdma", "amdgpu", "kfd", "nvme")
+_OF_NODE = (*_OF_DEVICES, "rpc_", "nfs", "ptlrpc", "ceph", "xfs_", "ext4_", "jbd2", "md_")
 
 
 def is_of_system(uid: int) -> bool:
     """Return whether a user is root or a service, and nobody who runs jobs."""
     return uid < _USERS_FROM
+
+
+def is_in_driver(where: str) -> bool:
+    """Return whether a kernel function is one of a device's driver on this node."""
+    return where.startswith(_OF_DEVICES)
 
 
 def _may_be_willed(stuck: Sequence[WaitingTask]) -> bool:

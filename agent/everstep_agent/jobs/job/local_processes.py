@@ -1,6 +1,6 @@
 """Local processes: those of a job's newest generation here, and the phase all have reached."""
 
-from everstep_agent.detectors.unkillable_ranks import HeldRank
+from everstep_agent.detectors.host.unkillable_ranks import HeldRank
 from everstep_agent.ipc.pid_namespaces import named_processes, number_for
 from everstep_agent.ipc.processes import ProcessIdentity, alive, kernel_wait
 from everstep_agent.jobs.job.context import JobContext

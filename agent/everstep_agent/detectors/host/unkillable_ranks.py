@@ -3,13 +3,12 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from everstep_agent.detectors.host.tasks import is_in_driver
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
 HELD = "RanksHeld"
-# How the kernel's functions begin in drivers of devices, in which only the node has one wait.
-OF_DEVICES = ("nv", "uvm_", "os_", "mlx", "ib_", "uverbs", "rdma", "amdgpu", "kfd", "nvme")
 STUCK = FindingKey("host/tasks", "RanksStuckInKernel")
 _LISTED_MAX = 8
 
@@ -80,7 +79,7 @@ def _finding(key: FindingKey, pids: Sequence[int]) -> Finding:
 def _judge_node(
     ranks: Sequence[HeldRank], open_keys: Collection[FindingKey]
 ) -> Iterator[Judgement]:
-    in_driver = [one for one in ranks if one.where and one.where.startswith(OF_DEVICES)]
+    in_driver = [one for one in ranks if one.where and is_in_driver(one.where)]
     unknown = [one for one in ranks if one.where == ""]
     stuck = in_driver or unknown
     if stuck:
