@@ -58,13 +58,16 @@ def status(version: str, *, missing: bool = True) -> str:
 
 
 class _Handler(socketserver.StreamRequestHandler):
-    server: "Ras"
+    @property
+    def _ras(self) -> "Ras":
+        assert isinstance(self.server, Ras)
+        return self.server
 
     def handle(self) -> None:
-        self.server.asked += 1
-        hung = {"hangs": True, "first hangs": self.server.asked == 1}
-        if hung.get(self.server.how):
-            self.server.ended.wait()
+        self._ras.asked += 1
+        hung = {"hangs": True, "first hangs": self._ras.asked == 1}
+        if hung.get(self._ras.how):
+            self._ras.ended.wait()
             return
         with contextlib.suppress(OSError):
             for line in self.rfile:
@@ -72,7 +75,7 @@ class _Handler(socketserver.StreamRequestHandler):
                     return
 
     def _answer(self, command: str) -> bool:
-        server = self.server
+        server = self._ras
         if command.startswith("client protocol "):
             greeting = b"SSH-2.0\n" if server.how == "stranger" else b"SERVER PROTOCOL 2\n"
             self.wfile.write(greeting)
@@ -89,16 +92,16 @@ class _Handler(socketserver.StreamRequestHandler):
         return True
 
     def _report(self) -> None:
-        if self.server.how == "endless":
-            while not self.server.ended.is_set():
+        if self._ras.how == "endless":
+            while not self._ras.ended.is_set():
                 self.wfile.write(b'{"a":[' * 10_000)
-        elif self.server.how == "slow":
-            for byte in self.server.answer:
+        elif self._ras.how == "slow":
+            for byte in self._ras.answer:
                 self.wfile.write(bytes([byte]))
-                if self.server.ended.wait(0.05):
+                if self._ras.ended.wait(0.05):
                     return
         else:
-            self.wfile.write(self.server.answer)
+            self.wfile.write(self._ras.answer)
 
 
 class Ras(socketserver.ThreadingTCPServer):
