@@ -186,7 +186,8 @@ WAITS: Mapping[JobState, Wait] = MappingProxyType(
             TimerKind.STALLED,
             "stall_restart_timeout_ns",
             (Overdue.RESTART,),
-            endless="an evaluation makes no steps either: by default people decide",
+            endless="an evaluation makes no steps either: who holds it back decides what is done "
+            "(core/hangs/response.py), and where that is not known people do",
         ),
         _S.CLOSING: Wait(
             "its last step in storage",

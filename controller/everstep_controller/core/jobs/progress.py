@@ -12,13 +12,13 @@ from statistics import median_low
 from types import MappingProxyType
 
 from everstep_common import reports
+from everstep_common.hangs.verdict import HangClass
 from everstep_common.reports import GenerationFinished, Phase, PhaseReached
 from everstep_controller.core import events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import REFERENCE_STEPS, Ledger
 from everstep_controller.core.events import (
     CadenceChosen,
-    HangJudged,
     JobProgressed,
     KeeperChosen,
     LayoutLearned,
@@ -344,7 +344,7 @@ def _judge_stall(turn: Reconciliation, job: JobRecord) -> None:
             turn.set_timer(f"{TimerKind.STALLED}/{job_id}", _patience_ns(turn, job) - still_ns)
             return
         transition.move_job(turn, job, JobEvent.STALLED, _stall_sentence(job, still_ns))
-    if job.state is not JobState.STALLED or not restart_ns:
+    if job.state is not JobState.STALLED or not restart_ns or _is_judged(turn, job):
         return
     wait_ns = max(restart_ns - still_ns, _ASKED_AGAIN_NS if turn.paused(job.name) else 0)
     if wait_ns > 0:
@@ -356,14 +356,10 @@ def _judge_stall(turn: Reconciliation, job: JobRecord) -> None:
     incidents.judge_fault(turn, job, JobFault(since_ns, Cause.STALLED, "", message))
 
 
-def hang_judged(turn: Turn, event: HangJudged) -> None:
-    """Who holds a job back was found out: it stands beside why the job is stalled."""
-    job = turn.state.jobs.get(event.job)
-    if job is None or job.state is not JobState.STALLED:
-        return
-    if event.generation == job.generation.number and event.sentence not in job.reason:
-        job.reason = f"{job.reason}; {event.sentence}"
-        turn.announce(job.name, "HangJudged", f"{job.name}: {event.sentence}")
+def _is_judged(turn: Turn, job: JobRecord) -> bool:
+    """Return whether it is known who holds a job back, and that decides when it is restarted."""
+    seen, patience_ns = job.hang.seen, turn.state.settings.hang_patience_ns
+    return seen is not None and seen.verdict.kind is not HangClass.NO_WAIT and patience_ns > 0
 
 
 def _patience_ns(turn: Turn, job: JobRecord) -> int:
@@ -385,7 +381,6 @@ HANDLERS: Handlers = {
     events.KeeperChosen: keeper_chosen,
     events.CadenceChosen: cadence_chosen,
     events.StoringMeasured: storing_measured,
-    events.HangJudged: hang_judged,
     events.LayoutLearned: layout_learned,
 }
 TIMERS: Timers = job_timers(TimerKind.STALLED)
