@@ -97,6 +97,8 @@ TRANSITIONS: Mapping[tuple[JobState, JobEvent], Step] = MappingProxyType(
         (_S.RESTORING, _E.PROGRESSED): Step(_S.RUNNING),
         (_S.WARMING, _E.PROGRESSED): Step(_S.RUNNING),
         (_S.RUNNING, _E.STALLED): Step(_S.STALLED),
+        # Only of a generation that follows a hang, which may come again in its first step.
+        (_S.WARMING, _E.STALLED): Step(_S.STALLED),
         (_S.STALLED, _E.PROGRESSED): Step(_S.RUNNING),
     }
     | {(state, _E.NO_CAPACITY): _WAIT for state in _BETWEEN}

@@ -117,6 +117,7 @@ def _enter_phase(turn: Reconciliation, job: JobRecord, phase: Phase) -> None:
     else:
         transition.move_job(turn, job, JobEvent.RESTORED, "all ranks have their state")
         job.ledger.begin_steps(at_ns, warmup=True)
+        _watch_first_step(turn, job)
 
 
 def progressed(turn: Turn, event: JobProgressed) -> None:
@@ -324,6 +325,18 @@ def watch_steps(turn: Turn, job: JobRecord) -> None:
         turn.set_timer(timer, _patience_ns(turn, job))
 
 
+def _watch_first_step(turn: Reconciliation, job: JobRecord) -> None:
+    """Look whether a job has made a step again that was restarted for a hang.
+
+    It goes on where it hung, so it may hang again in its first step, of which nothing was learned.
+    """
+    incident, settings = open_incident(turn.state, job), turn.state.settings
+    least_ns = settings.stall_timeout_ns or settings.hang_patience_ns
+    if least_ns and incident is not None and incident.cause is Cause.STALLED:
+        wait_ns = max(least_ns, _LONGEST_TIMES * job.recovery.longest_warmup_ns)
+        turn.set_timer(f"{TimerKind.STALLED}/{job.id}", wait_ns)
+
+
 def postpone_stalls(turn: Turn) -> None:
     """Judge nothing by steps that nobody was there to hear of, until the agents have told them."""
     for job_id in turn.state.jobs:
@@ -339,7 +352,10 @@ def _judge_stall(turn: Reconciliation, job: JobRecord) -> None:
     since_ns = job.ledger.steps[-1].end_ns
     still_ns = turn.now_ns - since_ns
     restart_ns = turn.state.settings.stall_restart_timeout_ns
-    if job.state is JobState.RUNNING:
+    if job.state is JobState.WARMING:
+        _judge_first_step(turn, job)
+        return
+    if job.state is JobState.RUNNING and turn.state.settings.stall_timeout_ns:
         if still_ns < _patience_ns(turn, job):
             turn.set_timer(f"{TimerKind.STALLED}/{job_id}", _patience_ns(turn, job) - still_ns)
             return
@@ -354,6 +370,14 @@ def _judge_stall(turn: Reconciliation, job: JobRecord) -> None:
         f"no rank of {job.name} has ended, and none makes steps: {_stall_sentence(job, still_ns)}"
     )
     incidents.judge_fault(turn, job, JobFault(since_ns, Cause.STALLED, "", message))
+
+
+def _judge_first_step(turn: Reconciliation, job: JobRecord) -> None:
+    still_s = (turn.now_ns - job.since_ns) // _S
+    step = job.lineage.last_step
+    where = "" if step is None else f" after step {step}"
+    reason = f"restarted for a stall{where}, and no step for {still_s} s since all ranks have their"
+    transition.move_job(turn, job, JobEvent.STALLED, f"{reason} state")
 
 
 def _is_judged(turn: Turn, job: JobRecord) -> bool:

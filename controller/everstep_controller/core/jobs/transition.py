@@ -21,7 +21,7 @@ def move_job(turn: Reconciliation, job: JobRecord, event: JobEvent, reason: str)
     before, is_news = job.state, reason != job.reason
     job.state, job.reason = found.to, reason
     if job.state is not before:
-        _leave_stall(turn, job, before)
+        _note_stall(turn, job, before)
         turn.mark_job(job.id, moved=True)
         budgets.mark_deferred_members(turn, job)
         if (before in devices.OCCUPYING) != (job.state in devices.OCCUPYING):
@@ -41,14 +41,18 @@ def move_job(turn: Reconciliation, job: JobRecord, event: JobEvent, reason: str)
             _EFFECTS[effect](turn, job)
 
 
-def _leave_stall(turn: Reconciliation, job: JobRecord, before: JobState) -> None:
+def _note_stall(turn: Reconciliation, job: JobRecord, before: JobState) -> None:
     """Begin a stall, or remember how long the one was of a job that goes on by itself."""
+    if before is JobState.WARMING and job.state is JobState.RUNNING:
+        warmup_ns = turn.now_ns - job.since_ns
+        job.recovery.longest_warmup_ns = max(job.recovery.longest_warmup_ns, warmup_ns)
     if before is JobState.STALLED and job.state is JobState.RUNNING:
         stood_ns = turn.now_ns - job.hang.onset_ns
         job.recovery.longest_stall_ns = max(job.recovery.longest_stall_ns, stood_ns)
     job.hang = Hang()
     if job.state is JobState.STALLED:
-        job.hang.onset_ns = job.ledger.steps[-1].end_ns if job.ledger.steps else turn.now_ns
+        stepped = before is JobState.RUNNING and job.ledger.steps
+        job.hang.onset_ns = job.ledger.steps[-1].end_ns if stepped else turn.now_ns
 
 
 def category(state: State, job: JobRecord, stage: Category) -> Category:

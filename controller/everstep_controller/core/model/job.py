@@ -327,6 +327,8 @@ class Recovery:
     # itself.
     hangs: list[PastHang] = field(default_factory=list)
     longest_stall_ns: int = 0
+    # How long its ranks took to their first step, at most, once all had their state.
+    longest_warmup_ns: int = 0
 
 
 @dataclass(slots=True)
