@@ -26,24 +26,27 @@ class HangEvidence:
         self._folder = folder
         self._bytes_max = bytes_max
 
-    def keep(self, told: Sequence[NodeTold]) -> str:
-        """Keep what nodes told; return its hash, by which the file is named. Raises OSError.
+    def write(self, told: Sequence[NodeTold]) -> Path:
+        """Write what nodes told in a look, to be kept or dropped. Raises OSError.
 
         It takes as long as compressing and writing does: for a thread.
         """
-        name = _hash_of(told)
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file = self._folder / f"{name}{_ENDING}"
-        new = self._folder / f".{name}.new"
+        file = self._folder / f".{_hash_of(told)}{_ENDING}"
         with (
-            os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as raw,
+            os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as raw,
             gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=1, mtime=0) as out,
         ):
             for line in _lines(told):
                 out.write(line)
-        new.replace(file)
-        self._remove_oldest(file)
-        return name
+        return file
+
+    def keep(self, file: Path) -> str:
+        """Keep what was written; return its hash, by which it is named. Raises OSError."""
+        kept = file.with_name(file.name.removeprefix("."))
+        file.replace(kept)
+        self._remove_oldest(kept)
+        return kept.name.removesuffix(_ENDING)
 
     def _remove_oldest(self, newest: Path) -> None:
         """Make room, by the age of files; the newest stays, however large it is."""
@@ -56,6 +59,14 @@ class HangEvidence:
                 with suppress(OSError):
                     file.unlink()
                     total -= size
+
+
+def read_told(file: Path) -> Iterator[NodeTold]:
+    """Yield what nodes told in a look that was written. Raises OSError, and ValueError."""
+    with gzip.open(file, "rt") as lines:
+        for line in lines:
+            told = json.loads(line)
+            yield NodeTold(**{**told, "reports": tuple(told["reports"])})
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, int, int]]:

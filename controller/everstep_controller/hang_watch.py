@@ -6,20 +6,11 @@ when a second look has found the same, and when the core is to act on what a loo
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
-from everstep_common.hangs.judge import judge
-from everstep_common.hangs.looks import (
-    Look,
-    Streak,
-    follow,
-    says_same,
-    stuck_ranks,
-    where_ranks_stand,
-)
-from everstep_common.hangs.told_by_nodes import NodeTold, read_all
+from everstep_common.hangs.looks import Streak, follow, says_same
+from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_common.hangs.verdict import HangClass, HangVerdict
 from everstep_common.printable import printable
 from everstep_controller.api.fleet.inspector import BusyError, Inspector
@@ -28,6 +19,7 @@ from everstep_controller.core.events import HangJudged
 from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.hang_evidence import HangEvidence
+from everstep_controller.hang_judge import judge_look
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.runtime.runtime import Runtime
@@ -134,12 +126,13 @@ class HangWatch:
                 told = await self._look(job)
             now_ns = self._runtime.now_ns()
             if any(node.reports for node in told):
-                look = await asyncio.to_thread(_judge, told, now_ns)
-                streak = follow(streak, look)
+                file = await asyncio.to_thread(self._evidence.write, told)
+                del told
+                streak = follow(streak, await judge_look(file, now_ns))
                 job = self._stalled(stall)
                 if job is not None and self._is_news(job, streak, posted):
-                    posted = await self._post(job, streak, told)
-            del told
+                    posted = await self._post(job, streak, self._evidence.keep(file))
+                file.unlink(missing_ok=True)
             await asyncio.sleep(self._pause_s(stall, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
@@ -172,16 +165,9 @@ class HangWatch:
         due = 0 < job.hang.due_ns <= self._runtime.now_ns()
         return due or posted.looks < 2 <= streak.looks
 
-    async def _post(
-        self, job: JobRecord, streak: Streak, told: Sequence[NodeTold]
-    ) -> _Posted | None:
+    async def _post(self, job: JobRecord, streak: Streak, evidence: str) -> _Posted | None:
         """Tell the core; return what it knows now."""
         verdict = streak.newest.verdict
-        try:
-            evidence = await asyncio.to_thread(self._evidence.keep, told)
-        except OSError as error:
-            logger.warning("the evidence of a hang of %s is not kept: %s", job.name, error)
-            evidence = ""
         seen = SeenHang(
             verdict=verdict,
             evidence=evidence,
@@ -215,11 +201,3 @@ def _stall(job: JobRecord) -> _Stall:
 def _without_reports(node: NodeTold) -> NodeTold:
     missing = "its reports are left out: those of all nodes together are too many"
     return NodeTold(node.node, node.first_rank, node.ranks, (), missing)
-
-
-def _judge(told: Sequence[NodeTold], at_ns: int) -> Look:
-    """Return what a look found."""
-    found = read_all(told)
-    verdict = judge(found.reports, found.world_size)
-    stuck = stuck_ranks(found.reports, verdict)
-    return Look(at_ns, verdict, stuck, where_ranks_stand(found.reports))

@@ -4,14 +4,17 @@ A verdict alone does not tell whether a job goes on: ranks that wait look the sa
 their next operation. So looks are compared by where each rank stands, too.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from everstep_common.hangs.judge import judge
 from everstep_common.hangs.process_evidence import process_class
 from everstep_common.hangs.rank_report import RankHangReport
+from everstep_common.hangs.told_by_nodes import NodeTold, read_all
 from everstep_common.hangs.verdict import Confidence, HangVerdict
 
-# Where each rank stands; comparable within one process only.
+# Where each rank stands, as a number that is another one elsewhere.
 Marks = Mapping[int, int]
 
 
@@ -38,6 +41,14 @@ class Streak:
     unmoved_since_ns: int
 
 
+def judge_told(told: Iterable[NodeTold], at_ns: int = 0) -> Look:
+    """Return what a look found, of what nodes told in it."""
+    found = read_all(told)
+    verdict = judge(found.reports, found.world_size)
+    stuck = stuck_ranks(found.reports, verdict)
+    return Look(at_ns, verdict, stuck, where_ranks_stand(found.reports))
+
+
 def where_ranks_stand(reports: Iterable[RankHangReport]) -> Marks:
     """Return where each rank stands that tells it: its step, and its place in each group."""
     return {report.rank: _place(report) for report in reports if _tells(report)}
@@ -60,7 +71,8 @@ def _place(report: RankHangReport) -> int:
         )
         for one in report.groups
     )
-    return hash((report.step, report.phase, *groups))
+    told = repr((report.step, report.phase, *groups)).encode()
+    return int.from_bytes(hashlib.blake2b(told, digest_size=6).digest())
 
 
 def stuck_ranks(reports: Iterable[RankHangReport], verdict: HangVerdict) -> tuple[int, ...]:
