@@ -65,12 +65,12 @@ def test_a_job_of_which_nobody_waits_is_looked_at_again_until_its_ranks_go_on(
             await _answer(agent, missing="its launcher does not answer")
             await _answer(agent, "no report at all", _report(ProcessState.SLEEPING))
             await _answer(agent, _report(ProcessState.SLEEPING))
-            job = running.runtime.state.newest("train")
-            assert job.state is JobState.STALLED
-            assert job.hang.seen is None
+            state = running.runtime.state
+            assert state.newest("train").state is JobState.STALLED
+            assert state.newest("train").hang.seen is None
             await agent.record(8, ranks_go_on=fleet_pb2.RanksGoOn(generation=1, at_boot_ns=30))
             await agent.acknowledged(8)
-            assert job.state is JobState.RUNNING
+            assert state.newest("train").state is JobState.RUNNING
 
     asyncio.run(scenario())
     assert list((tmp_path / "journal.hangs").iterdir()) == [], "nothing was told of these looks"
