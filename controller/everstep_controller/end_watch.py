@@ -7,17 +7,18 @@ The judge is outside the core; what enters it is one journaled sentence, and the
 import asyncio
 import logging
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from everstep_common.hangs.judge import judge
 from everstep_common.hangs.ras_answer import MISSING
-from everstep_common.hangs.told_by_nodes import NodeTold, read_all
-from everstep_common.hangs.verdict import HangClass
+from everstep_common.hangs.told_by_nodes import NodeTold
+from everstep_common.hangs.verdict import HangClass, HangVerdict
 from everstep_common.printable import printable
 from everstep_controller.api.fleet.inspector import BusyError, Inspector
 from everstep_controller.core.actions import StopGeneration
 from everstep_controller.core.events import TimeoutJudged
 from everstep_controller.core.model.job import JobRecord
+from everstep_controller.hang_evidence import HangEvidence
+from everstep_controller.hang_judge import JudgeError, judge_look
 from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.runtime.runtime import Runtime
 
@@ -29,6 +30,8 @@ _NODES_MAX = 16
 # Somebody else looks at the job, or at too many others: for a few seconds at most.
 _BUSY_S = 0.5
 _TRIES_MAX = 20
+# What all nodes of a job tell together, at most: 100,000 ranks of 3 KB are 300 MB.
+_TOLD_BYTES_MAX = 384 * 1024 * 1024
 # So many jobs are asked about at once.
 _AT_ONCE = 4
 # Of more generations that end at once, the oldest are not asked about.
@@ -47,9 +50,10 @@ class _Ended:
 class EndWatch:
     """Looks, once each, at generations that ended by the timeout of a collective."""
 
-    def __init__(self, runtime: Runtime, inspector: Inspector) -> None:
+    def __init__(self, runtime: Runtime, inspector: Inspector, evidence: HangEvidence) -> None:
         self._runtime = runtime
         self._inspector = inspector
+        self._evidence = evidence
         self._asked: dict[str, int] = {}
         self._ended: asyncio.Queue[_Ended] = asyncio.Queue(_WAITING_MAX)
 
@@ -99,7 +103,13 @@ class EndWatch:
 
     async def _look(self, job: JobRecord, ended: _Ended) -> None:
         told = await self._ask(job, ended)
-        sentence, ranks = await asyncio.to_thread(_judge, told)
+        if not any(node.reports for node in told):
+            return
+        try:
+            sentence, ranks = await self._judge(told)
+        except (JudgeError, OSError) as error:
+            logger.warning("who did not come in %s is not known: %s", job.name, error)
+            return
         logger.info(
             "job %s, generation %d ended by a timeout: %s",
             *(job.name, ended.generation, sentence or "who did not come is not known"),
@@ -112,22 +122,36 @@ class EndWatch:
 
     async def _ask(self, job: JobRecord, ended: _Ended) -> list[NodeTold]:
         told: list[NodeTold] = []
+        left = _TOLD_BYTES_MAX
         for _ in range(_TRIES_MAX):
             try:
                 answers = self._inspector.inspect_ended(job, ended.generation, ended.members)
                 async with aclosing(answers) as nodes:
                     async for node in nodes:
-                        told.append(node)
+                        left -= sum(map(len, node.reports))
+                        told.append(node if left > 0 else replace(node, reports=()))
                 break
             except BusyError:
                 await asyncio.sleep(_BUSY_S)
         return told
 
+    async def _judge(self, told: list[NodeTold]) -> tuple[str, tuple[int, ...]]:
+        """Return who did not come, and which ranks; "" where that cannot be told.
 
-def _judge(told: list[NodeTold]) -> tuple[str, tuple[int, ...]]:
-    """Return who did not come, and the ranks that did not; "" where that cannot be told."""
-    seen = read_all(told)
-    verdict = judge(seen.reports, seen.world_size)
+        Raises JudgeError, OSError.
+        """
+        file = await asyncio.to_thread(self._evidence.write, told)
+        try:
+            look = await judge_look(file, self._runtime.now_ns())
+            found = _told(look.verdict)
+            if found[0]:
+                self._evidence.keep(file)
+        finally:
+            file.unlink(missing_ok=True)
+        return found
+
+
+def _told(verdict: HangVerdict) -> tuple[str, tuple[int, ...]]:
     if verdict.kind in (HangClass.NO_WAIT, HangClass.UNKNOWN):
         return "", ()
     ranks = tuple(culprit.rank for culprit in verdict.culprits)

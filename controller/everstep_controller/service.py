@@ -45,6 +45,7 @@ from everstep_controller.core.model.state import State
 from everstep_controller.drivers.drivers import configured_drivers
 from everstep_controller.drivers.worker import CoreLink, DriverWorkers
 from everstep_controller.end_watch import EndWatch
+from everstep_controller.hang_evidence import HangEvidence
 from everstep_controller.hang_watch import HangWatch
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
@@ -145,8 +146,9 @@ class Controller:
         runtime.listen(follower.follow)
         runtime.listen(self._streams.note_event)
         inspector = Inspector(questions)
-        self._hangs = HangWatch(runtime, inspector)
-        self._ends = EndWatch(runtime, inspector)
+        evidence = HangEvidence(config.hang_evidence)
+        self._hangs = HangWatch(runtime, inspector, evidence)
+        self._ends = EndWatch(runtime, inspector, evidence)
         runtime.listen(self._ends.note_event)
         self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
         sources = AdminSources(
@@ -196,7 +198,7 @@ class Controller:
         self._scheduler.start()
         self._drivers.start()
         judging = self._judging.run(self._config.judge_interval_s)
-        hangs = self._hangs.run(self._config.judge_interval_s)
+        hangs = self._hangs.run()
         self._tickers = [
             asyncio.create_task(self._tick(), name="progress ticker"),
             asyncio.create_task(judging, name="judges"),

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from everstep_common.bounds import Items
 from everstep_common.hangs.rank_report import RAS_LINES_MAX
+from everstep_common.printable import printable
 from everstep_common.reports import quantities as q
 
 # A verdict with all of them stays below 64 KB.
@@ -72,6 +73,10 @@ class WaitStep:
     operation: q.Title
     group: q.Title
     awaited: q.Line
+
+    def __str__(self) -> str:
+        told = f"ranks {self.waiting} wait in {self.operation} of {self.group} for {self.awaited}"
+        return printable(told)
 
 
 @dataclass(frozen=True, slots=True)

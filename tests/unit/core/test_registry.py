@@ -20,7 +20,7 @@ from everstep_controller.core.nodes import health
 from everstep_controller.core.registry import RegistrationError
 from everstep_controller.core.turn import TimerKind
 
-PACKAGES = (controller, nodes, jobs, hangs, recovery, planned, fleet)
+PACKAGES = (controller, nodes, jobs, recovery, hangs, planned, fleet)
 
 
 def test_each_event_and_each_timer_is_taken_once() -> None:

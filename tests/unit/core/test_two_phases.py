@@ -20,7 +20,7 @@ from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_marks import Fleet
 
-PACKAGES = (controller, nodes, jobs, hangs, recovery, planned, fleet)
+PACKAGES = (controller, nodes, jobs, recovery, hangs, planned, fleet)
 HANDLERS = merge_handlers(package.HANDLERS for package in PACKAGES)
 TIMERS = merge_timers(package.TIMERS for package in PACKAGES)
 SOURCE = Path(everstep_controller.__file__).parent

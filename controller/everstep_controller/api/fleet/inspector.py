@@ -11,6 +11,8 @@ from everstep_controller.core.model.job import JobRecord
 
 # Answers of so many nodes, 3 KB for each rank, are on their way at once.
 NODES_AT_ONCE = 64
+# Of a generation that has ended launchers have looked by themselves, and only tell.
+NODES_AT_ONCE_AT_END = 1024
 # Whoever looks stops ranks for a moment: no more jobs at once, and each by one.
 JOBS_AT_ONCE = 8
 
@@ -26,9 +28,11 @@ class Inspector:
         self._questions = questions
         self._inspected: set[str] = set()
 
-    def inspect(self, job: JobRecord) -> AsyncGenerator[NodeTold, None]:
+    def inspect(
+        self, job: JobRecord, nodes_at_once: int = NODES_AT_ONCE
+    ) -> AsyncGenerator[NodeTold, None]:
         """Yield what each node of a job tells, the fastest first. Raises BusyError."""
-        return self._all(job, tuple(job.generation.members), 0)
+        return self._all(job, tuple(job.generation.members), 0, nodes_at_once)
 
     def inspect_ended(
         self, job: JobRecord, generation: int, members: Sequence[str]
@@ -37,13 +41,13 @@ class Inspector:
 
         Raises BusyError.
         """
-        return self._all(job, members, generation)
+        return self._all(job, members, generation, NODES_AT_ONCE_AT_END)
 
     async def _all(
-        self, job: JobRecord, members: Sequence[str], generation: int
+        self, job: JobRecord, members: Sequence[str], generation: int, nodes_at_once: int
     ) -> AsyncGenerator[NodeTold, None]:
         with self._turn(job):
-            turns = asyncio.Semaphore(NODES_AT_ONCE)
+            turns = asyncio.Semaphore(nodes_at_once)
             question = InspectRanks("", job.name, job.id, generation)
             ranks = job.spec.processes_per_node
             asked = [
