@@ -62,7 +62,7 @@ class StandingWatch:
     def add_watched(self, watched: RanksWatched) -> None:
         """The launcher told how its ranks stand."""
         self._judge.add_watched(watched, self._boot_ns())
-        self._tell()
+        self.tell_standing()
 
     def end(self, generation: int) -> None:
         """Ranks of a generation end: from now on nothing is told of it."""
@@ -88,14 +88,15 @@ class StandingWatch:
         if not self._active():
             return
         self._timer = asyncio.get_running_loop().call_later(_INTERVAL_S, self._look)
-        self._tell()
+        self.tell_standing()
 
     def _maybe_goes_on(self) -> None:
         """A step comes often: only one that ends a stand is judged before the next second."""
         if self._still:
-            self._tell()
+            self.tell_standing()
 
-    def _tell(self) -> None:
+    def tell_standing(self) -> None:
+        """Tell the controller what it does not know yet."""
         told: RanksStandStill | RanksGoOn | None = self._judge.judge(self._boot_ns())
         if told is not None and self._active():
             self._still = isinstance(told, RanksStandStill)
