@@ -49,7 +49,7 @@ def reading(groups: int) -> Callable[[], float]:
     from torch._C import _distributed_c10d
 
     if not dist.is_initialized():
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        dist.init_process_group("gloo", store=_distributed_c10d.HashStore(), rank=0, world_size=1)
     ones = torch.ones(4)
     for group in [dist.new_group([0]) for _ in range(groups - 1)]:
         for _ in range(4):
