@@ -11,7 +11,7 @@ from typing import Final
 from everstep_common.failures.classification import WAITED_IN_VAIN
 from everstep_common.hangs.rank_report import ProcessEnding, ProcessFacts, ProcessState
 
-# What a rank adds to torch's dump (trainer/everstep/launch/hangs/interpreter).
+# What a rank adds to torch's dump (trainer/everstep/rank/interpreter).
 ENDED = "everstep_ended"
 _FRAMES_MAX = 24
 _MS: Final = 1_000_000

@@ -7,7 +7,7 @@ Trainer:   Attach → Attached | Refused,
            Restore → RestoredCopies | NothingToRestore | RestoreFailed,
            Reserve → Reserved | Refused,
            Begin → Slot | Skip | Unplanned, Commit → Committed | Refused, AskSkipped → Skipped;
-           Progress and the reports of a rank (RankReport) are not answered.
+           Progress, Paused and the reports of a rank (RankReport) are not answered.
            Before any answer to a question of an attached process: Pending → Await, again and again.
 One file for each of them, and one for what a process asks of the vault; all are imported from here.
 Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
@@ -31,22 +31,26 @@ from everstep_common.trainer_messages.launcher import (
     Identified,
     Inspect,
     Inspected,
+    InspectEnd,
     Join,
     Joined,
     Notice,
     OutputSeen,
     RankProcess,
+    RanksWatched,
     Settled,
     Start,
     Started,
     StepSeen,
     Stop,
+    StopAfterLook,
 )
 from everstep_common.trainer_messages.refusal import Refused, RefusedForNow
 from everstep_common.trainer_messages.trainer import (
     AskSkipped,
     Attach,
     Attached,
+    Paused,
     Progress,
     Ready,
     Skipped,
@@ -95,6 +99,7 @@ __all__ = [
     "GenerationStopped",
     "Identified",
     "Inspect",
+    "InspectEnd",
     "Inspected",
     "Join",
     "Joined",
@@ -102,11 +107,13 @@ __all__ = [
     "NothingToRestore",
     "Notice",
     "OutputSeen",
+    "Paused",
     "Pending",
     "Preload",
     "Progress",
     "RankExited",
     "RankProcess",
+    "RanksWatched",
     "Ready",
     "Refused",
     "RefusedForNow",
@@ -126,6 +133,7 @@ __all__ = [
     "Started",
     "StepSeen",
     "Stop",
+    "StopAfterLook",
     "Storage",
     "Unplanned",
 ]
@@ -137,6 +145,7 @@ FROM_LAUNCHER = (
     StepSeen,
     OutputSeen,
     Inspected,
+    RanksWatched,
     RankExited,
     GenerationStopped,
     Standbys,
@@ -152,9 +161,11 @@ TO_LAUNCHER = (
     Identified,
     Start,
     Stop,
+    StopAfterLook,
     End,
     Settled,
     Inspect,
+    InspectEnd,
     Preload,
     Notice,
 )
@@ -167,6 +178,7 @@ FROM_TRAINER = (
     Begin,
     Commit,
     Progress,
+    Paused,
     AskSkipped,
     Await,
     *RANK_REPORTS,

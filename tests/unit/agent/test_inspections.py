@@ -5,7 +5,7 @@ import asyncio
 from everstep_agent.jobs.job.inspection import Inspections
 from everstep_agent.jobs.job.peers import LauncherLink
 from everstep_common.reports import RanksInspected
-from everstep_common.trainer_messages import Inspect, Inspected
+from everstep_common.trainer_messages import Inspect, Inspected, InspectEnd, Join
 from fakes.jumping_loop import simulate
 
 _RANKS = 2
@@ -124,5 +124,50 @@ def test_no_launcher_makes_an_answer_larger_than_its_ranks() -> None:
             story.take(*[_REPORT] * 8, more=True)
         story.take()
         assert len(story.answers[0].reports) == _RANKS
+
+    simulate(told())
+
+
+def _join(protocol: int) -> Join:
+    return Join(
+        protocol=protocol,
+        version="0",
+        job="demo",
+        token="t",
+        nodes_min=1,
+        nodes_max=1,
+        processes_per_node=_RANKS,
+        reform=True,
+        restarts_max=1,
+        free_port=1,
+        running_generation=0,
+    )
+
+
+def test_what_was_seen_of_an_end_is_asked_of_launchers_that_look_and_of_no_older_ones() -> None:
+    async def told() -> None:
+        for protocol, asked in ((10, [InspectEnd(1, 4)]), (9, [])):
+            story = Story()
+            story.link.request = _join(protocol)
+            story.inspections.begin("a", story.answers.append, 4)
+            assert story.launcher.told == asked
+            story.take(_REPORT, _REPORT)
+            (answer,) = story.answers
+            assert bool(answer.reports) is bool(asked)
+            assert ("older version" in answer.missing) is not bool(asked)
+
+    simulate(told())
+
+
+def test_who_asks_for_something_else_meanwhile_is_told_so() -> None:
+    async def told() -> None:
+        story = Story()
+        story.link.request = _join(10)
+        story.begin("a")
+        story.inspections.begin("b", story.answers.append, 4)
+        (answer,) = story.answers
+        assert (answer.inspection_id, answer.reports) == ("b", ())
+        story.take(_REPORT, _REPORT)
+        assert story.answers[1].inspection_id == "a"
 
     simulate(told())

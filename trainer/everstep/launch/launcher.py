@@ -34,6 +34,7 @@ from everstep_common.endings import without_memory
 from everstep_common.trainer_messages import (
     End,
     Inspect,
+    InspectEnd,
     Join,
     Joined,
     Notice,
@@ -43,6 +44,7 @@ from everstep_common.trainer_messages import (
     Settled,
     Start,
     Stop,
+    StopAfterLook,
 )
 
 # While ranks are being stopped their descendants are looked for this often, besides on SIGCHLD.
@@ -76,7 +78,10 @@ class Launcher:
             self._selector, terminal, options.standby, Path.cwd(), self._link.send
         )
         self._looks = LookService(
-            self._selector, files.folder if files else None, lambda: self._workers.running()
+            self._selector,
+            files.folder if files else None,
+            lambda: self._workers.running(),
+            lambda rank: self._generation.watch.facts(rank),
         )
         self._workers = Workers(
             self._selector,
@@ -147,6 +152,7 @@ class Launcher:
             self._generation.output.advance()
             self._looks.advance()
             self._evidence.advance()
+            self._generation.watch.advance(self._generation.steps.newest)
             if self._exit_code is None:
                 self._words.say_due()
                 self._notice_loss()
@@ -192,6 +198,7 @@ class Launcher:
     def _wait_s(self) -> float | None:
         waits = [self._generation.steps.due_in_s(), self._generation.output.due_in_s()]
         waits += [self._looks.due_in_s(), self._evidence.due_in_s()]
+        waits.append(self._generation.watch.due_in_s())
         if self._exit_code is None:
             waits += [self._link.due_in_s(), self._words.due_in_s()]
             waits.append(self._leaving.due_in_s(stopped=self._generation.stopped))
@@ -239,7 +246,7 @@ class Launcher:
         def tell(answers: Sequence[Answer]) -> None:
             self._tell_inspected(asked.look, answers)
 
-        if asked.generation:
+        if isinstance(asked, InspectEnd):
             self._evidence.answer(asked.generation, tell)
         else:
             self._looks.ask(tell)
@@ -303,7 +310,7 @@ class Launcher:
             self._generation.tell_stopped()
         else:
             self._terminal.say(f"generation {self._generation.number} stops: {stop.reason}")
-            if stop.look:
+            if isinstance(stop, StopAfterLook):
                 self._evidence.begin_look(decided=True)
             how = self._how_to_stop(stop.grace_s)
             self._evidence.then(lambda: self._generation.stop(*how))

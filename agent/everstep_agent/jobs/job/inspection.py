@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from everstep_agent.jobs.job.peers import LauncherLink
 from everstep_common.reports import RanksInspected
-from everstep_common.trainer_messages import Inspect, Inspected
+from everstep_common.trainer_messages import Inspect, Inspected, InspectEnd
 
 # The reader of the launcher has two seconds; its start on a busy node takes another.
 _LAUNCHER_S = 4.0
@@ -43,7 +43,11 @@ class Inspections:
         if under_way:
             return
         self._look, self._generation = self._look + 1, generation
-        if not self._link.send(Inspect(self._look, generation)):
+        if generation and not self._link.looks:
+            self._end("its launcher is of an older version, or away: it keeps nothing of an end")
+            return
+        question = InspectEnd(self._look, generation) if generation else Inspect(self._look)
+        if not self._link.send(question):
             self._end("its launcher is away, and it alone may look at its ranks")
             return
         loop = asyncio.get_running_loop()

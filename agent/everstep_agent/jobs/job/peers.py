@@ -7,6 +7,9 @@ from typing import Protocol
 from everstep_agent.concurrency.change_signal import ChangeSignal
 from everstep_common.trainer_messages import Join, Standbys
 
+# The protocol of launchers that look at ranks before they stop them.
+_LOOKS_SINCE = 10
+
 
 class LauncherPeer(Protocol):
     """A connected launcher."""
@@ -47,6 +50,11 @@ class LauncherLink:
     def connected(self) -> bool:
         """Return whether a launcher is there."""
         return self.peer is not None
+
+    @property
+    def looks(self) -> bool:
+        """Return whether the launcher looks at ranks before it stops them."""
+        return self.request is not None and self.request.protocol >= _LOOKS_SINCE
 
     def connect(self, peer: LauncherPeer, request: Join, job: str) -> None:
         """A launcher joined."""

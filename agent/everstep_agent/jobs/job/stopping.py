@@ -10,6 +10,7 @@ from everstep_agent.jobs.job.context import JobContext
 from everstep_agent.jobs.job.local_processes import LocalProcesses
 from everstep_agent.jobs.job.peers import ConnectedRanks, LauncherLink
 from everstep_agent.jobs.job.progress_flow import ProgressFlow
+from everstep_agent.jobs.standing.standing_watch import StandingWatch
 from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.jobs.state.lifecycle import Effect
 from everstep_agent.jobs.state.records import stopped_record
@@ -34,6 +35,7 @@ class RunningParts:
     processes: LocalProcesses
     progress: ProgressFlow
     vault: JobVault
+    standing: StandingWatch
 
 
 class GenerationStopper:
@@ -70,7 +72,9 @@ class GenerationStopper:
 
         ``look``: after it has looked at them.
         """
-        self._parts.link.send(messages.Stop(generation, grace_s, reason, look))
+        self._parts.standing.end(generation)
+        stop = messages.StopAfterLook if look and self._parts.link.looks else messages.Stop
+        self._parts.link.send(stop(generation, grace_s, reason))
         self.enforce(generation, grace_s + _LOOK_S * look)
 
     def enforce(self, generation: int, grace_s: float) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from everstep.launch.hangs.interpreter.everstep_exit_dump import PREFIX
+from everstep.rank.interpreter.everstep_exit_dump import PREFIX
 from everstep_common.hangs.flight_recorder import DumpError, blind_report, read_dump, report_of_dump
 from everstep_common.hangs.folder import file_bytes
 from everstep_common.hangs.rank_report import RankHangReport

@@ -34,6 +34,9 @@ class RankAsked:
     pid: q.Pid
     # What the last look saw.
     seen: Seen | None = None
+    # What it has told its launcher: its newest step, and its phase or pause.
+    step: q.ToldStep | None = None
+    phase: q.Word = ""
     # It has ended: its dump is read, not its process.
     dump: bool = False
     # NCCL RAS is asked beside it, and its process is not read.

@@ -54,9 +54,10 @@ class TorchFinder:
         sys.path.insert(0, self._folder)
         try:
             from everstep_exit_dump import dump_at_exit  # type: ignore[import-not-found]
+            from everstep_frontier_watch import start  # type: ignore[import-not-found]
             from everstep_rank_opening import wrap_group_making  # type: ignore[import-not-found]
 
-            wrap_group_making(module)
+            wrap_group_making(module, start)
             dump_at_exit()
         except Exception:  # noqa: BLE001 - a rank that cannot be read trains all the same
             return
