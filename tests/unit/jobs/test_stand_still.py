@@ -168,6 +168,17 @@ def test_collectives_that_stand_still_are_told_whether_steps_are_known_or_not() 
     assert isinstance(node.told[-1], RanksGoOn)
 
 
+def test_a_launcher_that_contradicts_itself_is_journaled_every_few_seconds_only() -> None:
+    node = Node()
+    for _ in range(6000):
+        node.now_ns += _S // 100
+        node.watch(still_since_ns=1, usual_ns=1)
+        node.ask()
+        node.watch(usual_ns=1)
+        node.ask()
+    assert len(node.told) <= 2 * 60 / 3
+
+
 def test_a_step_that_was_completed_after_the_last_collective_counts() -> None:
     node = Node()
     node.steps([1.0] * 30)

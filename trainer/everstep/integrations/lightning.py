@@ -8,6 +8,7 @@ Lightning's own loops go on where they were, in the middle of an epoch too. ``lo
 """
 
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from typing import SupportsFloat
 
 from lightning.pytorch import (  # pyright: ignore[reportMissingImports]
@@ -42,6 +43,7 @@ class LightningCallback(Callback):  # type: ignore[misc]  # its types are left o
         self._report_losses = report_losses
         self._snapshots: Snapshots | None = None
         self._random = RestoredRandomState()
+        self._pause = ExitStack()
         self.next_step = 0
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -78,6 +80,20 @@ class LightningCallback(Callback):  # type: ignore[misc]  # its types are left o
         if self._snapshots:
             self._snapshots.snapshot(step)
         self._run.step(step)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Expect no step until it is over."""
+        self._pause.enter_context(self._run.pause("evaluation"))
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Expect steps again."""
+        self._pause.close()
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        """Expect steps again of a script that goes on after its evaluation has failed."""
+        self._pause.close()
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Wait for the last snapshot."""

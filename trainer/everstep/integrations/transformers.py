@@ -8,6 +8,7 @@ the Trainer's own samplers start from scratch in every process, and no callback 
 """
 
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from typing import Protocol, SupportsFloat
 from weakref import ReferenceType, ref
 
@@ -67,6 +68,7 @@ class EverstepCallback(TrainerCallback):  # type: ignore[misc]  # its package ha
         self._report_losses = report_losses
         self._snapshots: Snapshots | None = None
         self._random = RestoredRandomState()
+        self._pause = ExitStack()
         self._replicas = _Replicas()
         self._restored = False
         self._steps_per_epoch = 1
@@ -102,7 +104,8 @@ class EverstepCallback(TrainerCallback):  # type: ignore[misc]  # its package ha
     def on_step_begin(
         self, args: Arguments, state: TrainerState, control: object, **known: object
     ) -> None:
-        """Draw on where the restored step had ended."""
+        """Draw on where the restored step had ended; what was no step is over."""
+        self._pause.close()
         self._random.give_back()
 
     def on_step_end(
@@ -116,6 +119,21 @@ class EverstepCallback(TrainerCallback):  # type: ignore[misc]  # its package ha
         if self._snapshots:
             self._snapshots.snapshot(step)
         self._run.step(step)
+        self._pause_before(control)
+
+    def on_epoch_end(
+        self, args: Arguments, state: TrainerState, control: object, **known: object
+    ) -> None:
+        """Expect no step while the Trainer evaluates or saves."""
+        self._pause_before(control)
+
+    def _pause_before(self, control: object) -> None:
+        """Begin a pause until the next step, where an evaluation or a save comes first."""
+        for wanted, name in (("should_evaluate", "evaluation"), ("should_save", "checkpoint")):
+            if getattr(control, wanted, False):
+                self._pause.close()
+                self._pause.enter_context(self._run.pause(name))
+                return
 
     def on_log(
         self, args: Arguments, state: TrainerState, control: object, **known: object
@@ -130,6 +148,7 @@ class EverstepCallback(TrainerCallback):  # type: ignore[misc]  # its package ha
         self, args: Arguments, state: TrainerState, control: object, **known: object
     ) -> None:
         """Wait for the last snapshot."""
+        self._pause.close()
         if self._snapshots:
             self._snapshots.join()
 

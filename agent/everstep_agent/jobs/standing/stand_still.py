@@ -164,6 +164,8 @@ class StandStill:
         if self._told_ns is None and not self._unsure:
             return None
         self._told_ns, self._unsure = None, False
+        # A launcher that says one thing and the other in turn is journaled every few seconds.
+        self._from_ns = now_ns
         return RanksGoOn(self.generation, now_ns)
 
     def _moves(self) -> bool:

@@ -26,6 +26,8 @@ _INTERVAL_S = 0.5
 # processor than a thousandth.
 _INTERVAL_PER_COST = 1000
 _INTERVAL_MAX_S = 2.0
+# What a reading costs is a running mean, in which the newest has this share.
+_NEWEST_SHARE = 0.1
 # Gaps between the first moves are those of a start: files, libraries, compilation.
 WARM_MOVES = 6
 # A longer gap that ended well is a debugger's or a suspended node's.
@@ -196,10 +198,12 @@ def start(c10d: "ModuleType") -> None:
         target=_run, args=(watch, over), name="everstep-frontier", daemon=True
     )
 
+    pid = os.getpid()
+
     def end() -> None:
         # A thread that comes back from torch into an interpreter that is gone ends the process.
-        over.set()
-        if thread.is_alive():
+        if os.getpid() == pid:  # a forked child has no thread, and maybe its lock for ever
+            over.set()
             thread.join(1.0)
 
     atexit.register(end)
@@ -207,12 +211,12 @@ def start(c10d: "ModuleType") -> None:
 
 
 def _run(watch: FrontierWatch, over: threading.Event) -> None:
-    interval_s = _INTERVAL_S
-    while not over.wait(interval_s):
+    usual_s = 0.0
+    while not over.wait(min(max(_INTERVAL_S, usual_s * _INTERVAL_PER_COST), _INTERVAL_MAX_S)):
         began_s = time.thread_time()
         try:
             watch.read_once(time.clock_gettime_ns(time.CLOCK_BOOTTIME))
         except Exception:  # noqa: BLE001 - torch's are of every type; the launcher sees it is blind
             return
-        cost_s = time.thread_time() - began_s
-        interval_s = min(max(_INTERVAL_S, cost_s * _INTERVAL_PER_COST), _INTERVAL_MAX_S)
+        # The first one is slower than all others.
+        usual_s += (time.thread_time() - began_s - usual_s) * _NEWEST_SHARE

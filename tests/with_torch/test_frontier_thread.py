@@ -1,0 +1,56 @@
+"""The thread by which a rank knows how far its collectives are: where it is, and where not."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from everstep.launch.hangs.rank_pages import Frontier, RankPages
+from everstep.rank import interpreter
+from everstep_common.clock import boot_ns
+
+pytestmark = pytest.mark.timeout(120)
+_SCRIPT = Path(__file__).with_name("frontier_rank.py")
+_FOLDER = str(Path(interpreter.__file__).parent)
+
+
+def run(tmp_path: Path, how: str, pages: RankPages | None) -> list[str]:
+    """Return what a rank says, which knows nothing of Everstep's packages."""
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": _FOLDER}
+    environ |= {"EVERSTEP_RANK_FILES": str(tmp_path), **(pages.environment(0) if pages else {})}
+    line = [sys.executable, str(_SCRIPT), how]
+    done = subprocess.run(line, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.splitlines()
+
+
+def frontier(pages: RankPages) -> Frontier:
+    found = pages.read(0, boot_ns()).frontier
+    assert found is not None
+    return found
+
+
+def test_it_begins_with_the_first_process_group_and_ends_with_the_process(tmp_path: Path) -> None:
+    pages = RankPages([0])
+    assert run(tmp_path, "end", pages) == ["before False", "group True"]
+    assert frontier(pages).moves >= 3
+
+
+def test_a_forked_child_has_none_and_ends(tmp_path: Path) -> None:
+    pages = RankPages([0])
+    said = run(tmp_path, "fork", pages)
+    assert said[-2:] == ["child False", "ended 0"]
+
+
+def test_a_process_that_begins_anew_takes_its_own_page_again(tmp_path: Path) -> None:
+    pages = RankPages([0])
+    said = run(tmp_path, "exec", pages)
+    assert said.count("group True") == 2
+    # What the program before has counted is not this one's.
+    assert 3 <= frontier(pages).moves <= 7
+
+
+def test_without_a_launcher_there_is_none(tmp_path: Path) -> None:
+    assert run(tmp_path, "end", None) == ["before False", "group False"]
