@@ -14,7 +14,7 @@ from everstep_common.hangs.looks import Streak, follow, says_same
 from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_common.hangs.verdict import HangClass, HangVerdict
 from everstep_common.printable import printable
-from everstep_controller.api.fleet.inspector import BusyError, Inspector
+from everstep_controller.api.fleet.inspector import Inspector
 from everstep_controller.core.actions import Announce
 from everstep_controller.core.events import HangJudged
 from everstep_controller.core.model.hang import SeenHang
@@ -33,7 +33,7 @@ _SENTENCE_MAX = 500
 # later than that.
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
-# So many jobs are looked at at once; who asks for a look himself finds room beside them.
+# So many jobs are looked at at once, besides those that people look at.
 _JOBS_AT_ONCE = 4
 # So many nodes are asked at once: 2,048 of them in seconds, though each takes two.
 _NODES_AT_ONCE = 1024
@@ -153,16 +153,13 @@ class HangWatch:
         return job if lasts and not self._runtime.state.halted else None
 
     async def _look(self, job: JobRecord) -> list[NodeTold]:
-        """Return what the nodes of a job tell; nothing while somebody else looks at it."""
+        """Return what the nodes of a job tell."""
         told: list[NodeTold] = []
         left = _TOLD_BYTES_MAX
-        try:
-            async with aclosing(self._inspector.inspect(job, _NODES_AT_ONCE)) as nodes:
-                async for node in nodes:
-                    left -= sum(map(len, node.reports))
-                    told.append(node if left > 0 else _without_reports(node))
-        except BusyError as error:
-            logger.info("job %s stands still, and is not looked at: %s", job.name, error)
+        async with aclosing(self._inspector.look(job, _NODES_AT_ONCE)) as nodes:
+            async for node in nodes:
+                left -= sum(map(len, node.reports))
+                told.append(node if left > 0 else _without_reports(node))
         return told
 
     def _is_news(self, job: JobRecord, known: _Known) -> bool:

@@ -2,13 +2,22 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from everstep_common.codec import json_text
-from everstep_common.hangs.rank_report import ProcessFacts, ProcessState, RankHangReport
+from everstep_common.hangs.rank_report import (
+    GroupReport,
+    Operation,
+    OperationState,
+    ProcessFacts,
+    ProcessState,
+    RankHangReport,
+)
 from everstep_common.hangs.told_by_nodes import NodeTold
+from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.hang_evidence import HangEvidence
 from everstep_controller.hang_judge import JudgeError, judge_look
@@ -74,6 +83,40 @@ def test_a_job_of_which_nobody_waits_is_looked_at_again_until_its_ranks_go_on(
 
     asyncio.run(scenario())
     assert list((tmp_path / "journal.hangs").iterdir()) == [], "nothing was told of these looks"
+
+
+def _stuck_in_the_fabric() -> str:
+    """Return the report of a rank that waits in an operation which all have enqueued."""
+    operation = Operation(8, "all_reduce", "4 Float", OperationState.STARTED)
+    group = GroupReport("default_pg", "0", 1, 8, 7, pending_count=1, pending=(operation,))
+    return json_text(RankHangReport(rank=0, world_size=1, groups=(group,)))
+
+
+def test_what_might_go_on_is_stopped_by_the_first_look_after_the_patience(tmp_path: Path) -> None:
+    async def scenario() -> tuple[int, str]:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            settings = replace(running.runtime.state.settings, hang_patience_ns=2_000_000_000)
+            await running.runtime.submit(events.SettingsApplied(settings))
+            await agent.healthy()
+            await run_to_step(agent, 7)
+            await agent.record(7, ranks_stand_still=_STILL)
+            looks = 0
+            while True:
+                message = (await agent.call.read()) or fleet_pb2.ControllerMessage()
+                assert isinstance(message, fleet_pb2.ControllerMessage)
+                if message.WhichOneof("body") == "inspect":
+                    looks += 1
+                    asked = message.inspect.inspection_id
+                    told = fleet_pb2.RanksInspected(
+                        inspection_id=asked, reports=[_stuck_in_the_fabric()]
+                    )
+                    await agent.send(inspected=told)
+                if message.order.WhichOneof("body") == "stop_generation":
+                    return looks, message.order.reason
+
+    looks, reason = asyncio.run(scenario())
+    assert 2 <= looks <= 4
+    assert "no rank has moved for" in reason
 
 
 def test_what_the_judge_cannot_read_is_an_error_in_a_sentence(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 
 from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_common.orders import InspectRanks
@@ -28,39 +28,47 @@ class Inspector:
         self._questions = questions
         self._inspected: set[str] = set()
 
-    def inspect(
-        self, job: JobRecord, nodes_at_once: int = NODES_AT_ONCE
-    ) -> AsyncGenerator[NodeTold, None]:
+    async def inspect(self, job: JobRecord) -> AsyncGenerator[NodeTold, None]:
         """Yield what each node of a job tells, the fastest first. Raises BusyError."""
-        return self._all(job, tuple(job.generation.members), 0, nodes_at_once)
+        with self._turn(job):
+            async with aclosing(self.look(job, NODES_AT_ONCE)) as nodes:
+                async for told in nodes:
+                    yield told
 
-    def inspect_ended(
+    def look(self, job: JobRecord, nodes_at_once: int) -> AsyncGenerator[NodeTold, None]:
+        """Yield the same for who bounds itself; agents whom two ask at once look once for both."""
+        return self._ask_all(job, job.generation.members, 0, nodes_at_once)
+
+    async def inspect_ended(
         self, job: JobRecord, generation: int, members: Sequence[str]
     ) -> AsyncGenerator[NodeTold, None]:
         """Yield what members of a generation saw when it ended because ranks gave up waiting.
 
         Raises BusyError.
         """
-        return self._all(job, members, generation, NODES_AT_ONCE_AT_END)
+        with self._turn(job):
+            asked = self._ask_all(job, members, generation, NODES_AT_ONCE_AT_END)
+            async with aclosing(asked) as nodes:
+                async for told in nodes:
+                    yield told
 
-    async def _all(
+    async def _ask_all(
         self, job: JobRecord, members: Sequence[str], generation: int, nodes_at_once: int
     ) -> AsyncGenerator[NodeTold, None]:
-        with self._turn(job):
-            turns = asyncio.Semaphore(nodes_at_once)
-            question = InspectRanks("", job.name, job.id, generation)
-            ranks = job.spec.processes_per_node
-            asked = [
-                asyncio.create_task(self._ask(question, node, place * ranks, ranks, turns))
-                for place, node in enumerate(members)
-            ]
-            try:
-                for answer in asyncio.as_completed(asked):
-                    yield await answer
-            finally:
-                for task in asked:
-                    task.cancel()
-                await asyncio.gather(*asked, return_exceptions=True)
+        turns = asyncio.Semaphore(nodes_at_once)
+        question = InspectRanks("", job.name, job.id, generation)
+        ranks = job.spec.processes_per_node
+        asked = [
+            asyncio.create_task(self._ask(question, node, place * ranks, ranks, turns))
+            for place, node in enumerate(members)
+        ]
+        try:
+            for answer in asyncio.as_completed(asked):
+                yield await answer
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
 
     @contextmanager
     def _turn(self, job: JobRecord) -> Iterator[None]:
