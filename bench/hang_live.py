@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
-from hang_programs import LAYOUTS, PROGRESS, Fault, Start, changed, layout
+from hang_programs import LAYOUTS, PIPELINES, PROGRESS, Fault, Start, changed, layout
 
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_files import RankFiles
@@ -100,7 +100,7 @@ def draw_case(kind: str, seed: int) -> Case:
     """Return the case of a kind and seed."""
     draw = random.Random(f"live {kind} {seed}")
     while True:
-        name = "pipeline" if kind == "recv" else draw.choice(LAYOUTS)
+        name = draw.choice(PIPELINES if kind == "recv" else LAYOUTS)
         ranks = draw.choice((4, 8))
         victim = _ALONE.get(kind, draw.randrange(ranks))
         place = draw.random()

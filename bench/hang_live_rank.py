@@ -143,15 +143,27 @@ class Rank:
             self._pending.clear()
         elif call.name == "ddp":
             self._back_propagate(call.size)
-        elif call.name == "send":
-            dist.send(torch.ones(call.size), call.peer, group=self._group(call))
-        elif call.name == "recv":
-            dist.recv(torch.empty(call.size), call.peer, group=self._group(call))
+        elif call.peer >= 0:
+            self._transfer(call)
         else:
             self._collect(call)
 
     def _group(self, call: Call) -> dist.ProcessGroup | None:
         return None if call.group == WORLD else self._groups[call.group]
+
+    def _transfer(self, call: Call) -> None:
+        group, data = self._group(call), torch.ones(call.size)
+        if call.is_async:
+            work = (dist.isend if call.name == "send" else dist.irecv)(data, call.peer, group)
+            assert work is not None
+            if call.name == "send":
+                self._pending.append(work)
+            else:
+                work.wait()
+        elif call.name == "send":
+            dist.send(data, call.peer, group)
+        else:
+            dist.recv(data, call.peer, group)
 
     def _collect(self, call: Call) -> None:
         group = self._group(call)

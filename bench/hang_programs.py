@@ -8,7 +8,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-LAYOUTS = ("gradient_buckets", "ddp", "tensor_data", "pipeline", "experts")
+LAYOUTS = ("gradient_buckets", "ddp", "tensor_data", "pipeline", "pipeline_async", "experts")
+PIPELINES = tuple(name for name in LAYOUTS if name.startswith("pipeline"))
 WORLD = "default_pg"
 # Elements of a tensor: enough for different shapes, few enough that no time goes into them.
 _SIZES = (64, 96, 128, 192, 256, 384)
@@ -87,6 +88,7 @@ def layout(name: str, ranks: int, seed: int) -> Layout:
         "ddp": _ddp,
         "tensor_data": _tensor_data,
         "pipeline": _pipeline,
+        "pipeline_async": _pipeline_async,
         "experts": _experts,
     }[name](ranks, draw)
     # A step of 50 to 200 ms; the parts of it that compute share it.
@@ -178,6 +180,17 @@ def _pipeline(ranks: int, draw: random.Random) -> Layout:
         steps.append((*step, *end))
     groups = (("PIPELINE_MODEL_PARALLEL_GROUP", pipes), ("DATA_PARALLEL_GROUP", data))
     return Layout("pipeline", groups, tuple(steps))
+
+
+def _pipeline_async(ranks: int, draw: random.Random) -> Layout:
+    """The same with isend and irecv, whose ends the program waits for itself."""
+    plain = _pipeline(ranks, draw)
+    steps = []
+    for step in plain.steps:
+        calls = [replace(one, is_async=True) if one.peer >= 0 else one for one in step]
+        first = next(place for place, one in enumerate(calls) if one.is_collective)
+        steps.append((*calls[:first], _WAIT, *calls[first:]))
+    return replace(plain, name="pipeline_async", steps=tuple(steps))
 
 
 def _experts(ranks: int, draw: random.Random) -> Layout:

@@ -19,8 +19,10 @@ from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, frontiers_
 from everstep_common.hangs.known_software import known_fault, sentence_of
 from everstep_common.hangs.mismatches import Mismatch, departed_in_p2p, mismatches_of
 from everstep_common.hangs.process_evidence import (
+    ended_by_mismatch,
     gave_up_waiting,
     in_communication,
+    in_send_or_receive,
     process_class,
     suspicion,
     where,
@@ -59,6 +61,8 @@ class Case:
     suspects: frozenset[int] = frozenset()
     mismatch: Mismatch | None = None
     confidence: Confidence = Confidence.CERTAIN
+    # What happened, where class, culprits and suspects do not say it.
+    sentence: str = ""
 
     def heads(self, rank: int) -> tuple[GroupFrontier, Operation] | None:
         """Return the operation that a rank waits in first of all."""
@@ -98,6 +102,19 @@ def _claimed_size(reports: Mapping[int, RankHangReport]) -> int:
 
 
 # --- one finding after the other: the first that returns a class decides ----------------------
+
+
+def _from_endings(case: Case) -> HangClass | None:
+    """A rank that ended over data that did not fit: the program, whoever ended."""
+    ended = {rank for rank, one in case.reports.items() if ended_by_mismatch(one.process)}
+    if not ended:
+        return None
+    _from_mismatches(case)
+    if not case.culprits:
+        case.suspects |= ended
+        case.confidence = Confidence.UNSURE
+        case.sentence = words.of_unfit_data(ended)
+    return HangClass.DESYNC
 
 
 def _from_processes(case: Case) -> HangClass | None:
@@ -354,9 +371,22 @@ def _from_stacks(case: Case) -> HangClass | None:
         told = f"it is not in communication while the others are{_at(case, rank)}"
         case.culprits[rank] = (HangClass.CPU_SIDE, told)
     if not case.culprits:
-        return None
+        return _from_unrecorded_waits(case)
     case.confidence = Confidence.LIKELY
     return HangClass.CPU_SIDE
+
+
+def _from_unrecorded_waits(case: Case) -> HangClass | None:
+    """All ranks wait in communication, and no recorder tells of it: sends and receives of gloo."""
+    whole = len(case.reports) == case.world_size
+    inside = whole and all(in_communication(report) for report in case.reports.values())
+    in_p2p = {rank for rank, report in case.reports.items() if in_send_or_receive(report)}
+    if not inside or not in_p2p:
+        return None
+    case.suspects = frozenset(in_p2p)
+    case.confidence = Confidence.UNSURE
+    case.sentence = words.of_unrecorded_waits(in_p2p)
+    return HangClass.DESYNC
 
 
 def _outside_communication(case: Case) -> list[int]:
@@ -368,6 +398,7 @@ def _outside_communication(case: Case) -> list[int]:
 
 
 _FINDINGS: tuple[Callable[[Case], HangClass | None], ...] = (
+    _from_endings,
     _from_processes,
     _from_mismatches,
     _from_frontiers,
@@ -417,7 +448,8 @@ def _verdict(case: Case, kind: HangClass) -> HangVerdict:
         told=len(case.frontiers.of_rank),
     )
     if kind is not HangClass.KNOWN_SOFTWARE:
-        return replace(verdict, sentence=words.sentence_of(verdict, len(culprits)))
+        sentence = case.sentence or words.sentence_of(verdict, len(culprits))
+        return replace(verdict, sentence=sentence)
     reports = case.reports.values()
     fault = next(one for each in HangClass if (one := known_fault(each, reports)))
     told = sentence_of(fault, reports)

@@ -16,6 +16,12 @@ _GAVE_UP = re.compile(
     r"Timed out waiting|[Tt]imeout|timed out|heartbeat|[Ww]atchdog|Connection closed by peer|"
     r"Connection reset by peer|collective operation"
 )
+# What a process says that ends because it got other data than the operation that it had called:
+# gloo's transport (it aborts), and torch's own check with TORCH_DISTRIBUTED_DEBUG=DETAIL.
+_UNFIT = re.compile(
+    r"op\.preamble\.length <= op\.nbytes|Received data size doesn't match expected size|"
+    r"Detected mismatch between collectives|Collectives differ in the following aspects"
+)
 # Frames of torch in which a rank waits for others; innermost first, so one of the first few.
 _COMMUNICATION = re.compile(
     r"(?:distributed_c10d|c10d_logger|functional_collectives|_functional_collectives|nccl|"
@@ -23,6 +29,7 @@ _COMMUNICATION = re.compile(
     r"\b(?:all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|barrier|send|recv|"
     r"batch_isend_irecv|monitored_barrier)\b|:\d+ synchronize$"
 )
+_P2P = re.compile(r":\d+ (?:i?send|i?recv|batch_isend_irecv)$")
 _INNERMOST = 6
 
 
@@ -36,11 +43,20 @@ def gave_up_waiting(process: ProcessFacts) -> bool:
     )
 
 
+def ended_by_mismatch(process: ProcessFacts) -> bool:
+    """Return whether a rank ended because it got other data than what it had called for.
+
+    The program calls operations that do not fit together; this rank or another departed.
+    """
+    return process.ending is not None and bool(_UNFIT.search(process.ending.text))
+
+
 def process_class(report: RankHangReport) -> tuple[HangClass, str] | None:
     """Return in which way a process cannot go on by itself, in words too; None if it can."""
     process = report.process
     if process.state is ProcessState.DEAD or process.ending is not None:
-        return None if gave_up_waiting(process) else (HangClass.DEAD, _ending(process))
+        follows = gave_up_waiting(process) or ended_by_mismatch(process)
+        return None if follows else (HangClass.DEAD, _ending(process))
     if process.state is ProcessState.STOPPED:
         return HangClass.FROZEN, "its process is stopped (SIGSTOP, a debugger or a frozen cgroup)"
     if process.state is ProcessState.UNINTERRUPTIBLE and process.state_for_ms >= UNINTERRUPTIBLE_MS:
@@ -71,6 +87,11 @@ def in_communication(report: RankHangReport) -> bool | None:
     if not stack:
         return None
     return any(_COMMUNICATION.search(frame) for frame in stack[:_INNERMOST])
+
+
+def in_send_or_receive(report: RankHangReport) -> bool:
+    """Return whether the Python stack is inside of a send or receive of torch."""
+    return any(_P2P.search(frame) for frame in report.process.python_stack[:_INNERMOST])
 
 
 def where(report: RankHangReport) -> str:

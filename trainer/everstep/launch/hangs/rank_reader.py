@@ -53,6 +53,8 @@ _RECORDER_BYTES = 16 * 1024 * 1024
 _STACKS_BYTES = 256 * 1024
 # Where the GIL is held, each question keeps one of the server's 8 threads until it is given up.
 _UNANSWERED_MAX = 3
+# State of a socket in /proc/net/unix (SS_CONNECTED).
+_CONNECTED = "03"
 
 
 class RankReader:
@@ -213,11 +215,8 @@ class RankReader:
 
     def _probe_gil(self, server: WorkerServer) -> None:
         """Ask what needs the GIL, and with it for the stacks."""
-        if (count := self._unanswered()) >= _UNANSWERED_MAX:
-            self._blind[EvidenceSource.GIL] = (
-                f"asked {count} times without an answer, and not again: each question keeps a"
-                " thread of the worker server"
-            )
+        if self._unanswered() >= _UNANSWERED_MAX:
+            self._process = replace(self._process, gil_held=True)
             return
         within_s = self._left(_GIL_S + _AFTER_GIL_S) - _AFTER_GIL_S
         if within_s < _GIL_LEAST_S:
@@ -226,31 +225,23 @@ class RankReader:
         try:
             text = server.ask("dump_traceback", within_s, _STACKS_BYTES)
         except SilentError:
-            self._count_unanswered(count + 1)
             if self._ping(server):
                 self._process = replace(self._process, gil_held=True)
         except NoAnswerError as error:
             self._blind[EvidenceSource.GIL] = str(error)
         else:
-            self._count_unanswered(0)
             stack = python_stacks.main_stack(text.decode(errors="replace"))
             self._process = replace(self._process, gil_held=False, python_stack=stack)
 
     def _unanswered(self) -> int:
-        with contextlib.suppress(OSError, ValueError):
-            return int(self._count_path().read_bytes()[:4])
-        return 0
-
-    def _count_unanswered(self, count: int) -> None:
-        with contextlib.suppress(OSError):
-            if count:
-                self._count_path().write_text(str(count))
-            else:
-                self._count_path().unlink()
-
-    def _count_path(self) -> Path:
+        """Return how many earlier questions the server still has: it closes what it answers."""
         assert self._folder is not None
-        return self._folder / f"{self._pid}.unanswered"
+        path = f"/{self._folder.name}/{self._pid}.sock"
+        with contextlib.suppress(OSError):
+            sockets = (self._proc / str(self._pid) / "net/unix").read_text(errors="replace")
+            rows = [line.split() for line in sockets.splitlines() if line.endswith(path)]
+            return sum(row[5] == _CONNECTED for row in rows)
+        return 0
 
     def _marker(self) -> Marker:
         return marker(self._folder, self._pid) if self._folder else Marker()
