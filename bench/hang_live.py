@@ -34,6 +34,7 @@ from everstep_common.hangs.verdict import HangClass, HangVerdict
 # What each kind of injection is rightly called; of a program's fault the rank need not be named.
 RIGHT: dict[str, HangClass] = {
     "sleep": HangClass.CPU_SIDE,
+    "lock": HangClass.CPU_SIDE,
     "gil": HangClass.GIL_HELD,
     "gil_computing": HangClass.GIL_HELD,
     "stop": HangClass.FROZEN,
@@ -197,7 +198,10 @@ class Forge:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         """End all ranks."""
         assert self._process.stdin is not None

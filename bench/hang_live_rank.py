@@ -16,6 +16,7 @@ import re
 import select
 import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -65,7 +66,7 @@ def _run(start: Start) -> None:
         os.dup2(null, 1)
         os.environ["LOCAL_WORLD_SIZE"] = str(start.ranks)
         Rank(start).train()
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - what a rank ends with is what is looked at
         traceback.print_exc()
         sys.stderr.flush()
         while not start.exits:
@@ -228,6 +229,19 @@ def _sleep(release: Path) -> None:
         time.sleep(_POLL_S)
 
 
+def _wait_for_lock(release: Path) -> None:
+    """Wait for a lock that another thread keeps."""
+    lock = threading.Lock()
+    lock.acquire()
+
+    def keep() -> None:
+        _sleep(release)
+        lock.release()
+
+    threading.Thread(target=keep, daemon=True).start()
+    lock.acquire()
+
+
 def _keep_gil(release: Path) -> None:
     """Wait in a C function that keeps the GIL."""
     pipe = os.open(release.with_suffix(".pipe"), os.O_RDWR)
@@ -277,6 +291,7 @@ def _save_to_a_pipe(release: Path) -> None:
 # first, -1 after the last.
 _HOLDS: dict[str, tuple[Callable[[Path], None], int | None]] = {
     "sleep": (_sleep, None),
+    "lock": (_wait_for_lock, None),
     "gil": (_keep_gil, None),
     "gil_computing": (_compute_with_gil, None),
     "loader": (_load_batch, 0),

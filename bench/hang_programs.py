@@ -1,4 +1,4 @@
-"""Programs of ranks that hang: what each rank of a parallel layout calls in one training step. Pure.
+"""Programs of ranks that hang: what each rank of a parallel layout calls in a step. Pure.
 
 All ranks of a job draw the same layout from one seed, so their programs fit together.
 """
@@ -154,9 +154,7 @@ def _pipeline(ranks: int, draw: random.Random) -> Layout:
     stages = draw.choice((2, 4)) if ranks == 4 else draw.choice((2, 4, 8))
     replicas = ranks // stages
     pipes = tuple(tuple(range(lane, ranks, replicas)) for lane in range(replicas))
-    data = tuple(
-        tuple(range(stage * replicas, (stage + 1) * replicas)) for stage in range(stages)
-    )
+    data = tuple(tuple(range(stage * replicas, (stage + 1) * replicas)) for stage in range(stages))
     batches, size = draw.randrange(2, 5), draw.choice(_SIZES)
     end: list[Call] = []
     if replicas > 1:
@@ -195,7 +193,7 @@ def _pipeline_async(ranks: int, draw: random.Random) -> Layout:
 
 def _experts(ranks: int, draw: random.Random) -> Layout:
     """Experts: all-to-all within groups before and after each layer, data groups across them."""
-    width = draw.choice((2, 4)) if ranks == 8 else draw.choice((2, 4))
+    width = draw.choice((2, 4))
     expert = tuple(tuple(range(first, first + width)) for first in range(0, ranks, width))
     data = tuple(tuple(range(lane, ranks, width)) for lane in range(width))
     size = draw.choice(_SIZES)

@@ -30,6 +30,9 @@ _COMMUNICATION = re.compile(
     r"batch_isend_irecv|monitored_barrier)\b|:\d+ synchronize$"
 )
 _P2P = re.compile(r":\d+ (?:i?send|i?recv|batch_isend_irecv)$")
+# Libraries of torch in which a main thread waits for others, and of the interpreter.
+_OF_TORCH = re.compile(r"libtorch|libgloo|libc10")
+_INTERPRETER = re.compile(r"(?:lib)?python")
 _INNERMOST = 6
 
 
@@ -74,19 +77,40 @@ def suspicion(report: RankHangReport) -> tuple[HangClass, str] | None:
     process = report.process
     if process.gil_held:
         still = ", and its native stack does not change" if process.native_stack_unchanged else ""
-        where = f" in {printable(process.native_stack[0])}" if process.native_stack else ""
-        return HangClass.GIL_HELD, f"a thread holds the GIL{where}{still}"
+        where = _native_place(process)
+        return HangClass.GIL_HELD, f"a thread holds the GIL{still}{where}"
     if process.answers_ping is False:
         return HangClass.FROZEN, "its process answers nothing, not even a ping that needs no GIL"
     return None
 
 
+def _native_place(process: ProcessFacts) -> str:
+    """Return in which library the main thread is, in words; "" where it is the interpreter."""
+    innermost = process.native_stack[0] if process.native_stack else ""
+    if not innermost or _INTERPRETER.match(innermost):
+        return ""
+    return f"; its main thread is in {printable(innermost)}"
+
+
 def in_communication(report: RankHangReport) -> bool | None:
-    """Return whether the Python stack is inside of torch's communication; None without a stack."""
+    """Return whether a rank's main thread is inside of communication; None without a stack."""
     stack = report.process.python_stack
-    if not stack:
-        return None
-    return any(_COMMUNICATION.search(frame) for frame in stack[:_INNERMOST])
+    if any(_COMMUNICATION.search(frame) for frame in stack[:_INNERMOST]):
+        return True
+    if _waits_in_torch(report):
+        return True
+    return False if stack else None
+
+
+def _waits_in_torch(report: RankHangReport) -> bool:
+    """Return whether the main thread sleeps within torch's own C++, as in the `wait` of a handle.
+
+    Not with NCCL: there it may wait so for the threads of the backward pass.
+    """
+    process = report.process
+    if report.backend not in ("", "gloo") or process.state is not ProcessState.SLEEPING:
+        return False
+    return bool(process.native_stack) and bool(_OF_TORCH.match(process.native_stack[0]))
 
 
 def in_send_or_receive(report: RankHangReport) -> bool:

@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from everstep.launch.hangs import libraries, process_look, python_stacks
+from everstep.launch.hangs import libraries, native_stacks, process_look, python_stacks
 from everstep.launch.hangs.process_look import GoneError, ProcessLook
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_files import Marker, marker, rank_process
@@ -134,12 +134,21 @@ class RankReader:
             state=second.state,
             state_for_ms=(second.at_ns - since_ns) // 1_000_000,
             wchan=second.wchan,
+            native_stack=self._native_stack(second),
             native_stack_unchanged=unchanged,
             cpu_percent=process_look.cpu_percent(first, second),
         )
         return Seen(
             second.state, second.started_ticks, second.switches, second.user_ticks, since_ns
         )
+
+    def _native_stack(self, look: ProcessLook) -> StackFrames:
+        if look.state is not ProcessState.SLEEPING or not look.syscall:
+            return ()
+        # While it runs, the kernel tells no stack pointer.
+        with contextlib.suppress(OSError, ValueError, LookupError):
+            return native_stacks.libraries_on_stack(self._pid, look.syscall, self._proc)
+        return ()
 
     def _since_ns(self, first: ProcessLook) -> int:
         """Return since when it has not run, if it has not since the look before these two."""
