@@ -16,9 +16,7 @@ _WORD_BYTES = 8
 _MAPS_MAX = 8 * 1024 * 1024
 _LIBRARIES_MAX = 6
 # Through these everybody waits.
-_OF_THE_SYSTEM = re.compile(
-    r"(?:libc|libstdc\+\+|libpthread|libc\+\+|ld-linux[\w-]*|ld-musl[\w-]*)\b"
-)
+_OF_THE_SYSTEM = re.compile(r"(?:libc|libstdc\+\+|libc\+\+|libpthread|ld-linux|ld-musl)[.-]")
 _NAME = re.compile(r"[\w.+-]{1,80}")
 
 
