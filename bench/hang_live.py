@@ -74,6 +74,8 @@ _SHOWS_S = 8.0
 _GOES_ON_S = 20.0
 _STARTS_S = 90.0
 _WARM_STEPS = 6
+# What a report says where the machine is too busy for a look.
+_LATE = "too long"
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,16 +382,19 @@ class LiveJob:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def run_cases(cases: Sequence[Case]) -> Iterator[Outcome]:
-    """Yield what becomes of each."""
+def run_cases(cases: Sequence[Case], looks_max: int = 1) -> Iterator[Outcome]:
+    """Yield what becomes of each.
+
+    A second look that the machine is too busy for is taken again, up to ``looks_max`` times.
+    """
     with Forge() as forge:
         for together in plan(cases):
             waiting = list(together)
             while waiting:
-                yield from _run_job(forge, waiting)
+                yield from _run_job(forge, waiting, looks_max)
 
 
-def _run_job(forge: Forge, waiting: list[Case]) -> Iterator[Outcome]:
+def _run_job(forge: Forge, waiting: list[Case], looks_max: int) -> Iterator[Outcome]:
     """Run cases in one job for as long as it survives them, and take them off the list."""
     job = LiveJob(forge, waiting[0], exits=waiting[-1].exits)
     try:
@@ -397,7 +402,7 @@ def _run_job(forge: Forge, waiting: list[Case]) -> Iterator[Outcome]:
         goes_on = True
         while waiting and goes_on:
             case = waiting.pop(0)
-            outcome = _run_case(job, case)
+            outcome = _run_case(job, case, looks_max)
             if not case.ends_job:
                 goes_on = outcome.went_on = job.release(case)
             yield outcome
@@ -405,7 +410,7 @@ def _run_job(forge: Forge, waiting: list[Case]) -> Iterator[Outcome]:
         job.end()
 
 
-def _run_case(job: LiveJob, case: Case) -> Outcome:
+def _run_case(job: LiveJob, case: Case, looks_max: int) -> Outcome:
     outcome = Outcome(case)
     began_ns = job.inject(case)
     if not began_ns or not job.stands_still():
@@ -415,7 +420,10 @@ def _run_case(job: LiveJob, case: Case) -> Outcome:
     outcome.first = judge(job.look(), case.ranks)
     outcome.first_s = _since_s(began_ns)
     time.sleep(max(0.0, looked_s + _BETWEEN_S - time.monotonic()))
-    outcome.reports = job.look()
+    for _ in range(looks_max):
+        outcome.reports = job.look()
+        if not any(_LATE in blind.reason for one in outcome.reports for blind in one.blind):
+            break
     started = time.process_time()
     outcome.verdict = judge(outcome.reports, case.ranks)
     outcome.judged_ms = 1000 * (time.process_time() - started)
