@@ -315,7 +315,12 @@ def _from_knots(case: Case) -> HangClass | None:
                 case.culprits[rank] = (HangClass.DESYNC, f"it did {told}")
             continue
         for rank in _late_in_collectives(case, ranks):
-            case.culprits[rank] = _class_of(case, rank)
+            if in_communication(case.reports[rank]):
+                # It does stand there, so it left the collective out.
+                reason = f"{words.of_frontier(case.frontiers, rank)}; it waits in a receive"
+                case.culprits[rank] = (HangClass.DESYNC, reason)
+            else:
+                case.culprits[rank] = _class_of(case, rank)
     if case.culprits:
         return _shared_class(case)
     case.suspects = frozenset(rank for ranks in found for rank in ranks)

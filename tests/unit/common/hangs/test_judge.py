@@ -473,3 +473,24 @@ def test_the_library_in_which_a_thread_keeps_the_gil_is_told() -> None:
 
     assert "libdata.so" in held("libdata.so")
     assert "its main thread" not in held("libpython3.11.so.1.0")
+
+
+def test_a_rank_that_stands_in_a_receive_instead_of_a_collective_left_that_out() -> None:
+    """Without a stack it may only have posted the receive, and be late for the collective."""
+
+    def pipe(operation: Operation | None) -> GroupReport:
+        pending = (operation,) if operation else ()
+        count = operation.sequence if operation else 8
+        counts = {"p2p_enqueued": count, "p2p_completed": 8, "pending_count": len(pending)}
+        group = GroupReport("PIPELINE", "0,2", 2, 0, 0, pending=pending)
+        return replace(group, **counts)  # type: ignore[arg-type]
+
+    whole, sent = _group(7, 6), pipe(None)
+    posted = pipe(_operation(9, "recv", peer=0))
+    reports = [RankHangReport(rank=rank, world_size=4, groups=(whole,)) for rank in (1, 3)]
+    reports.append(RankHangReport(rank=0, world_size=4, groups=(whole, sent)))
+    late = RankHangReport(rank=2, world_size=4, groups=(_group(6, 6), posted))
+    assert _named(_judged(*reports, late)) == {2: HangClass.CPU_SIDE}
+    stack = ProcessFacts(python_stack=("distributed_c10d.py:2799 recv", "pipeline.py:12 receive"))
+    departed = replace(late, process=stack)
+    assert _named(_judged(*reports, departed)) == {2: HangClass.DESYNC}
