@@ -6,7 +6,7 @@ completed holds them back on its GPU side. Before both stands what is seen direc
 stopped process) and ranks that call different operations; after both, ranks that told nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from everstep_common.hangs import explanation as words
@@ -112,7 +112,7 @@ def _from_endings(case: Case) -> HangClass | None:
     _from_mismatches(case)
     if not case.culprits:
         case.suspects |= ended
-        case.confidence = Confidence.UNSURE
+        case.confidence = Confidence.LIKELY
         case.sentence = words.of_unfit_data(ended)
     return HangClass.DESYNC
 
@@ -144,8 +144,9 @@ def _from_mismatches(case: Case) -> HangClass | None:
         for rank in one.culprits:
             case.culprits[rank] = (HangClass.DESYNC, words.of_mismatch(one, rank))
     if not case.culprits:
+        # Who departed is not known, but that somebody did.
         case.suspects = frozenset(rank for _, ranks in best.called for rank in ranks)
-        case.confidence = Confidence.UNSURE
+        case.confidence = Confidence.LIKELY
     return HangClass.DESYNC
 
 
@@ -259,10 +260,17 @@ def _unseen_wait(case: Case, waiting: set[int]) -> HangClass:
     if case.culprits:
         return _shared_class(case)
     case.suspects = frozenset(waiting)
-    case.confidence = Confidence.UNSURE
     # Everybody waits in communication, so some of it does not fit together.
     inside = all(in_communication(report) for report in case.reports.values())
-    return HangClass.UNKNOWN if case.silent or not inside else HangClass.DESYNC
+    fits_not = inside and not case.silent
+    case.confidence = _program_or_network(case) if fits_not else Confidence.UNSURE
+    return HangClass.DESYNC if fits_not else HangClass.UNKNOWN
+
+
+def _program_or_network(case: Case) -> Confidence:
+    """Return how sure it is that waits in sends and receives are the program's, not a network's."""
+    nodes = {report.node for report in case.reports.values()}
+    return Confidence.LIKELY if len(nodes) == 1 and "" not in nodes else Confidence.UNSURE
 
 
 def _from_silence(case: Case) -> HangClass | None:
@@ -308,24 +316,40 @@ def _from_knots(case: Case) -> HangClass | None:
         return None
     case.confidence = Confidence.LIKELY
     for ranks in found:
-        departed = [rank for rank in ranks if case.reports[rank].departure]
-        if departed and 2 * len(departed) <= len(ranks):
-            for rank in departed:
-                told = printable(case.reports[rank].departure)
-                case.culprits[rank] = (HangClass.DESYNC, f"it did {told}")
-            continue
-        for rank in _late_in_collectives(case, ranks):
-            if in_communication(case.reports[rank]):
-                # It does stand there, so it left the collective out.
-                reason = f"{words.of_frontier(case.frontiers, rank)}; it waits in a receive"
-                case.culprits[rank] = (HangClass.DESYNC, reason)
-            else:
-                case.culprits[rank] = _class_of(case, rank)
+        case.culprits.update(_of_circle(case, ranks))
     if case.culprits:
         return _shared_class(case)
     case.suspects = frozenset(rank for ranks in found for rank in ranks)
-    case.confidence = Confidence.UNSURE
+    stand_there = all(in_communication(case.reports[rank]) for rank in case.suspects)
+    case.confidence = Confidence.LIKELY if stand_there else Confidence.UNSURE
     return HangClass.DESYNC
+
+
+def _of_circle(case: Case, ranks: Sequence[int]) -> dict[int, Seen]:
+    """Return which of the ranks in a circle hold the others back, where something tells it."""
+    departed = [rank for rank in ranks if case.reports[rank].departure]
+    if departed and 2 * len(departed) <= len(ranks):
+        told = {rank: printable(case.reports[rank].departure) for rank in departed}
+        return {rank: (HangClass.DESYNC, f"it did {one}") for rank, one in told.items()}
+    if outside := _outside_of(case, ranks):
+        # What they have enqueued runs beside them, so they seem to wait; they stand elsewhere.
+        return {rank: _class_of(case, rank) for rank in outside}
+    return {rank: _late_class(case, rank) for rank in _late_in_collectives(case, ranks)}
+
+
+def _late_class(case: Case, rank: int) -> Seen:
+    """Return in which way a rank that has posted a receive holds back those in a collective."""
+    if not in_communication(case.reports[rank]):
+        return _class_of(case, rank)
+    # It does stand in the receive, so it left the collective out.
+    return HangClass.DESYNC, f"{words.of_frontier(case.frontiers, rank)}; it waits in a receive"
+
+
+def _outside_of(case: Case, ranks: Sequence[int]) -> list[int]:
+    """Return the ranks of a circle that are not in communication, if all others are."""
+    inside = {rank: in_communication(case.reports[rank]) for rank in ranks}
+    outside = [rank for rank, one in inside.items() if one is False]
+    return outside if 2 * len(outside) <= len(ranks) and None not in inside.values() else []
 
 
 def _leads_to_silence(case: Case, ranks: Iterable[int]) -> bool:
@@ -389,7 +413,7 @@ def _from_unrecorded_waits(case: Case) -> HangClass | None:
     if not inside or not in_p2p:
         return None
     case.suspects = frozenset(in_p2p)
-    case.confidence = Confidence.UNSURE
+    case.confidence = _program_or_network(case)
     case.sentence = words.of_unrecorded_waits(in_p2p)
     return HangClass.DESYNC
 

@@ -435,7 +435,13 @@ def test_sends_and_receives_of_all_ranks_that_nobody_records_are_the_program() -
     stacks = [send, recv, recv, "distributed_c10d.py:3252 all_reduce"]
     verdict = _judged(*(_live(rank, _sleeps(stack)) for rank, stack in enumerate(stacks)))
     assert (verdict.kind, _named(verdict), verdict.suspects) == (HangClass.DESYNC, {}, "0-2")
-    assert verdict.confidence is Confidence.UNSURE
+    assert verdict.confidence is Confidence.UNSURE  # or the network between two nodes
+
+
+def test_on_one_node_no_network_explains_waits_that_nobody_records() -> None:
+    waits = replace(_live(0, _sleeps("distributed_c10d.py:2799 recv")), node="gpu-1")
+    verdict = _judged(*(replace(waits, rank=rank) for rank in range(4)))
+    assert (verdict.kind, verdict.confidence) == (HangClass.DESYNC, Confidence.LIKELY)
 
 
 def test_a_job_of_which_one_rank_is_outside_of_its_sends_is_held_back_by_that_rank() -> None:
@@ -473,6 +479,27 @@ def test_the_library_in_which_a_thread_keeps_the_gil_is_told() -> None:
 
     assert "libdata.so" in held("libdata.so")
     assert "its main thread" not in held("libpython3.11.so.1.0")
+
+
+def _circle(rank: int, process: ProcessFacts) -> RankHangReport:
+    """Return one of two ranks that wait for each other, in two groups of both."""
+    first, second = ((7, 6), (6, 6)) if rank else ((6, 6), (7, 6))
+    groups = (_group(*first, "0-1", 2), replace(_group(*second, "0-1", 2), description="other"))
+    return RankHangReport(rank=rank, world_size=2, groups=groups, process=process)
+
+
+def test_a_circle_of_ranks_that_all_stand_in_it_is_the_program() -> None:
+    inside = _sleeps("distributed_c10d.py:3252 all_reduce")
+    verdict = judge([_circle(0, inside), _circle(1, inside)], 2)
+    assert (verdict.kind, _named(verdict)) == (HangClass.DESYNC, {})
+    assert verdict.confidence is Confidence.LIKELY
+
+
+def test_a_rank_of_a_circle_that_stands_elsewhere_holds_the_other_back() -> None:
+    """Its collective runs beside it; it has not come to the one that the other waits in."""
+    inside = _sleeps("distributed_c10d.py:3252 all_reduce")
+    verdict = judge([_circle(0, inside), _circle(1, _sleeps("data.py:7 load"))], 2)
+    assert _named(verdict) == {1: HangClass.CPU_SIDE}
 
 
 def test_a_rank_that_stands_in_a_receive_instead_of_a_collective_left_that_out() -> None:

@@ -46,6 +46,8 @@ _AFTER_GIL_S = 0.3
 _PING_LEAST_S = 0.1
 _SIGNAL_S = 0.2
 _PY_SPY_S = 0.5
+# An answer may still come, but the second look at the process has to be taken.
+_POLL_S, _SECOND_LOOK_S = 0.05, 0.1
 # Two looks at a process are so far apart at least; a tick of its times is 10 ms.
 _LOOKS_S = 0.25
 # The newest 2,000 operations take 1 MB; a user may have asked for more.
@@ -86,6 +88,7 @@ class RankReader:
             listed = self._start_libraries()
             self._ask_server()
             self._read_stack()
+            self._confirm_gil()
             seen = self._look_again(first)
             listed.join(max(0.0, self._left(1.0)))
         except GoneError:
@@ -224,7 +227,7 @@ class RankReader:
 
     def _probe_gil(self, server: WorkerServer) -> None:
         """Ask what needs the GIL, and with it for the stacks."""
-        if self._unanswered() >= _UNANSWERED_MAX:
+        if (self._unanswered() or 0) >= _UNANSWERED_MAX:
             self._process = replace(self._process, gil_held=True)
             return
         within_s = self._left(_GIL_S + _AFTER_GIL_S) - _AFTER_GIL_S
@@ -242,15 +245,23 @@ class RankReader:
             stack = python_stacks.main_stack(text.decode(errors="replace"))
             self._process = replace(self._process, gil_held=False, python_stack=stack)
 
-    def _unanswered(self) -> int:
-        """Return how many earlier questions the server still has: it closes what it answers."""
+    def _confirm_gil(self) -> None:
+        """Wait for an answer that comes late, as on a node without a free processor."""
+        while self._process.gil_held and self._left(_GIL_S) > _SECOND_LOOK_S:
+            if self._unanswered() == 0:
+                self._process = replace(self._process, gil_held=False)
+            else:
+                time.sleep(_POLL_S)
+
+    def _unanswered(self) -> int | None:
+        """Return how many questions the server still has: it closes what it answers."""
         assert self._folder is not None
         path = f"/{self._folder.name}/{self._pid}.sock"
         with contextlib.suppress(OSError):
             sockets = (self._proc / str(self._pid) / "net/unix").read_text(errors="replace")
             rows = [line.split() for line in sockets.splitlines() if line.endswith(path)]
             return sum(row[5] == _CONNECTED for row in rows)
-        return 0
+        return None
 
     def _marker(self) -> Marker:
         return marker(self._folder, self._pid) if self._folder else Marker()
