@@ -59,6 +59,7 @@ _NOT_BELOW_ZERO = (
     "maintenance_duration_min_s",
     "stall_timeout_s",
     "stall_restart_timeout_s",
+    "hang_patience_s",
 )
 
 
@@ -156,6 +157,11 @@ class ControllerConfig:
         if self.cluster_file != Path():
             return self.cluster_file
         return (config or self.journal).with_suffix(".cluster")
+
+    @property
+    def hang_evidence(self) -> Path:
+        """Return the folder for what verdicts on hangs were made of: beside the journal."""
+        return self.journal.with_suffix(".hangs")
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values."""

@@ -256,9 +256,18 @@ class CoreSettings:
     stall_restart_timeout_s: float = setting(
         0.0,
         unit="s",
-        help="A stalled job is stopped and recovered after this long without a step. By "
-        "default (0) never, because an evaluation makes no steps either: set it longer "
-        "than the longest one. torch itself ends a collective that hangs after 600 s.",
+        help="A stalled job of which nobody knows who holds it back is stopped and recovered after "
+        "this long without a step. By default (0) never, because an evaluation makes no steps "
+        "either: set it longer than the longest one. torch itself ends a collective that hangs "
+        "after 600 s. Where a rank is known to hold it back: hang_patience_s.",
+    )
+    hang_patience_s: float = setting(
+        120.0,
+        unit="s",
+        help="A job that stands still is restarted after this long without a move of any rank, "
+        "where the rank that holds it back might go on by itself, and after three times the "
+        "longest stall that the job came out of; twice as long where it was restarted at the "
+        "same step before. Who evaluates or saves for longer says so with run.pause. 0: never.",
     )
     ended_job_retention_s: float = setting(
         7 * 86_400.0, unit="s", help="How long an ended job is listed."
@@ -316,5 +325,6 @@ class CoreSettings:
             maintenance_duration_min_ns=round(self.maintenance_duration_min_s * _S),
             stall_timeout_ns=round(self.stall_timeout_s * _S),
             stall_restart_timeout_ns=round(self.stall_restart_timeout_s * _S),
+            hang_patience_ns=round(self.hang_patience_s * _S),
             ended_job_retention_ns=round(self.ended_job_retention_s * _S),
         )

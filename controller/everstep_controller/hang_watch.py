@@ -1,80 +1,203 @@
-"""Hang watch: the ranks of a job that stands still are looked at, and who holds it back is told.
+"""Hang watch: the ranks of a job that stands still are looked at, until it goes on.
 
-The look and its judge are outside the core. What enters it is one journaled sentence, which people
-see; nothing is decided by it.
+The looks and their judge are outside the core. What enters it is a verdict: when it is another one,
+when a second look has found the same, and when the core is to act on what a look finds then.
 """
 
 import asyncio
 import logging
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
 
-from everstep_common.hangs.judge import judge
-from everstep_common.hangs.told_by_nodes import NodeTold, read_all
-from everstep_common.hangs.verdict import HangClass
+from everstep_common.hangs.looks import Streak, follow, says_same
+from everstep_common.hangs.told_by_nodes import NodeTold
+from everstep_common.hangs.verdict import HangClass, HangVerdict
 from everstep_common.printable import printable
 from everstep_controller.api.fleet.inspector import BusyError, Inspector
+from everstep_controller.core.actions import Announce
 from everstep_controller.core.events import HangJudged
+from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.hang_evidence import HangEvidence
+from everstep_controller.hang_judge import judge_look
+from everstep_controller.journal.group_commit import JournalFull
+from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.runtime.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
 # Of a verdict, what fits a line of `everstep why`.
 _SENTENCE_MAX = 500
+# After the first look the next one comes so soon, each further one after twice as long, and none
+# later than that.
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 30.0
+# So many jobs are looked at at once; who asks for a look himself finds room beside them.
+_JOBS_AT_ONCE = 4
+# So many nodes are asked at once: 2,048 of them in seconds, though each takes two.
+_NODES_AT_ONCE = 1024
+# What all nodes of a job tell together, at most: 100,000 ranks of 3 KB are 300 MB.
+_TOLD_BYTES_MAX = 384 * 1024 * 1024
+# A job that stands still is found here without a wake-up after this long: after a start.
+_SWEEP_S = 5.0
+_S = 1_000_000_000
+
 # Job, generation, and when it was found to stand still.
 _Stall = tuple[str, int, int]
 
 
-class HangWatch:
-    """Looks at each job that stands still, once each time."""
+@dataclass(frozen=True, slots=True)
+class _Posted:
+    """What the core was told last of a stall."""
 
-    def __init__(self, runtime: Runtime, inspector: Inspector) -> None:
+    verdict: HangVerdict
+    looks: int
+
+
+class HangWatch:
+    """Looks at each job that stands still, again and again, and tells the core what it finds."""
+
+    def __init__(self, runtime: Runtime, inspector: Inspector, evidence: HangEvidence) -> None:
         self._runtime = runtime
         self._inspector = inspector
-        self._looked: set[_Stall] = set()
+        self._evidence = evidence
+        self._watched: dict[_Stall, asyncio.Task[None]] = {}
+        # Stalls of which the watch broke: they are not looked at again.
+        self._broken: set[_Stall] = set()
+        self._turns = asyncio.Semaphore(_JOBS_AT_ONCE)
+        self._wake = asyncio.Event()
+        runtime.listen(self._heed)
 
-    async def run(self, interval_s: float) -> None:
-        """Look at intervals until cancelled."""
-        while True:
-            await asyncio.sleep(interval_s)
-            await self.look_once()
+    def _heed(self, taken: TakenEvent) -> None:
+        """Look at once where a job was just found to stand still."""
+        if any(isinstance(one, Announce) and one.reason == "JobStalled" for one in taken.actions):
+            self._wake.set()
 
-    async def look_once(self) -> None:
-        """Look at the jobs that stand still and were not looked at, one after the other."""
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        try:
+            while True:
+                self._wake.clear()
+                self._begin_watches()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_SWEEP_S):
+                        await self._wake.wait()
+        finally:
+            await self._end_watches()
+
+    def _begin_watches(self) -> None:
         if self._runtime.state.halted:
             return
+        for stall, task in list(self._watched.items()):
+            if task.done():
+                del self._watched[stall]
+                self._say_failure(stall, task)
         stalled = [
             job for job in self._runtime.state.jobs.values() if job.state is JobState.STALLED
         ]
-        self._looked &= {_stall(job) for job in stalled}
+        self._broken &= {_stall(job) for job in stalled}
         for job in stalled:
-            if _stall(job) not in self._looked:
-                await self._look(job)
+            if _stall(job) not in self._watched and _stall(job) not in self._broken:
+                task = asyncio.create_task(self._watch(_stall(job)), name=f"hang of {job.id}")
+                self._watched[_stall(job)] = task
 
-    async def _look(self, job: JobRecord) -> None:
-        stall = _stall(job)
+    def _say_failure(self, stall: _Stall, task: asyncio.Task[None]) -> None:
+        """Tell of a watch that broke, by what ranks told: it must break nothing else."""
+        error = task.exception()
+        if error is not None:
+            logger.error("the watch of a hang broke", exc_info=error)
+            self._broken.add(stall)
+            sentence = f"who holds {stall[0]} back cannot be told: {error!r}"
+            self._runtime.announce(stall[0].rpartition("-")[0], "HangWatchFailed", sentence)
+
+    async def _end_watches(self) -> None:
+        tasks = list(self._watched.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch(self, stall: _Stall) -> None:
+        """Look at a job as long as it stands still."""
+        streak: Streak | None = None
+        posted: _Posted | None = None
+        pause_s = _FIRST_PAUSE_S
+        while (job := self._stalled(stall)) is not None:
+            async with self._turns:
+                told = await self._look(job)
+            now_ns = self._runtime.now_ns()
+            if any(node.reports for node in told):
+                file = await asyncio.to_thread(self._evidence.write, told)
+                del told
+                streak = follow(streak, await judge_look(file, now_ns))
+                job = self._stalled(stall)
+                if job is not None and self._is_news(job, streak, posted):
+                    posted = await self._post(job, streak, self._evidence.keep(file))
+                file.unlink(missing_ok=True)
+            await asyncio.sleep(self._pause_s(stall, pause_s))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _stalled(self, stall: _Stall) -> JobRecord | None:
+        """Return the job of a stall that lasts."""
+        job = self._runtime.state.jobs.get(stall[0])
+        lasts = job is not None and job.state is JobState.STALLED and _stall(job) == stall
+        return job if lasts and not self._runtime.state.halted else None
+
+    async def _look(self, job: JobRecord) -> list[NodeTold]:
+        """Return what the nodes of a job tell; nothing while somebody else looks at it."""
         told: list[NodeTold] = []
+        left = _TOLD_BYTES_MAX
         try:
-            async with aclosing(self._inspector.inspect(job)) as nodes:
+            async with aclosing(self._inspector.inspect(job, _NODES_AT_ONCE)) as nodes:
                 async for node in nodes:
-                    told.append(node)
-        except BusyError:
-            return  # at the next tick
-        self._looked.add(stall)
-        sentence = await asyncio.to_thread(_judge, told)
-        logger.info("job %s stands still: %s", job.name, sentence or "no rank waits for another")
-        if sentence:
-            self._runtime.post(HangJudged(job.id, stall[1], sentence), again=False)
+                    left -= sum(map(len, node.reports))
+                    told.append(node if left > 0 else _without_reports(node))
+        except BusyError as error:
+            logger.info("job %s stands still, and is not looked at: %s", job.name, error)
+        return told
+
+    def _is_news(self, job: JobRecord, streak: Streak, posted: _Posted | None) -> bool:
+        """Return whether the core decides anything by a look that it has not decided already."""
+        verdict = streak.newest.verdict
+        if posted is None:
+            return verdict.kind is not HangClass.NO_WAIT
+        if not says_same(posted.verdict, verdict):
+            return True
+        due = 0 < job.hang.due_ns <= self._runtime.now_ns()
+        return due or posted.looks < 2 <= streak.looks
+
+    async def _post(self, job: JobRecord, streak: Streak, evidence: str) -> _Posted | None:
+        """Tell the core; return what it knows now."""
+        verdict = streak.newest.verdict
+        seen = SeenHang(
+            verdict=verdict,
+            evidence=evidence,
+            stuck=streak.newest.stuck,
+            looks=streak.looks,
+            same_ns=streak.newest.at_ns - streak.same_since_ns,
+            unmoved_ns=streak.newest.at_ns - streak.unmoved_since_ns,
+        )
+        sentence = printable(verdict.sentence)[:_SENTENCE_MAX]
+        logger.info("job %s stands still: %s", job.name, sentence)
+        judged = HangJudged(job.id, job.generation.number, sentence, seen)
+        try:
+            await self._runtime.submit(judged)
+        except JournalFull:
+            return None  # as the runtime says itself; it is told again after the next look
+        return _Posted(verdict, streak.looks)
+
+    def _pause_s(self, stall: _Stall, pause_s: float) -> float:
+        """Return how long until the next look, which is no later than the core acts on it."""
+        job = self._stalled(stall)
+        if job is None or not job.hang.due_ns:
+            return pause_s if job is not None else 0.0
+        due_s = (job.hang.due_ns - self._runtime.now_ns()) / _S
+        return min(pause_s, max(due_s, _FIRST_PAUSE_S))
 
 
 def _stall(job: JobRecord) -> _Stall:
     return job.id, job.generation.number, job.since_ns
 
 
-def _judge(told: list[NodeTold]) -> str:
-    """Return who holds the job back; "" where no rank waits for another, as far as is known."""
-    seen = read_all(told)
-    verdict = judge(seen.reports, seen.world_size)
-    if verdict.kind in (HangClass.NO_WAIT, HangClass.UNKNOWN):
-        return ""
-    return printable(verdict.sentence)[:_SENTENCE_MAX]
+def _without_reports(node: NodeTold) -> NodeTold:
+    missing = "its reports are left out: those of all nodes together are too many"
+    return NodeTold(node.node, node.first_rank, node.ranks, (), missing)

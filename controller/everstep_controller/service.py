@@ -44,6 +44,7 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.drivers.drivers import configured_drivers
 from everstep_controller.drivers.worker import CoreLink, DriverWorkers
+from everstep_controller.hang_evidence import HangEvidence
 from everstep_controller.hang_watch import HangWatch
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
@@ -144,7 +145,7 @@ class Controller:
         runtime.listen(follower.follow)
         runtime.listen(self._streams.note_event)
         inspector = Inspector(questions)
-        self._hangs = HangWatch(runtime, inspector)
+        self._hangs = HangWatch(runtime, inspector, HangEvidence(config.hang_evidence))
         self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
         sources = AdminSources(
             runtime, sessions, kernel, self._history, vault, questions, inspector, self._trouble
@@ -193,7 +194,7 @@ class Controller:
         self._scheduler.start()
         self._drivers.start()
         judging = self._judging.run(self._config.judge_interval_s)
-        hangs = self._hangs.run(self._config.judge_interval_s)
+        hangs = self._hangs.run()
         self._tickers = [
             asyncio.create_task(self._tick(), name="progress ticker"),
             asyncio.create_task(judging, name="judges"),

@@ -54,6 +54,8 @@ class Shape:
     storage: Storage | None = None
     # How often spares are checked; 0 for never.
     spare_check_interval_s: int = 0
+    # How long a job may stand still whose culprit might go on; 0: for ever.
+    hang_patience_s: int = 0
     # There is a scheduler with a driver, which others use as well.
     scheduler: bool = False
     # Failure domains over which the nodes are spread; 0: none is known.
@@ -91,7 +93,10 @@ class SimulatedCluster:
         settings = Settings(
             mode=Mode.ENFORCE, last_call_timeout_ns=5 * SECOND, probation_ns=probation_ns
         )
-        settings = replace(settings, spare_check_interval_ns=checks_ns)
+        patience_ns = shape.hang_patience_s * SECOND
+        settings = replace(
+            settings, spare_check_interval_ns=checks_ns, hang_patience_ns=patience_ns
+        )
         if shape.scheduler:
             settings = replace(settings, isolation_drivers=(DRIVER,))
 

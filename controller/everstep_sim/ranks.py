@@ -1,5 +1,6 @@
 """Simulated training processes: they step together, snapshot every step, and fail together."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -55,6 +56,8 @@ class Ranks:
         # Which generations completed a step; a rolled back step has more than one.
         self.completed: dict[int, list[int]] = {}
         self.recoverable_step: int | None = None
+        # For how long a rank of a generation still holds the others back in its next step.
+        self.held_s: Callable[[int], float] = lambda generation: 0.0
 
     def start(self, node: SimulatedNode, order: actions.StartGeneration) -> None:
         """Start a node's ranks, unless the order is old."""
@@ -97,7 +100,7 @@ class Ranks:
         """Return for how long some member is still frozen: the others wait for its ranks."""
         nodes = (self._fleet.nodes[name] for name in self.generations[generation].members)
         until_ns = max(max(node.frozen_until_ns, node.hung_until_ns) for node in nodes)
-        return max(0, until_ns - self._time.now_ns) / SECOND
+        return max(0, until_ns - self._time.now_ns) / SECOND + self.held_s(generation)
 
     def kill(self, node: SimulatedNode) -> None:
         """Kill the rank of a node; its launcher sees it."""

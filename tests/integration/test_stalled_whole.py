@@ -28,19 +28,8 @@ def _ends_well(fleet: RealFleet) -> None:
     fleet.until("the end", _PATIENCE_S, lambda: all(one.exit_code == 0 for one in launchers))
 
 
-def test_a_job_whose_rank_stands_still_is_stalled_until_it_goes_on() -> None:
+def test_a_job_is_restarted_at_once_for_a_rank_that_cannot_go_on_by_itself() -> None:
     with running_fleet("node-1", "node-2", core_lines=("stall_timeout_s = 1.0",)) as fleet:
-        stopped = _stop_a_rank(fleet)
-        fleet.until("stalled", _PATIENCE_S, lambda: fleet.job().state == "stalled")
-        os.kill(stopped, signal.SIGCONT)
-        _ends_well(fleet)
-        assert set(fleet.first_steps()) == {1}
-        assert "is stalled: no step for" in fleet.everstep("events", "--subject", JOB).stdout
-
-
-def test_where_the_operator_wants_it_the_job_is_recovered_from_a_rank_that_stands_still() -> None:
-    lines = ("stall_timeout_s = 1.0", "stall_restart_timeout_s = 5.0")
-    with running_fleet("node-1", "node-2", core_lines=lines) as fleet:
         _stop_a_rank(fleet)
         _ends_well(fleet)
         (incident,) = fleet.admin.job(JOB).incidents
@@ -48,3 +37,9 @@ def test_where_the_operator_wants_it_the_job_is_recovered_from_a_rank_that_stand
         first = fleet.first_steps()
         assert set(first) == {1, 2}
         assert first[2] > 0
+        told = fleet.everstep("events", "--subject", JOB).stdout
+        assert "is stalled: no step for" in told
+        assert "its process is stopped" in told or "frozen" in told
+        evidence = list(fleet.journal.with_suffix(".hangs").iterdir())
+        assert evidence
+        assert all(file.stat().st_mode & 0o077 == 0 for file in evidence)

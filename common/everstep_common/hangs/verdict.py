@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Annotated
 
 from everstep_common.bounds import Items
+from everstep_common.printable import printable
 from everstep_common.reports import quantities as q
 
 # A verdict with all of them stays below 64 KB.
@@ -71,6 +72,10 @@ class WaitStep:
     operation: q.Title
     group: q.Title
     awaited: q.Line
+
+    def __str__(self) -> str:
+        told = f"ranks {self.waiting} wait in {self.operation} of {self.group} for {self.awaited}"
+        return printable(told)
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,6 +259,29 @@ class GenerationFinished:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RanksStandStill:
+    """No rank of a node has moved for longer than it ever does; told again after `RanksGoOn`."""
+
+    generation: q.Generation
+    # Newest step that all its ranks completed; None when they told of none.
+    step: q.ToldStep | None = None
+    # Newest step of any rank here, or newest operation that one has enqueued or completed.
+    since_boot_ns: q.BootNs
+    # For how long nothing may happen here, as was learned of this generation.
+    usual_ns: q.DurationNs
+    # Why operations say nothing here, and steps alone decided; "" where they do.
+    blind: q.Line = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RanksGoOn:
+    """A rank of a node that stood still has moved again, or has declared a pause."""
+
+    generation: q.Generation
+    at_boot_ns: q.BootNs = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepsCompleted:
     """Consecutive steps that all ranks of a node completed."""
 
@@ -290,6 +313,8 @@ JobReport = (
     | RestartedHere
     | GenerationStopped
     | GenerationFinished
+    | RanksStandStill
+    | RanksGoOn
     | StepsCompleted
 )
 JOB_REPORTS: tuple[type, ...] = typing.get_args(JobReport)

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from everstep_cli.views import tables, words
 from everstep_cli.views.deaths import death_lists
+from everstep_cli.views.stacks import hang_sheet
 from everstep_proto.generated import admin_pb2
 
 
@@ -56,6 +57,8 @@ def explanation(reply: admin_pb2.WhyReply, name: str) -> Iterator[RenderableType
     """Yield the answer first, then the decisions that led there."""
     yield Text.assemble((name, "bold"), f" ({reply.kind}) is ", words.state(reply.state))
     yield Text(reply.answer)
+    if reply.HasField("hang"):
+        yield from hang_sheet(reply.hang)
     if reply.HasField("incident"):
         yield from death_lists([reply.incident])
     if reply.decisions:

@@ -11,6 +11,7 @@ from everstep_cli.views import tables, words
 from everstep_cli.views.deaths import death_lists
 from everstep_cli.views.findings import finding_table
 from everstep_cli.views.snapshots import cadence_line, storage_facts
+from everstep_cli.views.stacks import hang_sheet
 from everstep_proto.generated import admin_pb2
 
 
@@ -69,6 +70,8 @@ def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]
             ("uid", str(summary.uid)),
         ]
     )
+    if job.HasField("hang"):
+        yield from hang_sheet(job.hang)
     if job.findings:
         yield tables.section("findings about it, which its user mends")
         yield finding_table(job.findings, now_ns)

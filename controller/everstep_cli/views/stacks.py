@@ -1,4 +1,4 @@
-"""View of a job's stacks: what its ranks do at this moment, merged, and what could not be seen."""
+"""Views of a job that stands still: its merged stacks, and who was found to hold it back."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,6 +6,7 @@ from rich.console import RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
+from everstep_cli.views import tables
 from everstep_common.hangs.explanation import confidence_words
 from everstep_common.hangs.judge import judge
 from everstep_common.hangs.rank_report import ProcessState, RankHangReport
@@ -13,11 +14,14 @@ from everstep_common.hangs.stack_tree import Branch, ranks_text, stack_tree
 from everstep_common.hangs.told_by_nodes import ToldByNodes
 from everstep_common.hangs.verdict import HangClass, HangVerdict
 from everstep_common.printable import printable
+from everstep_proto.generated import admin_pb2
 
 # States of a process of which a stack alone does not tell.
 _TELLING = (ProcessState.STOPPED, ProcessState.UNINTERRUPTIBLE, ProcessState.DEAD)
 # Of frames that follow one another without a branch, the outermost say little.
 _FRAMES_SHOWN = 6
+# Of culprits, so many tell what it is.
+_CULPRITS_SHOWN = 8
 
 
 def stacks_sheet(seen: ToldByNodes) -> Iterator[RenderableType]:
@@ -35,8 +39,7 @@ def _verdict(verdict: HangVerdict) -> Iterator[Text]:
     told = f"{verdict.sentence}. ({confidence_words(verdict.confidence)})"
     yield Text(printable(told), style="bold")
     for step in verdict.chain:
-        waits = f"ranks {step.waiting} wait in {step.operation} of {step.group} for {step.awaited}"
-        yield Text(f"  {printable(waits)}")
+        yield Text(f"  {step}")
     yield Text("")
 
 
@@ -78,3 +81,32 @@ def _blind(seen: ToldByNodes) -> Iterator[str]:
     for said, ranks in by_reason.items():
         yield f"{said} ({ranks_text(sorted(ranks))})"
     yield from dict.fromkeys(seen.missing)
+
+
+def hang_sheet(hang: admin_pb2.HangLine) -> Iterator[RenderableType]:
+    """Yield who holds a job back that stands still, as the controller has found it."""
+    yield tables.section("who holds it back")
+    yield tables.facts(
+        [
+            ("class", hang.kind.replace("_", " ")),
+            ("confidence", hang.confidence),
+            ("what", printable(hang.sentence)),
+            *((_culprit(one), printable(one.reason)) for one in hang.culprits[:_CULPRITS_SHOWN]),
+            ("and", _more(len(hang.culprits) - _CULPRITS_SHOWN)),
+            ("may be", hang.suspects and f"ranks {printable(hang.suspects)}"),
+            ("looks", f"{hang.looks} in a row found the same, while no rank moved"),
+            ("then", printable(hang.plan)),
+        ]
+    )
+    if hang.chain:
+        yield "The chain of waiting, the culprits last:"
+    yield from (Text(f"  {printable(step)}") for step in hang.chain)
+    yield from (Text(f"not seen: {printable(line)}", style="yellow") for line in hang.blind)
+
+
+def _culprit(one: admin_pb2.HangCulprit) -> str:
+    return f"rank {one.rank} on {printable(one.node)}"
+
+
+def _more(count: int) -> str:
+    return f"{count} more ranks (--json has them)" if count > 0 else ""

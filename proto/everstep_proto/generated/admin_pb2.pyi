@@ -750,6 +750,7 @@ class WhyReply(_message.Message):
     ANSWER_FIELD_NUMBER: _builtins.int
     DECISIONS_FIELD_NUMBER: _builtins.int
     INCIDENT_FIELD_NUMBER: _builtins.int
+    HANG_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """"node" or "job"."""
     state: _builtins.str
@@ -764,6 +765,10 @@ class WhyReply(_message.Message):
     def incident(self) -> Global___Incident:
         """The newest incident of a job, if it had any."""
 
+    @_builtins.property
+    def hang(self) -> Global___HangLine:
+        """Who holds a job back that stands still; not set while nobody has looked."""
+
     def __init__(
         self,
         *,
@@ -772,14 +777,117 @@ class WhyReply(_message.Message):
         answer: _builtins.str = ...,
         decisions: _abc.Iterable[Global___Event] | None = ...,
         incident: Global___Incident | None = ...,
+        hang: Global___HangLine | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["incident", b"incident"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["hang", b"hang", "incident", b"incident"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "decisions", b"decisions", "incident", b"incident", "kind", b"kind", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "decisions", b"decisions", "hang", b"hang", "incident", b"incident", "kind", b"kind", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WhyReply: _TypeAlias = WhyReply  # noqa: Y015
+
+@_typing.final
+class HangLine(_message.Message):
+    """Who holds a job back that stands still, and what is done about it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    CULPRITS_FIELD_NUMBER: _builtins.int
+    SUSPECTS_FIELD_NUMBER: _builtins.int
+    CHAIN_FIELD_NUMBER: _builtins.int
+    BLIND_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
+    LOOKS_FIELD_NUMBER: _builtins.int
+    SEEN_NS_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"cpu_side", "gil_held" … as `everstep hang` has them."""
+    confidence: _builtins.str
+    """"certain", "likely" or "unsure"."""
+    sentence: _builtins.str
+    """What happened, in a sentence or two."""
+    suspects: _builtins.str
+    """Who may be meant where no culprit is named; ranks as text."""
+    evidence: _builtins.str
+    """Hash of the ranks' reports, by which the controller keeps them."""
+    looks: _builtins.int
+    """How many looks in a row found the same while no rank moved."""
+    seen_ns: _builtins.int
+    """When the newest of them was."""
+    plan: _builtins.str
+    """What will be done, in words; empty while nothing is."""
+    @_builtins.property
+    def culprits(self) -> _containers.RepeatedCompositeFieldContainer[Global___HangCulprit]:
+        """Ranks that hold it back."""
+
+    @_builtins.property
+    def chain(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The chain of waiting, a sentence for each link, the culprits last."""
+
+    @_builtins.property
+    def blind(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What could not be seen."""
+
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        confidence: _builtins.str = ...,
+        sentence: _builtins.str = ...,
+        culprits: _abc.Iterable[Global___HangCulprit] | None = ...,
+        suspects: _builtins.str = ...,
+        chain: _abc.Iterable[_builtins.str] | None = ...,
+        blind: _abc.Iterable[_builtins.str] | None = ...,
+        evidence: _builtins.str = ...,
+        looks: _builtins.int = ...,
+        seen_ns: _builtins.int = ...,
+        plan: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blind", b"blind", "chain", b"chain", "confidence", b"confidence", "culprits", b"culprits", "evidence", b"evidence", "kind", b"kind", "looks", b"looks", "plan", b"plan", "seen_ns", b"seen_ns", "sentence", b"sentence", "suspects", b"suspects"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HangLine: _TypeAlias = HangLine  # noqa: Y015
+
+@_typing.final
+class HangCulprit(_message.Message):
+    """A rank that holds a job back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """The rank."""
+    node: _builtins.str
+    """Its node."""
+    kind: _builtins.str
+    """In which way, as in HangLine."""
+    reason: _builtins.str
+    """What shows it."""
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        node: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "node", b"node", "rank", b"rank", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HangCulprit: _TypeAlias = HangCulprit  # noqa: Y015
 
 @_typing.final
 class ListIncidentsRequest(_message.Message):
@@ -1068,6 +1176,7 @@ class JobDetail(_message.Message):
     KEPT_OUT_FIELD_NUMBER: _builtins.int
     CONTINUES_FIELD_NUMBER: _builtins.int
     FINDINGS_FIELD_NUMBER: _builtins.int
+    HANG_FIELD_NUMBER: _builtins.int
     nodes_min: _builtins.int
     """Fewest nodes."""
     nodes_max: _builtins.int
@@ -1116,6 +1225,10 @@ class JobDetail(_message.Message):
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___FindingLine]:
         """Open findings of its nodes that are about it, worst first."""
 
+    @_builtins.property
+    def hang(self) -> Global___HangLine:
+        """Who holds it back where it stands still; not set while nobody has looked."""
+
     def __init__(
         self,
         *,
@@ -1135,10 +1248,11 @@ class JobDetail(_message.Message):
         kept_out: _abc.Iterable[_builtins.str] | None = ...,
         continues: _builtins.str = ...,
         findings: _abc.Iterable[Global___FindingLine] | None = ...,
+        hang: Global___HangLine | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "planned", b"planned", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "hang", b"hang", "planned", b"planned", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "continues", b"continues", "findings", b"findings", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "kept_out", b"kept_out", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "planned", b"planned", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "standbys", b"standbys", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "continues", b"continues", "findings", b"findings", "hang", b"hang", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "kept_out", b"kept_out", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "planned", b"planned", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "standbys", b"standbys", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

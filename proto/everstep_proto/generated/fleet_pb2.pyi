@@ -802,6 +802,8 @@ class Record(_message.Message):
     RESTARTED_HERE_FIELD_NUMBER: _builtins.int
     ORDER_REJECTED_FIELD_NUMBER: _builtins.int
     END_ASKED_FIELD_NUMBER: _builtins.int
+    RANKS_STAND_STILL_FIELD_NUMBER: _builtins.int
+    RANKS_GO_ON_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Counts from 1 within the outbox."""
     job: _builtins.str
@@ -874,6 +876,14 @@ class Record(_message.Message):
     def end_asked(self) -> Global___EndAsked:
         """A launcher asks for its job's end, and waits a while for its last step."""
 
+    @_builtins.property
+    def ranks_stand_still(self) -> Global___RanksStandStill:
+        """No rank of this node has moved for longer than it ever does."""
+
+    @_builtins.property
+    def ranks_go_on(self) -> Global___RanksGoOn:
+        """A rank of a node that stood still has moved again."""
+
     def __init__(
         self,
         *,
@@ -896,14 +906,16 @@ class Record(_message.Message):
         restarted_here: Global___RestartedHere | None = ...,
         order_rejected: Global___OrderRejected | None = ...,
         end_asked: Global___EndAsked | None = ...,
+        ranks_stand_still: Global___RanksStandStill | None = ...,
+        ranks_go_on: Global___RanksGoOn | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_uid", b"_uid", "body", b"body", "check_finished", b"check_finished", "end_asked", b"end_asked", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "order_rejected", b"order_rejected", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "stamp", b"stamp", "steps_completed", b"steps_completed", "uid", b"uid"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_uid", b"_uid", "body", b"body", "check_finished", b"check_finished", "end_asked", b"end_asked", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "order_rejected", b"order_rejected", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "ranks_go_on", b"ranks_go_on", "ranks_stand_still", b"ranks_stand_still", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "stamp", b"stamp", "steps_completed", b"steps_completed", "uid", b"uid"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_uid", b"_uid", "body", b"body", "check_finished", b"check_finished", "end_asked", b"end_asked", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "job", b"job", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "order_rejected", b"order_rejected", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "sequence", b"sequence", "stamp", b"stamp", "steps_completed", b"steps_completed", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_uid", b"_uid", "body", b"body", "check_finished", b"check_finished", "end_asked", b"end_asked", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "job", b"job", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "order_rejected", b"order_rejected", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "ranks_go_on", b"ranks_go_on", "ranks_stand_still", b"ranks_stand_still", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "sequence", b"sequence", "stamp", b"stamp", "steps_completed", b"steps_completed", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__uid: _TypeAlias = _typing.Literal["uid"]  # noqa: Y015
     _WhichOneofArgType__uid: _TypeAlias = _typing.Literal["_uid", b"_uid"]  # noqa: Y015
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "steps_completed", "check_finished", "injection_changed", "rollback_asked", "restarted_here", "order_rejected", "end_asked"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "steps_completed", "check_finished", "injection_changed", "rollback_asked", "restarted_here", "order_rejected", "end_asked", "ranks_stand_still", "ranks_go_on"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__uid) -> _WhichOneofReturnType__uid | None: ...
@@ -1463,6 +1475,72 @@ class GenerationStopped(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GenerationStopped: _TypeAlias = GenerationStopped  # noqa: Y015
+
+@_typing.final
+class RanksStandStill(_message.Message):
+    """No rank of this node has moved for longer than it ever does. Told once, and again only after RanksGoOn."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    SINCE_BOOT_NS_FIELD_NUMBER: _builtins.int
+    USUAL_NS_FIELD_NUMBER: _builtins.int
+    BLIND_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Generation of the ranks."""
+    step: _builtins.int
+    """Newest step that all of them completed; absent when they told of none."""
+    since_boot_ns: _builtins.int
+    """Newest step of any of them, or newest operation that one has enqueued or completed."""
+    usual_ns: _builtins.int
+    """For how long nothing may happen here, as was learned of this generation."""
+    blind: _builtins.str
+    """Why operations say nothing here, and steps alone decided; empty where they do."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        step: _builtins.int | None = ...,
+        since_boot_ns: _builtins.int = ...,
+        usual_ns: _builtins.int = ...,
+        blind: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "blind", b"blind", "generation", b"generation", "since_boot_ns", b"since_boot_ns", "step", b"step", "usual_ns", b"usual_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
+    _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step) -> _WhichOneofReturnType__step | None: ...
+
+Global___RanksStandStill: _TypeAlias = RanksStandStill  # noqa: Y015
+
+@_typing.final
+class RanksGoOn(_message.Message):
+    """A rank of a node that stood still has moved again, or has declared a pause."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    AT_BOOT_NS_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Generation of the ranks."""
+    at_boot_ns: _builtins.int
+    """When it moved."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        at_boot_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_boot_ns", b"at_boot_ns", "generation", b"generation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RanksGoOn: _TypeAlias = RanksGoOn  # noqa: Y015
 
 @_typing.final
 class GenerationFinished(_message.Message):

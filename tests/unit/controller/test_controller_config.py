@@ -22,7 +22,10 @@ def test_the_defaults_work_without_a_file_and_are_those_of_the_core() -> None:
     config = load(ControllerConfig, None)
     # A journal from before one of these settings is replayed without it: it decided nothing then.
     assert config.core.settings() == Settings(
-        own_restarts=3, spare_check_interval_ns=600_000_000_000, stall_timeout_ns=120_000_000_000
+        own_restarts=3,
+        spare_check_interval_ns=600_000_000_000,
+        stall_timeout_ns=120_000_000_000,
+        hang_patience_ns=120_000_000_000,
     )
     assert config.listen.startswith("unix:/")
 

@@ -13,7 +13,8 @@ InjectionChanged InjectionCleared InjectionOrdered JobProgressed KeeperChosen La
 LauncherLeft LayoutLearned MaintenanceCancelled MaintenanceOrdered NodeConnected NodeDisconnected
 OperatorDrained OperatorForgotJob OperatorIsolated OperatorReleased PeerJudged PeerReported
 PhaseReached RankExited RecordRejected RecoveryBegun RecoveryStepChosen RestartCancelled
-RestartOrdered RestartedHere RollbackAsked EndAsked StoringMeasured SettingsApplied
+RanksGoOn RanksStandStill RestartOrdered RestartedHere RollbackAsked EndAsked StoringMeasured
+SettingsApplied HangJudged
 StepRecoverable StopOrdered TimerDue
 """
 

@@ -5,13 +5,22 @@ import gc
 import pytest
 
 from everstep_common import reports
-from everstep_controller.core import events, fleet, jobs, nodes, planned, recovery, registry
+from everstep_controller.core import (
+    events,
+    fleet,
+    hangs,
+    jobs,
+    nodes,
+    planned,
+    recovery,
+    registry,
+)
 from everstep_controller.core.dispatch import controller
 from everstep_controller.core.nodes import health
 from everstep_controller.core.registry import RegistrationError
 from everstep_controller.core.turn import TimerKind
 
-PACKAGES = (controller, nodes, jobs, recovery, planned, fleet)
+PACKAGES = (controller, nodes, jobs, recovery, hangs, planned, fleet)
 
 
 def test_each_event_and_each_timer_is_taken_once() -> None:

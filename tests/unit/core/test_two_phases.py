@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import everstep_controller
-from everstep_controller.core import actions, events, fleet, jobs, nodes, planned, recovery
+from everstep_controller.core import actions, events, fleet, hangs, jobs, nodes, planned, recovery
 from everstep_controller.core.actions import Announce, SetTimer
 from everstep_controller.core.dispatch import controller
 from everstep_controller.core.dispatch.core import Core
@@ -20,7 +20,7 @@ from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_marks import Fleet
 
-PACKAGES = (controller, nodes, jobs, recovery, planned, fleet)
+PACKAGES = (controller, nodes, jobs, recovery, hangs, planned, fleet)
 HANDLERS = merge_handlers(package.HANDLERS for package in PACKAGES)
 TIMERS = merge_timers(package.TIMERS for package in PACKAGES)
 SOURCE = Path(everstep_controller.__file__).parent

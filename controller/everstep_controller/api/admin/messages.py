@@ -218,6 +218,33 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
         planned=planned_line(state, job),
         kept_out=claims.waiting_launchers(state, job),
         findings=_findings_about(state, job),
+        hang=hang_line(job),
+    )
+
+
+def hang_line(job: JobRecord) -> admin_pb2.HangLine | None:
+    """Return who holds a job back that stands still; None while nobody has looked."""
+    seen = job.hang.seen
+    if seen is None:
+        return None
+    verdict = seen.verdict
+    return admin_pb2.HangLine(
+        kind=verdict.kind.value,
+        confidence=verdict.confidence.value,
+        sentence=verdict.sentence,
+        culprits=[
+            admin_pb2.HangCulprit(
+                rank=one.rank, node=one.node, kind=one.kind.value, reason=one.reason
+            )
+            for one in verdict.culprits
+        ],
+        suspects=verdict.suspects,
+        chain=map(str, verdict.chain),
+        blind=verdict.blind,
+        evidence=seen.evidence,
+        looks=seen.looks,
+        seen_ns=job.hang.seen_ns,
+        plan=job.hang.plan,
     )
 
 

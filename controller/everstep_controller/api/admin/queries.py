@@ -123,6 +123,7 @@ class Queries:
                 for line in self._log.lines(LineChoice(subject.name, _DECISIONS))
             ],
             incident=messages.newest_incident(state, subject, self._runtime.now_ns()),
+            hang=messages.hang_line(subject) if isinstance(subject, JobRecord) else None,
         )
 
     def jobs(self) -> admin_pb2.ListJobsReply:

@@ -10,7 +10,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from everstep_common.hints import hints_of
-from everstep_common.reports import FindingRaised, Hello, Report, StepsCompleted
+from everstep_common.reports import (
+    FindingRaised,
+    Hello,
+    RanksStandStill,
+    Report,
+    StepsCompleted,
+)
 from everstep_common.stamp import Stamp
 from everstep_controller.core import events
 from everstep_controller.core.jobs.progress_rows import ReportedSteps
@@ -61,6 +67,8 @@ def _happened_ns(report: Report, stamp: Stamp, context: RecordContext) -> int:
     """Return when it happened; the stamp stands in where a report has no time of its own."""
     if isinstance(report, FindingRaised) and report.since is not None:
         return context.to_ns(report.since.boot_id, report.since.boot_ns)
+    if isinstance(report, RanksStandStill):
+        return context.to_ns(stamp.boot_id, report.since_boot_ns)
     boot_ns: int = getattr(report, "at_boot_ns", 0)
     return context.to_ns(stamp.boot_id, boot_ns or stamp.boot_ns)
 

@@ -26,10 +26,12 @@ class Inspector:
         self._questions = questions
         self._inspected: set[str] = set()
 
-    async def inspect(self, job: JobRecord) -> AsyncGenerator[NodeTold, None]:
+    async def inspect(
+        self, job: JobRecord, nodes_at_once: int = NODES_AT_ONCE
+    ) -> AsyncGenerator[NodeTold, None]:
         """Yield what each node of a job tells, the fastest first. Raises BusyError."""
         with self._turn(job):
-            turns = asyncio.Semaphore(NODES_AT_ONCE)
+            turns = asyncio.Semaphore(nodes_at_once)
             places = range(len(job.generation.members))
             asked = [asyncio.create_task(self._ask(job, place, turns)) for place in places]
             try:

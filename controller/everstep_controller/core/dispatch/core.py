@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from everstep_controller.core import events, fleet, jobs, nodes, planned, recovery
+from everstep_controller.core import events, fleet, hangs, jobs, nodes, planned, recovery
 from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.dispatch import controller
 from everstep_controller.core.dispatch.reconcile import reconcile
@@ -13,7 +13,7 @@ from everstep_controller.core.model.timers import comes_due_while_halted
 from everstep_controller.core.registry import merge_handlers, merge_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
-_PACKAGES = (controller, nodes, jobs, recovery, planned, fleet)
+_PACKAGES = (controller, nodes, jobs, recovery, hangs, planned, fleet)
 _HANDLERS = merge_handlers(package.HANDLERS for package in _PACKAGES)
 _TIMERS = merge_timers(package.TIMERS for package in _PACKAGES)
 # All that a journal may hold; of events that carry a report, the types of the reports.

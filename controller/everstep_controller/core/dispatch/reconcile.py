@@ -10,6 +10,7 @@ asked for what differs from them, and agents that have come back are told what i
 nodes.
 """
 
+from everstep_controller.core.hangs import response, stillness
 from everstep_controller.core.jobs import (
     absence,
     admission,
@@ -128,6 +129,8 @@ def _reconcile_job(turn: Reconciliation, job_id: str) -> None:
     if job is not None and not job.after:
         start.reconcile_job(turn, job)
         progress.reconcile_job(turn, job)
+        stillness.reconcile_job(turn, job)
+        response.reconcile_job(turn, job)
         absence.reconcile_job(turn, job)
         deadlines.reconcile_job(turn, job)
         user_end.reconcile_job(turn, job)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from everstep_common.judging.findings import Finding, FindingKey, Measurement
+from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.isolation import IsolationResult, SeenHold
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.snapshots import Cadence, RecoveryStepChosen
@@ -103,11 +104,13 @@ class VerdictChanged:
 
 @dataclass(frozen=True, slots=True)
 class HangJudged:
-    """Who holds a job back that stands still, as its ranks and launchers tell: for people only."""
+    """Who holds a job back that stands still, as its ranks and launchers tell."""
 
     job: str
     generation: int
     sentence: str
+    # None: by an older version, for people only.
+    seen: SeenHang | None = None
 
 
 ControllerEvent = (

@@ -97,6 +97,8 @@ TRANSITIONS: Mapping[tuple[JobState, JobEvent], Step] = MappingProxyType(
         (_S.RESTORING, _E.PROGRESSED): Step(_S.RUNNING),
         (_S.WARMING, _E.PROGRESSED): Step(_S.RUNNING),
         (_S.RUNNING, _E.STALLED): Step(_S.STALLED),
+        # Only of a generation that follows a hang, which may come again in its first step.
+        (_S.WARMING, _E.STALLED): Step(_S.STALLED),
         (_S.STALLED, _E.PROGRESSED): Step(_S.RUNNING),
     }
     | {(state, _E.NO_CAPACITY): _WAIT for state in _BETWEEN}
@@ -186,7 +188,8 @@ WAITS: Mapping[JobState, Wait] = MappingProxyType(
             TimerKind.STALLED,
             "stall_restart_timeout_ns",
             (Overdue.RESTART,),
-            endless="an evaluation makes no steps either: by default people decide",
+            endless="an evaluation makes no steps either: who holds it back decides what is done "
+            "(core/hangs/response.py), and where that is not known people do",
         ),
         _S.CLOSING: Wait(
             "its last step in storage",

@@ -12,13 +12,13 @@ from statistics import median_low
 from types import MappingProxyType
 
 from everstep_common import reports
+from everstep_common.hangs.verdict import HangClass
 from everstep_common.reports import GenerationFinished, Phase, PhaseReached
 from everstep_controller.core import events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import REFERENCE_STEPS, Ledger
 from everstep_controller.core.events import (
     CadenceChosen,
-    HangJudged,
     JobProgressed,
     KeeperChosen,
     LayoutLearned,
@@ -117,6 +117,7 @@ def _enter_phase(turn: Reconciliation, job: JobRecord, phase: Phase) -> None:
     else:
         transition.move_job(turn, job, JobEvent.RESTORED, "all ranks have their state")
         job.ledger.begin_steps(at_ns, warmup=True)
+        _watch_first_step(turn, job)
 
 
 def progressed(turn: Turn, event: JobProgressed) -> None:
@@ -324,6 +325,18 @@ def watch_steps(turn: Turn, job: JobRecord) -> None:
         turn.set_timer(timer, _patience_ns(turn, job))
 
 
+def _watch_first_step(turn: Reconciliation, job: JobRecord) -> None:
+    """Look whether a job has made a step again that was restarted for a hang.
+
+    It goes on where it hung, so it may hang again in its first step, of which nothing was learned.
+    """
+    incident, settings = open_incident(turn.state, job), turn.state.settings
+    least_ns = settings.stall_timeout_ns or settings.hang_patience_ns
+    if least_ns and incident is not None and incident.cause is Cause.STALLED:
+        wait_ns = max(least_ns, _LONGEST_TIMES * job.recovery.longest_warmup_ns)
+        turn.set_timer(f"{TimerKind.STALLED}/{job.id}", wait_ns)
+
+
 def postpone_stalls(turn: Turn) -> None:
     """Judge nothing by steps that nobody was there to hear of, until the agents have told them."""
     for job_id in turn.state.jobs:
@@ -339,12 +352,15 @@ def _judge_stall(turn: Reconciliation, job: JobRecord) -> None:
     since_ns = job.ledger.steps[-1].end_ns
     still_ns = turn.now_ns - since_ns
     restart_ns = turn.state.settings.stall_restart_timeout_ns
-    if job.state is JobState.RUNNING:
+    if job.state is JobState.WARMING:
+        _judge_first_step(turn, job)
+        return
+    if job.state is JobState.RUNNING and turn.state.settings.stall_timeout_ns:
         if still_ns < _patience_ns(turn, job):
             turn.set_timer(f"{TimerKind.STALLED}/{job_id}", _patience_ns(turn, job) - still_ns)
             return
         transition.move_job(turn, job, JobEvent.STALLED, _stall_sentence(job, still_ns))
-    if job.state is not JobState.STALLED or not restart_ns:
+    if job.state is not JobState.STALLED or not restart_ns or _is_judged(turn, job):
         return
     wait_ns = max(restart_ns - still_ns, _ASKED_AGAIN_NS if turn.paused(job.name) else 0)
     if wait_ns > 0:
@@ -356,14 +372,18 @@ def _judge_stall(turn: Reconciliation, job: JobRecord) -> None:
     incidents.judge_fault(turn, job, JobFault(since_ns, Cause.STALLED, "", message))
 
 
-def hang_judged(turn: Turn, event: HangJudged) -> None:
-    """Who holds a job back was found out: it stands beside why the job is stalled."""
-    job = turn.state.jobs.get(event.job)
-    if job is None or job.state is not JobState.STALLED:
-        return
-    if event.generation == job.generation.number and event.sentence not in job.reason:
-        job.reason = f"{job.reason}; {event.sentence}"
-        turn.announce(job.name, "HangJudged", f"{job.name}: {event.sentence}")
+def _judge_first_step(turn: Reconciliation, job: JobRecord) -> None:
+    still_s = (turn.now_ns - job.since_ns) // _S
+    step = job.lineage.last_step
+    where = "" if step is None else f" after step {step}"
+    reason = f"restarted for a stall{where}, and no step for {still_s} s since all ranks have their"
+    transition.move_job(turn, job, JobEvent.STALLED, f"{reason} state")
+
+
+def _is_judged(turn: Turn, job: JobRecord) -> bool:
+    """Return whether it is known who holds a job back, and that decides when it is restarted."""
+    seen, patience_ns = job.hang.seen, turn.state.settings.hang_patience_ns
+    return seen is not None and seen.verdict.kind is not HangClass.NO_WAIT and patience_ns > 0
 
 
 def _patience_ns(turn: Turn, job: JobRecord) -> int:
@@ -385,7 +405,6 @@ HANDLERS: Handlers = {
     events.KeeperChosen: keeper_chosen,
     events.CadenceChosen: cadence_chosen,
     events.StoringMeasured: storing_measured,
-    events.HangJudged: hang_judged,
     events.LayoutLearned: layout_learned,
 }
 TIMERS: Timers = job_timers(TimerKind.STALLED)

@@ -6,6 +6,7 @@ from everstep_controller.core.accounting.categories import Category, category_of
 from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import devices, identity, orders, restore_point
 from everstep_controller.core.jobs.lifecycle import WAITS, JobEffect, JobEvent, step
+from everstep_controller.core.model.hang import Hang
 from everstep_controller.core.model.job import AwaitedAnswers, JobRecord, JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import budgets
@@ -20,6 +21,7 @@ def move_job(turn: Reconciliation, job: JobRecord, event: JobEvent, reason: str)
     before, is_news = job.state, reason != job.reason
     job.state, job.reason = found.to, reason
     if job.state is not before:
+        _note_stall(turn, job, before)
         turn.mark_job(job.id, moved=True)
         budgets.mark_deferred_members(turn, job)
         if (before in devices.OCCUPYING) != (job.state in devices.OCCUPYING):
@@ -37,6 +39,20 @@ def move_job(turn: Reconciliation, job: JobRecord, event: JobEvent, reason: str)
     for effect in found.effects:
         if effect is not JobEffect.HOLD_LAUNCHERS or is_news:
             _EFFECTS[effect](turn, job)
+
+
+def _note_stall(turn: Reconciliation, job: JobRecord, before: JobState) -> None:
+    """Begin a stall, or remember how long the one was of a job that goes on by itself."""
+    if before is JobState.WARMING and job.state is JobState.RUNNING:
+        warmup_ns = turn.now_ns - job.since_ns
+        job.recovery.longest_warmup_ns = max(job.recovery.longest_warmup_ns, warmup_ns)
+    if before is JobState.STALLED and job.state is JobState.RUNNING:
+        stood_ns = turn.now_ns - job.hang.onset_ns
+        job.recovery.longest_stall_ns = max(job.recovery.longest_stall_ns, stood_ns)
+    job.hang = Hang()
+    if job.state is JobState.STALLED:
+        stepped = before is JobState.RUNNING and job.ledger.steps
+        job.hang.onset_ns = job.ledger.steps[-1].end_ns if stepped else turn.now_ns
 
 
 def category(state: State, job: JobRecord, stage: Category) -> Category:

@@ -13,6 +13,7 @@ from everstep_common.reports import (
     StoredStep,
 )
 from everstep_controller.core.accounting.ledger import Ledger
+from everstep_controller.core.model.hang import Hang, PastHang, StillNode
 from everstep_controller.core.model.incident import AskedRollback, Death, Incident, Judgement
 from everstep_controller.core.model.node import Reported
 from everstep_controller.core.model.rank_reports import RankReports
@@ -240,6 +241,12 @@ class Generation:
     own_restarts: int = 0
     # An operator ordered the restart, so the script may differ from the one before.
     renew: bool = False
+    # Members whose ranks stand still, as they say.
+    still: dict[str, StillNode] = field(default_factory=dict)
+    # All members before this place do, or could not say otherwise, when they were looked at.
+    still_places: int = 0
+    # What is to be done about the hang for which it was stopped; None where nothing was judged.
+    hang_judgement: Judgement | None = None
     # What its ranks have said of themselves, as far as somebody keeps it.
     rank_reports: RankReports = field(default_factory=RankReports)
 
@@ -316,6 +323,12 @@ class Recovery:
     plan: PlanKind | None = None
     restarts: int = 0
     restarts_without_progress: int = 0
+    # Hangs for which it was restarted, oldest first; and the longest stall that it came out of by
+    # itself.
+    hangs: list[PastHang] = field(default_factory=list)
+    longest_stall_ns: int = 0
+    # How long its ranks took to their first step, at most, once all had their state.
+    longest_warmup_ns: int = 0
 
 
 @dataclass(slots=True)
@@ -384,6 +397,8 @@ class JobNews:
     resumed: tuple[int, int] | None = None
     # An operator has its memory dropped.
     forgotten: bool = False
+    # Its ranks were looked at while it stands still.
+    hang_seen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,6 +433,8 @@ class JobRecord:
     recovery: Recovery = field(default_factory=Recovery)
     ending: Ending = field(default_factory=Ending)
     news: JobNews = field(default_factory=JobNews)
+    # The stall that lasts; replaced whole when the job enters another state.
+    hang: Hang = field(default_factory=Hang)
     awaited: AwaitedAnswers = field(default_factory=AwaitedAnswers)
     # Nodes that have counted as gone because their agents did not answer, with the generation that
     # this was about; until they take part again.

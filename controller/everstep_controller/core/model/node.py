@@ -8,6 +8,7 @@ from everstep_common.judging.findings import Finding
 from everstep_common.judging.flapping import Flapping
 from everstep_common.reports import CheckFinished, InjectionState, Inventory, Report
 from everstep_controller.core.model.agents import Contender
+from everstep_controller.core.model.hang import NodeHang
 from everstep_controller.core.model.incident import Strike
 
 
@@ -275,6 +276,8 @@ class NodeRecord:
     inventory: Inventory = field(default_factory=Inventory)
     # Deaths of ranks here that nothing has explained.
     strikes: list[Strike] = field(default_factory=list)
+    # Hangs of jobs that were restarted for them, and whose culprits were all here.
+    hangs: list[NodeHang] = field(default_factory=list)
     # Ids of the jobs that it has to do with; of some perhaps no more.
     jobs: list[str] = field(default_factory=list)
     # Why launchers here were turned away, by the names of their jobs.

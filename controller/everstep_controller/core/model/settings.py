@@ -88,6 +88,8 @@ class Settings:
     # No step for this long is shown, and after the other time a fault; 0: neither.
     stall_timeout_ns: int = 0
     stall_restart_timeout_ns: int = 0
+    # How long a job may stand still whose culprit might go on by itself; 0: for ever.
+    hang_patience_ns: int = 0
     # Names of the isolation drivers: whom to tell that a node is to be left alone.
     isolation_drivers: tuple[str, ...] = ()
     # How long an ended job is kept for `everstep job`.

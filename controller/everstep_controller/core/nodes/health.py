@@ -448,6 +448,12 @@ def counts_against_node(held: OpenFinding) -> bool:
     return not held.accepted_by and not held.finding.key.job
 
 
+def unfit_by_finding(state: State, node: NodeRecord) -> str:
+    """Return a finding by which a node cannot train, in words; "" where there is none."""
+    fatal, _ = _findings_that_count(state, node)
+    return fatal[0].message if fatal else ""
+
+
 def _findings_that_count(state: State, node: NodeRecord) -> tuple[list[Finding], list[Finding]]:
     """Return the fatal and the degraded ones about the node that nobody wants only observed."""
     found = [
@@ -470,6 +476,7 @@ def _judge_blame(turn: Reconciliation, node: NodeRecord) -> _Advice | None:
         return _Advice(node.blamed, "replaced and checked", refusal)
     reason, node.blamed = node.blamed, ""
     node.strikes.clear()
+    node.hangs.clear()
     lifecycle.move_node(turn, node, NodeEvent.BLAMED, reason)
     return None
 

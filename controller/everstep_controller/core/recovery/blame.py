@@ -43,11 +43,13 @@ def judge_end(turn: Reconciliation, job: JobRecord) -> None:
     past = job.recovery.judgements
     if incident is None or (past and past[-1].generation == job.generation.number):
         return
+    # Who held it back was judged while it stood still; what ended it since may explain more.
+    hung = job.generation.hang_judgement if job.generation.cause is Cause.STALLED else None
     evidence = _evidence(turn, job, incident, job.generation.number)
-    judgement = causes.judge(evidence)
+    judgement = hung or causes.judge(evidence)
     past.append(judgement)
     del past[:-JUDGEMENTS_MAX]
-    if causes.counts_against_node(evidence, judgement):
+    if hung is None and causes.counts_against_node(evidence, judgement):
         _strike(turn, job, judgement)
     _act(turn, job, incident, judgement)
 
@@ -161,16 +163,22 @@ def _amiss(turn: Turn, name: str) -> str:
     return next(grave, "")
 
 
-def _neighbours(turn: Reconciliation, job: JobRecord) -> dict[str, str]:
+def _neighbours(turn: Turn, job: JobRecord) -> dict[str, str]:
     """Return, of each node of a job on which a job of another user steps, that job."""
-    return {
-        name: other.name
-        for name in job.generation.members
-        for other in jobs_of_node(turn.state, turn.state.nodes[name])
-        if other.spec.uid != job.spec.uid
-        and other.state in ACTIVE
-        and name in other.generation.members
-    }
+    found = ((name, neighbour(turn, job, name)) for name in job.generation.members)
+    return {name: other for name, other in found if other}
+
+
+def neighbour(turn: Turn, job: JobRecord, name: str) -> str:
+    """Return a job of another user that steps on a node; "" where there is none."""
+    return next(_jobs_of_others(turn, job, name), "")
+
+
+def _jobs_of_others(turn: Turn, job: JobRecord, name: str) -> Iterator[str]:
+    for other in jobs_of_node(turn.state, turn.state.nodes[name]):
+        stranger = other.spec.uid != job.spec.uid and other.state in ACTIVE
+        if stranger and name in other.generation.members:
+            yield other.name
 
 
 def _outside(job: JobRecord, incident: JobIncident) -> str:

@@ -8,6 +8,7 @@ from everstep_controller.core.jobs import devices, ending, orders, restore_point
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.agents import SeenGeneration
+from everstep_controller.core.model.hang import hung_again
 from everstep_controller.core.model.job import (
     Generation,
     JobRecord,
@@ -233,7 +234,8 @@ def _doubt(job: JobRecord, node: NodeRecord) -> int:
     if node.deferred:
         return 2
     flaps = bool(node.flaps_since_ns)
-    return int(flaps or node.name in job.overdue or held_by_kernel(job, node.name))
+    hung = node.name in hung_again(job.recovery.hangs)
+    return int(flaps or hung or node.name in job.overdue or held_by_kernel(job, node.name))
 
 
 def _leaving(state: State, job: JobRecord) -> list[NodeRecord]:

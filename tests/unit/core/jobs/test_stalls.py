@@ -1,5 +1,7 @@
 """A job that stands still is shown as that, and restarted only where an operator wants it."""
 
+from typing import Self
+
 import pytest
 
 from everstep_common.judging.findings import Mode
@@ -24,7 +26,7 @@ class StillStory(Story):
     def state_of_job(self) -> JobState:
         return self.job.state
 
-    def begin(self) -> "StillStory":
+    def begin(self) -> Self:
         self.run()
         for step in range(1, 5):
             self.now_ns += S // 2
@@ -43,16 +45,16 @@ class StillStory(Story):
         return done
 
 
-def _told(done: list[actions.Action]) -> list[tuple[str, str]]:
+def told(done: list[actions.Action]) -> list[tuple[str, str]]:
     return [(one.reason, one.message) for one in done if isinstance(one, actions.Announce)]
 
 
 def test_a_job_without_a_step_is_shown_as_stalled_once_and_runs_with_the_next_one() -> None:
     story = StillStory(settings=SHOWN).begin()
-    assert _told(story.wait(59)) == []
-    told = _told(story.wait(3600))
-    assert [reason for reason, _ in told] == ["JobStalled"]
-    assert "no step for 60 s since step 4, which took 0.6 s" in told[0][1]
+    assert told(story.wait(59)) == []
+    ((reason, message),) = told(story.wait(3600))
+    assert reason == "JobStalled"
+    assert "no step for 60 s since step 4, which took 0.6 s" in message
     assert story.state_of_job() is JobState.STALLED
     story.progress(5)
     assert story.state_of_job() is JobState.RUNNING
@@ -155,10 +157,10 @@ def test_who_holds_a_stalled_job_back_stands_beside_why_it_is_stalled_until_the_
     story = StillStory(settings=SHOWN).begin()
     story.wait(61)
     done = story.tell(events.HangJudged(story.job.id, 1, _JUDGED))
-    assert _told(done) == [("HangJudged", f"j: {_JUDGED}")]
+    assert told(done) == [("HangJudged", f"j: {_JUDGED}")]
     assert story.job.reason.startswith("no step for 60 s")
     assert story.job.reason.endswith(_JUDGED)
-    assert _told(story.tell(events.HangJudged(story.job.id, 1, _JUDGED))) == []
+    assert told(story.tell(events.HangJudged(story.job.id, 1, _JUDGED))) == []
     assert story.state_of_job() is JobState.STALLED
     story.progress(5)
     assert _JUDGED not in story.job.reason
@@ -168,7 +170,7 @@ def test_who_holds_a_stalled_job_back_stands_beside_why_it_is_stalled_until_the_
 def test_a_verdict_on_another_generation_says_nothing(generation: int) -> None:
     story = StillStory(settings=SHOWN).begin()
     story.wait(61)
-    assert _told(story.tell(events.HangJudged(story.job.id, generation, _JUDGED))) == []
+    assert told(story.tell(events.HangJudged(story.job.id, generation, _JUDGED))) == []
     assert _JUDGED not in story.job.reason
 
 
@@ -176,5 +178,5 @@ def test_a_verdict_that_comes_after_the_next_step_says_nothing() -> None:
     story = StillStory(settings=SHOWN).begin()
     story.wait(61)
     story.progress(5)
-    assert _told(story.tell(events.HangJudged(story.job.id, 1, _JUDGED))) == []
-    assert _told(story.tell(events.HangJudged("gone-1", 1, _JUDGED))) == []
+    assert told(story.tell(events.HangJudged(story.job.id, 1, _JUDGED))) == []
+    assert told(story.tell(events.HangJudged("gone-1", 1, _JUDGED))) == []

@@ -1,0 +1,115 @@
+"""Looks: what one look at the ranks of a job finds, and how many in a row find the same. Pure.
+
+A verdict alone does not tell whether a job goes on: ranks that wait look the same a moment later in
+their next operation. So looks are compared by where each rank stands, too.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from everstep_common.hangs.judge import judge
+from everstep_common.hangs.process_evidence import process_class
+from everstep_common.hangs.rank_report import RankHangReport
+from everstep_common.hangs.told_by_nodes import NodeTold, read_all
+from everstep_common.hangs.verdict import Confidence, HangVerdict
+
+# Where each rank stands, as a number that is another one elsewhere.
+Marks = Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one look found."""
+
+    at_ns: int
+    verdict: HangVerdict
+    # Culprits that cannot go on by themselves.
+    stuck: tuple[int, ...]
+    marks: Marks
+
+
+@dataclass(frozen=True, slots=True)
+class Streak:
+    """The newest of some looks in a row between which no rank has moved."""
+
+    newest: Look
+    # How many of them, up to the newest, found the same; and when the first of these was.
+    looks: int
+    same_since_ns: int
+    # When the first look was after which no rank has moved.
+    unmoved_since_ns: int
+
+
+def judge_told(told: Iterable[NodeTold], at_ns: int = 0) -> Look:
+    """Return what a look found, of what nodes told in it."""
+    found = read_all(told)
+    verdict = judge(found.reports, found.world_size)
+    stuck = stuck_ranks(found.reports, verdict)
+    return Look(at_ns, verdict, stuck, where_ranks_stand(found.reports))
+
+
+def where_ranks_stand(reports: Iterable[RankHangReport]) -> Marks:
+    """Return where each rank stands that tells it: its step, and its place in each group."""
+    return {report.rank: _place(report) for report in reports if _tells(report)}
+
+
+def _tells(report: RankHangReport) -> bool:
+    return bool(report.groups) or report.step is not None
+
+
+def _place(report: RankHangReport) -> int:
+    groups = (
+        (
+            one.description,
+            one.members,
+            one.ordinal,
+            one.enqueued,
+            one.completed,
+            one.p2p_enqueued,
+            one.p2p_completed,
+        )
+        for one in report.groups
+    )
+    told = repr((report.step, report.phase, *groups)).encode()
+    return int.from_bytes(hashlib.blake2b(told, digest_size=6).digest())
+
+
+def stuck_ranks(reports: Iterable[RankHangReport], verdict: HangVerdict) -> tuple[int, ...]:
+    """Return which culprits cannot go on by themselves, as their processes were seen.
+
+    One that is dead or stopped, 10 s in the kernel, or holds the GIL in native code that stands
+    still; whatever else a culprit does, it may end.
+    """
+    named = {one.rank for one in verdict.culprits}
+    return tuple(sorted(one.rank for one in reports if one.rank in named and _is_stuck(one)))
+
+
+def _is_stuck(report: RankHangReport) -> bool:
+    process = report.process
+    held = process.gil_held is True and process.native_stack_unchanged is True
+    return held or process_class(report) is not None
+
+
+def follow(before: Streak | None, look: Look) -> Streak:
+    """Return the looks in a row that a new one ends."""
+    if before is None or _has_moved(before.newest.marks, look.marks):
+        return Streak(look, 1, look.at_ns, look.at_ns)
+    if says_same(before.newest.verdict, look.verdict):
+        return Streak(look, before.looks + 1, before.same_since_ns, before.unmoved_since_ns)
+    return Streak(look, 1, look.at_ns, before.unmoved_since_ns)
+
+
+def _has_moved(before: Marks, after: Marks) -> bool:
+    """Return whether a rank that told it both times stands elsewhere."""
+    return any(before.get(rank, place) != place for rank, place in after.items())
+
+
+def says_same(one: HangVerdict, other: HangVerdict) -> bool:
+    """Return whether two verdicts blame the same ranks for the same, both or none for sure."""
+    return (
+        one.kind is other.kind
+        and (one.confidence is Confidence.UNSURE) is (other.confidence is Confidence.UNSURE)
+        and {(culprit.rank, culprit.kind) for culprit in one.culprits}
+        == {(culprit.rank, culprit.kind) for culprit in other.culprits}
+    )

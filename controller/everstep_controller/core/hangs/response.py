@@ -1,0 +1,349 @@
+"""Response to a hang: a table says what is done about each class of it, and when.
+
+Who holds a job back was judged outside, from what its ranks and launchers tell. That is a job's own
+word: by it the job is restarted or ended. A node is replaced and checked only for what its agent
+finds, or where hangs come again on it and not elsewhere, and no other user's job steps there. It is
+decided when a look at the ranks has found the same for long enough, never by a clock alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from types import MappingProxyType
+
+from everstep_common.hangs.verdict import HangClass
+from everstep_controller.core import events
+from everstep_controller.core.events import HangJudged
+from everstep_controller.core.hangs import stillness
+from everstep_controller.core.jobs import incidents
+from everstep_controller.core.model.hang import (
+    HANGS_MAX,
+    NODE_HANGS_MAX,
+    NodeHang,
+    PastHang,
+    SeenHang,
+)
+from everstep_controller.core.model.incident import Judgement, Remedy
+from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
+from everstep_controller.core.nodes import health
+from everstep_controller.core.recovery import blame
+from everstep_controller.core.registry import Handlers
+from everstep_controller.core.turn import Reconciliation, Turn
+
+_S = 1_000_000_000
+
+
+class Manner(Enum):
+    """Manner in which a job is helped that stands still."""
+
+    # Restarted as soon as it is seen that the culprit cannot go on by itself.
+    AT_ONCE = auto()
+    # Restarted after a while in which it might have gone on.
+    AFTER_PATIENCE = auto()
+    # The same, and ended where it comes again.
+    ONCE_MORE = auto()
+    # Ended, when two looks in a row say the same.
+    END = auto()
+    # Nobody waits for anybody: only steps tell.
+    NOTHING = auto()
+
+
+MANNERS: Mapping[HangClass, Manner] = MappingProxyType(
+    {
+        HangClass.DEAD: Manner.AT_ONCE,
+        HangClass.FROZEN: Manner.AT_ONCE,
+        HangClass.GIL_HELD: Manner.AT_ONCE,
+        HangClass.DESYNC: Manner.END,
+        HangClass.KNOWN_SOFTWARE: Manner.ONCE_MORE,
+        HangClass.CPU_SIDE: Manner.AFTER_PATIENCE,
+        HangClass.GPU_SIDE: Manner.AFTER_PATIENCE,
+        HangClass.SILENT: Manner.AFTER_PATIENCE,
+        HangClass.FABRIC: Manner.AFTER_PATIENCE,
+        HangClass.UNKNOWN: Manner.AFTER_PATIENCE,
+        HangClass.NO_WAIT: Manner.NOTHING,
+    }
+)
+
+# So many looks in a row end a job.
+_LOOKS_TO_END = 2
+# A job that has stood still for as long goes on as a rule: three times the longest stall.
+_LONGEST_TIMES = 3
+# Where it was restarted for what cannot go on by itself, and stands still there again, and nobody
+# has said how long to wait: as `core.hang_patience_s` is shipped.
+_AGAIN_NS = 120 * _S
+# How soon a job is looked at again that would be restarted now, were automation not paused.
+_ASKED_AGAIN_NS = 10 * _S
+# Steps are told by all nodes, and the last of them may be told late.
+_SAME_STEP = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HangCase:
+    """Everything by which it is decided what is done about a hang."""
+
+    job: str
+    now_ns: int
+    # Since when no rank has moved, as far as is known; and the last step that all have completed.
+    still_since_ns: int
+    step: int | None
+    seen: SeenHang
+    # How long ranks may stand still, 0: for ever; and the longest stall that the job came out of.
+    patience_ns: int
+    longest_stall_ns: int = 0
+    # Hangs that count: those for which this job was restarted, and those on the culprits' node.
+    past: tuple[PastHang, ...] = ()
+    of_node: tuple[NodeHang, ...] = ()
+    # The finding by which the culprits' node is unfit, and the job of another user that steps
+    # there; "" where there is none.
+    finding: str = ""
+    neighbour: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is done about a hang, from when on, and why."""
+
+    # None: nothing is.
+    remedy: Remedy | None
+    due_ns: int
+    # Of why it is done so, the end of a sentence.
+    why: str
+    # The node that is replaced; "" where none is.
+    node: str = ""
+
+
+def respond(case: HangCase) -> Response:
+    """Return what is done about a hang."""
+    manner = _manner(case)
+    if manner is Manner.NOTHING:
+        return Response(None, 0, "")
+    if manner is Manner.END:
+        # Until a second look has found the same there is nothing to be decided.
+        ready = case.seen.looks >= _LOOKS_TO_END
+        return Response(Remedy.STOP, case.now_ns if ready else case.now_ns + 1, _PROGRAM)
+    wait_ns = _wait_ns(case, manner)
+    if wait_ns is None:
+        return Response(None, 0, "core.hang_patience_s is 0: people decide")
+    due_ns = case.still_since_ns + wait_ns
+    if manner is not Manner.AT_ONCE and not case.seen.unmoved_ns:
+        due_ns = max(due_ns, case.now_ns + 1)  # until a second look: one may see ranks on their way
+    if manner is Manner.ONCE_MORE:
+        if any(one.kind is case.seen.verdict.kind for one in case.past):
+            return Response(Remedy.STOP, due_ns, "it was restarted for the same before")
+        return Response(Remedy.RESTART, due_ns, "no node is at fault")
+    if (before := _same_rank_elsewhere(case)) is not None:
+        rank, node = before
+        return Response(
+            Remedy.STOP,
+            due_ns,
+            f"rank {rank} held it back in the same way on {node} before it was moved: {_PROGRAM}",
+        )
+    return _restart(case, due_ns)
+
+
+_PROGRAM = "the program is at fault; correct it and start the job again"
+
+
+def _manner(case: HangCase) -> Manner:
+    """Return in which manner a job is helped; without a sure verdict it is waited for."""
+    seen = case.seen
+    manner = MANNERS[seen.verdict.kind]
+    if manner in (Manner.NOTHING, Manner.ONCE_MORE):
+        return manner
+    if manner is Manner.END and seen.is_sure:
+        return manner
+    if case.finding and manner is not Manner.END:
+        return Manner.AT_ONCE
+    stuck = manner is Manner.AT_ONCE and seen.stuck
+    return Manner.AT_ONCE if stuck else Manner.AFTER_PATIENCE
+
+
+def _wait_ns(case: HangCase, manner: Manner) -> int | None:
+    """Return how long ranks may stand still; twice as long for each restart at the same step."""
+    again = sum(_is_there(case.step, one.step) for one in case.past)
+    if manner is Manner.AT_ONCE:
+        return (case.patience_ns or _AGAIN_NS) << (again - 1) if again else 0
+    if not case.patience_ns:
+        return None
+    return max(case.patience_ns, _LONGEST_TIMES * case.longest_stall_ns) << again
+
+
+def _is_there(step: int | None, other: int | None) -> bool:
+    if step is None or other is None:
+        return step is other
+    return abs(step - other) <= _SAME_STEP
+
+
+def _same_rank_elsewhere(case: HangCase) -> tuple[int, str] | None:
+    """Return a culprit that held the job back on another node before, in the same way."""
+    verdict = case.seen.verdict
+    if not case.seen.is_sure or case.finding:
+        return None
+    now = {one.rank: one.node for one in verdict.culprits}
+    for past in reversed(case.past):
+        if past.kind is verdict.kind and not past.explained:
+            for rank, node in past.culprits:
+                if rank in now and now[rank] != node:
+                    return rank, node
+    return None
+
+
+def _restart(case: HangCase, due_ns: int) -> Response:
+    """Return with or without which node a job is restarted."""
+    node = case.seen.node
+    if node and case.finding:
+        return Response(Remedy.REPLACE, due_ns, f"{node} is unfit: {case.finding}", node)
+    if node and _is_the_node(case, node):
+        if case.neighbour:
+            return Response(
+                Remedy.RESTART,
+                due_ns,
+                f"not for the first time on {node}, which is not replaced for that, because job "
+                f"{case.neighbour} of another user steps on it: if the node is at fault, "
+                f"'everstep drain {node}'",
+            )
+        return Response(
+            Remedy.REPLACE,
+            due_ns,
+            f"other ranks have held jobs back on {node}: it is replaced and checked",
+            node,
+        )
+    return Response(Remedy.RESTART, due_ns, "nothing shows that a node is at fault")
+
+
+def _is_the_node(case: HangCase, node: str) -> bool:
+    """Return whether hangs come again on a node, with other ranks or jobs, and nowhere else."""
+    elsewhere = any(
+        other != node for one in case.past if not one.explained for _, other in one.culprits
+    )
+    ranks = {one.rank for one in case.seen.verdict.culprits}
+    others = [one for one in case.of_node if one.job != case.job or not ranks & {*one.ranks}]
+    return bool(others) and not elsewhere
+
+
+# --- the job that hangs --------------------------------------------------------------------------
+
+
+def hang_judged(turn: Turn, event: HangJudged) -> None:
+    """Note who holds a job back that stands still."""
+    job = turn.state.jobs.get(event.job)
+    if job is None or job.state is not JobState.STALLED:
+        return
+    if event.generation != job.generation.number:
+        return
+    if event.sentence and event.sentence not in job.reason:
+        job.reason = f"{job.reason.partition('; ')[0]}; {event.sentence}"
+        turn.announce(job.name, "HangJudged", f"{job.name}: {event.sentence}")
+    if event.seen is not None:
+        job.hang.seen, job.hang.seen_ns = event.seen, turn.now_ns
+        job.news.hang_seen = True
+
+
+def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
+    """Do about a hang what is due, or say what will be."""
+    if job.state is not JobState.STALLED or job.hang.seen is None or not job.news.hang_seen:
+        return
+    case = _case(turn, job, job.hang.seen)
+    response = respond(case)
+    job.hang.due_ns = response.due_ns
+    if response.remedy is not None and response.due_ns <= turn.now_ns:
+        if not turn.paused(job.name):
+            _act(turn, job, case, response)
+            return
+        job.hang.due_ns = turn.now_ns + _ASKED_AGAIN_NS
+    _tell_plan(turn, job, _plan(case, response))
+
+
+def _case(turn: Turn, job: JobRecord, seen: SeenHang) -> HangCase:
+    since_ns = turn.now_ns - turn.state.settings.strike_window_ns
+    node = turn.state.nodes.get(seen.node)
+    told_ns = stillness.since_ns(job)
+    # Operations may go on without a step: where nodes do not say so, looks do.
+    moved_ns = job.hang.seen_ns - seen.unmoved_ns if told_ns is None else told_ns
+    return HangCase(
+        job=job.id,
+        now_ns=turn.now_ns,
+        still_since_ns=max(job.hang.onset_ns, moved_ns),
+        step=job.lineage.last_step,
+        seen=seen,
+        patience_ns=turn.state.settings.hang_patience_ns,
+        longest_stall_ns=job.recovery.longest_stall_ns,
+        past=tuple(one for one in job.recovery.hangs if one.at_ns >= since_ns),
+        of_node=tuple(one for one in node.hangs if one.at_ns >= since_ns) if node else (),
+        finding=health.unfit_by_finding(turn.state, node) if node else "",
+        neighbour=blame.neighbour(turn, job, seen.node) if node else "",
+    )
+
+
+def _plan(case: HangCase, response: Response) -> str:
+    """Return what will be done, in words that stay the same while nothing changes."""
+    if response.remedy is None:
+        return response.why
+    if response.due_ns <= case.now_ns:
+        return "automation is paused"
+    what = "is ended" if response.remedy is Remedy.STOP else "is restarted"
+    if MANNERS[case.seen.verdict.kind] is Manner.END and case.seen.is_sure:
+        return "it is ended if the next look finds the same"
+    waited_s = (response.due_ns - case.still_since_ns) / _S
+    again = " (it was restarted for a stall at this step before)" if _is_again(case) else ""
+    return f"it {what} when no rank has moved for {waited_s:.0f} s{again}: {response.why}"
+
+
+def _is_again(case: HangCase) -> bool:
+    return any(_is_there(case.step, one.step) for one in case.past)
+
+
+def _tell_plan(turn: Turn, job: JobRecord, plan: str) -> None:
+    if plan and plan != job.hang.plan:
+        turn.announce(job.name, "HangPlanned", f"{job.name}: {plan}")
+    job.hang.plan = plan
+
+
+def _act(turn: Reconciliation, job: JobRecord, case: HangCase, response: Response) -> None:
+    """Stop the generation that stands still; what follows is judged already."""
+    seen = case.seen
+    remedy = response.remedy or Remedy.RESTART
+    judgement = Judgement(
+        generation=job.generation.number,
+        at_ns=turn.now_ns,
+        remedy=remedy,
+        sentence=f"{seen.verdict.sentence}; {response.why}",
+        evidence=(f"reports of its ranks: {seen.evidence}",) if seen.evidence else (),
+        node=response.node,
+        step=case.step,
+        nodes=tuple(dict.fromkeys(one.node for one in seen.verdict.culprits)),
+        explained=bool(case.finding),
+    )
+    job.generation.hang_judgement = judgement
+    _remember(turn, job, case)
+    still_s = (turn.now_ns - case.still_since_ns) / _S
+    message = (
+        f"{job.name} stands still, no rank has moved for {still_s:.1f} s: {seen.verdict.sentence}"
+    )
+    fault = JobFault(job.hang.onset_ns, Cause.STALLED, response.node, message)
+    incidents.judge_fault(turn, job, fault)
+
+
+def _remember(turn: Turn, job: JobRecord, case: HangCase) -> None:
+    """Remember a hang, of the job and of the node that has all culprits."""
+    seen = case.seen
+    culprits = seen.verdict.culprits if seen.is_sure else ()
+    past = PastHang(
+        generation=job.generation.number,
+        at_ns=turn.now_ns,
+        step=case.step,
+        kind=seen.verdict.kind,
+        culprits=tuple((one.rank, one.node) for one in culprits),
+        explained=bool(case.finding),
+    )
+    job.recovery.hangs = [*job.recovery.hangs, past][-HANGS_MAX:]
+    node = turn.state.nodes.get(seen.node)
+    isolates_nobody = MANNERS[seen.verdict.kind] in (Manner.END, Manner.ONCE_MORE)
+    if node is not None and not past.explained and not isolates_nobody:
+        ranks = tuple(one.rank for one in culprits)
+        node.hangs = [*node.hangs, NodeHang(turn.now_ns, job.id, ranks)][-NODE_HANGS_MAX:]
+
+
+HANDLERS: Handlers = {
+    events.HangJudged: hang_judged,
+}

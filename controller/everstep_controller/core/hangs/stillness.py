@@ -1,0 +1,120 @@
+"""Stillness of a generation: which nodes say that none of their ranks moves, and since when.
+
+When all of them say so, the job stands still, long before its steps alone would tell. A word that
+was given stays until it is taken back, so a node whose agent is away is not waited for.
+"""
+
+from itertools import islice
+
+from everstep_common import reports
+from everstep_common.reports import RanksGoOn, RanksStandStill
+from everstep_controller.core.events import Reported
+from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
+from everstep_controller.core.jobs.progress import watch_steps
+from everstep_controller.core.jobs.transition import move_job
+from everstep_controller.core.model.hang import StillNode
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.registry import Handlers
+from everstep_controller.core.turn import Reconciliation, Turn
+
+_S = 1_000_000_000
+
+
+def ranks_stand_still(turn: Turn, event: Reported[RanksStandStill]) -> None:
+    """No rank of a node has moved for longer than it ever does."""
+    job = _job_of(turn, event, event.report.generation)
+    if job is not None:
+        report = event.report
+        job.generation.still[event.origin.node] = StillNode(
+            min(event.at_ns, turn.now_ns), report.usual_ns, report.step, report.blind
+        )
+
+
+def ranks_go_on(turn: Turn, event: Reported[RanksGoOn]) -> None:
+    """A rank of a node has moved again."""
+    job = _job_of(turn, event, event.report.generation)
+    if job is not None:
+        job.generation.still.pop(event.origin.node, None)
+        job.generation.still_places = 0
+
+
+def _job_of(
+    turn: Turn, event: Reported[RanksStandStill] | Reported[RanksGoOn], generation: int
+) -> JobRecord | None:
+    """Return the job of whose running generation a member tells; None for any other word."""
+    job = turn.state.job(event.job)
+    if job is None or job.state not in ACTIVE or generation != job.generation.number:
+        return None
+    return job if event.origin.node in job.generation.members else None
+
+
+def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
+    """Take a job on to standing still by the word of its nodes, or back from there."""
+    if job.state is JobState.RUNNING and job.generation.still:
+        if not job.planned and _all_stand_still(turn.state, job):
+            move_job(turn, job, JobEvent.STALLED, _sentence(turn.now_ns, job))
+            job.hang.by_word = True
+    elif job.state is JobState.STALLED and job.hang.by_word:
+        if len(job.generation.still) + len(job.generation.finished) == len(job.generation.members):
+            return  # asked for every word of thousands of nodes
+        if not _all_stand_still(turn.state, job):
+            move_job(turn, job, JobEvent.PROGRESSED, "its ranks go on")
+            watch_steps(turn, job)
+
+
+def _all_stand_still(state: State, job: JobRecord) -> bool:
+    """Return whether every member that could tell does.
+
+    Thousands tell within a second, so each question goes on from the member that was missing last,
+    and all are gone through once more before the answer is yes.
+    """
+    missing = _first_moving(state, job, job.generation.still_places)
+    if missing is None and job.generation.still_places:
+        missing = _first_moving(state, job, 0)
+    job.generation.still_places = missing or 0
+    return missing is None
+
+
+def _first_moving(state: State, job: JobRecord, start: int) -> int | None:
+    """Return the place of the first member from there on that has not said to stand still."""
+    generation = job.generation
+    for place, name in enumerate(islice(generation.members, start, None), start):
+        if name in generation.finished or _holds(job, generation.still.get(name)):
+            continue
+        node = state.nodes[name]
+        # Before it is back after a start of the controller, nobody knows what it would say.
+        if node.connected or (node.welcomed_term != state.term and not node.unreachable):
+            return place
+    return None
+
+
+def _holds(job: JobRecord, word: StillNode | None) -> bool:
+    """Return whether a word was given and no step has been made since; steps are told later."""
+    if word is None or word.step is None or job.lineage.last_step is None:
+        return word is not None and word.since_ns >= job.ledger.steps[-1].end_ns
+    return job.lineage.last_step <= word.step
+
+
+def since_ns(job: JobRecord) -> int | None:
+    """Return when a rank moved last, by the word of all nodes; None where some have given none."""
+    told = job.generation.still.values()
+    return max((one.since_ns for one in told), default=0) if job.hang.by_word else None
+
+
+def _sentence(now_ns: int, job: JobRecord) -> str:
+    told = job.generation.still.values()
+    still_s = (now_ns - max(one.since_ns for one in told)) / _S
+    usual_s = max(one.usual_ns for one in told) / _S
+    step = job.lineage.last_step
+    after = "" if step is None else f" since step {step}"
+    blind = next((one.blind for one in told if one.blind), "")
+    what = "no step" if blind else "no step and no collective"
+    unseen = f"; collectives are not seen: {blind}" if blind else ""
+    return f"{what} for {still_s:.1f} s{after} (usual: at most {usual_s:.1f} s){unseen}"
+
+
+HANDLERS: Handlers = {
+    reports.RanksStandStill: ranks_stand_still,
+    reports.RanksGoOn: ranks_go_on,
+}

@@ -1,0 +1,74 @@
+"""Hang judge: a process of its own makes the verdict on a look at thousands of ranks.
+
+What ranks tell is their job's word, and takes seconds to read: beside the event loop it would stop
+that for as long as Python collects its garbage. ``python -m everstep_controller.hang_judge FILE``.
+"""
+
+import asyncio
+import gc
+import json
+import sys
+from pathlib import Path
+
+from everstep_common.codec import from_json, to_json
+from everstep_common.hangs.looks import Look, judge_told
+from everstep_common.hangs.verdict import HangVerdict
+from everstep_controller.hang_evidence import read_told
+
+# 16,384 ranks take two seconds, and a controller has other work.
+_DEADLINE_S = 60.0
+
+
+class JudgeError(Exception):
+    """The process of the judge has failed; one sentence."""
+
+
+async def judge_look(file: Path, at_ns: int) -> Look:
+    """Return what a look found that was written to a file. Raises JudgeError."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        __name__,
+        str(file),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(_DEADLINE_S):
+            out, errors = await process.communicate()
+    except TimeoutError as error:
+        raise JudgeError(f"no verdict within {_DEADLINE_S:.0f} s") from error
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode:
+        last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        raise JudgeError(f"the judge of hangs exited {process.returncode}: {last}")
+    return await asyncio.to_thread(_look_of, out, at_ns)
+
+
+def _look_of(printed: bytes, at_ns: int) -> Look:
+    found = json.loads(printed)
+    verdict = from_json(HangVerdict, found["verdict"])
+    marks = dict(zip(found["ranks"], found["places"], strict=True))
+    return Look(at_ns, verdict, tuple(found["stuck"]), marks)
+
+
+def main() -> int:
+    """Print what a look found."""
+    gc.disable()  # nothing is in a circle, and the process ends soon
+    look = judge_told(read_told(Path(sys.argv[1])))
+    found = {
+        "verdict": to_json(look.verdict),
+        "stuck": look.stuck,
+        "ranks": list(look.marks),
+        "places": list(look.marks.values()),
+    }
+    print(json.dumps(found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

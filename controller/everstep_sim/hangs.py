@@ -1,0 +1,201 @@
+"""Simulated hangs: a rank that lives and does not come, what its nodes say, and who looks at it.
+
+Nodes say that their ranks stand still after a few seconds, as agents do; a watch looks again and
+again while the job is stalled, and tells the core a verdict that is right, wrong, late or none.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial
+
+from everstep_common import reports
+from everstep_common.hangs.verdict import Confidence, Culprit, HangClass, HangVerdict
+from everstep_controller.core import events
+from everstep_controller.core.model.hang import SeenHang
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.node import Origin
+from everstep_sim.cluster import SimulatedCluster
+from everstep_sim.fleet import JOB
+from everstep_sim.ranks import SimulatedGeneration
+from everstep_sim.timeline import SECOND
+
+FOREVER_S = 1e6
+# After so long without a move a node says so.
+STILL_S = 3.0
+_TICK_S = 0.5
+_LONGEST_PAUSE_S = 30.0
+_STUCK = frozenset({HangClass.DEAD, HangClass.FROZEN, HangClass.GIL_HELD})
+
+
+class Judged(Enum):
+    """How a hang is judged."""
+
+    RIGHT = auto()
+    # Another rank is named, for sure.
+    WRONG = auto()
+    # Only after several looks.
+    LATE = auto()
+    NEVER = auto()
+
+
+@dataclass(slots=True, kw_only=True)
+class SimulatedHang:
+    """A rank holds the others back when they come to a step: for a while, or for ever."""
+
+    kind: HangClass
+    step: int
+    lasts_s: float = FOREVER_S
+    # Whose: a rank wherever it runs, or any rank of a node.
+    rank: int = 0
+    node: str = ""
+    # In how many generations it does so.
+    times: int = 1
+    judged: Judged = Judged.RIGHT
+    # By generation, when it began there.
+    began_ns: dict[int, int] = field(default_factory=dict)
+
+    def holds(self, ours: SimulatedGeneration, number: int, now_ns: int) -> float:
+        """Return for how long it still holds a generation back in its next step."""
+        members = ours.members
+        concerned = self.node in members if self.node else self.rank < len(members)
+        if number not in self.began_ns:
+            if not concerned or ours.step + 1 != self.step or len(self.began_ns) >= self.times:
+                return 0.0
+            self.began_ns[number] = now_ns
+        return max(0.0, self.lasts_s - (now_ns - self.began_ns[number]) / SECOND)
+
+    def culprit(self, ours: SimulatedGeneration) -> tuple[int, str]:
+        """Return which rank it is, and where."""
+        members = ours.members
+        rank = members.index(self.node) if self.node else self.rank
+        return rank, members[rank]
+
+
+class Hangs:
+    """Hangs of the first job of a cluster, and who finds out about them."""
+
+    def __init__(self, cluster: SimulatedCluster, hangs: list[SimulatedHang]) -> None:
+        self._cluster = cluster
+        self._hangs = hangs
+        self._time = cluster.time
+        # By node, the generation of which it has said that its ranks stand still, and their step.
+        self._told: dict[str, tuple[int, int]] = {}
+        # By generation, its step and since when it is at it.
+        self._since: dict[int, tuple[int, int]] = {}
+        self._watch = _Watch()
+        cluster.ranks.held_s = self._held_s
+        self._time.after(_TICK_S, self._tick)
+
+    def _held_s(self, number: int) -> float:
+        ours, now_ns = self._cluster.ranks.generations[number], self._time.now_ns
+        return max((one.holds(ours, number, now_ns) for one in self._hangs), default=0.0)
+
+    def held_by(self, number: int) -> SimulatedHang | None:
+        """Return what holds a generation back now."""
+        ours, now_ns = self._cluster.ranks.generations.get(number), self._time.now_ns
+        if ours is None:
+            return None
+        began = (one for one in self._hangs if number in one.began_ns)
+        return next((one for one in began if one.holds(ours, number, now_ns)), None)
+
+    def _tick(self) -> None:
+        for number in self._cluster.whole_generations():
+            self._tell_stillness(number)
+        self._look()
+        self._time.after(_TICK_S, self._tick)
+
+    def _tell_stillness(self, number: int) -> None:
+        """Have nodes say that their ranks stand still, or that they go on."""
+        ours, now_ns = self._cluster.ranks.generations[number], self._time.now_ns
+        step, since_ns = self._since.setdefault(number, (ours.step, now_ns))
+        if ours.step != step:
+            step, since_ns = self._since[number] = (ours.step, now_ns)
+        # Of a generation that has made no step nothing was learned.
+        still = now_ns - since_ns > STILL_S * SECOND and step >= 0
+        for name in ours.members:
+            node, known = self._cluster.fleet.nodes[name], self._told.get(name)
+            if node.agent and still and known != (number, step):
+                self._told[name] = (number, step)
+                self._cluster.fleet.record(node, partial(_stand_still, number, step, since_ns))
+            elif node.agent and not still and self._told.pop(name, (0, 0))[0] == number:
+                self._cluster.fleet.record(node, partial(_go_on, number, now_ns))
+
+    # --- who looks -------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Look at the job while it is stalled, as often as the watch of hangs does."""
+        controller, job = self._cluster.controller, self._cluster.job
+        if not controller.listens or job is None or job.state is not JobState.STALLED:
+            self._watch = _Watch()
+            return
+        watch, now_ns = self._watch, controller.now_ns
+        stall = (controller.core.state.term, job.generation.number, job.since_ns)
+        if watch.stall != stall:
+            watch = self._watch = _Watch(stall=stall)
+        due = 0 < job.hang.due_ns <= now_ns
+        if now_ns < watch.next_ns and not due:
+            return
+        members = (self._cluster.fleet.nodes.get(name) for name in job.generation.members)
+        if any(node is not None and self._cluster.fleet.flows(node) for node in members):
+            watch.count(now_ns)
+            if seen := self._seen(job, watch):
+                sentence = seen.verdict.sentence
+                number = job.generation.number
+                self._cluster.fleet.submit(events.HangJudged(job.id, number, sentence, seen))
+
+    def _seen(self, job: JobRecord, watch: "_Watch") -> SeenHang | None:
+        number = job.generation.number
+        hang = self.held_by(number)
+        if hang is None or hang.judged is Judged.NEVER:
+            return None
+        if hang.judged is Judged.LATE and watch.looks < 6:
+            return None
+        ours = self._cluster.ranks.generations[number]
+        rank, node = hang.culprit(ours)
+        if hang.judged is Judged.WRONG:
+            rank = (rank + 1) % len(ours.members)
+            node = ours.members[rank]
+        if node not in job.generation.members:
+            return None
+        culprit = Culprit(rank, node, hang.kind, "it does not come")
+        sentence = f"Rank {rank} holds the job back: {hang.kind.value}"
+        verdict = HangVerdict(hang.kind, (culprit,), Confidence.CERTAIN, sentence)
+        return SeenHang(
+            verdict=verdict,
+            evidence="5a",
+            stuck=(rank,) if hang.kind in _STUCK else (),
+            looks=watch.looks,
+            same_ns=watch.newest_ns - watch.first_ns,
+            unmoved_ns=watch.newest_ns - watch.first_ns,
+        )
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Looks at one stall."""
+
+    stall: tuple[int, int, int] | None = None
+    looks: int = 0
+    first_ns: int = 0
+    newest_ns: int = 0
+    next_ns: int = 0
+    pause_s: float = 1.0
+
+    def count(self, now_ns: int) -> None:
+        """Note a look, and when the next one is."""
+        self.looks += 1
+        self.first_ns = self.first_ns or now_ns
+        self.newest_ns = now_ns
+        self.next_ns = now_ns + int(self.pause_s * SECOND)
+        self.pause_s = min(2 * self.pause_s, _LONGEST_PAUSE_S)
+
+
+def _stand_still(number: int, step: int, since_ns: int, origin: Origin) -> events.Event:
+    report = reports.RanksStandStill(
+        generation=number, step=step, since_boot_ns=since_ns, usual_ns=int(STILL_S * SECOND)
+    )
+    return events.Reported(origin, since_ns, report, JOB)
+
+
+def _go_on(number: int, at_ns: int, origin: Origin) -> events.Event:
+    return events.Reported(origin, at_ns, reports.RanksGoOn(number, at_ns), JOB)

@@ -1,0 +1,185 @@
+"""Hangs of every class, that end by themselves or never do, whatever else happens meanwhile."""
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from everstep_common.hangs.verdict import HangClass
+from everstep_controller.core import events
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.node import AUTOMATION
+from everstep_controller.journal.codec import encode
+from everstep_sim.cluster import Shape, SimulatedCluster
+from everstep_sim.controller import fold
+from everstep_sim.faults import Faults
+from everstep_sim.fleet import JOB
+from everstep_sim.hangs import Hangs, Judged, SimulatedHang
+from everstep_sim.timeline import SECOND
+from simulation.invariants import Invariants
+from simulation.seeds import seeds
+
+PATIENCE_S = 60
+_STEPS = 30
+_SHAPE = Shape(nodes=5, nodes_min=3, nodes_max=4, steps=_STEPS, hang_patience_s=PATIENCE_S)
+_LIVELY = (HangClass.CPU_SIDE, HangClass.GPU_SIDE, HangClass.SILENT)
+_STUCK = (HangClass.DEAD, HangClass.FROZEN, HangClass.GIL_HELD)
+
+
+@dataclass
+class _Story:
+    """Plays hangs, and sees who is claimed for them."""
+
+    seed: int
+    hangs: list[SimulatedHang]
+    disturbed: bool = False
+    claimed: set[str] = field(default_factory=set)
+
+    def play(self, until_s: float = 4000) -> SimulatedCluster:
+        invariants = Invariants()
+
+        def check(cluster: SimulatedCluster, event: events.Event) -> None:
+            invariants(cluster, event)
+            for node in cluster.controller.core.state.nodes.values():
+                if any(claim.owner == AUTOMATION for claim in node.claims):
+                    self.claimed.add(node.name)
+
+        cluster = SimulatedCluster(self.seed, _SHAPE, check)
+        Hangs(cluster, self.hangs)
+        if self.disturbed:
+            self._disturb(cluster)
+        cluster.run(until_s)
+        return cluster
+
+    def _disturb(self, cluster: SimulatedCluster) -> None:
+        """Take agents and the controller away for a while, anywhere near the hang."""
+        rng, faults = random.Random(self.seed), Faults(cluster)
+        for _ in range(rng.randint(1, 3)):
+            at_s, away_s = rng.uniform(5, 60), rng.uniform(0.5, 10)
+            name = rng.choice(faults.names)
+            what = rng.choice(
+                (
+                    lambda away=away_s: cluster.restart_controller(away),
+                    lambda name=name, away=away_s: faults.restart_agent(name, away),
+                    lambda name=name, away=away_s: faults.pause_agent(name, min(away, 4)),
+                )
+            )
+            cluster.time.after(at_s, what)
+
+
+def _restarts(cluster: SimulatedCluster) -> int:
+    assert cluster.job is not None
+    return cluster.job.recovery.restarts
+
+
+def _ended_well(cluster: SimulatedCluster) -> bool:
+    return cluster.job is None or cluster.job.ending.succeeded or JOB in cluster.over
+
+
+@pytest.mark.parametrize("disturbed", [False, True], ids=["alone", "disturbed"])
+@pytest.mark.parametrize("seed", seeds(3, 60))
+def test_no_job_is_restarted_whose_culprit_comes_back_within_the_patience(
+    seed: int, disturbed: bool
+) -> None:
+    rng = random.Random(seed)
+    hang = SimulatedHang(
+        kind=rng.choice(_LIVELY),
+        step=rng.randint(3, 20),
+        lasts_s=rng.uniform(1, PATIENCE_S - 10),
+        rank=rng.randrange(3),
+        judged=rng.choice(list(Judged)),
+    )
+    story = _Story(seed, [hang], disturbed)
+    cluster = story.play()
+    assert hang.began_ns
+    assert _ended_well(cluster)
+    assert set(hang.began_ns) == {1}
+    assert _restarts(cluster) == 0
+    assert not story.claimed
+
+
+@pytest.mark.parametrize("disturbed", [False, True], ids=["alone", "disturbed"])
+@pytest.mark.parametrize("seed", seeds(3, 60))
+def test_a_job_whose_culprit_never_comes_back_steps_again(seed: int, disturbed: bool) -> None:
+    rng = random.Random(seed)
+    hang = SimulatedHang(
+        kind=rng.choice((*_LIVELY, *_STUCK, HangClass.FABRIC, HangClass.KNOWN_SOFTWARE)),
+        step=rng.randint(3, 20),
+        rank=rng.randrange(3),
+        judged=rng.choice((Judged.RIGHT, Judged.LATE, Judged.WRONG)),
+    )
+    story = _Story(seed, [hang], disturbed)
+    cluster = story.play()
+    assert _ended_well(cluster)
+    assert 1 <= _restarts(cluster) <= 2
+    assert not story.claimed
+
+
+@pytest.mark.parametrize("seed", seeds(2, 20))
+def test_without_a_verdict_a_hang_is_left_to_people(seed: int) -> None:
+    hang = SimulatedHang(kind=HangClass.CPU_SIDE, step=5, judged=Judged.NEVER)
+    story = _Story(seed, [hang])
+    cluster = story.play(until_s=2000)
+    assert cluster.job is not None
+    assert cluster.job.state is JobState.STALLED
+    assert _restarts(cluster) == 0
+    assert not story.claimed
+
+
+@pytest.mark.parametrize("seed", seeds(3, 40))
+def test_an_evaluation_that_is_longer_than_the_patience_is_waited_for_in_the_end(seed: int) -> None:
+    hang = SimulatedHang(kind=HangClass.CPU_SIDE, step=10, lasts_s=5 * PATIENCE_S, times=1000)
+    story = _Story(seed, [hang])
+    cluster = story.play()
+    assert _ended_well(cluster)
+    assert 2 <= _restarts(cluster) <= 3, "after 60 s, then 120 and 240 s after it is stalled again"
+    assert not story.claimed
+
+
+@pytest.mark.parametrize("kind", [*_STUCK, HangClass.CPU_SIDE])
+@pytest.mark.parametrize("seed", seeds(2, 20))
+def test_a_rank_that_hangs_wherever_it_runs_ends_its_job(seed: int, kind: HangClass) -> None:
+    hang = SimulatedHang(kind=kind, step=8, rank=1, times=1000)
+    story = _Story(seed, [hang])
+    cluster = story.play()
+    assert cluster.job is not None
+    assert cluster.job.state is JobState.ENDED
+    assert cluster.job.ending.failed
+    assert "in the same way" in cluster.job.reason
+    assert _restarts(cluster) == 2, "once in place, and once with a spare"
+    assert not story.claimed
+
+
+@pytest.mark.parametrize("seed", seeds(2, 20))
+def test_a_node_on_which_hangs_come_again_with_other_ranks_is_replaced(seed: int) -> None:
+    first = SimulatedHang(kind=HangClass.FROZEN, step=6, node="n1")
+    story = _Story(seed, [first])
+    cluster = _with_another_rank_there(story)
+    assert _ended_well(cluster)
+    assert story.claimed <= {"n1"}
+
+
+def _with_another_rank_there(story: _Story) -> SimulatedCluster:
+    story.hangs.append(SimulatedHang(kind=HangClass.FROZEN, step=15, node="n1"))
+    return story.play()
+
+
+@pytest.mark.parametrize("seed", seeds(2, 20))
+def test_a_program_whose_ranks_part_ways_ends_at_once(seed: int) -> None:
+    hang = SimulatedHang(kind=HangClass.DESYNC, step=8, times=1000)
+    story = _Story(seed, [hang])
+    cluster = story.play()
+    assert cluster.job is not None
+    assert cluster.job.ending.failed
+    assert _restarts(cluster) == 0
+    ended_s = (cluster.job.since_ns - hang.began_ns[1]) / SECOND
+    assert ended_s < 10
+    assert not story.claimed
+
+
+@pytest.mark.parametrize("seed", seeds(2, 20))
+def test_a_journal_with_hangs_folds_to_the_same_state_again(seed: int) -> None:
+    hang = SimulatedHang(kind=HangClass.GIL_HELD, step=8, rank=1, times=2)
+    cluster = _Story(seed, [hang], disturbed=True).play()
+    again = fold(cluster.controller.journal)
+    assert encode(again.state) == encode(cluster.controller.core.state)

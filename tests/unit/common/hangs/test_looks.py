@@ -1,0 +1,108 @@
+"""Looks in a row: which find the same, whether a rank has moved between, and who is stuck."""
+
+from dataclasses import replace
+
+import pytest
+
+from everstep_common.hangs.looks import (
+    Look,
+    Streak,
+    follow,
+    says_same,
+    stuck_ranks,
+    where_ranks_stand,
+)
+from everstep_common.hangs.rank_report import (
+    GroupReport,
+    ProcessFacts,
+    ProcessState,
+    RankHangReport,
+)
+from everstep_common.hangs.verdict import Confidence, Culprit, HangClass, HangVerdict
+
+_S = 1_000_000_000
+
+
+def _report(rank: int, enqueued: int = 7, step: int | None = 3) -> RankHangReport:
+    group = GroupReport("default", "0-3", 4, enqueued, enqueued - 1)
+    return RankHangReport(rank=rank, world_size=4, groups=(group,), step=step)
+
+
+def _verdict(kind: HangClass, *ranks: int) -> HangVerdict:
+    named = tuple(Culprit(rank, "n0", kind, "it does not come") for rank in ranks)
+    return HangVerdict(kind, named, Confidence.CERTAIN, "it does not come")
+
+
+_CPU = _verdict(HangClass.CPU_SIDE, 2)
+
+
+def _look(at_s: int, verdict: HangVerdict = _CPU, enqueued: int = 7, ranks: int = 4) -> Look:
+    reports = [_report(rank, enqueued) for rank in range(ranks)]
+    return Look(at_s * _S, verdict, (), where_ranks_stand(reports))
+
+
+def _after(*looks: Look) -> Streak:
+    streak: Streak | None = None
+    for look in looks:
+        streak = follow(streak, look)
+    assert streak is not None
+    return streak
+
+
+def test_looks_that_find_the_same_are_counted_from_the_first_of_them() -> None:
+    streak = _after(_look(10), _look(11), _look(13))
+    assert (streak.looks, streak.same_since_ns, streak.unmoved_since_ns) == (3, 10 * _S, 10 * _S)
+
+
+def test_another_verdict_begins_anew_and_ranks_have_stood_all_the_same() -> None:
+    streak = _after(_look(10), _look(11, _verdict(HangClass.SILENT, 2)))
+    assert (streak.looks, streak.same_since_ns, streak.unmoved_since_ns) == (1, 11 * _S, 10 * _S)
+
+
+def test_a_rank_that_moves_makes_looks_of_one_verdict_two_hangs() -> None:
+    streak = _after(_look(10), _look(11), _look(13, enqueued=8))
+    assert (streak.looks, streak.same_since_ns, streak.unmoved_since_ns) == (1, 13 * _S, 13 * _S)
+
+
+def test_a_rank_that_tells_nothing_in_one_look_has_not_moved_by_that() -> None:
+    assert _after(_look(10), _look(11, ranks=3), _look(12)).unmoved_since_ns == 10 * _S
+
+
+def test_a_step_and_a_phase_are_moves_without_any_recorder() -> None:
+    bare = RankHangReport(rank=0, step=3)
+    assert where_ranks_stand([bare]) != where_ranks_stand([replace(bare, step=4)])
+    assert where_ranks_stand([bare]) != where_ranks_stand([replace(bare, phase="forward")])
+    assert where_ranks_stand([replace(bare, step=None)]) == {}
+    assert where_ranks_stand([replace(bare, step=0)]) != {}
+
+
+def test_verdicts_say_the_same_by_class_culprits_and_whether_they_are_sure() -> None:
+    assert says_same(_CPU, replace(_CPU, sentence="other words", confidence=Confidence.LIKELY))
+    assert not says_same(_CPU, replace(_CPU, confidence=Confidence.UNSURE))
+    assert not says_same(_CPU, _verdict(HangClass.CPU_SIDE, 3))
+    assert not says_same(_CPU, _verdict(HangClass.GPU_SIDE, 2))
+
+
+@pytest.mark.parametrize(
+    ("process", "stuck"),
+    [
+        (ProcessFacts(state=ProcessState.DEAD), True),
+        (ProcessFacts(state=ProcessState.STOPPED), True),
+        (ProcessFacts(state=ProcessState.UNINTERRUPTIBLE, state_for_ms=10_000), True),
+        (ProcessFacts(state=ProcessState.UNINTERRUPTIBLE, state_for_ms=9_999), False),
+        (ProcessFacts(gil_held=True, native_stack_unchanged=True), True),
+        (ProcessFacts(gil_held=True, native_stack_unchanged=False), False),
+        (ProcessFacts(gil_held=True), False),
+        (ProcessFacts(native_stack_unchanged=True), False),
+        (ProcessFacts(state=ProcessState.SLEEPING), False),
+        (ProcessFacts(answers_ping=False), False),
+    ],
+)
+def test_only_what_is_seen_to_be_stuck_is_stuck(process: ProcessFacts, stuck: bool) -> None:
+    report = replace(_report(2), process=process)
+    assert stuck_ranks([_report(1), report], _CPU) == ((2,) if stuck else ())
+
+
+def test_a_rank_that_is_no_culprit_is_never_stuck() -> None:
+    stopped = replace(_report(1), process=ProcessFacts(state=ProcessState.STOPPED))
+    assert stuck_ranks([stopped], _CPU) == ()

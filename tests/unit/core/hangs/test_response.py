@@ -1,0 +1,224 @@
+"""What is done about each class of hang, and when: the table, on data."""
+
+from dataclasses import replace
+
+import pytest
+
+from everstep_common.hangs.verdict import Confidence, Culprit, HangClass, HangVerdict
+from everstep_controller.core.hangs.response import MANNERS, HangCase, Manner, respond
+from everstep_controller.core.model.hang import NodeHang, PastHang, SeenHang
+from everstep_controller.core.model.incident import Remedy
+from unit.core.test_decisions import S
+
+_NOW = 1000 * S
+_PATIENCE = 120 * S
+
+
+def seen(
+    kind: HangClass,
+    *culprits: tuple[int, str],
+    confidence: Confidence = Confidence.CERTAIN,
+    looks: int = 2,
+    stuck: bool = True,
+) -> SeenHang:
+    named = tuple(Culprit(rank, node, kind, "it does not come") for rank, node in culprits)
+    return SeenHang(
+        verdict=HangVerdict(kind, named, confidence, f"somebody is {kind.value}"),
+        evidence="5a",
+        stuck=tuple(rank for rank, _ in culprits) if stuck else (),
+        looks=looks,
+        same_ns=(looks - 1) * S,
+        unmoved_ns=(looks - 1) * S,
+    )
+
+
+def case(hang: SeenHang, still_s: float = 5) -> HangCase:
+    return HangCase(
+        job="j-1",
+        now_ns=_NOW,
+        still_since_ns=_NOW - round(still_s * S),
+        step=812,
+        seen=hang,
+        patience_ns=_PATIENCE,
+    )
+
+
+def past(kind: HangClass, *culprits: tuple[int, str], step: int = 700) -> PastHang:
+    return PastHang(generation=1, at_ns=1, step=step, kind=kind, culprits=culprits)
+
+
+def test_every_class_has_its_manner() -> None:
+    assert set(MANNERS) == set(HangClass)
+
+
+_AT_ONCE = [kind for kind, manner in MANNERS.items() if manner is Manner.AT_ONCE]
+_PATIENT = [kind for kind, manner in MANNERS.items() if manner is Manner.AFTER_PATIENCE]
+
+
+@pytest.mark.parametrize("kind", _AT_ONCE)
+def test_what_cannot_go_on_by_itself_is_restarted_in_place_at_once(kind: HangClass) -> None:
+    found = respond(case(seen(kind, (3, "n0"), looks=1)))
+    assert (found.remedy, found.node) == (Remedy.RESTART, "")
+    assert found.due_ns <= _NOW
+
+
+@pytest.mark.parametrize("kind", _AT_ONCE)
+def test_a_culprit_that_was_not_seen_to_be_stuck_is_given_time(kind: HangClass) -> None:
+    found = respond(case(seen(kind, (3, "n0"), stuck=False)))
+    assert found.remedy is Remedy.RESTART
+    assert found.due_ns == _NOW - 5 * S + _PATIENCE
+
+
+@pytest.mark.parametrize("kind", _PATIENT)
+def test_what_may_go_on_is_restarted_after_the_patience(kind: HangClass) -> None:
+    found = respond(case(seen(kind, (3, "n0"))))
+    assert (found.remedy, found.node) == (Remedy.RESTART, "")
+    assert found.due_ns == _NOW - 5 * S + _PATIENCE
+    assert respond(case(seen(kind, (3, "n0")), still_s=121)).due_ns <= _NOW
+
+
+@pytest.mark.parametrize("kind", _PATIENT)
+def test_without_patience_nobody_but_people_decides(kind: HangClass) -> None:
+    found = respond(replace(case(seen(kind, (3, "n0")), still_s=9e4), patience_ns=0))
+    assert found.remedy is None
+    assert found.due_ns == 0
+
+
+def test_one_look_alone_restarts_nothing_that_may_go_on() -> None:
+    found = respond(case(seen(HangClass.CPU_SIDE, (0, "n0"), looks=1), still_s=600))
+    assert found.due_ns > _NOW
+
+
+def test_the_longest_stall_that_a_job_came_out_of_makes_it_wait_three_times_as_long() -> None:
+    known = replace(case(seen(HangClass.CPU_SIDE, (0, "n0"))), longest_stall_ns=90 * S)
+    assert respond(known).due_ns == known.still_since_ns + 270 * S
+    short = replace(known, longest_stall_ns=10 * S)
+    assert respond(short).due_ns == known.still_since_ns + _PATIENCE
+
+
+@pytest.mark.parametrize(("before", "factor"), [(1, 2), (2, 4)])
+def test_at_a_step_of_an_earlier_restart_patience_doubles(before: int, factor: int) -> None:
+    earlier = (past(HangClass.UNKNOWN, step=812),) * before
+    known = replace(case(seen(HangClass.CPU_SIDE, (0, "n0"))), past=earlier)
+    assert respond(known).due_ns == known.still_since_ns + factor * _PATIENCE
+
+
+def test_what_is_stuck_again_at_the_same_step_is_not_restarted_at_once_again() -> None:
+    earlier = past(HangClass.FROZEN, (3, "n0"), step=811)
+    known = replace(case(seen(HangClass.FROZEN, (3, "n0"))), past=(earlier,))
+    assert respond(known).due_ns == known.still_since_ns + _PATIENCE
+    elsewhere = replace(known, past=(replace(earlier, step=100),))
+    assert respond(elsewhere).due_ns <= _NOW
+
+
+def test_nobody_waits_and_nothing_is_done() -> None:
+    assert respond(case(seen(HangClass.NO_WAIT), still_s=9e4)).remedy is None
+
+
+@pytest.mark.parametrize("confidence", [Confidence.CERTAIN, Confidence.LIKELY])
+def test_a_program_whose_ranks_call_different_operations_is_ended_by_the_second_look(
+    confidence: Confidence,
+) -> None:
+    one = seen(HangClass.DESYNC, (3, "n0"), confidence=confidence, looks=1)
+    assert respond(case(one)).due_ns > _NOW
+    two = respond(case(replace(one, looks=2)))
+    assert (two.remedy, two.node) == (Remedy.STOP, "")
+    assert two.due_ns <= _NOW
+
+
+def test_a_desync_that_is_not_sure_is_waited_for() -> None:
+    unsure = seen(HangClass.DESYNC, confidence=Confidence.UNSURE)
+    found = respond(case(unsure))
+    assert found.remedy is Remedy.RESTART
+    assert found.due_ns == _NOW - 5 * S + _PATIENCE
+
+
+def test_known_software_is_restarted_once_in_place_and_then_ended() -> None:
+    known = case(seen(HangClass.KNOWN_SOFTWARE, (3, "n0")), still_s=130)
+    first = respond(known)
+    assert (first.remedy, first.node) == (Remedy.RESTART, "")
+    again = respond(replace(known, past=(past(HangClass.KNOWN_SOFTWARE),)))
+    assert again.remedy is Remedy.STOP
+
+
+def test_the_same_rank_on_another_node_is_the_program() -> None:
+    known = case(seen(HangClass.GIL_HELD, (3, "n1")))
+    found = respond(replace(known, past=(past(HangClass.GIL_HELD, (3, "n0")),)))
+    assert found.remedy is Remedy.STOP
+    assert "rank 3" in found.why
+    assert "n0" in found.why
+
+
+@pytest.mark.parametrize(
+    "earlier",
+    [
+        past(HangClass.GIL_HELD, (3, "n1")),
+        past(HangClass.GIL_HELD, (4, "n0")),
+        past(HangClass.CPU_SIDE, (3, "n0")),
+        replace(past(HangClass.GIL_HELD, (3, "n0")), explained=True),
+    ],
+    ids=["the same node", "another rank", "another class", "its node was unfit"],
+)
+def test_what_is_not_the_same_rank_moved_ends_no_job(earlier: PastHang) -> None:
+    known = case(seen(HangClass.GIL_HELD, (3, "n1")))
+    assert respond(replace(known, past=(earlier,))).remedy is Remedy.RESTART
+
+
+@pytest.mark.parametrize(
+    "of_node",
+    [NodeHang(1, "other-7", (3,)), NodeHang(1, "j-1", (4,))],
+    ids=["another job", "another rank"],
+)
+def test_a_node_on_which_others_hung_is_replaced_and_checked(of_node: NodeHang) -> None:
+    known = replace(case(seen(HangClass.GPU_SIDE, (3, "n0")), still_s=130), of_node=(of_node,))
+    found = respond(known)
+    assert (found.remedy, found.node) == (Remedy.REPLACE, "n0")
+    shared = respond(replace(known, neighbour="llama"))
+    assert (shared.remedy, shared.node) == (Remedy.RESTART, "")
+    assert "llama" in shared.why
+
+
+def test_the_same_rank_again_on_its_node_says_nothing_of_the_node() -> None:
+    known = replace(
+        case(seen(HangClass.GPU_SIDE, (3, "n0"))), of_node=(NodeHang(1, "j-1", (3, 4)),)
+    )
+    assert respond(known).remedy is Remedy.RESTART
+
+
+def test_a_job_that_hangs_on_several_nodes_blames_none() -> None:
+    known = replace(
+        case(seen(HangClass.GPU_SIDE, (3, "n0"))),
+        of_node=(NodeHang(1, "j-1", (4,)),),
+        past=(past(HangClass.GPU_SIDE, (9, "n1")),),
+    )
+    assert respond(known).remedy is Remedy.RESTART
+
+
+@pytest.mark.parametrize("kind", [*_AT_ONCE, *_PATIENT])
+def test_a_finding_of_the_culprits_node_has_it_replaced_at_once(kind: HangClass) -> None:
+    known = replace(case(seen(kind, (3, "n0"), stuck=False)), finding="GPU 3 fell off the bus")
+    found = respond(known)
+    assert (found.remedy, found.node) == (Remedy.REPLACE, "n0")
+    assert found.due_ns <= _NOW
+    assert "fell off the bus" in found.why
+
+
+@pytest.mark.parametrize("kind", [HangClass.DESYNC, HangClass.KNOWN_SOFTWARE])
+def test_software_isolates_nobody_whatever_is_found_of_nodes(kind: HangClass) -> None:
+    known = replace(
+        case(seen(kind, (3, "n0")), still_s=130),
+        finding="GPU 3 fell off the bus",
+        of_node=(NodeHang(1, "other-7", (3,)),),
+    )
+    assert respond(known).node == ""
+
+
+@pytest.mark.parametrize("kind", list(HangClass))
+def test_culprits_on_several_nodes_or_that_are_not_sure_take_no_node(kind: HangClass) -> None:
+    others = (NodeHang(1, "other-7", (3,)),)
+    for hang in (
+        seen(kind, (3, "n0"), (9, "n1")),
+        seen(kind, (3, "n0"), confidence=Confidence.UNSURE),
+    ):
+        assert hang.node == ""
+        assert respond(replace(case(hang, still_s=999), of_node=others)).node == ""
