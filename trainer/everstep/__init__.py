@@ -12,7 +12,7 @@ Outside a job (without ``everstep run``) the same lines work and do nothing.
 
 from everstep.copy_engine.views import RestoreError, State, StateError
 from everstep.loss import BadStepError
-from everstep.process import report, snapshots, step
+from everstep.process import pause, phase, report, snapshots, step
 from everstep.rank.agent_link import RefusedError
 from everstep.run import Run, init
 from everstep.saving.digest import DigestError
@@ -38,6 +38,8 @@ __all__ = [
     "StateError",
     "__version__",
     "init",
+    "pause",
+    "phase",
     "report",
     "snapshots",
     "step",

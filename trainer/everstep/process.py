@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection
+from contextlib import AbstractContextManager
 from typing import SupportsFloat
 
 from everstep.copy_engine.views import State
@@ -74,6 +75,16 @@ def report(
         )
     )
     run.report(step, loss=loss)
+
+
+def phase(name: str) -> None:
+    """Tell that a part of the step begins; see `Run.phase`."""
+    _process.run().phase(name)
+
+
+def pause(name: str) -> AbstractContextManager[None]:
+    """Return a context in which no step is expected; see `Run.pause`."""
+    return _process.run().pause(name)
 
 
 def step(step: int) -> None:

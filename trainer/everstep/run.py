@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from typing import SupportsFloat
 
 from everstep.copy_engine.memory import Copier
@@ -18,6 +19,7 @@ from everstep.loss import (
     range_to_skip,
 )
 from everstep.rank.agent_link import SILENCE_S, AgentLink
+from everstep.rank.declared import DeclaredProgress, page_of_process
 from everstep.rank.environment import (
     Membership,
     local_world_size,
@@ -69,6 +71,8 @@ class Run:
         self._lines = RateLimitedLogger(logger)
         self._imports = ImportRecorder(environ)
         self._environ = environ
+        send = link.send_message if link else lambda _: False
+        self._declared = DeclaredProgress(page_of_process(environ) if link else None, send)
         self._copier = Copier.for_node(local_world_size(environ))
         self.rank = rank(environ)
         self.world_size = world_size(environ)
@@ -107,7 +111,25 @@ class Run:
             self._lines.warn("progress is not told: %s", error)
             return
         self._imports.write()  # standbys are made as soon as all ranks have told a step
-        link.tell_progress(Progress(number, boot_ns(), stall_ns, self.unsaved_steps))
+        now_ns = boot_ns()
+        self._declared.complete_step(number, now_ns)
+        link.tell_progress(Progress(number, now_ns, stall_ns, self.unsaved_steps))
+
+    def phase(self, name: str) -> None:
+        """Tell that a part of the step begins ("forward"); no more than some stores to memory.
+
+        A rank that hangs is then shown with its phase, and how long is usual is learned for each of
+        up to 15 phases.
+        """
+        self._declared.enter_phase(name)
+
+    def pause(self, name: str) -> AbstractContextManager[None]:
+        """Return a context in which no step is expected: ``with run.pause("evaluation"):``.
+
+        Within it the job is not held to stand still. Pauses may be nested; outside a job it does
+        nothing.
+        """
+        return self._declared.pause(name)
 
     @property
     def skipped(self) -> tuple[DataRange, ...]:

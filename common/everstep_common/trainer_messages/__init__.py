@@ -7,7 +7,7 @@ Trainer:   Attach → Attached | Refused,
            Restore → RestoredCopies | NothingToRestore | RestoreFailed,
            Reserve → Reserved | Refused,
            Begin → Slot | Skip | Unplanned, Commit → Committed | Refused, AskSkipped → Skipped;
-           Progress and the reports of a rank (RankReport) are not answered.
+           Progress, Paused and the reports of a rank (RankReport) are not answered.
            Before any answer to a question of an attached process: Pending → Await, again and again.
 One file for each of them, and one for what a process asks of the vault; all are imported from here.
 Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
@@ -36,6 +36,7 @@ from everstep_common.trainer_messages.launcher import (
     Notice,
     OutputSeen,
     RankProcess,
+    RanksWatched,
     Settled,
     Start,
     Started,
@@ -47,6 +48,7 @@ from everstep_common.trainer_messages.trainer import (
     AskSkipped,
     Attach,
     Attached,
+    Paused,
     Progress,
     Ready,
     Skipped,
@@ -102,11 +104,13 @@ __all__ = [
     "NothingToRestore",
     "Notice",
     "OutputSeen",
+    "Paused",
     "Pending",
     "Preload",
     "Progress",
     "RankExited",
     "RankProcess",
+    "RanksWatched",
     "Ready",
     "Refused",
     "RefusedForNow",
@@ -137,6 +141,7 @@ FROM_LAUNCHER = (
     StepSeen,
     OutputSeen,
     Inspected,
+    RanksWatched,
     RankExited,
     GenerationStopped,
     Standbys,
@@ -167,6 +172,7 @@ FROM_TRAINER = (
     Begin,
     Commit,
     Progress,
+    Paused,
     AskSkipped,
     Await,
     *RANK_REPORTS,

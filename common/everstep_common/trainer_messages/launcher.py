@@ -87,6 +87,25 @@ class Inspected:
     missing: q.Line = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksWatched:
+    """How the ranks stand, as the launcher reads it; told after a change, and every 5 s."""
+
+    generation: q.Generation
+    at_boot_ns: q.BootNs
+    # Since when no collective of any rank has moved, which is longer than usual; 0: it is not.
+    still_since_ns: q.BootNs = 0
+    usual_ns: q.DurationNs = 0
+    # What a rank does that is no step; "" where none does.
+    pause: q.Word = ""
+    # Why collectives tell nothing here; "" where they do.
+    blind: q.Line = ""
+    # Phases and pauses in which ranks are; the ranks that run, and in which of them each is.
+    phases: Annotated[tuple[q.Word, ...], Items(64)] = ()
+    ranks: Annotated[tuple[q.Rank, ...], Items(q.RANKS_OF_NODE_MAX)] = ()
+    rank_phases: Annotated[tuple[q.Count, ...], Items(q.RANKS_OF_NODE_MAX)] = ()
+
+
 # --- agent to launcher ---------------------------------------------------------------------------
 
 

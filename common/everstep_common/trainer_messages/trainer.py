@@ -39,6 +39,14 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Paused:
+    """This rank begins what is no step, an evaluation say; without a name it goes on training."""
+
+    name: q.Word
+    at_boot_ns: q.BootNs
+
+
+@dataclass(frozen=True, slots=True)
 class AskSkipped:
     """Ask which data this generation leaves out."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from everstep.launch.free_port import FreePort
+from everstep.launch.hangs.rank_watch import RankWatch
 from everstep.launch.output.output_reports import OutputReports
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.processes.memory_kills import MemoryKills
@@ -68,6 +69,7 @@ class LocalGeneration:
         self._notice: EndNotice | None = None
         self.steps = SeenSteps(tell)
         self.output = OutputReports(tell, monotonic)
+        self.watch = RankWatch(tell, workers.running)
         self.number = 0
         self.stopped = True
 
@@ -92,11 +94,15 @@ class LocalGeneration:
         self._workers.begin(start.generation)
         self._memory_kills.begin()
         self._notice = EndNotice()
+        self.watch.begin(
+            start.generation, range(start.first_rank, start.first_rank + start.processes)
+        )
         for local_rank in range(start.processes):
             plan = self._recipe.plan(
                 start, local_rank, self._terminal, self.steps.seen, self.output.add
             )
-            plan = replace(plan, environ={**plan.environ, **self._notice.environment()})
+            added = {**self._notice.environment(), **self.watch.environment(plan.rank)}
+            plan = replace(plan, environ={**plan.environ, **added})
             self._started_ns = boot_ns()
             try:
                 self._start(local_rank, plan)
@@ -123,6 +129,7 @@ class LocalGeneration:
 
     def tell_again(self) -> None:
         """Tell all that is known of the generation, to an agent that may have missed any of it."""
+        self.watch.tell_again()
         if not self.stopped:
             self._tell_started()
             for message in (*self._exits, *((self._finished,) if self._finished else ())):
@@ -192,6 +199,7 @@ class LocalGeneration:
                 return False
             self._abandon()
         self.stopped, self._kill_at = True, None
+        self.watch.end()
         if self._notice is not None:
             self._notice.close()
         self._port.release()
@@ -254,6 +262,11 @@ class SeenSteps:
         self._newest = -1
         self._pending: deque[StepSeen] = deque(maxlen=_SEEN_MAX)
         self._next_ns = 0
+
+    @property
+    def newest(self) -> int:
+        """The newest step that a rank said it has completed; -1: none has."""
+        return self._newest
 
     def begin(self, generation: int) -> None:
         """Another generation starts."""

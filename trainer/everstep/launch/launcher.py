@@ -75,7 +75,10 @@ class Launcher:
             self._selector, terminal, options.standby, Path.cwd(), self._link.send
         )
         self._looks = LookService(
-            self._selector, files.folder if files else None, lambda: self._workers.running()
+            self._selector,
+            files.folder if files else None,
+            lambda: self._workers.running(),
+            lambda rank: self._generation.watch.facts(rank),
         )
         self._workers = Workers(
             self._selector,
@@ -142,6 +145,7 @@ class Launcher:
             self._generation.steps.advance()
             self._generation.output.advance()
             self._looks.advance()
+            self._generation.watch.advance(self._generation.steps.newest)
             if self._exit_code is None:
                 self._words.say_due()
                 self._notice_loss()
@@ -186,7 +190,7 @@ class Launcher:
 
     def _wait_s(self) -> float | None:
         waits = [self._generation.steps.due_in_s(), self._generation.output.due_in_s()]
-        waits.append(self._looks.due_in_s())
+        waits += [self._looks.due_in_s(), self._generation.watch.due_in_s()]
         if self._exit_code is None:
             waits += [self._link.due_in_s(), self._words.due_in_s()]
             waits.append(self._leaving.due_in_s(stopped=self._generation.stopped))

@@ -14,6 +14,7 @@ from everstep_agent.jobs.job.progress import Freshness
 from everstep_agent.jobs.job.progress_flow import ProgressFlow
 from everstep_agent.jobs.job.report import Reporter, vault_report
 from everstep_agent.jobs.job.spare import PreloadRelay, SpareDuty
+from everstep_agent.jobs.job.standing_watch import StandingWatch
 from everstep_agent.jobs.job.stopping import GenerationStopper, RunningParts
 from everstep_agent.jobs.job.storage_lifecycle import StorageLifecycle
 from everstep_agent.jobs.state.autonomous_restart_policy import Autonomy
@@ -61,7 +62,10 @@ class NodeJob:
         self.spare = SpareDuty(record, link, vault, self.restorer)
         self.processes = LocalProcesses(record, context)
         self.progress = ProgressFlow(context.outlet, self._on_first_step)
-        parts = RunningParts(record, link, self.ranks, self.processes, self.progress, vault)
+        self.standing = StandingWatch(context.outlet, context.boot_ns, lambda: self.facts.active)
+        parts = RunningParts(
+            record, link, self.ranks, self.processes, self.progress, vault, self.standing
+        )
         self.stopper = GenerationStopper(parts, context, self.report, self.restart.restart_in_place)
         self.storage = StorageLifecycle(record, link, vault, context)
         self._adopt(facts)
@@ -80,7 +84,7 @@ class NodeJob:
         # The stop counts as settled again only when all memory that outlived the restart is hashed.
         vault.stopped = facts.stops.completed
         if plan.generation:
-            self._expect(plan)
+            self._expect(plan, unsure=True)
             vault.begin_generation(plan.generation, self._initial_copies(plan.sources))
         if facts.directive:
             wire = fleet_pb2.VaultDirective.FromString(facts.directive)
@@ -90,10 +94,11 @@ class NodeJob:
         holders = ((copy_named_by(one).key, one.node) for one in sources)
         return initial_copies(holders, self.context.vault_context.node)
 
-    def _expect(self, plan: Plan) -> None:
+    def _expect(self, plan: Plan, *, unsure: bool = False) -> None:
         self.processes.expect(plan)
         self.storage.files.world_size = self.reporter.ranks = plan.world_size
         self.progress.begin(plan)
+        self.standing.begin(plan, unsure=unsure)
 
     # --- what the controller orders ------------------------------------------------------------
 
@@ -292,6 +297,7 @@ class NodeJob:
         self.restart.close()
         self.storage.close()
         self.progress.flush()
+        self.standing.close()
         self.vault.close()
         self.vault.receive_buffers.close()
         self.reporter.close()

@@ -10,6 +10,7 @@ from everstep_agent.jobs.job.context import JobContext
 from everstep_agent.jobs.job.local_processes import LocalProcesses
 from everstep_agent.jobs.job.peers import ConnectedRanks, LauncherLink
 from everstep_agent.jobs.job.progress_flow import ProgressFlow
+from everstep_agent.jobs.job.standing_watch import StandingWatch
 from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.jobs.state.lifecycle import Effect
 from everstep_agent.jobs.state.records import stopped_record
@@ -32,6 +33,7 @@ class RunningParts:
     processes: LocalProcesses
     progress: ProgressFlow
     vault: JobVault
+    standing: StandingWatch
 
 
 class GenerationStopper:
@@ -63,6 +65,7 @@ class GenerationStopper:
 
     def stop_processes(self, generation: int, grace_s: float, reason: str) -> None:
         """Have the launcher end the processes of a generation, or the agent in its place."""
+        self._parts.standing.end(generation)
         self._parts.link.send(messages.Stop(generation, grace_s, reason))
         self.enforce(generation, grace_s)
 

@@ -11,7 +11,7 @@ from everstep_agent.vault.memory.allocator import Requester
 from everstep_agent.vault.memory.capacity import PER_USER_BYTES, PER_USER_RATIO, MemoryForecast
 from everstep_common.job_ids import number_of_job
 from everstep_common.trainer_messages import Attach, Join
-from everstep_common.version import TRAINER_PROTOCOL
+from everstep_common.version import TRAINER_PROTOCOL, TRAINER_PROTOCOL_LEAST
 
 _OTHER_USER = "job {} on this node belongs to another user; choose another name with --job"
 
@@ -77,8 +77,8 @@ def _plan_refusal(facts: JobFacts, request: Attach) -> str | None:
 
 
 def protocol_problem(protocol: object, version: object) -> str | None:
-    """Return why a process of another version cannot be served; None for one of this version."""
-    if protocol == TRAINER_PROTOCOL:
+    """Return why a process of another version cannot be served; None for one that can."""
+    if isinstance(protocol, int) and TRAINER_PROTOCOL_LEAST <= protocol <= TRAINER_PROTOCOL:
         return None
     return (
         f"everstep {version!s:.40} speaks protocol {protocol!s:.20}, this agent "

@@ -114,7 +114,12 @@ class LauncherSession:
                 job.processes.record_started(message)
             case messages.RankExited():
                 await self._rank_exited(message)
-            case messages.OutputSeen() | messages.StepSeen() | messages.Inspected():
+            case (
+                messages.OutputSeen()
+                | messages.StepSeen()
+                | messages.Inspected()
+                | messages.RanksWatched()
+            ):
                 self._seen(message)
             case messages.GenerationStopped():
                 self._abandon(message.abandoned)
@@ -129,18 +134,28 @@ class LauncherSession:
             case _:
                 logger.debug("job %s: a second Join on one connection", job.facts.job)
 
-    def _seen(self, message: messages.OutputSeen | messages.StepSeen | messages.Inspected) -> None:
-        if isinstance(message, messages.OutputSeen):
-            self.job.output.add(message, self._connection.peer.uid)
-        elif isinstance(message, messages.Inspected):
-            self.job.inspections.take_part(message)
-        else:
-            _count_seen_step(self.job, message)
+    def _seen(
+        self,
+        message: messages.OutputSeen
+        | messages.StepSeen
+        | messages.Inspected
+        | messages.RanksWatched,
+    ) -> None:
+        match message:
+            case messages.OutputSeen():
+                self.job.output.add(message, self._connection.peer.uid)
+            case messages.Inspected():
+                self.job.inspections.take_part(message)
+            case messages.RanksWatched():
+                self.job.standing.add_watched(message)
+            case messages.StepSeen():
+                _count_seen_step(self.job, message)
 
     async def _rank_exited(self, message: messages.RankExited) -> None:
         job = self.job
         if message.generation > job.facts.newest_generation:
             return  # each that is newer than the one before would be a row of the journal
+        job.standing.end(message.generation)
         # The last steps of the rank are reported before its exit.
         await job.stopper.drain(message.generation, message.rank)
         step = job.progress.last_step(message.generation, message.rank)
@@ -154,6 +169,7 @@ class LauncherSession:
         if isinstance(message, messages.GenerationFinished):
             if message.generation > self._finished_generation:
                 self._finished_generation = message.generation
+                job.standing.end(message.generation)
                 job.context.spawn(self._finished(message), f"finished {job.facts.job}")
         elif not self.leaving:
             self.leaving = True
@@ -253,4 +269,5 @@ def _count_seen_step(job: NodeJob, message: StepSeen) -> None:
         return
     at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
     job.progress.add_seen_step(Progress(message.step, at_boot_ns, stall_ns=0))
+    job.standing.add_seen_step(message.step, at_boot_ns)
     job.freshness.record_step(message.step)

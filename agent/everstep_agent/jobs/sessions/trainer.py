@@ -63,6 +63,7 @@ class TrainerSession:
             await self._answers.cancel()
             self._transfer.end()
             self._slots.end()
+            job.standing.end_pause(rank)
 
     async def _serve_next(self) -> None:
         """Serve one message, which may be long, and keep nothing of it."""
@@ -77,6 +78,9 @@ class TrainerSession:
         match message:
             case messages.Progress():
                 self._progress(message)
+            case messages.Paused():
+                if not self._slots.refusal():
+                    self._job.standing.add_pause(self._owner.rank, message.name)
             case messages.Await():
                 self._answers.resume()
             case messages.Ready():
@@ -183,6 +187,7 @@ class TrainerSession:
             return
         at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
         job.progress.add_step(self._owner.rank, replace(message, at_boot_ns=at_boot_ns))
+        job.standing.add_step(self._owner.rank, message.step, at_boot_ns)
         job.freshness.record_step(message.step)
 
 

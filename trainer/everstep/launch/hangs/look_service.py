@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
+from everstep.launch.hangs.rank_pages import RankFacts
 from everstep.launch.hangs.reading import Reading, py_spy
 from everstep_common.codec import json_text
 
@@ -30,11 +31,13 @@ class LookService:
         selector: selectors.BaseSelector,
         folder: Path | None,
         ranks: Callable[[], Mapping[int, int]],
+        facts: Callable[[int], RankFacts] = lambda _: RankFacts(),
     ) -> None:
-        """``ranks`` returns the process of each rank that runs here."""
+        """``ranks`` returns the process of each rank that runs here, ``facts`` what it tells."""
         self._selector = selector
         self._folder = folder
         self._ranks = ranks
+        self._facts = facts
         self._reading = Reading(selector, self._finished)
         self._waiting: list[socket.socket] = []
         # What the last look saw of each process.
@@ -62,9 +65,7 @@ class LookService:
     def _look(self) -> None:
         if self._reading.under_way:
             return
-        asked = [
-            RankAsked(rank, pid, self._seen.get(pid)) for rank, pid in sorted(self._ranks().items())
-        ]
+        asked = [self._asked(rank, pid) for rank, pid in sorted(self._ranks().items())]
         question = Question(
             ranks=(),
             folder=str(self._folder or ""),
@@ -73,6 +74,10 @@ class LookService:
             py_spy=py_spy(),
         )
         self._reading.begin(question, asked)
+
+    def _asked(self, rank: int, pid: int) -> RankAsked:
+        told = self._facts(rank)
+        return RankAsked(rank, pid, self._seen.get(pid), step=told.step, phase=told.shown)
 
     def close(self) -> None:
         """Answer nobody any more."""

@@ -34,6 +34,9 @@ class RankAsked:
     pid: q.Pid
     # What the last look saw.
     seen: Seen | None = None
+    # What it has told its launcher: its newest step, and its phase or pause.
+    step: q.ToldStep | None = None
+    phase: q.Word = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

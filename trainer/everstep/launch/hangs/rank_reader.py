@@ -104,6 +104,8 @@ class RankReader:
             self._recorded,
             node=self._question.node,
             pid=self._pid,
+            step=self._asked.step,
+            phase=self._asked.phase,
             taken_ns=time.time_ns(),
             process=self._process,
             libraries=tuple(known[name] for name in sorted(known))[:LIBRARIES_MAX],

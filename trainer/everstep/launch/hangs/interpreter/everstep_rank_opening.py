@@ -34,15 +34,18 @@ _SHARE_OF_LIMIT = 0.25
 _NOISE = b"[c10d] Server listening to UNIX"
 
 
-def wrap_group_making(module: "ModuleType") -> None:
-    """Have the function that makes process groups make this process readable first."""
+def wrap_group_making(module: "ModuleType", watch: "Callable[[ModuleType], None]") -> None:
+    """Have the function that makes process groups make this process readable first.
+
+    ``watch`` starts the watch of what torch's module for process groups records.
+    """
     import functools
 
     make: Callable[..., object] = module.init_process_group
 
     @functools.wraps(make)
     def init_process_group(*arguments: object, **named: object) -> object:
-        _readable.ensure()
+        _readable.ensure(watch)
         return make(*arguments, **named)
 
     vars(module)["init_process_group"] = init_process_group
@@ -57,7 +60,7 @@ class _Readable:
         self._server: object = None
         self._stacks: IO[bytes] | None = None
 
-    def ensure(self) -> None:
+    def ensure(self, watch: "Callable[[ModuleType], None]") -> None:
         """Become readable, once; nothing that is in the way of it is the script's business."""
         folder = os.environ.get(FILES)
         if not folder or self._pid == os.getpid():
@@ -67,6 +70,12 @@ class _Readable:
             self._open(folder)
         except Exception as error:  # noqa: BLE001 - torch's errors are of every type
             _tell(os.path.join(folder, str(self._pid)), stacks=False, why=repr(error)[:200])
+        try:
+            from torch._C import _distributed_c10d
+
+            watch(_distributed_c10d)
+        except Exception:  # noqa: BLE001 - steps tell where the recorder cannot
+            return
 
     def _open(self, folder: str) -> None:
         if not os.path.isdir(folder):  # a container of the rank's own does not have it

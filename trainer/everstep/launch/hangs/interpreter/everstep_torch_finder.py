@@ -53,9 +53,10 @@ class TorchFinder:
     def _wrap(self, module: "ModuleType") -> None:
         sys.path.insert(0, self._folder)
         try:
+            from everstep_frontier_watch import start  # type: ignore[import-not-found]
             from everstep_rank_opening import wrap_group_making  # type: ignore[import-not-found]
 
-            wrap_group_making(module)
+            wrap_group_making(module, start)
         except Exception:  # noqa: BLE001 - a rank that cannot be read trains all the same
             return
         finally:

@@ -1,0 +1,195 @@
+"""Standing still: whether the ranks of a job on this node do nothing for longer than usual. Pure.
+
+Their collectives decide, as the launcher reads them; where those tell nothing, the gaps between
+steps. Nothing is judged before enough was learned, nor while a rank does what is no step.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from everstep_agent.jobs.job.step_gaps import StepGaps
+from everstep_common.reports import RanksGoOn, RanksStandStill
+from everstep_common.trainer_messages import RanksWatched
+
+LEAST_NS = 3 * 10**9
+# Steps alone: half as long again as 99 of 100 gaps, or as a stand that ended by itself.
+_TIMES = 1.5
+_SHARE = 0.99
+_GAPS_LEAST = 16
+# A launcher tells every 5 s how its ranks stand.
+_SILENT_NS = 15 * 10**9
+# Nobody has looked for so long: the node was suspended, or the agent stopped.
+_UNSEEN_NS = 5 * 10**9
+# A stand that took longer and ended well was a debugger's, or waited for somebody.
+_SURVIVED_MAX_NS = 600 * 10**9
+_OLD_LAUNCHER = "the launcher tells nothing of the ranks' collectives"
+_SILENT_LAUNCHER = "the launcher has told nothing of the ranks' collectives for 15 s"
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """A time in which nothing happens, and from when on that is unusual."""
+
+    since_ns: int
+    usual_ns: int
+    blind: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankProgress:
+    """How far one rank is, as the controller is told it."""
+
+    rank: int
+    step: int | None
+    median_ns: int
+    p99_ns: int
+    # Since its newest step; 0 where it has none.
+    since_ns: int
+    phase: str
+
+
+class StandStill:
+    """Judge of one job's ranks on this node, generation after generation."""
+
+    def __init__(self) -> None:
+        self.begin(0, ())
+
+    def begin(self, generation: int, ranks: Sequence[int], *, unsure: bool = False) -> None:
+        """Another generation begins; ``unsure``: what was told of it before is not known."""
+        self.generation = generation
+        self._gaps = {rank: StepGaps() for rank in ranks}
+        self._watched: RanksWatched | None = None
+        self._heard_ns = self._judged_ns = 0
+        self._pauses: dict[int, str] = {}
+        # Since when, as was told; None: nothing was.
+        self._told_ns: int | None = None
+        self._unsure = unsure
+        self._survived_ns = self._moved_ns = self._from_ns = 0
+        self._over = not ranks
+
+    def end(self) -> None:
+        """Its ranks end, by themselves or by an order: they do not stand still any more."""
+        self._over = True
+
+    def add_step(self, rank: int, step: int, at_ns: int) -> None:
+        """A rank completed a step."""
+        if (gaps := self._gaps.get(rank)) is None:
+            return
+        gap_ns = gaps.add(step, at_ns)
+        self._moved_ns = max(self._moved_ns, at_ns)
+        if self._told_ns is not None:
+            self._survived_ns = min(max(self._survived_ns, gap_ns), _SURVIVED_MAX_NS)
+
+    def add_pause(self, rank: int, name: str) -> None:
+        """A rank does what is no step; "": it goes on."""
+        if rank in self._gaps:
+            self._pauses[rank] = name
+            self._spoil()
+
+    def end_pause(self, rank: int) -> None:
+        """The process of a rank is gone, and with it its pause."""
+        if self._pauses.pop(rank, ""):
+            self._spoil()
+
+    def add_watched(self, watched: RanksWatched, now_ns: int) -> None:
+        """The launcher told how its ranks stand."""
+        if watched.generation == self.generation:
+            self._watched, self._heard_ns = watched, now_ns
+
+    def judge(self, now_ns: int) -> RanksStandStill | RanksGoOn | None:
+        """Return what is to be told to the controller at this moment; None: nothing."""
+        if self._over:
+            return None
+        if now_ns - self._judged_ns > _UNSEEN_NS:
+            self._from_ns = now_ns
+        self._judged_ns = now_ns
+        if self._pause():
+            self._from_ns = now_ns
+            self._spoil()
+            return self._go_on(now_ns)
+        stand = self._stand(now_ns)
+        if stand is None:
+            return self._go_on(now_ns) if self._moves() else None
+        return self._tell(stand) if self._told_ns is None else None
+
+    def _tell(self, stand: Stand) -> RanksStandStill:
+        self._told_ns, self._unsure = stand.since_ns, False
+        return RanksStandStill(
+            generation=self.generation,
+            step=self.completed_step(),
+            since_boot_ns=stand.since_ns,
+            usual_ns=stand.usual_ns,
+            blind=stand.blind,
+        )
+
+    def _go_on(self, now_ns: int) -> RanksGoOn | None:
+        if self._told_ns is None and not self._unsure:
+            return None
+        self._told_ns, self._unsure = None, False
+        return RanksGoOn(self.generation, now_ns)
+
+    def _moves(self) -> bool:
+        """Return whether something has moved since it was told that nothing does."""
+        watched, told_ns = self._watched, self._told_ns or 0
+        collectives = watched is not None and not watched.blind and not watched.still_since_ns
+        return self._moved_ns > told_ns or collectives
+
+    def _stand(self, now_ns: int) -> Stand | None:
+        watched, silent = self._watched, now_ns - self._heard_ns > _SILENT_NS
+        if watched is None or silent or watched.blind:
+            blind = _OLD_LAUNCHER if watched is None else _SILENT_LAUNCHER
+            return self._by_steps(watched.blind if watched and not silent else blind, now_ns)
+        if not watched.still_since_ns:
+            return None
+        since_ns = max(min(watched.still_since_ns, now_ns), self._moved_ns, self._from_ns)
+        usual_ns = max(LEAST_NS, watched.usual_ns)
+        return Stand(since_ns, usual_ns, "") if now_ns - since_ns > usual_ns else None
+
+    def _by_steps(self, blind: str, now_ns: int) -> Stand | None:
+        if any(one.count < _GAPS_LEAST for one in self._gaps.values()):
+            return None
+        since_ns = max(self._moved_ns, self._from_ns)
+        if now_ns - since_ns <= LEAST_NS:
+            return None
+        gap_ns = max(one.quantile_ns(_SHARE) for one in self._gaps.values())
+        usual_ns = max(LEAST_NS, int(_TIMES * max(gap_ns, self._survived_ns)))
+        return Stand(since_ns, usual_ns, blind) if now_ns - since_ns > usual_ns else None
+
+    def _pause(self) -> str:
+        told = self._watched.pause if self._watched is not None else ""
+        return told or next((name for name in self._pauses.values() if name), "")
+
+    def _spoil(self) -> None:
+        for gaps in self._gaps.values():
+            gaps.spoil()
+
+    def completed_step(self) -> int | None:
+        """Return the newest step that all ranks completed; None where one has told of none."""
+        steps = [one.step for one in self._gaps.values()]
+        known = [step for step in steps if step is not None]
+        return min(known) if known and len(known) == len(steps) else None
+
+    def progress(self, now_ns: int) -> Iterator[RankProgress]:
+        """Yield how far each rank is."""
+        if self._over:
+            return
+        phases = _phases(self._watched)
+        for rank, gaps in self._gaps.items():
+            since_ns = max(0, now_ns - gaps.at_ns) if gaps.step is not None else 0
+            yield RankProgress(
+                rank=rank,
+                step=gaps.step,
+                median_ns=gaps.quantile_ns(0.5),
+                p99_ns=gaps.quantile_ns(_SHARE),
+                since_ns=since_ns,
+                phase=phases.get(rank, self._pauses.get(rank, "")),
+            )
+
+
+def _phases(watched: RanksWatched | None) -> dict[int, str]:
+    """Return the phase of each rank, of what a launcher told."""
+    if watched is None:
+        return {}
+    names = watched.phases
+    pairs = zip(watched.ranks, watched.rank_phases, strict=False)
+    return {rank: names[number] for rank, number in pairs if number < len(names)}

@@ -1,0 +1,95 @@
+"""Standing watch: tells the controller at once when a job's ranks here stand still, or go on."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from everstep_agent.jobs.job.context import Outlet
+from everstep_agent.jobs.job.stand_still import RankProgress, StandStill
+from everstep_agent.jobs.state.plan import NO_PLAN, Plan
+from everstep_common.reports import RanksGoOn, RanksStandStill
+from everstep_common.trainer_messages import RanksWatched
+from everstep_proto.reports import record_of
+
+_INTERVAL_S = 1.0
+
+
+class StandingWatch:
+    """Watch of one job's newest generation on this node. Event loop only."""
+
+    def __init__(
+        self, outlet: Outlet, boot_ns: Callable[[], int], active: Callable[[], bool]
+    ) -> None:
+        """``active`` tells whether ranks of the job run here."""
+        self._outlet = outlet
+        self._boot_ns = boot_ns
+        self._active = active
+        self._judge = StandStill()
+        self._plan: Plan = NO_PLAN
+        self._timer: asyncio.TimerHandle | None = None
+        self._still = False
+
+    def begin(self, plan: Plan, *, unsure: bool = False) -> None:
+        """Another generation begins; ``unsure``: the agent did not see its beginning."""
+        self.close()
+        self._plan, self._still = plan, unsure
+        self._judge.begin(plan.generation, plan.ranks, unsure=unsure)
+        self._timer = asyncio.get_running_loop().call_later(_INTERVAL_S, self._look)
+
+    def add_step(self, rank: int, step: int, at_boot_ns: int) -> None:
+        """A rank completed a step."""
+        self._judge.add_step(rank, step, at_boot_ns)
+        self._maybe_goes_on()
+
+    def add_seen_step(self, step: int, at_boot_ns: int) -> None:
+        """The output of some rank says that the job has completed a step."""
+        for rank in self._plan.ranks:
+            self._judge.add_step(rank, step, at_boot_ns)
+        self._maybe_goes_on()
+
+    def add_pause(self, rank: int, name: str) -> None:
+        """A rank does what is no step; "": it goes on."""
+        self._judge.add_pause(rank, name)
+        self._maybe_goes_on()
+
+    def end_pause(self, rank: int) -> None:
+        """The process of a rank is gone."""
+        self._judge.end_pause(rank)
+
+    def add_watched(self, watched: RanksWatched) -> None:
+        """The launcher told how its ranks stand."""
+        self._judge.add_watched(watched, self._boot_ns())
+        self._tell()
+
+    def end(self, generation: int) -> None:
+        """Ranks of a generation end: from now on nothing is told of it."""
+        if generation >= self._plan.generation:
+            self._judge.end()
+            self.close()
+
+    def close(self) -> None:
+        """Judge no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def progress(self) -> Iterator[RankProgress]:
+        """Yield how far each rank is that runs here."""
+        return self._judge.progress(self._boot_ns()) if self._active() else iter(())
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self._active():
+            return
+        self._timer = asyncio.get_running_loop().call_later(_INTERVAL_S, self._look)
+        self._tell()
+
+    def _maybe_goes_on(self) -> None:
+        """A step comes often: only one that ends a stand is judged before the next second."""
+        if self._still:
+            self._tell()
+
+    def _tell(self) -> None:
+        told: RanksStandStill | RanksGoOn | None = self._judge.judge(self._boot_ns())
+        if told is not None and self._active():
+            self._still = isinstance(told, RanksStandStill)
+            self._outlet.record(record_of(told, self._plan.job_id or self._plan.job))

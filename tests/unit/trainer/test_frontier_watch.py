@@ -1,0 +1,268 @@
+"""What a rank learns of its collectives, and what is made of it when they stand still."""
+
+import random
+import struct
+import sys
+from collections.abc import Callable
+from types import FrameType
+
+import pytest
+
+from everstep.launch.hangs.frontier_judge import FrontierJudge, Standing
+from everstep.launch.hangs.interpreter import everstep_rank_page as page
+from everstep.launch.hangs.interpreter.everstep_frontier_watch import (
+    WARM_MOVES,
+    FrontierWatch,
+    GapMemory,
+    activity_of,
+    frontier_of,
+)
+from everstep.launch.hangs.rank_pages import Frontier, RankFacts, RankPages, rank_facts
+
+_S = 10**9
+_HALF = _S // 2
+
+
+class Rank:
+    """A rank in virtual time that is read twice a second."""
+
+    def __init__(self) -> None:
+        self.pages = RankPages([0])
+        self.page = page.Page(self.pages.environment(0), page.WATCH_PID)
+        self.now_ns, self.done = 1000 * _S, 0.0
+        read = lambda: (int(self.done), int(self.done))  # noqa: E731
+        self.watch = FrontierWatch(self.page, read, dict)
+
+    def live(self, seconds: float, every_s: float = 0.5, *, pauses: int = 0) -> None:
+        """Let it complete a collective every so many seconds; 0: none."""
+        end_ns = self.now_ns + int(seconds * _S)
+        self.page.words[page.PAUSES] = pauses
+        while self.now_ns < end_ns:
+            self.now_ns += _HALF
+            if every_s:
+                self.done += 0.5 / every_s
+            self.watch.look(self.now_ns)
+        self.page.words[page.PAUSES] = 0
+
+    def facts(self) -> RankFacts:
+        return self.pages.read(0, self.now_ns)
+
+    def gap_s(self) -> float:
+        frontier = self.facts().frontier
+        assert frontier is not None
+        return frontier.gap_ns / _S
+
+
+def test_the_longest_gap_of_a_rank_is_learned_after_its_start() -> None:
+    rank = Rank()
+    rank.live(30)
+    assert rank.gap_s() == 0.5
+    rank.live(2, 2.0)
+    assert rank.gap_s() == 2.0
+
+
+def test_gaps_between_the_first_moves_teach_nothing() -> None:
+    rank = Rank()
+    rank.live(120, 30.0)  # it compiles before each of them
+    assert rank.gap_s() == 0.0
+    rank.live(WARM_MOVES * 0.5 + 10)
+    assert rank.gap_s() == 0.5
+
+
+def test_a_gap_with_a_pause_in_it_teaches_nothing() -> None:
+    rank = Rank()
+    rank.live(30)
+    rank.live(60, 0, pauses=1)
+    rank.live(1)
+    assert rank.gap_s() == 0.5
+
+
+def test_a_gap_is_learned_of_each_phase_in_which_the_rank_was_meanwhile() -> None:
+    memory, now_ns = GapMemory(), 0
+    for count in range(WARM_MOVES + 1):
+        now_ns += _HALF
+        memory.observe(now_ns, (count + 1, count + 1), 1 << 1, paused=False)
+    memory.observe(now_ns + 4 * _S, memory._frontier, 1 << 2, paused=False)
+    memory.observe(now_ns + 5 * _S, (99, 99), 1 << 3, paused=False)
+    assert [one // _S for one in memory.gaps[:5]] == [0, 0, 5, 5, 0]
+
+
+def test_groups_are_counted_together() -> None:
+    status = b'{"last_enqueued_collective":"%d","last_completed_collective":"%d"}'
+    dump = b'{"pg_status":{"0":' + status % (7, 6) + b',"1":' + status % (3, 1) + b"}}"
+    assert frontier_of(dump) == (10, 7)
+    assert frontier_of(b'{"version":"2.10"}') == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "found"),
+    [
+        ("/site/torch/_dynamo/convert_frame.py", "_compile", 1),
+        ("/site/torch/_dynamo/eval_frame.py", "_fn", 0),
+        ("/site/torch/serialization.py", "save", 2),
+        ("train.py", "save", 0),
+    ],
+)
+def test_a_stack_tells_what_a_rank_does_that_is_no_step(
+    file: str, function: str, found: int
+) -> None:
+    code: Callable[..., FrameType] = compile_in(file, function)
+    assert activity_of({1: sys._getframe(), 2: code()}) == found
+
+
+def compile_in(file: str, function: str) -> Callable[..., FrameType]:
+    """Return a function of this name and file that returns its own frame."""
+    names: dict[str, Callable[..., FrameType]] = {}
+    text = f"import sys\ndef {function}():\n    return sys._getframe()\n"
+    exec(compile(text, file, "exec"), names)
+    return names[function]
+
+
+def test_a_rank_that_compiles_is_in_a_pause() -> None:
+    rank = Rank()
+    rank.live(30)
+    frame = compile_in("/site/torch/_inductor/compile_fx.py", "compile_fx")()
+    rank.watch._frames = lambda: {1: frame}
+    rank.live(20, 0)
+    assert rank.facts().pause == "compilation"
+    rank.live(1)
+    assert (rank.facts().pause, rank.gap_s()) == ("", 0.5)
+
+
+# --- the launcher's judge ------------------------------------------------------------------------
+
+
+def node(
+    seconds: float, every_s: float, hang_s: float, steps: bool = True, pause: str = ""
+) -> tuple[list[Standing], int]:
+    """Return how one rank stands, second by second: it trains, and then nothing moves."""
+    rank, judge, found, step = Rank(), FrontierJudge(), [], 0
+    for _ in range(int(seconds)):
+        rank.live(1, every_s)
+        step += 1
+        judge.judge({0: rank.facts()}, step if steps else -1, rank.now_ns)
+    began_ns = rank.now_ns
+    for _ in range(int(hang_s)):
+        rank.live(1, 0, pauses=int(bool(pause)))
+        facts = rank.facts()
+        if pause:
+            facts = RankFacts(pause=pause, frontier=facts.frontier)
+        found.append(judge.judge({0: facts}, step if steps else -1, rank.now_ns))
+    return found, began_ns
+
+
+def test_collectives_that_stand_for_three_seconds_are_known_after_four() -> None:
+    found, began_ns = node(30, 0.5, 6)
+    assert [one.still for one in found] == [False, False, False, True, True, True]
+    assert found[-1].since_ns == began_ns
+    assert found[-1].usual_ns == 3 * _S
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_hang_in_steps_of_any_length_is_known_after_four_times_the_longest_gap(seed: int) -> None:
+    every_s = random.Random(seed).uniform(0.05, 3.0)
+    found, _ = node(150, every_s, 30)
+    usual_s = found[-1].usual_ns / _S
+    # Readings are half a second apart, looks a second.
+    assert max(3.0, 4 * every_s) - 2.0 <= usual_s <= max(3.0, 4 * (every_s + 0.5))
+    first = next(second for second, one in enumerate(found, 1) if one.still)
+    # The last move was up to one gap before the hang began.
+    assert first - 1.5 <= usual_s < first + every_s + 0.5
+
+
+def test_nothing_is_judged_before_enough_was_learned() -> None:
+    assert not any(one.still for one in node(6, 0.5, 60)[0])
+    assert not any(one.still for one in node(25, 0.5, 60, steps=False)[0])
+    assert any(one.still for one in node(40, 0.5, 60, steps=False)[0])
+
+
+def test_a_pause_is_not_judged() -> None:
+    found, _ = node(30, 0.5, 60, pause="evaluation")
+    assert {(one.still, one.pause) for one in found} == {(False, "evaluation")}
+
+
+def test_what_follows_a_pause_begins_with_its_end() -> None:
+    rank, judge = Rank(), FrontierJudge()
+    for second in range(30):
+        rank.live(1)
+        judge.judge({0: rank.facts()}, second, rank.now_ns)
+    rank.live(60, 0, pauses=1)
+    paused = RankFacts(pause="evaluation", frontier=rank.facts().frontier)
+    judge.judge({0: paused}, 30, rank.now_ns)
+    rank.live(2, 0)
+    assert not judge.judge({0: rank.facts()}, 30, rank.now_ns).still
+
+
+def test_a_launcher_that_was_stopped_itself_blames_nobody_for_that_time() -> None:
+    rank, judge = Rank(), FrontierJudge()
+    for second in range(30):
+        rank.live(1)
+        judge.judge({0: rank.facts()}, second, rank.now_ns)
+    later = rank.facts()
+    assert not judge.judge({0: later}, 30, rank.now_ns + 3600 * _S).still
+
+
+def test_a_recorder_that_steps_pass_by_is_blind() -> None:
+    rank, judge, found = Rank(), FrontierJudge(), Standing()
+    for second in range(30):
+        rank.live(1)
+        judge.judge({0: rank.facts()}, second, rank.now_ns)
+    for second in range(30, 60):
+        rank.live(1, 0)
+        found = judge.judge({0: rank.facts()}, second, rank.now_ns)
+    assert "steps passed without a collective" in found.blind
+    assert not found.still
+
+
+def test_a_rank_without_a_recorder_makes_the_node_blind() -> None:
+    moving = RankFacts(frontier=Frontier(moved_at_ns=5, moves=90, gap_ns=1, gaps=80))
+    found = FrontierJudge().judge({0: moving, 1: RankFacts()}, 9, 10 * _S)
+    assert found.blind == "1 of 2 ranks have no recorder of their collectives"
+    assert "no rank has" in FrontierJudge().judge({0: RankFacts()}, 9, 10 * _S).blind
+
+
+# --- the page, which a rank can fill with anything -----------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_what_a_hostile_rank_writes_is_bounded(seed: int) -> None:
+    chance = random.Random(seed)
+    words = [chance.choice([0, 1, -1, 2**63 - 1, -(2**63), chance.getrandbits(40)])] * 512
+    words = [chance.choice([0, -1, 2**62, chance.getrandbits(33)]) for _ in words]
+    words[page.LAYOUT] = page.MAGIC
+    content = bytearray(struct.pack("512q", *words))
+    content[page.NAMES :] = chance.randbytes(page.BYTES - page.NAMES)
+    facts = rank_facts(bytes(content), 10 * _S)
+    assert facts.step is None or 0 <= facts.step <= 9 * 10**17
+    assert 0 <= facts.step_at_ns <= 10 * _S
+    for text in (facts.phase, facts.pause, facts.shown):
+        assert len(text) <= 40
+        assert text.isprintable()
+    if facts.frontier is not None:
+        assert 0 <= facts.frontier.moved_at_ns <= 10 * _S
+        assert 0 <= facts.frontier.gap_ns <= 3600 * _S
+
+
+def test_a_page_of_another_layout_or_size_says_nothing() -> None:
+    assert rank_facts(bytes(page.BYTES), 1) == RankFacts()
+    other = struct.pack("512q", page.MAGIC + 1, *range(511))
+    assert rank_facts(other, 1) == RankFacts()
+    assert rank_facts(struct.pack("2q", page.MAGIC, 1), 1) == RankFacts()
+
+
+def test_only_one_process_writes_a_part_of_a_page() -> None:
+    pages = RankPages([4, 5])
+    first = page.Page(pages.environment(5), page.SDK_PID)
+    first.words[page.SDK_PID] = 1  # a process that lives
+    with pytest.raises(page.NoPageError, match="another process"):
+        page.Page(pages.environment(5), page.SDK_PID)
+    first.words[page.SDK_PID] = 2**22 + 1  # one that cannot
+    assert page.Page(pages.environment(5), page.SDK_PID).usable
+    assert pages.read(4, 1) == RankFacts()
+    pages.close()
+
+
+def test_without_a_launcher_there_is_no_page() -> None:
+    for environ in ({}, {page.PLACE: "/proc/self/fd/999:0"}, {page.PLACE: "x"}):
+        with pytest.raises(page.NoPageError):
+            page.Page(environ, page.SDK_PID)

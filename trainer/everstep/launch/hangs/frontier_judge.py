@@ -1,0 +1,107 @@
+"""Judge of frontiers: whether the collectives of all ranks of a node stand still. Pure.
+
+They do when none has moved for four times the longest gap that was learned of it, and 3 s at least.
+Nothing is judged before enough was learned, nor while a rank does what is no step.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from everstep.launch.hangs.rank_pages import Frontier, RankFacts
+
+LEAST_NS = 3 * 10**9
+_TIMES = 4
+# Readings in which a rank has moved: 8 s of a start teach enough where steps are known. Where they
+# are not, it may still be spreading its weights.
+_MOVES = 16
+_MOVES_WITHOUT_STEPS = 60
+_STEPS_LEAST = 3
+# A phase in which fewer gaps were seen is a new one.
+_GAPS = 3
+# The recorder is blind when so many steps pass it by, in a time in which it is read several times.
+_BLIND_STEPS = 10
+_BLIND_NS = 5 * 10**9
+# Nobody has looked for so long: the node was suspended, or the launcher stopped.
+_UNSEEN_NS = 5 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whether the ranks of a node stand still, as their collectives tell."""
+
+    # Since when none has moved, after which time that is no usual gap any more; 0: some do.
+    since_ns: int = 0
+    usual_ns: int = 0
+    # What a rank does that is no step; "" where none does.
+    pause: str = ""
+    # Why collectives tell nothing here; "" where they do.
+    blind: str = ""
+
+    @property
+    def still(self) -> bool:
+        """Return whether all of them stand still."""
+        return self.since_ns > 0
+
+
+class FrontierJudge:
+    """Judge of one generation's ranks on a node; it is asked about once a second."""
+
+    def __init__(self) -> None:
+        self._first_step = -1
+        # When a collective was last seen to move, as the recorder told, and the newest step then.
+        self._moved_ns = -1
+        self._seen_ns = 0
+        self._step_at_move = -1
+        self._blind = ""
+        self._judged_ns = 0
+        # What was before says nothing: a pause, or a time in which nobody looked.
+        self._from_ns = 0
+
+    def judge(self, facts: Mapping[int, RankFacts], newest_step: int, now_ns: int) -> Standing:
+        """Return how they stand; ``newest_step`` is the newest that any rank told, or -1."""
+        frontiers = [one.frontier for one in facts.values()]
+        known = [one for one in frontiers if one is not None]
+        pause = next((one.pause for one in facts.values() if one.pause), "")
+        if pause or now_ns - self._judged_ns > _UNSEEN_NS:
+            self._from_ns = now_ns
+        self._judged_ns = now_ns
+        if self._first_step < 0:
+            self._first_step = newest_step
+        if not known or len(known) < len(frontiers):
+            return Standing(pause=pause, blind=_unread(len(known), len(frontiers)))
+        self._find_blind(known, newest_step, now_ns)
+        if pause or self._blind:
+            return Standing(pause=pause, blind=self._blind)
+        return self._standing(known, newest_step, now_ns)
+
+    def _find_blind(self, known: Sequence[Frontier], newest_step: int, now_ns: int) -> None:
+        """Notice that steps go on and no collective is recorded; so it stays."""
+        moved_ns = max(one.moved_at_ns for one in known)
+        if moved_ns != self._moved_ns or self._step_at_move < 0:
+            self._moved_ns, self._seen_ns, self._step_at_move = moved_ns, now_ns, newest_step
+            return
+        passed = newest_step - self._step_at_move
+        if passed >= _BLIND_STEPS and now_ns - self._seen_ns >= _BLIND_NS:
+            self._blind = f"{passed} steps passed without a collective that torch has recorded"
+
+    def _standing(self, known: Sequence[Frontier], newest_step: int, now_ns: int) -> Standing:
+        taught = 0 <= self._first_step <= newest_step - _STEPS_LEAST
+        least = _MOVES if taught else _MOVES_WITHOUT_STEPS
+        if any(one.moves < least or one.gaps < _GAPS for one in known):
+            return Standing()
+        usual_ns = max(_usual_ns(one) for one in known)
+        for one in known:
+            if now_ns - max(one.moved_at_ns, self._from_ns) <= _usual_ns(one):
+                return Standing(usual_ns=usual_ns)
+        since_ns = max(one.moved_at_ns for one in known)
+        return Standing(since_ns=max(since_ns, self._from_ns), usual_ns=usual_ns)
+
+
+def _usual_ns(one: Frontier) -> int:
+    return max(LEAST_NS, _TIMES * one.gap_ns)
+
+
+def _unread(known: int, ranks: int) -> str:
+    if not known:
+        return "no rank has a recorder of its collectives that could be read"
+    return f"{ranks - known} of {ranks} ranks have no recorder of their collectives"

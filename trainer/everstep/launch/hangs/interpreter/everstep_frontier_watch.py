@@ -1,0 +1,218 @@
+"""Frontier watch: a thread of a rank that sees twice a second whether its collectives go on.
+
+It reads how many operations each process group has enqueued and completed, as torch's recorder
+counts them anyway; the launcher reads the rank's page and judges. Run in the rank by its own
+interpreter, from 3.8 on, with the standard library only.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+
+if __package__:
+    from everstep.launch.hangs.interpreter import everstep_rank_page as page_of
+else:  # in a rank, whose interpreter need not have everstep
+    import everstep_rank_page as page_of  # type: ignore[import-not-found, no-redef]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # as typing's, whose import takes milliseconds
+    from collections.abc import Callable
+    from types import FrameType, ModuleType
+
+_INTERVAL_S = 0.5
+# Of a group of 16,384 ranks, torch writes the list of them too: reading takes no more of a
+# processor than a thousandth.
+_INTERVAL_PER_COST = 1000
+_INTERVAL_MAX_S = 2.0
+# Gaps between the first moves are those of a start: files, libraries, compilation.
+WARM_MOVES = 6
+# A longer gap that ended well is a debugger's or a suspended node's.
+GAP_MAX_NS = 300 * 10**9
+# While nothing moves for so long, the stacks tell whether the rank compiles or saves.
+_LOOK_NS = 900_000_000
+# Functions that are on a stack only while torch or triton compiles, or writes a checkpoint.
+_COMPILING = (
+    ("torch/_dynamo/convert_frame.py", ("_compile", "compile_inner")),
+    ("torch/_inductor/compile_fx.py", ("compile_fx", "compile_fx_inner", "_compile_fx_inner")),
+    ("torch/_inductor/async_compile.py", ("wait",)),
+    ("torch/_inductor/runtime/triton_heuristics.py", ("precompile", "autotune_to_one_config")),
+    ("triton/compiler/compiler.py", ("compile",)),
+)
+_SAVING = (
+    ("torch/serialization.py", ("save", "_save", "load", "_load")),
+    ("torch/distributed/checkpoint/state_dict_saver.py", ("save", "_save_state_dict")),
+    ("torch/distributed/checkpoint/state_dict_loader.py", ("load", "_load_state_dict")),
+)
+_FRAMES_MAX = 200
+
+
+class GapMemory:
+    """Gaps between the moves of one rank's frontier, learned by phase. Pure."""
+
+    def __init__(self) -> None:
+        self.moves = 0
+        self.moved_ns = 0
+        self.longest_ns = 0
+        self.gaps = [0] * page_of.PHASES
+        self.counts = [0] * page_of.PHASES
+        self._frontier = (0, 0)
+        # Phases in which the rank was since the last move; whether that gap teaches anything.
+        self._phases = 0
+        self._paused = False
+
+    def observe(self, now_ns: int, frontier: "tuple[int, int]", phases: int, paused: bool) -> bool:
+        """Take one reading; return whether it has moved.
+
+        ``phases`` has a bit for each phase in which the rank was since the reading before.
+        """
+        self._phases |= phases
+        self._paused = self._paused or paused
+        if frontier == self._frontier:
+            return False
+        if self.moves >= WARM_MOVES and not self._paused:
+            self._learn(min(now_ns - self.moved_ns, GAP_MAX_NS))
+        self.moves += 1
+        self.moved_ns, self._frontier = now_ns, frontier
+        self._phases, self._paused = 0, paused
+        return True
+
+    def _learn(self, gap_ns: int) -> None:
+        self.longest_ns = max(self.longest_ns, gap_ns)
+        for phase in range(page_of.PHASES):
+            if self._phases >> phase & 1:
+                self.gaps[phase] = max(self.gaps[phase], gap_ns)
+                self.counts[phase] += 1
+
+
+def frontier_of(dump: bytes) -> "tuple[int, int]":
+    """Return how many operations all groups together have enqueued and completed.
+
+    Raises ValueError, LookupError, TypeError and AttributeError for what is no dump.
+    """
+    enqueued = completed = 0
+    for status in json.loads(dump).get("pg_status", {}).values():
+        enqueued += int(status["last_enqueued_collective"])
+        completed += int(status["last_completed_collective"])
+    return enqueued, completed
+
+
+def activity_of(frames: "dict[int, FrameType]") -> int:
+    """Return what a process's threads do that is no step: a number of ACTIVITIES."""
+    found = 0
+    for top in frames.values():
+        frame: FrameType | None = top
+        for _ in range(_FRAMES_MAX):
+            if frame is None:
+                break
+            code = frame.f_code
+            if _among(_COMPILING, code.co_filename, code.co_name):
+                return 1
+            if _among(_SAVING, code.co_filename, code.co_name):
+                found = 2
+            frame = frame.f_back
+    return found
+
+
+def _among(places: "tuple[tuple[str, tuple[str, ...]], ...]", path: str, name: str) -> bool:
+    return any(name in names and path.endswith(file) for file, names in places)
+
+
+class FrontierWatch:
+    """The thread's work: a reading, what is learned of it, and the rank's page."""
+
+    def __init__(
+        self,
+        page: page_of.Page,
+        read: "Callable[[], tuple[int, int]]",
+        frames: "Callable[[], dict[int, FrameType]]" = sys._current_frames,
+    ) -> None:
+        self._page = page
+        self._read = read
+        self._frames = frames
+        self._memory = GapMemory()
+        self._entries = [0] * page_of.PHASES
+
+    def look(self, now_ns: int) -> None:
+        """Read once. Raises whatever torch raises."""
+        words, memory = self._page.words, self._memory
+        frontier = self._read()
+        activity = 0
+        if not words[page_of.PAUSES] and now_ns - memory.moved_ns >= _LOOK_NS:
+            activity = activity_of(self._frames())
+        paused = words[page_of.PAUSES] > 0 or activity > 0
+        moved = memory.observe(now_ns, frontier, self._phases(), paused)
+        words[page_of.ACTIVITY] = activity
+        if moved:
+            self._write(frontier)
+        words[page_of.READ_AT] = now_ns
+
+    def _phases(self) -> int:
+        """Return in which phases the rank was since the last time, as bits."""
+        words = self._page.words
+        found = 1 << (words[page_of.PHASE] % page_of.PHASES)
+        for phase in range(page_of.PHASES):
+            entries = words[page_of.ENTRIES + phase]
+            if entries != self._entries[phase]:
+                self._entries[phase] = entries
+                found |= 1 << phase
+        return found
+
+    def _write(self, frontier: "tuple[int, int]") -> None:
+        words, memory = self._page.words, self._memory
+        words[page_of.ENQUEUED], words[page_of.COMPLETED] = frontier
+        words[page_of.LONGEST] = memory.longest_ns
+        for phase in range(page_of.PHASES):
+            words[page_of.GAPS + phase] = memory.gaps[phase]
+            words[page_of.COUNTS + phase] = memory.counts[phase]
+        words[page_of.MOVES], words[page_of.MOVED_AT] = memory.moves, memory.moved_ns
+
+
+def reader_of(c10d: "ModuleType") -> "Callable[[], tuple[int, int]] | None":
+    """Return what reads the frontier from torch's recorders; None where it has none."""
+    names = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
+    dumps = [getattr(c10d, name) for name in names if hasattr(c10d, name)]
+    if not dumps:
+        return None
+
+    def read() -> "tuple[int, int]":
+        found = [frontier_of(dump(includeCollectives=False)) for dump in dumps]
+        return sum(one[0] for one in found), sum(one[1] for one in found)
+
+    return read
+
+
+def start(c10d: "ModuleType") -> None:
+    """Watch this process for as long as it lives. Raises NoPageError, and what threads raise."""
+    import atexit
+
+    read = reader_of(c10d)
+    if read is None:
+        return
+    watch = FrontierWatch(page_of.Page(os.environ, page_of.WATCH_PID), read)
+    over = threading.Event()
+    thread = threading.Thread(
+        target=_run, args=(watch, over), name="everstep-frontier", daemon=True
+    )
+
+    def end() -> None:
+        # A thread that comes back from torch into an interpreter that is gone ends the process.
+        over.set()
+        if thread.is_alive():
+            thread.join(1.0)
+
+    atexit.register(end)
+    thread.start()
+
+
+def _run(watch: FrontierWatch, over: threading.Event) -> None:
+    interval_s = _INTERVAL_S
+    while not over.wait(interval_s):
+        began_s = time.thread_time()
+        try:
+            watch.look(time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+        except Exception:  # noqa: BLE001 - torch's are of every type; the launcher sees it is blind
+            return
+        cost_s = time.thread_time() - began_s
+        interval_s = min(max(_INTERVAL_S, cost_s * _INTERVAL_PER_COST), _INTERVAL_MAX_S)

@@ -1,0 +1,123 @@
+"""Rank pages: memory in which the ranks of one generation tell how far they are, and its reader.
+
+What is in it was written by ranks, so that each number and text of it is checked.
+"""
+
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from everstep.launch.hangs.interpreter import everstep_rank_page as page
+from everstep_common.printable import printable
+from everstep_common.reports import quantities as q
+from everstep_common.sealed_memory import SIZE_SEALS
+
+# Memory is mapped from places that are multiples of this.
+_STRIDE = max(page.BYTES, mmap.ALLOCATIONGRANULARITY)
+_DURATION_MAX_NS = 3600 * 10**9
+_MOVES_MAX = 2**40
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """How far the collectives of a rank are, and how long they have been known to stand still."""
+
+    # When one was last seen to be enqueued or completed; boot clock.
+    moved_at_ns: int
+    # In how many readings one was.
+    moves: int
+    # The longest gap between two of them in the phase in which the rank is; 0: none is known.
+    gap_ns: int
+    # How many gaps were seen in that phase.
+    gaps: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankFacts:
+    """What one rank tells of itself."""
+
+    # The newest step that it completed, and when; None: none, or its script does not use the SDK.
+    step: int | None = None
+    step_at_ns: int = 0
+    phase: str = ""
+    # What it does that is no step, by its own word or its stack; "": it trains.
+    pause: str = ""
+    frontier: Frontier | None = None
+
+    @property
+    def shown(self) -> str:
+        """Return the phase or pause as people read it."""
+        return f"pause: {self.pause}"[:40] if self.pause else self.phase
+
+
+class RankPages:
+    """One page for each rank of this node, until `close`."""
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        """Make them. Raises OSError."""
+        self._places = {rank: index * _STRIDE for index, rank in enumerate(ranks)}
+        self._number = os.memfd_create("everstep-ranks", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(self._number, max(1, len(ranks)) * _STRIDE)
+            fcntl.fcntl(self._number, fcntl.F_ADD_SEALS, SIZE_SEALS | fcntl.F_SEAL_SEAL)
+            self._memory = mmap.mmap(self._number, 0, prot=mmap.PROT_READ)
+        except OSError:
+            os.close(self._number)
+            raise
+
+    def environment(self, rank: int) -> dict[str, str]:
+        """Return by what a rank finds its page."""
+        return {page.PLACE: f"/proc/{os.getpid()}/fd/{self._number}:{self._places[rank]}"}
+
+    def read(self, rank: int, now_ns: int) -> RankFacts:
+        """Return what a rank has told; nothing where it has not, or what cannot be."""
+        place = self._places.get(rank)
+        if place is None:
+            return RankFacts()
+        return rank_facts(self._memory[place : place + page.BYTES], now_ns)
+
+    def close(self) -> None:
+        """Free them; ranks that still run keep theirs."""
+        self._memory.close()
+        os.close(self._number)
+
+
+def rank_facts(content: bytes, now_ns: int) -> RankFacts:
+    """Return what a page says; nothing of what cannot be. Pure."""
+    words = memoryview(content).cast("q")
+    if len(content) != page.BYTES or words[page.LAYOUT] != page.MAGIC:
+        return RankFacts()
+    step, step_at_ns = words[page.STEP] - 1, words[page.STEP_AT]
+    known = 0 <= step <= q.TOLD_MAX and 0 < step_at_ns <= now_ns
+    phase = words[page.PHASE] % page.PHASES
+    return RankFacts(
+        step=step if known else None,
+        step_at_ns=step_at_ns if known else 0,
+        phase=_name(content, page.NAMES + phase * page.NAME_BYTES),
+        pause=_pause(content, words),
+        frontier=_frontier(words, phase, now_ns),
+    )
+
+
+def _pause(content: bytes, words: memoryview) -> str:
+    if words[page.PAUSES] > 0:
+        return _name(content, page.PAUSE_NAME) or "unnamed"
+    activity = words[page.ACTIVITY]
+    return page.ACTIVITIES[activity] if 0 < activity < len(page.ACTIVITIES) else ""
+
+
+def _frontier(words: memoryview, phase: int, now_ns: int) -> Frontier | None:
+    moved_at_ns, moves = words[page.MOVED_AT], words[page.MOVES]
+    gap_ns, gaps = words[page.GAPS + phase], words[page.COUNTS + phase]
+    told = words[page.WATCH_PID] > 0 and words[page.READ_AT] > 0
+    possible = 0 <= moved_at_ns <= now_ns and 0 <= moves <= _MOVES_MAX
+    if not told or not possible or not 0 <= gap_ns <= _DURATION_MAX_NS:
+        return None
+    return Frontier(moved_at_ns, moves, gap_ns, max(0, gaps))
+
+
+def _name(content: bytes, place: int) -> str:
+    told = content[place : place + page.NAME_BYTES].rstrip(b"\0")
+    return printable(told.decode("utf-8", "replace"))[:40]

@@ -1,0 +1,111 @@
+"""Rank watch of a launcher: reads once a second how far its ranks are, and tells the agent.
+
+The agent is told at once when their collectives stand still or move again, when a pause begins or
+ends, and every five seconds in which phases the ranks are.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from everstep.launch.hangs.frontier_judge import FrontierJudge, Standing
+from everstep.launch.hangs.rank_pages import RankFacts, RankPages
+from everstep_common.clock import boot_ns
+from everstep_common.trainer_messages import RanksWatched
+
+_INTERVAL_NS = 10**9
+_TOLD_EVERY_NS = 5 * 10**9
+_PHASES_MAX = 64
+
+
+class RankWatch:
+    """Watch of one launcher's ranks, generation after generation."""
+
+    def __init__(
+        self,
+        tell: Callable[[object], None],
+        running: Callable[[], Mapping[int, int]],
+        now_ns: Callable[[], int] = boot_ns,
+    ) -> None:
+        """``running`` returns the ranks that have not ended."""
+        self._tell = tell
+        self._running = running
+        self._now_ns = now_ns
+        self._pages: RankPages | None = None
+        self._judge = FrontierJudge()
+        self._generation = 0
+        self._due_ns = self._told_ns = 0
+        self._told: Standing | None = None
+
+    def begin(self, generation: int, ranks: Sequence[int]) -> None:
+        """Another generation starts; without memory for its pages, steps alone tell."""
+        self.end()
+        self._generation, self._judge, self._told = generation, FrontierJudge(), None
+        self._due_ns = self._now_ns() + _INTERVAL_NS
+        try:
+            self._pages = RankPages(ranks)
+        except OSError:
+            self._pages = None
+
+    def environment(self, rank: int) -> dict[str, str]:
+        """Return what a rank gets besides its other variables."""
+        return self._pages.environment(rank) if self._pages else {}
+
+    def facts(self, rank: int) -> RankFacts:
+        """Return what a rank tells of itself at this moment."""
+        return self._pages.read(rank, self._now_ns()) if self._pages else RankFacts()
+
+    def due_in_s(self) -> float | None:
+        """Return after how long `advance` has to be called, if at all."""
+        if self._pages is None:
+            return None
+        return max(0.0, (self._due_ns - self._now_ns()) / 1e9)
+
+    def advance(self, newest_step: int) -> None:
+        """Read what is due; ``newest_step`` is the newest that a rank's output told, or -1."""
+        now_ns = self._now_ns()
+        if self._pages is None or now_ns < self._due_ns:
+            return
+        self._due_ns = now_ns + _INTERVAL_NS
+        facts = {rank: self._pages.read(rank, now_ns) for rank in sorted(self._running())}
+        if not facts:
+            return
+        told = (one.step for one in facts.values() if one.step is not None)
+        standing = self._judge.judge(facts, max(told, default=newest_step), now_ns)
+        if _differ(standing, self._told) or now_ns - self._told_ns >= _TOLD_EVERY_NS:
+            self._told, self._told_ns = standing, now_ns
+            self._tell(watched(self._generation, standing, facts, now_ns))
+
+    def tell_again(self) -> None:
+        """The agent may have missed what it was told."""
+        self._told = None
+
+    def end(self) -> None:
+        """No rank is left."""
+        if self._pages is not None:
+            self._pages.close()
+            self._pages = None
+
+
+def _differ(one: Standing, other: Standing | None) -> bool:
+    if other is None:
+        return True
+    return (one.still, one.pause, one.blind) != (other.still, other.pause, other.blind)
+
+
+def watched(
+    generation: int, standing: Standing, facts: Mapping[int, RankFacts], now_ns: int
+) -> RanksWatched:
+    """Return what the agent is told. Pure."""
+    shown = [one.shown for one in facts.values()]
+    phases = tuple(sorted(set(shown)))[:_PHASES_MAX]
+    numbers = {phase: number for number, phase in enumerate(phases)}
+    return RanksWatched(
+        generation=generation,
+        at_boot_ns=now_ns,
+        still_since_ns=standing.since_ns,
+        usual_ns=standing.usual_ns,
+        pause=standing.pause[:40],
+        blind=standing.blind,
+        phases=phases,
+        ranks=tuple(facts),
+        rank_phases=tuple(numbers.get(phase, 0) for phase in shown),
+    )
