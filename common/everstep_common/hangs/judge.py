@@ -126,9 +126,11 @@ def _from_processes(case: Case) -> HangClass | None:
         return None
     # Who waits for one of them in what no recorder tells looks like a culprit itself; who is
     # somewhere else, by its stack, is one.
+    # Where one has died, though, those that lost it may be anywhere in what they do about it.
+    died = any(kind is HangClass.DEAD for kind, _ in case.culprits.values())
     for rank in _ends(case):
         report = case.reports[rank]
-        if in_communication(report) is False or suspicion(report):
+        if suspicion(report) or (in_communication(report) is False and not died):
             case.culprits.setdefault(rank, _class_of(case, rank))
     return _shared_class(case)
 

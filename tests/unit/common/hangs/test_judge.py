@@ -481,6 +481,20 @@ def test_the_library_in_which_a_thread_keeps_the_gil_is_told() -> None:
     assert "its main thread" not in held("libpython3.11.so.1.0")
 
 
+@pytest.mark.parametrize(
+    ("state", "named"),
+    [(ProcessState.DEAD, {0}), (ProcessState.STOPPED, {0, 1})],
+    ids=["died", "stopped"],
+)
+def test_who_does_something_about_a_rank_that_died_is_not_blamed(
+    state: ProcessState, named: set[int]
+) -> None:
+    waits = _live(2, _sleeps("distributed_c10d.py:3252 all_reduce"), _group(7, 6))
+    elsewhere = _live(1, _sleeps("train.py:90 save_what_there_is"))
+    gone = _live(0, ProcessFacts(state))
+    assert set(_named(_judged(gone, elsewhere, waits, replace(waits, rank=3)))) == named
+
+
 def _circle(rank: int, process: ProcessFacts) -> RankHangReport:
     """Return one of two ranks that wait for each other, in two groups of both."""
     first, second = ((7, 6), (6, 6)) if rank else ((6, 6), (7, 6))
