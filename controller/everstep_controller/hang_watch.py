@@ -6,6 +6,7 @@ when a second look has found the same, and when the core is to act on what a loo
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
@@ -13,13 +14,13 @@ from everstep_common.hangs.looks import Streak, follow, says_same
 from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_common.hangs.verdict import HangClass, HangVerdict
 from everstep_common.printable import printable
-from everstep_controller.api.fleet.inspector import BusyError, Inspector
+from everstep_controller.api.fleet.inspector import Inspector
 from everstep_controller.core.actions import Announce
 from everstep_controller.core.events import HangJudged
 from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.hang_evidence import HangEvidence
-from everstep_controller.hang_judge import judge_look
+from everstep_controller.hang_judge import JudgeError, judge_look
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.runtime.runtime import Runtime
@@ -32,7 +33,7 @@ _SENTENCE_MAX = 500
 # later than that.
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
-# So many jobs are looked at at once; who asks for a look himself finds room beside them.
+# So many jobs are looked at at once, besides those that people look at.
 _JOBS_AT_ONCE = 4
 # So many nodes are asked at once: 2,048 of them in seconds, though each takes two.
 _NODES_AT_ONCE = 1024
@@ -46,12 +47,13 @@ _S = 1_000_000_000
 _Stall = tuple[str, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Posted:
-    """What the core was told last of a stall."""
+@dataclass(slots=True)
+class _Known:
+    """What is known of a stall: the looks in a row, and what the core was told last."""
 
-    verdict: HangVerdict
-    looks: int
+    streak: Streak | None = None
+    told: HangVerdict | None = None
+    told_looks: int = 0
 
 
 class HangWatch:
@@ -118,23 +120,31 @@ class HangWatch:
 
     async def _watch(self, stall: _Stall) -> None:
         """Look at a job as long as it stands still."""
-        streak: Streak | None = None
-        posted: _Posted | None = None
+        known = _Known()
         pause_s = _FIRST_PAUSE_S
         while (job := self._stalled(stall)) is not None:
             async with self._turns:
                 told = await self._look(job)
-            now_ns = self._runtime.now_ns()
-            if any(node.reports for node in told):
-                file = await asyncio.to_thread(self._evidence.write, told)
-                del told
-                streak = follow(streak, await judge_look(file, now_ns))
-                job = self._stalled(stall)
-                if job is not None and self._is_news(job, streak, posted):
-                    posted = await self._post(job, streak, self._evidence.keep(file))
-                file.unlink(missing_ok=True)
+                if any(node.reports for node in told):
+                    await self._judge(stall, told, known)
+            del told
             await asyncio.sleep(self._pause_s(stall, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _judge(self, stall: _Stall, told: Sequence[NodeTold], known: _Known) -> None:
+        """Have a look judged, and tell the core where that is news; else the next look is."""
+        now_ns = self._runtime.now_ns()
+        try:
+            file = await asyncio.to_thread(self._evidence.write, told)
+            try:
+                known.streak = follow(known.streak, await judge_look(file, now_ns))
+                job = self._stalled(stall)
+                if job is not None and self._is_news(job, known):
+                    await self._tell(job, known, self._evidence.keep(file))
+            finally:
+                file.unlink(missing_ok=True)
+        except (JudgeError, OSError) as error:
+            logger.warning("who holds %s back is not known: %s", stall[0], error)
 
     def _stalled(self, stall: _Stall) -> JobRecord | None:
         """Return the job of a stall that lasts."""
@@ -143,30 +153,30 @@ class HangWatch:
         return job if lasts and not self._runtime.state.halted else None
 
     async def _look(self, job: JobRecord) -> list[NodeTold]:
-        """Return what the nodes of a job tell; nothing while somebody else looks at it."""
+        """Return what the nodes of a job tell."""
         told: list[NodeTold] = []
         left = _TOLD_BYTES_MAX
-        try:
-            async with aclosing(self._inspector.inspect(job, _NODES_AT_ONCE)) as nodes:
-                async for node in nodes:
-                    left -= sum(map(len, node.reports))
-                    told.append(node if left > 0 else _without_reports(node))
-        except BusyError as error:
-            logger.info("job %s stands still, and is not looked at: %s", job.name, error)
+        async with aclosing(self._inspector.look(job, _NODES_AT_ONCE)) as nodes:
+            async for node in nodes:
+                left -= sum(map(len, node.reports))
+                told.append(node if left > 0 else _without_reports(node))
         return told
 
-    def _is_news(self, job: JobRecord, streak: Streak, posted: _Posted | None) -> bool:
+    def _is_news(self, job: JobRecord, known: _Known) -> bool:
         """Return whether the core decides anything by a look that it has not decided already."""
-        verdict = streak.newest.verdict
-        if posted is None:
+        assert known.streak is not None
+        verdict = known.streak.newest.verdict
+        if known.told is None:
             return verdict.kind is not HangClass.NO_WAIT
-        if not says_same(posted.verdict, verdict):
+        if not says_same(known.told, verdict):
             return True
         due = 0 < job.hang.due_ns <= self._runtime.now_ns()
-        return due or posted.looks < 2 <= streak.looks
+        return due or known.told_looks < 2 <= known.streak.looks
 
-    async def _post(self, job: JobRecord, streak: Streak, evidence: str) -> _Posted | None:
-        """Tell the core; return what it knows now."""
+    async def _tell(self, job: JobRecord, known: _Known, evidence: str) -> None:
+        """Tell the core what a look found."""
+        assert known.streak is not None
+        streak = known.streak
         verdict = streak.newest.verdict
         seen = SeenHang(
             verdict=verdict,
@@ -178,12 +188,11 @@ class HangWatch:
         )
         sentence = printable(verdict.sentence)[:_SENTENCE_MAX]
         logger.info("job %s stands still: %s", job.name, sentence)
-        judged = HangJudged(job.id, job.generation.number, sentence, seen)
         try:
-            await self._runtime.submit(judged)
+            await self._runtime.submit(HangJudged(job.id, job.generation.number, sentence, seen))
         except JournalFull:
-            return None  # as the runtime says itself; it is told again after the next look
-        return _Posted(verdict, streak.looks)
+            return  # as the runtime says itself; it is told again after the next look
+        known.told, known.told_looks = verdict, streak.looks
 
     def _pause_s(self, stall: _Stall, pause_s: float) -> float:
         """Return how long until the next look, which is no later than the core acts on it."""

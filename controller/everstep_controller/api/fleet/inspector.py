@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 
 from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_common.orders import InspectRanks
@@ -26,21 +26,25 @@ class Inspector:
         self._questions = questions
         self._inspected: set[str] = set()
 
-    async def inspect(
-        self, job: JobRecord, nodes_at_once: int = NODES_AT_ONCE
-    ) -> AsyncGenerator[NodeTold, None]:
+    async def inspect(self, job: JobRecord) -> AsyncGenerator[NodeTold, None]:
         """Yield what each node of a job tells, the fastest first. Raises BusyError."""
         with self._turn(job):
-            turns = asyncio.Semaphore(nodes_at_once)
-            places = range(len(job.generation.members))
-            asked = [asyncio.create_task(self._ask(job, place, turns)) for place in places]
-            try:
-                for answer in asyncio.as_completed(asked):
-                    yield await answer
-            finally:
-                for task in asked:
-                    task.cancel()
-                await asyncio.gather(*asked, return_exceptions=True)
+            async with aclosing(self.look(job, NODES_AT_ONCE)) as nodes:
+                async for told in nodes:
+                    yield told
+
+    async def look(self, job: JobRecord, nodes_at_once: int) -> AsyncGenerator[NodeTold, None]:
+        """Yield the same for who bounds itself; agents whom two ask at once look once for both."""
+        turns = asyncio.Semaphore(nodes_at_once)
+        places = range(len(job.generation.members))
+        asked = [asyncio.create_task(self._ask(job, place, turns)) for place in places]
+        try:
+            for answer in asyncio.as_completed(asked):
+                yield await answer
+        finally:
+            for task in asked:
+                task.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
 
     @contextmanager
     def _turn(self, job: JobRecord) -> Iterator[None]:

@@ -36,7 +36,7 @@ def ranks_go_on(turn: Turn, event: Reported[RanksGoOn]) -> None:
     job = _job_of(turn, event, event.report.generation)
     if job is not None:
         job.generation.still.pop(event.origin.node, None)
-        job.generation.still_places = 0
+        job.generation.moving_place = job.generation.members.place(event.origin.node)
 
 
 def _job_of(
@@ -69,10 +69,10 @@ def _all_stand_still(state: State, job: JobRecord) -> bool:
     Thousands tell within a second, so each question goes on from the member that was missing last,
     and all are gone through once more before the answer is yes.
     """
-    missing = _first_moving(state, job, job.generation.still_places)
-    if missing is None and job.generation.still_places:
+    missing = _first_moving(state, job, job.generation.moving_place)
+    if missing is None and job.generation.moving_place:
         missing = _first_moving(state, job, 0)
-    job.generation.still_places = missing or 0
+    job.generation.moving_place = missing or 0
     return missing is None
 
 
@@ -82,8 +82,8 @@ def _first_moving(state: State, job: JobRecord, start: int) -> int | None:
     for place, name in enumerate(islice(generation.members, start, None), start):
         if name in generation.finished or _holds(job, generation.still.get(name)):
             continue
-        node = state.nodes[name]
         # Before it is back after a start of the controller, nobody knows what it would say.
+        node = state.nodes[name]
         if node.connected or (node.welcomed_term != state.term and not node.unreachable):
             return place
     return None

@@ -224,6 +224,7 @@ def generation_finished(turn: Turn, event: Reported[GenerationFinished]) -> None
         return
     if node in job.generation.members:
         job.generation.finished[node] = True
+        job.generation.still.pop(node, None)
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:

@@ -243,8 +243,8 @@ class Generation:
     renew: bool = False
     # Members whose ranks stand still, as they say.
     still: dict[str, StillNode] = field(default_factory=dict)
-    # All members before this place do, or could not say otherwise, when they were looked at.
-    still_places: int = 0
+    # The place of a member that did not when they were looked at; 0: none is known.
+    moving_place: int = 0
     # What is to be done about the hang for which it was stopped; None where nothing was judged.
     hang_judgement: Judgement | None = None
     # What its ranks have said of themselves, as far as somebody keeps it.

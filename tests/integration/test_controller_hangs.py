@@ -1,0 +1,130 @@
+"""A node says that its ranks stand still: they are looked at, and what is seen is acted upon."""
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from everstep_common.codec import json_text
+from everstep_common.hangs.rank_report import (
+    GroupReport,
+    Operation,
+    OperationState,
+    ProcessFacts,
+    ProcessState,
+    RankHangReport,
+)
+from everstep_common.hangs.told_by_nodes import NodeTold
+from everstep_controller.core import events
+from everstep_controller.core.model.job import JobState
+from everstep_controller.hang_evidence import HangEvidence
+from everstep_controller.hang_judge import JudgeError, judge_look
+from everstep_proto.generated import fleet_pb2
+from fakes.agent_stream import AgentStream, agent_stream
+from fakes.controllers import controller
+from integration.test_controller_streams import run_to_step
+
+pytestmark = pytest.mark.timeout(120)
+_STILL = fleet_pb2.RanksStandStill(generation=1, step=7, since_boot_ns=20, usual_ns=700_000_000)
+
+
+def _report(state: ProcessState) -> str:
+    return json_text(RankHangReport(rank=0, world_size=1, process=ProcessFacts(state=state)))
+
+
+async def _answer(agent: AgentStream, *reports: str, missing: str = "") -> None:
+    """Answer the next look at the ranks."""
+    asked = (await agent.wait_for("inspect")).inspect
+    assert asked.job == "train"
+    told = fleet_pb2.RanksInspected(
+        inspection_id=asked.inspection_id, reports=reports, missing=missing
+    )
+    await agent.send(inspected=told)
+
+
+def test_a_stopped_rank_is_seen_at_once_and_its_generation_is_stopped(tmp_path: Path) -> None:
+    async def scenario() -> tuple[str, str]:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.healthy()
+            await run_to_step(agent, 7)
+            await agent.record(7, ranks_stand_still=_STILL)
+            await _answer(agent, _report(ProcessState.STOPPED))
+            order = await agent.order("stop_generation")
+            job = running.runtime.state.newest("train")
+            assert job.recovery.hangs[0].culprits == ((0, "node-1"),)
+            return order.reason, json.dumps([str(one) for one in job.recovery.hangs])
+
+    reason, hangs = asyncio.run(scenario())
+    assert "Its process is stopped" in reason
+    assert "FROZEN" in hangs
+    (kept,) = (tmp_path / "journal.hangs").iterdir()
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_job_of_which_nobody_waits_is_looked_at_again_until_its_ranks_go_on(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.healthy()
+            await run_to_step(agent, 7)
+            await agent.record(7, ranks_stand_still=_STILL)
+            await _answer(agent, missing="its launcher does not answer")
+            await _answer(agent, "no report at all", _report(ProcessState.SLEEPING))
+            await _answer(agent, _report(ProcessState.SLEEPING))
+            state = running.runtime.state
+            assert state.newest("train").state is JobState.STALLED
+            assert state.newest("train").hang.seen is None
+            await agent.record(8, ranks_go_on=fleet_pb2.RanksGoOn(generation=1, at_boot_ns=30))
+            await agent.acknowledged(8)
+            assert state.newest("train").state is JobState.RUNNING
+
+    asyncio.run(scenario())
+    assert list((tmp_path / "journal.hangs").iterdir()) == [], "nothing was told of these looks"
+
+
+def _stuck_in_the_fabric() -> str:
+    """Return the report of a rank that waits in an operation which all have enqueued."""
+    operation = Operation(8, "all_reduce", "4 Float", OperationState.STARTED)
+    group = GroupReport("default_pg", "0", 1, 8, 7, pending_count=1, pending=(operation,))
+    return json_text(RankHangReport(rank=0, world_size=1, groups=(group,)))
+
+
+def test_what_might_go_on_is_stopped_by_the_first_look_after_the_patience(tmp_path: Path) -> None:
+    async def scenario() -> tuple[int, str]:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            settings = replace(running.runtime.state.settings, hang_patience_ns=2_000_000_000)
+            await running.runtime.submit(events.SettingsApplied(settings))
+            await agent.healthy()
+            await run_to_step(agent, 7)
+            await agent.record(7, ranks_stand_still=_STILL)
+            looks = 0
+            while True:
+                message = (await agent.call.read()) or fleet_pb2.ControllerMessage()
+                assert isinstance(message, fleet_pb2.ControllerMessage)
+                if message.WhichOneof("body") == "inspect":
+                    looks += 1
+                    asked = message.inspect.inspection_id
+                    told = fleet_pb2.RanksInspected(
+                        inspection_id=asked, reports=[_stuck_in_the_fabric()]
+                    )
+                    await agent.send(inspected=told)
+                if message.order.WhichOneof("body") == "stop_generation":
+                    return looks, message.order.reason
+
+    looks, reason = asyncio.run(scenario())
+    assert 2 <= looks <= 4
+    assert "no rank has moved for" in reason
+
+
+def test_what_the_judge_cannot_read_is_an_error_in_a_sentence(tmp_path: Path) -> None:
+    evidence = HangEvidence(tmp_path)
+    good = evidence.write([NodeTold("n0", 0, 1, (_report(ProcessState.STOPPED),))])
+    look = asyncio.run(judge_look(good, 7))
+    assert (look.at_ns, look.stuck, look.verdict.kind.value) == (7, (0,), "frozen")
+    bad = tmp_path / "bad.jsonl.gz"
+    bad.write_bytes(b"no gzip")
+    with pytest.raises(JudgeError, match=r"the judge of hangs exited 1: .*BadGzipFile"):
+        asyncio.run(judge_look(bad, 7))
