@@ -119,7 +119,13 @@ class Daemon:
             self._cluster,
         )
         phase_s = rng.uniform(0.0, SAMPLE_INTERVAL_S * ROWS_PER_BATCH)
-        self._samples = SampleSender(self._node.view, self._uplink.samples, stamp, phase_s)
+        self._samples = SampleSender(
+            self._node.view,
+            self._uplink.samples,
+            stamp,
+            phase_s,
+            lambda: self._jobs.rank_columns(),
+        )
         self._kernel = RecentKernelMessages(stamp, self._uplink.kernel_messages)
         self._node.kernel_log.on_lines = self._kernel.add_lines
         self._liveness = Liveness(config.node_name, self._uplink.say)

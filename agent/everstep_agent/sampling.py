@@ -10,7 +10,7 @@ from everstep_agent.detectors.gpus.presence import GpuReading, GpusReading
 from everstep_agent.detectors.host.usage import HostReading
 from everstep_agent.inventory.node_view import NodeView
 from everstep_common.clock import Stamp, StampClock
-from everstep_common.reports import SampleBatch
+from everstep_common.reports import RankColumns, SampleBatch
 from everstep_common.samples import COLUMNS, SCHEMA
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
@@ -78,9 +78,12 @@ def _gpu_values(gpus: Sequence[GpuReading]) -> dict[str, float]:
     }
 
 
-def pack(rows: Sequence[Row], first: Stamp, interval_ns: int) -> SampleBatch:
-    """Return rows as the controller takes them."""
-    return SampleBatch(SCHEMA, first, interval_ns, b"".join(_ROW.pack(*row) for row in rows))
+def pack(
+    rows: Sequence[Row], first: Stamp, interval_ns: int, ranks: tuple[RankColumns, ...] = ()
+) -> SampleBatch:
+    """Return rows as the controller takes them, with how far the ranks are."""
+    packed = b"".join(_ROW.pack(*row) for row in rows)
+    return SampleBatch(SCHEMA, first, interval_ns, packed, ranks)
 
 
 class SampleSender:
@@ -92,11 +95,14 @@ class SampleSender:
         send: Callable[[fleet_pb2.SampleBatch], None],
         stamp: StampClock,
         phase_s: float,
+        ranks: Callable[[], tuple[RankColumns, ...]] = tuple,
     ) -> None:
+        """``ranks`` returns how far the ranks of the node's jobs are."""
         self._view = view
         self._send = send
         self._stamp = stamp
         self._phase_s = phase_s
+        self._ranks = ranks
 
     async def run(self) -> None:
         """Sample until cancelled; begins after its phase, so that a fleet does not send in step."""
@@ -107,5 +113,5 @@ class SampleSender:
             for _ in range(ROWS_PER_BATCH):
                 rows.append(sampler.row(self._view.host, self._view.gpus, SAMPLE_INTERVAL_S))
                 await tick(SAMPLE_INTERVAL_S)
-            batch = pack(rows, first, int(SAMPLE_INTERVAL_S * 1e9))
+            batch = pack(rows, first, int(SAMPLE_INTERVAL_S * 1e9), self._ranks())
             self._send(to_wire(batch, fleet_pb2.SampleBatch))

@@ -67,6 +67,7 @@ from everstep_controller.runtime.stalls import Absence
 from everstep_controller.runtime.timers import Timers
 from everstep_controller.runtime.vault_service import VaultService
 from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
+from everstep_controller.telemetry.rank_progress import RankProgressTable
 from everstep_controller.telemetry.samples import SampleRing
 
 logger = logging.getLogger(__name__)
@@ -135,8 +136,11 @@ class Controller:
         )
         questions = NodeQuestions(sessions)
         samples, kernel = SampleRing(config.samples_window), NewestKernelMessages()
+        ranks = RankProgressTable()
         self._streams = AgentStreams(
-            StreamCollaborators(runtime, sessions, self._intake, vault, samples, kernel, questions)
+            StreamCollaborators(
+                runtime, sessions, self._intake, vault, samples, ranks, kernel, questions
+            )
         )
         streams = self._streams
         follower = EventFollower(

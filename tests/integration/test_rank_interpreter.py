@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs import interpreter
+from everstep.rank import interpreter
 
 _FOLDER = Path(interpreter.__file__).parent
 _SCRIPT = """

@@ -28,6 +28,7 @@ from everstep_common.trainer_messages import (
     Pending,
     Preload,
     Progress,
+    RanksWatched,
     Ready,
     Refused,
     Reserve,
@@ -81,6 +82,8 @@ class TrainerAgent:
         self.vault = vault
         self.from_launcher: queue.Queue[object] = queue.Queue()
         self.output: list[OutputSeen] = []
+        # How the launcher's ranks stand: it says that every few seconds.
+        self.watched: queue.Queue[RanksWatched] = queue.Queue()
         self.from_trainer: queue.Queue[object] = queue.Queue()
         # What the launcher said last of its standbys: it says that at any time.
         self.standbys = Standbys()
@@ -190,6 +193,8 @@ class TrainerAgent:
             self.standbys = message
         elif isinstance(message, Preload):
             self.preload = message
+        elif isinstance(message, RanksWatched):
+            self.watched.put(message)
         else:
             self.from_launcher.put(message)
 

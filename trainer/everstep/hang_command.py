@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from everstep.launch.hangs.interpreter.everstep_rank_opening import FILES
 from everstep.launch.hangs.look_service import SOCKET
 from everstep.launch.hangs.process_look import GoneError, owner
 from everstep.launch.hangs.question import LINE_MAX, Answer, Question, RankAsked
@@ -26,6 +25,7 @@ from everstep.launch.hangs.reading import DEADLINE_S, Reading, User, py_spy
 from everstep.launch.hangs.worker_server import NoAnswerError, connect
 from everstep.launch.processes.sweeper import identify
 from everstep.launch.selector_loop import call_ready
+from everstep.rank.interpreter.everstep_rank_opening import FILES
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.judge import judge
 from everstep_common.hangs.rank_report import RankHangReport

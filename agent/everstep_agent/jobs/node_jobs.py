@@ -49,10 +49,12 @@ from everstep_common.orders import (
     StopGeneration,
     VaultDirective,
 )
-from everstep_common.reports import JobOnNode, LauncherLeft, OutputRead, RanksInspected
+from everstep_common.reports import JobOnNode, LauncherLeft, OutputRead, RankColumns, RanksInspected
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.reports import record_of
 
+# As many of a node's jobs are told in one message of samples.
+_JOBS_TOLD_MAX = 16
 _BULK_KEYS = "jobs.bulk_host and bulk_port"
 
 
@@ -195,6 +197,11 @@ class NodeJobs:
     def training_pids(self) -> list[int]:
         """Return the training processes that are attached now."""
         return [pid for job in self.table for pid in job.ranks.pids]
+
+    def rank_columns(self) -> tuple[RankColumns, ...]:
+        """Return how far the ranks of each job are that runs here."""
+        found = (job.standing.columns() for job in self.table)
+        return tuple(one for one in found if one is not None)[:_JOBS_TOLD_MAX]
 
     def metrics(self) -> JobsMetrics:
         """Return the numbers of this moment."""

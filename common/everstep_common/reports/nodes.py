@@ -205,6 +205,24 @@ class TimeReply:
     stamp: Stamp
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankColumns:
+    """How far the ranks of one job on a node are, as `rank_columns` packs them."""
+
+    job: q.JobId
+    generation: q.Generation
+    # Ranks follow one another.
+    first_rank: q.Rank
+    # Little-endian, a value for each rank: steps of 64 bits, -1 for none; milliseconds of 32 bits.
+    steps: Annotated[bytes, Bytes(8 * q.RANKS_OF_NODE_MAX)]
+    median_ms: Annotated[bytes, Bytes(4 * q.RANKS_OF_NODE_MAX)]
+    p99_ms: Annotated[bytes, Bytes(4 * q.RANKS_OF_NODE_MAX)]
+    since_ms: Annotated[bytes, Bytes(4 * q.RANKS_OF_NODE_MAX)]
+    # Phases and pauses, and a byte for each rank that tells which is its.
+    phases: Annotated[tuple[q.Word, ...], Items(64)] = ()
+    rank_phases: Annotated[bytes, Bytes(q.RANKS_OF_NODE_MAX)] = b""
+
+
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
     """Rows of a node's metrics, in the columns of `everstep_common.samples`."""
@@ -216,3 +234,5 @@ class SampleBatch:
     interval_ns: q.DurationNs
     # Little-endian 32-bit floats, row by row; NaN where a value could not be read.
     rows: Annotated[bytes, Bytes(2**20)]
+    # How far the ranks of each job on the node are.
+    ranks: Annotated[tuple[RankColumns, ...], Items(16)] = ()

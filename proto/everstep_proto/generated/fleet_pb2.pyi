@@ -1722,6 +1722,7 @@ class SampleBatch(_message.Message):
     FIRST_FIELD_NUMBER: _builtins.int
     INTERVAL_NS_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
     schema: _builtins.int
     """Version of the column order."""
     interval_ns: _builtins.int
@@ -1732,6 +1733,10 @@ class SampleBatch(_message.Message):
     def first(self) -> Global___Stamp:
         """When the first row was taken."""
 
+    @_builtins.property
+    def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankColumns]:
+        """How far the ranks of each job on the node are."""
+
     def __init__(
         self,
         *,
@@ -1739,14 +1744,71 @@ class SampleBatch(_message.Message):
         first: Global___Stamp | None = ...,
         interval_ns: _builtins.int = ...,
         rows: _builtins.bytes = ...,
+        ranks: _abc.Iterable[Global___RankColumns] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["first", b"first"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "interval_ns", b"interval_ns", "rows", b"rows", "schema", b"schema"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "interval_ns", b"interval_ns", "ranks", b"ranks", "rows", b"rows", "schema", b"schema"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SampleBatch: _TypeAlias = SampleBatch  # noqa: Y015
+
+@_typing.final
+class RankColumns(_message.Message):
+    """How far the ranks of one job on a node are, in columns; integers are little-endian."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    FIRST_RANK_FIELD_NUMBER: _builtins.int
+    STEPS_FIELD_NUMBER: _builtins.int
+    MEDIAN_MS_FIELD_NUMBER: _builtins.int
+    P99_MS_FIELD_NUMBER: _builtins.int
+    SINCE_MS_FIELD_NUMBER: _builtins.int
+    PHASES_FIELD_NUMBER: _builtins.int
+    RANK_PHASES_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Id of the job."""
+    generation: _builtins.int
+    """Generation that the ranks are of."""
+    first_rank: _builtins.int
+    """The first of them; the others follow one another."""
+    steps: _builtins.bytes
+    """Newest step of each, of 64 bits; -1 where it told of none."""
+    median_ms: _builtins.bytes
+    """Median of its newest gaps between steps, in milliseconds, of 32 bits."""
+    p99_ms: _builtins.bytes
+    """99th percentile of them."""
+    since_ms: _builtins.bytes
+    """Time since its newest step."""
+    rank_phases: _builtins.bytes
+    """For each rank a byte: which of these is its."""
+    @_builtins.property
+    def phases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Phases and pauses, as scripts told them."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        first_rank: _builtins.int = ...,
+        steps: _builtins.bytes = ...,
+        median_ms: _builtins.bytes = ...,
+        p99_ms: _builtins.bytes = ...,
+        since_ms: _builtins.bytes = ...,
+        phases: _abc.Iterable[_builtins.str] | None = ...,
+        rank_phases: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "generation", b"generation", "job", b"job", "median_ms", b"median_ms", "p99_ms", b"p99_ms", "phases", b"phases", "rank_phases", b"rank_phases", "since_ms", b"since_ms", "steps", b"steps"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RankColumns: _TypeAlias = RankColumns  # noqa: Y015
 
 @_typing.final
 class KernelMessages(_message.Message):

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from everstep.launch.hangs.interpreter import everstep_rank_page as page
 from everstep.launch.hangs.rank_pages import RankFacts, RankPages
 from everstep.rank.declared import DeclaredProgress
+from everstep.rank.interpreter import everstep_rank_page as page
 from everstep.run import Run
 from everstep_common.trainer_messages import Paused
 

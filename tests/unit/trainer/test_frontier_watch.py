@@ -9,15 +9,15 @@ from types import FrameType
 import pytest
 
 from everstep.launch.hangs.frontier_judge import FrontierJudge, Standing
-from everstep.launch.hangs.interpreter import everstep_rank_page as page
-from everstep.launch.hangs.interpreter.everstep_frontier_watch import (
+from everstep.launch.hangs.rank_pages import Frontier, RankFacts, RankPages, rank_facts
+from everstep.rank.interpreter import everstep_rank_page as page
+from everstep.rank.interpreter.everstep_frontier_watch import (
     WARM_MOVES,
     FrontierWatch,
     GapMemory,
     activity_of,
     frontier_of,
 )
-from everstep.launch.hangs.rank_pages import Frontier, RankFacts, RankPages, rank_facts
 
 _S = 10**9
 _HALF = _S // 2
@@ -41,7 +41,7 @@ class Rank:
             self.now_ns += _HALF
             if every_s:
                 self.done += 0.5 / every_s
-            self.watch.look(self.now_ns)
+            self.watch.read_once(self.now_ns)
         self.page.words[page.PAUSES] = 0
 
     def facts(self) -> RankFacts:

@@ -8,8 +8,8 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 
-from everstep.launch.hangs.interpreter import everstep_rank_page as layout
-from everstep.launch.hangs.interpreter.everstep_rank_page import NoPageError, Page
+from everstep.rank.interpreter import everstep_rank_page as layout
+from everstep.rank.interpreter.everstep_rank_page import NoPageError, Page
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import Paused
 

@@ -14,9 +14,9 @@ from everstep_agent.jobs.job.progress import Freshness
 from everstep_agent.jobs.job.progress_flow import ProgressFlow
 from everstep_agent.jobs.job.report import Reporter, vault_report
 from everstep_agent.jobs.job.spare import PreloadRelay, SpareDuty
-from everstep_agent.jobs.job.standing_watch import StandingWatch
 from everstep_agent.jobs.job.stopping import GenerationStopper, RunningParts
 from everstep_agent.jobs.job.storage_lifecycle import StorageLifecycle
+from everstep_agent.jobs.standing.standing_watch import StandingWatch
 from everstep_agent.jobs.state.autonomous_restart_policy import Autonomy
 from everstep_agent.jobs.state.facts import Ending, JobFacts
 from everstep_agent.jobs.state.job_record import JobRecord
@@ -62,7 +62,9 @@ class NodeJob:
         self.spare = SpareDuty(record, link, vault, self.restorer)
         self.processes = LocalProcesses(record, context)
         self.progress = ProgressFlow(context.outlet, self._on_first_step)
-        self.standing = StandingWatch(context.outlet, context.boot_ns, lambda: self.facts.active)
+        self.standing = StandingWatch(
+            context.outlet.record, context.boot_ns, lambda: self.facts.active
+        )
         parts = RunningParts(
             record, link, self.ranks, self.processes, self.progress, vault, self.standing
         )

@@ -10,7 +10,7 @@ from everstep_agent.jobs.job.context import JobContext
 from everstep_agent.jobs.job.local_processes import LocalProcesses
 from everstep_agent.jobs.job.peers import ConnectedRanks, LauncherLink
 from everstep_agent.jobs.job.progress_flow import ProgressFlow
-from everstep_agent.jobs.job.standing_watch import StandingWatch
+from everstep_agent.jobs.standing.standing_watch import StandingWatch
 from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.jobs.state.lifecycle import Effect
 from everstep_agent.jobs.state.records import stopped_record

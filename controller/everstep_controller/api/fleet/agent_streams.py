@@ -47,6 +47,7 @@ from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.runtime.vault_service import VaultService
 from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
+from everstep_controller.telemetry.rank_progress import RankProgressTable
 from everstep_controller.telemetry.samples import PackedSamples, SampleError, SampleRing
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError, from_wire, to_wire
@@ -67,6 +68,7 @@ class StreamCollaborators:
     intake: Intake
     vault: VaultService
     samples: SampleRing
+    ranks: RankProgressTable
     kernel: NewestKernelMessages
     questions: NodeQuestions
 
@@ -80,6 +82,7 @@ class AgentStreams:
         self._intake = parts.intake
         self._vault = parts.vault
         self._samples = parts.samples
+        self._ranks = parts.ranks
         self._kernel = parts.kernel
         self._questions = parts.questions
         self._peers_wait = False
@@ -339,6 +342,7 @@ class AgentStreams:
             self._samples.add_batch(session.node, packed, now_ns)
         except SampleError as error:
             raise WireError(str(error)) from error
+        self._ranks.replace(session.node, batch.ranks, now_ns)
 
     def _kernel_messages(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         self._kernel.replace(session.node, from_wire(KernelMessages, message.kernel))

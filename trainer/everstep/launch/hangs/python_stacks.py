@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-from everstep.launch.hangs.interpreter.everstep_rank_opening import STACKS_SIGNAL
+from everstep.rank.interpreter.everstep_rank_opening import STACKS_SIGNAL
 from everstep_common.hangs.rank_report import StackFrames
 from everstep_common.printable import printable
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep.launch.hangs.interpreter import everstep_rank_opening
-from everstep.launch.hangs.interpreter.everstep_rank_opening import FILES, TRACER
 from everstep.launch.processes.sweeper import identify
+from everstep.rank.interpreter import everstep_rank_opening
+from everstep.rank.interpreter.everstep_rank_opening import FILES, TRACER
 from everstep_common.printable import printable
 
 _PREFIX = "everstep-ranks-"

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from everstep.launch.hangs.interpreter import everstep_rank_page as page
+from everstep.rank.interpreter import everstep_rank_page as page
 from everstep_common.printable import printable
 from everstep_common.reports import quantities as q
 from everstep_common.sealed_memory import SIZE_SEALS

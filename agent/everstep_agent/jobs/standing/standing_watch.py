@@ -1,13 +1,14 @@
 """Standing watch: tells the controller at once when a job's ranks here stand still, or go on."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from everstep_agent.jobs.job.context import Outlet
-from everstep_agent.jobs.job.stand_still import RankProgress, StandStill
+from everstep_agent.jobs.standing.stand_still import StandStill
 from everstep_agent.jobs.state.plan import NO_PLAN, Plan
-from everstep_common.reports import RanksGoOn, RanksStandStill
+from everstep_common.reports import RankColumns, RanksGoOn, RanksStandStill
+from everstep_common.reports.rank_columns import pack_ranks
 from everstep_common.trainer_messages import RanksWatched
+from everstep_proto.generated import fleet_pb2
 from everstep_proto.reports import record_of
 
 _INTERVAL_S = 1.0
@@ -17,10 +18,13 @@ class StandingWatch:
     """Watch of one job's newest generation on this node. Event loop only."""
 
     def __init__(
-        self, outlet: Outlet, boot_ns: Callable[[], int], active: Callable[[], bool]
+        self,
+        record: Callable[[fleet_pb2.Record], None],
+        boot_ns: Callable[[], int],
+        active: Callable[[], bool],
     ) -> None:
-        """``active`` tells whether ranks of the job run here."""
-        self._outlet = outlet
+        """``record`` has it journaled; ``active`` tells whether ranks of the job run here."""
+        self._record = record
         self._boot_ns = boot_ns
         self._active = active
         self._judge = StandStill()
@@ -58,7 +62,7 @@ class StandingWatch:
     def add_watched(self, watched: RanksWatched) -> None:
         """The launcher told how its ranks stand."""
         self._judge.add_watched(watched, self._boot_ns())
-        self._tell()
+        self.tell_standing()
 
     def end(self, generation: int) -> None:
         """Ranks of a generation end: from now on nothing is told of it."""
@@ -72,24 +76,28 @@ class StandingWatch:
             self._timer.cancel()
             self._timer = None
 
-    def progress(self) -> Iterator[RankProgress]:
-        """Yield how far each rank is that runs here."""
-        return self._judge.progress(self._boot_ns()) if self._active() else iter(())
+    def columns(self) -> RankColumns | None:
+        """Return how far the ranks are that run here; None where none does."""
+        rows = tuple(self._judge.progress(self._boot_ns())) if self._active() else ()
+        if not rows or not self._plan.job_id:
+            return None
+        return pack_ranks(self._plan.job_id, self._plan.generation, rows)
 
     def _look(self) -> None:
         self._timer = None
         if not self._active():
             return
         self._timer = asyncio.get_running_loop().call_later(_INTERVAL_S, self._look)
-        self._tell()
+        self.tell_standing()
 
     def _maybe_goes_on(self) -> None:
         """A step comes often: only one that ends a stand is judged before the next second."""
         if self._still:
-            self._tell()
+            self.tell_standing()
 
-    def _tell(self) -> None:
+    def tell_standing(self) -> None:
+        """Tell the controller what it does not know yet."""
         told: RanksStandStill | RanksGoOn | None = self._judge.judge(self._boot_ns())
         if told is not None and self._active():
             self._still = isinstance(told, RanksStandStill)
-            self._outlet.record(record_of(told, self._plan.job_id or self._plan.job))
+            self._record(record_of(told, self._plan.job_id or self._plan.job))

@@ -4,14 +4,20 @@ Their collectives decide, as the launcher reads them; where those tell nothing, 
 steps. Nothing is judged before enough was learned, nor while a rank does what is no step.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.jobs.job.step_gaps import StepGaps
 from everstep_common.reports import RanksGoOn, RanksStandStill
+from everstep_common.reports.rank_columns import RankRow
 from everstep_common.trainer_messages import RanksWatched
 
 LEAST_NS = 3 * 10**9
+_MS = 10**6
+# So many of them are kept: 4 KB a rank.
+GAPS_MAX = 512
+# The first steps of a generation load, compile and fill caches.
+FIRST_STEPS = 3
 # Steps alone: half as long again as 99 of 100 gaps, or as a stand that ended by itself.
 _TIMES = 1.5
 _SHARE = 0.99
@@ -35,17 +41,49 @@ class Stand:
     blind: str
 
 
-@dataclass(frozen=True, slots=True)
-class RankProgress:
-    """How far one rank is, as the controller is told it."""
+class StepGaps:
+    """Steps of one rank in one generation; times are nanoseconds of the boot clock."""
 
-    rank: int
-    step: int | None
-    median_ns: int
-    p99_ns: int
-    # Since its newest step; 0 where it has none.
-    since_ns: int
-    phase: str
+    def __init__(self) -> None:
+        self.step: int | None = None
+        self.at_ns = 0
+        self._gaps: deque[int] = deque(maxlen=GAPS_MAX)
+        self._steps = 0
+        self._sorted: list[int] | None = None
+        # Whether something else than steps was done in the gap that goes on.
+        self._spoiled = False
+
+    @property
+    def count(self) -> int:
+        """How many gaps are known."""
+        return len(self._gaps)
+
+    def add(self, step: int, at_ns: int) -> int:
+        """Take a step; return the gap that it ended if that tells what is usual, else 0."""
+        if self.step is not None and step <= self.step:
+            return 0
+        gap_ns = max(0, at_ns - self.at_ns)
+        taught = self._steps >= FIRST_STEPS and not self._spoiled
+        self.step, self.at_ns = step, max(at_ns, self.at_ns)
+        self._steps += 1
+        self._spoiled = False
+        if not taught:
+            return 0
+        self._gaps.append(gap_ns)
+        self._sorted = None
+        return gap_ns
+
+    def spoil(self) -> None:
+        """Learn nothing from the gap that goes on."""
+        self._spoiled = True
+
+    def quantile_ns(self, share: float) -> int:
+        """Return the gap that this share of them does not exceed; 0 where none is known."""
+        if not self._gaps:
+            return 0
+        if self._sorted is None:
+            self._sorted = sorted(self._gaps)
+        return self._sorted[min(len(self._sorted) - 1, int(share * len(self._sorted)))]
 
 
 class StandStill:
@@ -169,19 +207,19 @@ class StandStill:
         known = [step for step in steps if step is not None]
         return min(known) if known and len(known) == len(steps) else None
 
-    def progress(self, now_ns: int) -> Iterator[RankProgress]:
+    def progress(self, now_ns: int) -> Iterator[RankRow]:
         """Yield how far each rank is."""
         if self._over:
             return
         phases = _phases(self._watched)
         for rank, gaps in self._gaps.items():
             since_ns = max(0, now_ns - gaps.at_ns) if gaps.step is not None else 0
-            yield RankProgress(
+            yield RankRow(
                 rank=rank,
                 step=gaps.step,
-                median_ns=gaps.quantile_ns(0.5),
-                p99_ns=gaps.quantile_ns(_SHARE),
-                since_ns=since_ns,
+                median_ms=gaps.quantile_ns(0.5) // _MS,
+                p99_ms=gaps.quantile_ns(_SHARE) // _MS,
+                since_ms=since_ns // _MS,
                 phase=phases.get(rank, self._pauses.get(rank, "")),
             )
 

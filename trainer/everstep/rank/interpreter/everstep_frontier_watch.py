@@ -12,7 +12,7 @@ import threading
 import time
 
 if __package__:
-    from everstep.launch.hangs.interpreter import everstep_rank_page as page_of
+    from everstep.rank.interpreter import everstep_rank_page as page_of
 else:  # in a rank, whose interpreter need not have everstep
     import everstep_rank_page as page_of  # type: ignore[import-not-found, no-redef]
 
@@ -134,7 +134,7 @@ class FrontierWatch:
         self._memory = GapMemory()
         self._entries = [0] * page_of.PHASES
 
-    def look(self, now_ns: int) -> None:
+    def read_once(self, now_ns: int) -> None:
         """Read once. Raises whatever torch raises."""
         words, memory = self._page.words, self._memory
         frontier = self._read()
@@ -211,7 +211,7 @@ def _run(watch: FrontierWatch, over: threading.Event) -> None:
     while not over.wait(interval_s):
         began_s = time.thread_time()
         try:
-            watch.look(time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+            watch.read_once(time.clock_gettime_ns(time.CLOCK_BOOTTIME))
         except Exception:  # noqa: BLE001 - torch's are of every type; the launcher sees it is blind
             return
         cost_s = time.thread_time() - began_s
