@@ -1,11 +1,13 @@
 """Hangs: who holds a job back, on public dumps, on synthetic jobs, and for 16,384 ranks.
 
-    python bench/localise.py [--only dumps|synthetic|scale] [--jobs 100] [--json]
+    python bench/localise.py [--only dumps|synthetic|scale|live|KIND] [--jobs N] [--seed N] [--json]
 
 ``dumps``: the public fault-injected dumps beside the repository, with torch's own analyser on the
 same files where torch is installed. ``synthetic``: jobs whose truth is known by construction, with
 none, a tenth of the innocent dumps missing. ``scale``: the verdict over as many reports, in CPU
-seconds, decoding included. Times are CPU.
+seconds, decoding included. ``live``: real gloo jobs of 4 and 8 ranks with a fault in one rank,
+looked at as the launcher does; ``--only KIND --seed N --jobs 1`` repeats one. Times are CPU, but
+those of ``live`` by the wall clock.
 """
 
 import argparse
@@ -14,10 +16,12 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from hang_jobs import FAULTS, hung_job
+from hang_live import KINDS, draw_case, run_cases
+from hang_scores import scored, summary, wrong
 from table import lines
 
 from everstep_common.codec import from_json, json_text
@@ -32,6 +36,8 @@ _TRUTH = re.compile(r"Rank (\d+), fault_type: (\w+)")
 _MISSING_RANKS = re.compile(r"missing ranks:? \{([\d, ]+)\}|Culprit rank (\d+)")
 _HEAD = ("case", "judge", "culprits", "found", "false", "missed", "class", "CPU ms")
 _RANKS = 16_384
+# A second look that a busy machine leaves incomplete is taken again, as the controller does.
+_LOOKS_MAX = 3
 
 Row = dict[str, object]
 
@@ -39,12 +45,13 @@ Row = dict[str, object]
 def main() -> int:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", choices=sorted(_PARTS), help="one part")
-    parser.add_argument("--jobs", type=int, default=100, help="synthetic jobs for each fault")
+    parser.add_argument("--only", choices=[*sorted(_PARTS), *KINDS], help="one part, or live kind")
+    parser.add_argument("--jobs", type=int, default=0, help="so many for each fault (100; live 20)")
+    parser.add_argument("--seed", type=int, default=10_000, help="of the first of them")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
     parts = [options.only] if options.only else sorted(_PARTS)
-    rows = [row for part in parts for row in _PARTS[part](options.jobs)]
+    rows = [row for part in parts for row in _rows(part, options.jobs, options.seed)]
     if options.json:
         print(json.dumps(rows))
         return 0
@@ -54,6 +61,12 @@ def main() -> int:
         )
     )
     return 0
+
+
+def _rows(part: str, jobs: int, seed: int) -> Iterator[Row]:
+    if part in KINDS:
+        return live_jobs(jobs, seed, (part,))
+    return _PARTS[part](jobs, seed)
 
 
 def _row(case: str, by: str, truth: set[int], named: set[int], kind: str, seconds: float) -> Row:
@@ -69,7 +82,7 @@ def _row(case: str, by: str, truth: set[int], named: set[int], kind: str, second
     }
 
 
-def public_dumps(_: int = 0) -> Iterator[Row]:
+def public_dumps(*_: int) -> Iterator[Row]:
     """Yield what is found in each public episode, and what torch's analyser finds there."""
     for folder, truth in episodes():
         yield judged(folder, truth)
@@ -109,19 +122,19 @@ def _torchfrtrace(folder: Path, truth: set[int]) -> Iterator[Row]:
     yield _row(folder.name, "torchfrtrace, first", truth, found[0], "-", 0.0)
 
 
-def synthetic_jobs(jobs: int) -> Iterator[Row]:
+def synthetic_jobs(jobs: int, seed: int) -> Iterator[Row]:
     """Yield precision and recall of each fault, without and with missing dumps."""
     for missing in (0.0, 0.1):
         for fault in FAULTS:
-            yield _synthetic(fault, missing, jobs)
+            yield _synthetic(fault, missing, jobs or 100, seed)
 
 
-def _synthetic(fault: str, missing: float, jobs: int) -> Row:
+def _synthetic(fault: str, missing: float, jobs: int, first: int) -> Row:
     counts = {"culprits": 0, "found": 0, "false": 0, "missed": 0}
     kinds: dict[str, int] = {}
     spent = 0.0
-    # Others than those with which the rules were found.
-    for seed in range(10_000, 10_000 + jobs):
+    # As shipped, others than those with which the rules were found.
+    for seed in range(first, first + jobs):
         job = hung_job(seed, fault, missing=missing)
         started = time.process_time()
         verdict = judge(job.reports, job.world_size)
@@ -139,6 +152,18 @@ def _synthetic(fault: str, missing: float, jobs: int) -> Row:
         "class": f"{best} {kinds[best]}/{jobs}",
         "CPU ms": f"{1000 * spent / jobs:.1f}",
     }
+
+
+def live_jobs(jobs: int, seed: int, kinds: Sequence[str] = KINDS) -> Iterator[Row]:
+    """Yield what is found in real jobs; what is wrong, and the times, go to standard error."""
+    cases = [draw_case(kind, one) for kind in kinds for one in range(seed, seed + (jobs or 20))]
+    outcomes = []
+    for outcome in run_cases(cases, _LOOKS_MAX):
+        outcomes.append(outcome)
+        if told := wrong(outcome):
+            print(told, file=sys.stderr)
+    print("\n".join(summary(outcomes)), file=sys.stderr)
+    yield from scored(outcomes)
 
 
 # --- 16,384 ranks --------------------------------------------------------------------------------
@@ -202,7 +227,7 @@ _WAITING = Operation(
 )
 
 
-def scale(_: int = 0) -> Iterator[Row]:
+def scale(*_: int) -> Iterator[Row]:
     """Yield the time of a verdict over 16,384 reports, from their JSON."""
     truth = {4711, 9001}
     texts = [json_text(report) for report in large_job(truth)]
@@ -222,10 +247,11 @@ def _large_row(texts: list[str], truth: set[int]) -> Row:
     return _row(case, "everstep hang", truth, named, verdict.kind.value, seconds)
 
 
-_PARTS: dict[str, Callable[[int], Iterator[Row]]] = {
+_PARTS: dict[str, Callable[[int, int], Iterator[Row]]] = {
     "dumps": public_dumps,
     "synthetic": synthetic_jobs,
     "scale": scale,
+    "live": live_jobs,
 }
 
 

@@ -114,6 +114,24 @@ def of_mismatch(mismatch: Mismatch, rank: int) -> str:
     )
 
 
+def of_unfit_data(ranks: Collection[int]) -> str:
+    """Return what ranks show that ended over data of another size than they had called for."""
+    return (
+        f"{plural(ranks).capitalize()} ended because the data that came did not fit the operation"
+        " that was called there: the ranks do not call the same operations in the same order, or"
+        " not with the same sizes. This is the program, no node is at fault"
+    )
+
+
+def of_unrecorded_waits(ranks: Collection[int]) -> str:
+    """Return what ranks show that wait in sends and receives of which no recorder tells."""
+    return (
+        f"All ranks wait in communication, {plural(ranks)} in sends and receives that gloo does not"
+        " record: most likely a send or receive has no other end, so the program; if not, the"
+        " network between two of these ranks"
+    )
+
+
 def blind_reason(report: RankHangReport) -> str:
     """Return why a report tells no operation."""
     reasons = [one.reason for one in report.blind if one.source is EvidenceSource.FLIGHT_RECORDER]

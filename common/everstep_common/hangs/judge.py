@@ -6,7 +6,7 @@ completed holds them back on its GPU side. Before both stands what is seen direc
 stopped process) and ranks that call different operations; after both, ranks that told nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from everstep_common.hangs import explanation as words
@@ -19,8 +19,10 @@ from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, frontiers_
 from everstep_common.hangs.known_software import known_fault, sentence_of
 from everstep_common.hangs.mismatches import Mismatch, departed_in_p2p, mismatches_of
 from everstep_common.hangs.process_evidence import (
+    ended_by_mismatch,
     gave_up_waiting,
     in_communication,
+    in_send_or_receive,
     process_class,
     suspicion,
     where,
@@ -59,6 +61,8 @@ class Case:
     suspects: frozenset[int] = frozenset()
     mismatch: Mismatch | None = None
     confidence: Confidence = Confidence.CERTAIN
+    # What happened, where class, culprits and suspects do not say it.
+    sentence: str = ""
 
     def heads(self, rank: int) -> tuple[GroupFrontier, Operation] | None:
         """Return the operation that a rank waits in first of all."""
@@ -100,6 +104,19 @@ def _claimed_size(reports: Mapping[int, RankHangReport]) -> int:
 # --- one finding after the other: the first that returns a class decides ----------------------
 
 
+def _from_endings(case: Case) -> HangClass | None:
+    """A rank that ended over data that did not fit: the program, whoever ended."""
+    ended = {rank for rank, one in case.reports.items() if ended_by_mismatch(one.process)}
+    if not ended:
+        return None
+    _from_mismatches(case)
+    if not case.culprits:
+        case.suspects |= ended
+        case.confidence = Confidence.LIKELY
+        case.sentence = words.of_unfit_data(ended)
+    return HangClass.DESYNC
+
+
 def _from_processes(case: Case) -> HangClass | None:
     """Ranks whose process is dead or stopped hold everybody back who waits for them."""
     for rank, report in case.reports.items():
@@ -109,9 +126,11 @@ def _from_processes(case: Case) -> HangClass | None:
         return None
     # Who waits for one of them in what no recorder tells looks like a culprit itself; who is
     # somewhere else, by its stack, is one.
+    # Where one has died, though, those that lost it may be anywhere in what they do about it.
+    died = any(kind is HangClass.DEAD for kind, _ in case.culprits.values())
     for rank in _ends(case):
         report = case.reports[rank]
-        if in_communication(report) is False or suspicion(report):
+        if suspicion(report) or (in_communication(report) is False and not died):
             case.culprits.setdefault(rank, _class_of(case, rank))
     return _shared_class(case)
 
@@ -127,8 +146,9 @@ def _from_mismatches(case: Case) -> HangClass | None:
         for rank in one.culprits:
             case.culprits[rank] = (HangClass.DESYNC, words.of_mismatch(one, rank))
     if not case.culprits:
+        # Who departed is not known, but that somebody did.
         case.suspects = frozenset(rank for _, ranks in best.called for rank in ranks)
-        case.confidence = Confidence.UNSURE
+        case.confidence = Confidence.LIKELY
     return HangClass.DESYNC
 
 
@@ -242,10 +262,17 @@ def _unseen_wait(case: Case, waiting: set[int]) -> HangClass:
     if case.culprits:
         return _shared_class(case)
     case.suspects = frozenset(waiting)
-    case.confidence = Confidence.UNSURE
     # Everybody waits in communication, so some of it does not fit together.
     inside = all(in_communication(report) for report in case.reports.values())
-    return HangClass.UNKNOWN if case.silent or not inside else HangClass.DESYNC
+    fits_not = inside and not case.silent
+    case.confidence = _program_or_network(case) if fits_not else Confidence.UNSURE
+    return HangClass.DESYNC if fits_not else HangClass.UNKNOWN
+
+
+def _program_or_network(case: Case) -> Confidence:
+    """Return how sure it is that waits in sends and receives are the program's, not a network's."""
+    nodes = {report.node for report in case.reports.values()}
+    return Confidence.LIKELY if len(nodes) == 1 and "" not in nodes else Confidence.UNSURE
 
 
 def _from_silence(case: Case) -> HangClass | None:
@@ -291,19 +318,40 @@ def _from_knots(case: Case) -> HangClass | None:
         return None
     case.confidence = Confidence.LIKELY
     for ranks in found:
-        departed = [rank for rank in ranks if case.reports[rank].departure]
-        if departed and 2 * len(departed) <= len(ranks):
-            for rank in departed:
-                told = printable(case.reports[rank].departure)
-                case.culprits[rank] = (HangClass.DESYNC, f"it did {told}")
-            continue
-        for rank in _late_in_collectives(case, ranks):
-            case.culprits[rank] = _class_of(case, rank)
+        case.culprits.update(_of_circle(case, ranks))
     if case.culprits:
         return _shared_class(case)
     case.suspects = frozenset(rank for ranks in found for rank in ranks)
-    case.confidence = Confidence.UNSURE
+    stand_there = all(in_communication(case.reports[rank]) for rank in case.suspects)
+    case.confidence = Confidence.LIKELY if stand_there else Confidence.UNSURE
     return HangClass.DESYNC
+
+
+def _of_circle(case: Case, ranks: Sequence[int]) -> dict[int, Seen]:
+    """Return which of the ranks in a circle hold the others back, where something tells it."""
+    departed = [rank for rank in ranks if case.reports[rank].departure]
+    if departed and 2 * len(departed) <= len(ranks):
+        told = {rank: printable(case.reports[rank].departure) for rank in departed}
+        return {rank: (HangClass.DESYNC, f"it did {one}") for rank, one in told.items()}
+    if outside := _outside_of(case, ranks):
+        # What they have enqueued runs beside them, so they seem to wait; they stand elsewhere.
+        return {rank: _class_of(case, rank) for rank in outside}
+    return {rank: _late_class(case, rank) for rank in _late_in_collectives(case, ranks)}
+
+
+def _late_class(case: Case, rank: int) -> Seen:
+    """Return in which way a rank that has posted a receive holds back those in a collective."""
+    if not in_communication(case.reports[rank]):
+        return _class_of(case, rank)
+    # It does stand in the receive, so it left the collective out.
+    return HangClass.DESYNC, f"{words.of_frontier(case.frontiers, rank)}; it waits in a receive"
+
+
+def _outside_of(case: Case, ranks: Sequence[int]) -> list[int]:
+    """Return the ranks of a circle that are not in communication, if all others are."""
+    inside = {rank: in_communication(case.reports[rank]) for rank in ranks}
+    outside = [rank for rank, one in inside.items() if one is False]
+    return outside if 2 * len(outside) <= len(ranks) and None not in inside.values() else []
 
 
 def _leads_to_silence(case: Case, ranks: Iterable[int]) -> bool:
@@ -354,9 +402,22 @@ def _from_stacks(case: Case) -> HangClass | None:
         told = f"it is not in communication while the others are{_at(case, rank)}"
         case.culprits[rank] = (HangClass.CPU_SIDE, told)
     if not case.culprits:
-        return None
+        return _from_unrecorded_waits(case)
     case.confidence = Confidence.LIKELY
     return HangClass.CPU_SIDE
+
+
+def _from_unrecorded_waits(case: Case) -> HangClass | None:
+    """All ranks wait in communication, and no recorder tells of it: sends and receives of gloo."""
+    whole = len(case.reports) == case.world_size
+    inside = whole and all(in_communication(report) for report in case.reports.values())
+    in_p2p = {rank for rank, report in case.reports.items() if in_send_or_receive(report)}
+    if not inside or not in_p2p:
+        return None
+    case.suspects = frozenset(in_p2p)
+    case.confidence = _program_or_network(case)
+    case.sentence = words.of_unrecorded_waits(in_p2p)
+    return HangClass.DESYNC
 
 
 def _outside_communication(case: Case) -> list[int]:
@@ -368,6 +429,7 @@ def _outside_communication(case: Case) -> list[int]:
 
 
 _FINDINGS: tuple[Callable[[Case], HangClass | None], ...] = (
+    _from_endings,
     _from_processes,
     _from_mismatches,
     _from_frontiers,
@@ -418,7 +480,8 @@ def _verdict(case: Case, kind: HangClass) -> HangVerdict:
         told=len(case.frontiers.of_rank),
     )
     if kind is not HangClass.KNOWN_SOFTWARE:
-        return replace(verdict, sentence=words.sentence_of(verdict, len(culprits)))
+        sentence = case.sentence or words.sentence_of(verdict, len(culprits))
+        return replace(verdict, sentence=sentence)
     reports = case.reports.values()
     fault = next(one for each in HangClass if (one := known_fault(each, reports)))
     told = sentence_of(fault, reports)

@@ -17,6 +17,12 @@ _GAVE_UP = re.compile(
     r"Timed out waiting|[Tt]imeout|timed out|heartbeat|[Ww]atchdog|Connection closed by peer|"
     r"Connection reset by peer|collective operation"
 )
+# What a process says that ends because it got other data than the operation that it had called:
+# gloo's transport (it aborts), and torch's own check with TORCH_DISTRIBUTED_DEBUG=DETAIL.
+_UNFIT = re.compile(
+    r"op\.preamble\.length <= op\.nbytes|Received data size doesn't match expected size|"
+    r"Detected mismatch between collectives|Collectives differ in the following aspects"
+)
 # Frames of torch in which a rank waits for others; innermost first, so one of the first few.
 _COMMUNICATION = re.compile(
     r"(?:distributed_c10d|c10d_logger|functional_collectives|_functional_collectives|nccl|"
@@ -24,6 +30,10 @@ _COMMUNICATION = re.compile(
     r"\b(?:all_reduce|all_gather|reduce_scatter|all_to_all|broadcast|barrier|send|recv|"
     r"batch_isend_irecv|monitored_barrier)\b|:\d+ synchronize$"
 )
+_P2P = re.compile(r":\d+ (?:i?send|i?recv|batch_isend_irecv)$")
+# Libraries of torch in which a main thread waits for others, and of the interpreter.
+_OF_TORCH = re.compile(r"libtorch|libgloo|libc10")
+_INTERPRETER = re.compile(r"(?:lib)?python")
 _INNERMOST = 6
 
 
@@ -36,11 +46,20 @@ def gave_up_waiting(process: ProcessFacts) -> bool:
     return side(kind) in (Side.CONSEQUENCE, Side.WAITED) or bool(_GAVE_UP.search(ending.text))
 
 
+def ended_by_mismatch(process: ProcessFacts) -> bool:
+    """Return whether a rank ended because it got other data than what it had called for.
+
+    The program calls operations that do not fit together; this rank or another departed.
+    """
+    return process.ending is not None and bool(_UNFIT.search(process.ending.text))
+
+
 def process_class(report: RankHangReport) -> tuple[HangClass, str] | None:
     """Return in which way a process cannot go on by itself, in words too; None if it can."""
     process = report.process
     if process.state is ProcessState.DEAD or process.ending is not None:
-        return None if gave_up_waiting(process) else (HangClass.DEAD, _ending(process))
+        follows = gave_up_waiting(process) or ended_by_mismatch(process)
+        return None if follows else (HangClass.DEAD, _ending(process))
     if process.state is ProcessState.STOPPED:
         return HangClass.FROZEN, "its process is stopped (SIGSTOP, a debugger or a frozen cgroup)"
     if process.state is ProcessState.UNINTERRUPTIBLE and process.state_for_ms >= UNINTERRUPTIBLE_MS:
@@ -58,19 +77,45 @@ def suspicion(report: RankHangReport) -> tuple[HangClass, str] | None:
     process = report.process
     if process.gil_held:
         still = ", and its native stack does not change" if process.native_stack_unchanged else ""
-        where = f" in {printable(process.native_stack[0])}" if process.native_stack else ""
-        return HangClass.GIL_HELD, f"a thread holds the GIL{where}{still}"
+        where = _native_place(process)
+        return HangClass.GIL_HELD, f"a thread holds the GIL{still}{where}"
     if process.answers_ping is False:
         return HangClass.FROZEN, "its process answers nothing, not even a ping that needs no GIL"
     return None
 
 
+def _native_place(process: ProcessFacts) -> str:
+    """Return in which library the main thread is, in words; "" where it is the interpreter."""
+    innermost = process.native_stack[0] if process.native_stack else ""
+    if not innermost or _INTERPRETER.match(innermost):
+        return ""
+    return f"; its main thread is in {printable(innermost)}"
+
+
 def in_communication(report: RankHangReport) -> bool | None:
-    """Return whether the Python stack is inside of torch's communication; None without a stack."""
+    """Return whether a rank's main thread is inside of communication; None without a stack."""
     stack = report.process.python_stack
-    if not stack:
-        return None
-    return any(_COMMUNICATION.search(frame) for frame in stack[:_INNERMOST])
+    if any(_COMMUNICATION.search(frame) for frame in stack[:_INNERMOST]):
+        return True
+    if _waits_in_torch(report):
+        return True
+    return False if stack else None
+
+
+def _waits_in_torch(report: RankHangReport) -> bool:
+    """Return whether the main thread sleeps within torch's own C++, as in the `wait` of a handle.
+
+    Not with NCCL: there it may wait so for the threads of the backward pass.
+    """
+    process = report.process
+    if report.backend not in ("", "gloo") or process.state is not ProcessState.SLEEPING:
+        return False
+    return bool(process.native_stack) and bool(_OF_TORCH.match(process.native_stack[0]))
+
+
+def in_send_or_receive(report: RankHangReport) -> bool:
+    """Return whether the Python stack is inside of a send or receive of torch."""
+    return any(_P2P.search(frame) for frame in report.process.python_stack[:_INNERMOST])
 
 
 def where(report: RankHangReport) -> str:

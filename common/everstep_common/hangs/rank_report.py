@@ -149,6 +149,7 @@ class ProcessFacts:
     cpu_percent: Annotated[int, Integer(0, 100_000, unit="%")] | None = None
     # Frames of the main thread, innermost first: names and lines, never values.
     python_stack: StackFrames = ()
+    # Where it sleeps: native frames, or only the libraries that they are in.
     native_stack: StackFrames = ()
 
 

@@ -382,3 +382,156 @@ def test_any_reports_get_a_verdict_of_ranks_of_the_job(
     known = {report.rank for report in reports} | set(range(verdict.world_size))
     assert set(_named(verdict)) <= known
     assert verdict.sentence
+
+
+# --- what live jobs with gloo show ---------------------------------------------------------------
+
+
+def _live(rank: int, process: ProcessFacts, group: GroupReport | None = None) -> RankHangReport:
+    group = group or _group(6, 6)
+    return RankHangReport(rank=rank, world_size=4, backend="gloo", groups=(group,), process=process)
+
+
+_UNFIT = ProcessFacts(
+    ProcessState.DEAD,
+    ending=ProcessEnding(
+        exit_code=0,
+        signal=6,
+        text="what():  [enforce fail at gloo/transport/tcp/pair.cc:456] op.preamble.length <="
+        " op.nbytes. 96 vs 48. Received data size doesn't match expected size.",
+    ),
+)
+_CLOSED = ProcessFacts(
+    ProcessState.DEAD,
+    ending=ProcessEnding(exit_code=1, signal=0, text="RuntimeError: Connection closed by peer"),
+)
+
+
+def _sleeps(*python: str, native: tuple[str, ...] = ("libpython3.11.so.1.0",)) -> ProcessFacts:
+    return ProcessFacts(ProcessState.SLEEPING, python_stack=python, native_stack=native)
+
+
+def _waits_for_a_handle(*python: str) -> ProcessFacts:
+    return _sleeps(*python, native=("libtorch_cpu.so", "libtorch_python.so"))
+
+
+def test_a_rank_that_aborts_over_data_that_does_not_fit_is_not_the_culprit() -> None:
+    """The innocent one can be the one that aborts: it got what another sent."""
+    everybody = [_live(0, _UNFIT), *(_live(rank, _CLOSED) for rank in (1, 2, 3))]
+    verdict = _judged(*everybody)
+    assert (verdict.kind, _named(verdict), verdict.suspects) == (HangClass.DESYNC, {}, "0")
+    assert "no node is at fault" in verdict.sentence
+
+
+def test_ranks_that_stay_when_one_has_aborted_over_data_are_not_blamed() -> None:
+    stays = _sleeps("train.py:9 on_error")
+    behind = _live(1, stays, _group(9, 5))
+    verdict = _judged(_live(0, _UNFIT), behind, *(_live(rank, stays) for rank in (2, 3)))
+    assert (verdict.kind, _named(verdict)) == (HangClass.DESYNC, {})
+
+
+def test_sends_and_receives_of_all_ranks_that_nobody_records_are_the_program() -> None:
+    send, recv = "distributed_c10d.py:2753 send", "distributed_c10d.py:2799 recv"
+    stacks = [send, recv, recv, "distributed_c10d.py:3252 all_reduce"]
+    verdict = _judged(*(_live(rank, _sleeps(stack)) for rank, stack in enumerate(stacks)))
+    assert (verdict.kind, _named(verdict), verdict.suspects) == (HangClass.DESYNC, {}, "0-2")
+    assert verdict.confidence is Confidence.UNSURE  # or the network between two nodes
+
+
+def test_on_one_node_no_network_explains_waits_that_nobody_records() -> None:
+    waits = replace(_live(0, _sleeps("distributed_c10d.py:2799 recv")), node="gpu-1")
+    verdict = _judged(*(replace(waits, rank=rank) for rank in range(4)))
+    assert (verdict.kind, verdict.confidence) == (HangClass.DESYNC, Confidence.LIKELY)
+
+
+def test_a_job_of_which_one_rank_is_outside_of_its_sends_is_held_back_by_that_rank() -> None:
+    waits = _sleeps("distributed_c10d.py:2799 recv")
+    verdict = _judged(_live(0, _sleeps("data.py:7 load")), *(_live(n, waits) for n in (1, 2, 3)))
+    assert _named(verdict) == {0: HangClass.CPU_SIDE}
+
+
+def test_a_rank_that_waits_for_the_handle_of_a_receive_is_not_blamed() -> None:
+    waits = _live(0, _sleeps("distributed_c10d.py:3252 all_reduce"), _group(7, 6))
+    handle = _live(2, _waits_for_a_handle("pipeline.py:12 receive"))
+    verdict = _judged(waits, replace(waits, rank=1), handle, replace(waits, rank=3))
+    assert (verdict.kind, _named(verdict), verdict.suspects) == (HangClass.DESYNC, {}, "2")
+
+
+def test_a_rank_that_waits_for_a_lock_of_its_own_is_blamed() -> None:
+    waits = _live(0, _sleeps("distributed_c10d.py:3252 all_reduce"), _group(7, 6))
+    locked = _live(2, _sleeps("pipeline.py:12 receive"))
+    verdict = _judged(waits, replace(waits, rank=1), locked, replace(waits, rank=3))
+    assert _named(verdict) == {2: HangClass.CPU_SIDE}
+
+
+def test_with_nccl_a_rank_that_sleeps_in_the_backward_pass_is_blamed() -> None:
+    """Its main thread waits within torch for a thread that runs a hook of the program."""
+    waits = replace(_live(0, _sleeps("train.py:9 step"), _group(7, 6)), backend="nccl")
+    backward = replace(_live(2, _waits_for_a_handle("train.py:9 step")), backend="nccl")
+    verdict = _judged(waits, replace(waits, rank=1), backward, replace(waits, rank=3))
+    assert _named(verdict) == {2: HangClass.CPU_SIDE}
+
+
+def test_the_library_in_which_a_thread_keeps_the_gil_is_told() -> None:
+    def held(library: str) -> str:
+        facts = ProcessFacts(ProcessState.SLEEPING, gil_held=True, native_stack=(library,))
+        return _judged(_waits(0), _waits(1), _late(2, facts), _waits(3)).sentence
+
+    assert "libdata.so" in held("libdata.so")
+    assert "its main thread" not in held("libpython3.11.so.1.0")
+
+
+@pytest.mark.parametrize(
+    ("state", "named"),
+    [(ProcessState.DEAD, {0}), (ProcessState.STOPPED, {0, 1})],
+    ids=["died", "stopped"],
+)
+def test_who_does_something_about_a_rank_that_died_is_not_blamed(
+    state: ProcessState, named: set[int]
+) -> None:
+    waits = _live(2, _sleeps("distributed_c10d.py:3252 all_reduce"), _group(7, 6))
+    elsewhere = _live(1, _sleeps("train.py:90 save_what_there_is"))
+    gone = _live(0, ProcessFacts(state))
+    assert set(_named(_judged(gone, elsewhere, waits, replace(waits, rank=3)))) == named
+
+
+def _circle(rank: int, process: ProcessFacts) -> RankHangReport:
+    """Return one of two ranks that wait for each other, in two groups of both."""
+    first, second = ((7, 6), (6, 6)) if rank else ((6, 6), (7, 6))
+    groups = (_group(*first, "0-1", 2), replace(_group(*second, "0-1", 2), description="other"))
+    return RankHangReport(rank=rank, world_size=2, groups=groups, process=process)
+
+
+def test_a_circle_of_ranks_that_all_stand_in_it_is_the_program() -> None:
+    inside = _sleeps("distributed_c10d.py:3252 all_reduce")
+    verdict = judge([_circle(0, inside), _circle(1, inside)], 2)
+    assert (verdict.kind, _named(verdict)) == (HangClass.DESYNC, {})
+    assert verdict.confidence is Confidence.LIKELY
+
+
+def test_a_rank_of_a_circle_that_stands_elsewhere_holds_the_other_back() -> None:
+    """Its collective runs beside it; it has not come to the one that the other waits in."""
+    inside = _sleeps("distributed_c10d.py:3252 all_reduce")
+    verdict = judge([_circle(0, inside), _circle(1, _sleeps("data.py:7 load"))], 2)
+    assert _named(verdict) == {1: HangClass.CPU_SIDE}
+
+
+def test_a_rank_that_stands_in_a_receive_instead_of_a_collective_left_that_out() -> None:
+    """Without a stack it may only have posted the receive, and be late for the collective."""
+
+    def pipe(operation: Operation | None) -> GroupReport:
+        pending = (operation,) if operation else ()
+        count = operation.sequence if operation else 8
+        counts = {"p2p_enqueued": count, "p2p_completed": 8, "pending_count": len(pending)}
+        group = GroupReport("PIPELINE", "0,2", 2, 0, 0, pending=pending)
+        return replace(group, **counts)  # type: ignore[arg-type]
+
+    whole, sent = _group(7, 6), pipe(None)
+    posted = pipe(_operation(9, "recv", peer=0))
+    reports = [RankHangReport(rank=rank, world_size=4, groups=(whole,)) for rank in (1, 3)]
+    reports.append(RankHangReport(rank=0, world_size=4, groups=(whole, sent)))
+    late = RankHangReport(rank=2, world_size=4, groups=(_group(6, 6), posted))
+    assert _named(_judged(*reports, late)) == {2: HangClass.CPU_SIDE}
+    stack = ProcessFacts(python_stack=("distributed_c10d.py:2799 recv", "pipeline.py:12 receive"))
+    departed = replace(late, process=stack)
+    assert _named(_judged(*reports, departed)) == {2: HangClass.DESYNC}

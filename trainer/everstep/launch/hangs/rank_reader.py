@@ -10,7 +10,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from everstep.launch.hangs import libraries, process_look, python_stacks
+from everstep.launch.hangs import libraries, native_stacks, process_look, python_stacks
 from everstep.launch.hangs.dump_files import report_of_files
 from everstep.launch.hangs.process_look import GoneError, ProcessLook
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
@@ -49,6 +49,8 @@ _AFTER_GIL_S = 0.3
 _PING_LEAST_S = 0.1
 _SIGNAL_S = 0.2
 _PY_SPY_S = 0.5
+# An answer may still come, but the second look at the process has to be taken.
+_POLL_S, _SECOND_LOOK_S = 0.05, 0.1
 # Two looks at a process are so far apart at least; a tick of its times is 10 ms.
 _LOOKS_S = 0.25
 # The newest 2,000 operations take 1 MB; a user may have asked for more.
@@ -56,6 +58,8 @@ _RECORDER_BYTES = 16 * 1024 * 1024
 _STACKS_BYTES = 256 * 1024
 # Where the GIL is held, each question keeps one of the server's 8 threads until it is given up.
 _UNANSWERED_MAX = 3
+# State of a socket in /proc/net/unix (SS_CONNECTED).
+_CONNECTED = "03"
 
 
 class RankReader:
@@ -89,6 +93,7 @@ class RankReader:
             listed = self._start_libraries()
             self._ask_server()
             self._read_stack()
+            self._confirm_gil()
             seen = self._look_again(first)
             listed.join(max(0.0, self._left(1.0)))
         except GoneError:
@@ -154,12 +159,21 @@ class RankReader:
             state=second.state,
             state_for_ms=(second.at_ns - since_ns) // 1_000_000,
             wchan=second.wchan,
+            native_stack=self._native_stack(second),
             native_stack_unchanged=unchanged,
             cpu_percent=process_look.cpu_percent(first, second),
         )
         return Seen(
             second.state, second.started_ticks, second.switches, second.user_ticks, since_ns
         )
+
+    def _native_stack(self, look: ProcessLook) -> StackFrames:
+        if look.state is not ProcessState.SLEEPING or not look.syscall:
+            return ()
+        # While it runs, the kernel tells no stack pointer.
+        with contextlib.suppress(OSError, ValueError, LookupError):
+            return native_stacks.libraries_on_stack(self._pid, look.syscall, self._proc)
+        return ()
 
     def _since_ns(self, first: ProcessLook) -> int:
         """Return since when it has not run, if it has not since the look before these two."""
@@ -235,11 +249,8 @@ class RankReader:
 
     def _probe_gil(self, server: WorkerServer) -> None:
         """Ask what needs the GIL, and with it for the stacks."""
-        if (count := self._unanswered()) >= _UNANSWERED_MAX:
-            self._blind[EvidenceSource.GIL] = (
-                f"asked {count} times without an answer, and not again: each question keeps a"
-                " thread of the worker server"
-            )
+        if (self._unanswered() or 0) >= _UNANSWERED_MAX:
+            self._process = replace(self._process, gil_held=True)
             return
         within_s = self._left(_GIL_S + _AFTER_GIL_S) - _AFTER_GIL_S
         if within_s < _GIL_LEAST_S:
@@ -248,31 +259,31 @@ class RankReader:
         try:
             text = server.ask("dump_traceback", within_s, _STACKS_BYTES)
         except SilentError:
-            self._count_unanswered(count + 1)
             if self._ping(server):
                 self._process = replace(self._process, gil_held=True)
         except NoAnswerError as error:
             self._blind[EvidenceSource.GIL] = str(error)
         else:
-            self._count_unanswered(0)
             stack = python_stacks.main_stack(text.decode(errors="replace"))
             self._process = replace(self._process, gil_held=False, python_stack=stack)
 
-    def _unanswered(self) -> int:
-        with contextlib.suppress(OSError, ValueError):
-            return int(self._count_path().read_bytes()[:4])
-        return 0
-
-    def _count_unanswered(self, count: int) -> None:
-        with contextlib.suppress(OSError):
-            if count:
-                self._count_path().write_text(str(count))
+    def _confirm_gil(self) -> None:
+        """Wait for an answer that comes late, as on a node without a free processor."""
+        while self._process.gil_held and self._left(_GIL_S) > _SECOND_LOOK_S:
+            if self._unanswered() == 0:
+                self._process = replace(self._process, gil_held=False)
             else:
-                self._count_path().unlink()
+                time.sleep(_POLL_S)
 
-    def _count_path(self) -> Path:
+    def _unanswered(self) -> int | None:
+        """Return how many questions the server still has: it closes what it answers."""
         assert self._folder is not None
-        return self._folder / f"{self._pid}.unanswered"
+        path = f"/{self._folder.name}/{self._pid}.sock"
+        with contextlib.suppress(OSError):
+            sockets = (self._proc / str(self._pid) / "net/unix").read_text(errors="replace")
+            rows = [line.split() for line in sockets.splitlines() if line.endswith(path)]
+            return sum(row[5] == _CONNECTED for row in rows)
+        return None
 
     def _marker(self) -> Marker:
         return marker(self._folder, self._pid) if self._folder else Marker()

@@ -1,0 +1,96 @@
+"""Training script of the hang recovery benchmark: gloo, its own checkpoint, one hang in rank 1.
+
+    hang_recovery_rank.py FOLDER HOW WARM_S STEP_S CALLS TIMEOUT_S
+
+After WARM_S seconds HOW happens, once in the life of FOLDER. A step takes STEP_S and has CALLS
+collectives; TIMEOUT_S is that of the process group, 0 as shipped. Times are of the wall clock.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+_FAULTY = 1
+_FOR_EVER_S = 600
+# What comes out by itself takes so long.
+_PAUSE_S = 20.0
+
+
+def main(folder: Path, how: str, warm_s: float, step_s: float, calls: int) -> None:
+    """Train until somebody ends it."""
+    rank = dist.get_rank()
+    checkpoint = folder / "checkpoint"
+    first = int(checkpoint.read_text()) + 1 if checkpoint.exists() else 1
+    ones = torch.ones(4)
+    dist.barrier()
+    began_s = time.monotonic()
+    for step in range(first, 1_000_000):
+        for call in range(calls):
+            time.sleep(step_s / calls)
+            late = time.monotonic() - began_s > warm_s and call == calls // 2
+            if rank == _FAULTY and late and not (folder / "fault").exists():
+                (folder / "fault").write_text(str(time.time_ns()))
+                _hang(how, folder)
+            dist.all_reduce(ones)
+        if rank == 0:
+            checkpoint.write_text(str(step))
+            with (folder / "steps").open("a") as file:
+                file.write(f"{step} {time.time_ns()}\n")
+            print(f"step {step} loss 1.0", flush=True)
+
+
+def _hang(how: str, folder: Path) -> None:
+    if how == "gil":
+        ctypes.PyDLL(None).sleep(_FOR_EVER_S)
+    elif how == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif how == "desync":
+        dist.broadcast(torch.ones(4), src=0)
+    elif how == "evaluation":
+        _evaluate(time.monotonic() + _PAUSE_S)
+    elif how == "loader":
+        _load_batch()
+    elif how == "save":
+        _save(folder / "saved", time.monotonic() + _PAUSE_S)
+
+
+def _evaluate(ends_s: float) -> None:
+    weights = torch.ones(64, 64)
+    while time.monotonic() < ends_s:
+        (weights @ weights).sum().item()
+        time.sleep(0.01)
+
+
+def _load_batch() -> None:
+    """Read from a pipe that delivers nothing for a while."""
+    read, write = os.pipe()
+    if os.fork() == 0:
+        time.sleep(_PAUSE_S)
+        os.write(write, b"batch")
+        os._exit(0)
+    os.read(read, 5)
+
+
+def _save(path: Path, ends_s: float) -> None:
+    with path.open("wb") as file:
+        while time.monotonic() < ends_s:
+            file.seek(0)
+            file.write(bytes(1 << 20))
+            file.flush()
+            os.fsync(file.fileno())
+            time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    timeout_s = float(sys.argv[6])
+    limit = timedelta(seconds=timeout_s) if timeout_s else None
+    dist.init_process_group("gloo", timeout=limit)
+    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]))
