@@ -172,8 +172,8 @@ def test_a_hang_in_steps_of_any_length_is_known_after_four_times_the_longest_gap
 
 def test_nothing_is_judged_before_enough_was_learned() -> None:
     assert not any(one.still for one in node(6, 0.5, 60)[0])
-    assert not any(one.still for one in node(25, 0.5, 60, steps=False)[0])
-    assert any(one.still for one in node(40, 0.5, 60, steps=False)[0])
+    assert not any(one.still for one in node(18, 0.5, 60, steps=False)[0])
+    assert any(one.still for one in node(25, 0.5, 60, steps=False)[0])
 
 
 def test_a_pause_is_not_judged() -> None:

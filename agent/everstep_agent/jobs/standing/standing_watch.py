@@ -1,6 +1,7 @@
 """Standing watch: tells the controller at once when a job's ranks here stand still, or go on."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from everstep_agent.jobs.standing.stand_still import StandStill
@@ -10,6 +11,8 @@ from everstep_common.reports.rank_columns import pack_ranks
 from everstep_common.trainer_messages import RanksWatched
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.reports import record_of
+
+logger = logging.getLogger(__name__)
 
 _INTERVAL_S = 1.0
 
@@ -100,4 +103,13 @@ class StandingWatch:
         told: RanksStandStill | RanksGoOn | None = self._judge.judge(self._boot_ns())
         if told is not None and self._active():
             self._still = isinstance(told, RanksStandStill)
+            if isinstance(told, RanksStandStill):
+                logger.info(
+                    "job %s: its ranks stand still, for longer than %.1f s%s",
+                    self._plan.job,
+                    told.usual_ns / 1e9,
+                    f" ({told.blind})" if told.blind else "",
+                )
+            else:
+                logger.info("job %s: its ranks go on", self._plan.job)
             self._record(record_of(told, self._plan.job_id or self._plan.job))

@@ -14,7 +14,7 @@ _TIMES = 4
 # Readings in which a rank has moved: 8 s of a start teach enough where steps are known. Where they
 # are not, it may still be spreading its weights.
 _MOVES = 16
-_MOVES_WITHOUT_STEPS = 60
+_MOVES_WITHOUT_STEPS = 40
 _STEPS_LEAST = 3
 # A phase in which fewer gaps were seen is a new one.
 _GAPS = 3
