@@ -31,11 +31,11 @@ class Inspector:
     async def inspect(self, job: JobRecord) -> AsyncGenerator[NodeTold, None]:
         """Yield what each node of a job tells, the fastest first. Raises BusyError."""
         with self._turn(job):
-            async with aclosing(self.look(job, NODES_AT_ONCE)) as nodes:
+            async with aclosing(self.ask_nodes(job, NODES_AT_ONCE)) as nodes:
                 async for told in nodes:
                     yield told
 
-    def look(self, job: JobRecord, nodes_at_once: int) -> AsyncGenerator[NodeTold, None]:
+    def ask_nodes(self, job: JobRecord, nodes_at_once: int) -> AsyncGenerator[NodeTold, None]:
         """Yield the same for who bounds itself; agents whom two ask at once look once for both."""
         return self._ask_all(job, job.generation.members, 0, nodes_at_once)
 
