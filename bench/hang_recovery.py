@@ -10,6 +10,7 @@ one with 20 s steps of 40 collectives. Beside them torchrun, with a process-grou
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -138,6 +139,7 @@ class _Run:
                 self._process.send_signal(number)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._process.wait(10)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self, launcher: Sequence[str]) -> None:
         """Start it."""
