@@ -1,0 +1,81 @@
+"""Common causes: nodes, leaves, racks and power domains whose workers are slow together."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from everstep_controller.slow.peers import Floats, Indices, Roster
+
+# Published: where 60 % of a domain move together, it is one incident of the domain.
+_SHARE_MIN = 0.6
+# Two may be slow by chance, and then each is told for itself.
+_MEMBERS_MIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SlowPlace:
+    """Place whose workers are slow together, as the logarithm of seconds to those of peers."""
+
+    kind: str
+    place: int
+    members: Indices
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class SlowPlaces:
+    """All places that are slow at one moment."""
+
+    found: tuple[SlowPlace, ...]
+
+    def effect(self, size: int) -> Floats:
+        """Return by worker how much of its slowness is that of its places."""
+        total = np.zeros(size)
+        for one in self.found:
+            total[one.members] += one.ratio
+        return total
+
+
+def slow_places(medians: Floats, limit: Floats, roster: Roster, ratio: float) -> SlowPlaces:
+    """Return the slow places, the widest kind first: what a rack explains, no node is blamed for.
+
+    ``limit`` is what a worker's median must exceed to be slow, ``ratio`` what counts as moving.
+    """
+    found: list[SlowPlace] = []
+    left = medians.copy()
+    for kind in sorted(roster.places, key=lambda one: len(roster.place_names[one])):
+        for one in _of_kind(kind, left, limit, roster, ratio):
+            found.append(one)
+            left[one.members] -= one.ratio
+    return SlowPlaces(tuple(found))
+
+
+def _of_kind(
+    kind: str, medians: Floats, limit: Floats, roster: Roster, ratio: float
+) -> list[SlowPlace]:
+    places = roster.places[kind]
+    moving = (medians > ratio) & (places >= 0)
+    if not moving.any():
+        return []
+    count = len(roster.place_names[kind])
+    known = ~np.isnan(medians) & (places >= 0)
+    sizes = np.bincount(places[known], minlength=count)
+    moved = np.bincount(places[moving], minlength=count)
+    candidates = np.flatnonzero((moved >= _MEMBERS_MIN) & (moved >= _SHARE_MIN * sizes))
+    found = []
+    for place in candidates:
+        members = np.flatnonzero((places == place) & known)
+        middle = float(np.median(medians[members]))
+        if middle > float(np.median(limit[members])) and _holds_several(kind, members, roster):
+            found.append(SlowPlace(kind, int(place), np.flatnonzero(places == place), middle))
+    return found
+
+
+def _holds_several(kind: str, members: Indices, roster: Roster) -> bool:
+    """Return whether a place is more than one place of each narrower kind."""
+    wider = len(roster.place_names[kind])
+    return all(
+        len(np.unique(roster.places[other][members])) > 1
+        for other in roster.places
+        if len(roster.place_names[other]) > wider
+    )

@@ -1,0 +1,275 @@
+"""SlowWatch: nominates and judges slow workers, one step of a job after the other.
+
+Its state is bounded: twenty steps and a few numbers for each worker, however long the job runs.
+"""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from everstep_controller.slow.peers import (
+    MAD_TO_SIGMA,
+    Floats,
+    Groups,
+    Indices,
+    Mask,
+    Roster,
+    middle_means,
+    spread,
+)
+from everstep_controller.slow.places import SlowPlaces, slow_places
+from everstep_controller.slow.shared_data import SharedData
+
+# How fast what is usual follows what is seen: 1/200 a step, by at most 2 % at once. Slower than
+# what is judged, faster than a drift of 2 % a day.
+_FOLLOW, _FOLLOW_MAX = 1 / 200, 0.02
+_NOISE_FOLLOW = 0.1
+# Of a normal distribution the mean absolute deviation is 0.8 standard deviations.
+_MEAN_DEVIATION = 0.8
+_PEERS_MIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Thresholds. Ratios are logarithms of seconds to those of peers: 0.03 is 3 % slower."""
+
+    # CUSUM, as it was published: k = max(3 %, sigma), h = 8 sigma.
+    slack: float = 0.03
+    alarm: float = 8.0
+    # Ours: what one step adds at most, so that a pause alone nominates nobody.
+    added_max: float = 4.0
+    # Judgement: published are the median of 10 steps, > 3 %, robust z > 5, slower in 80 % of the
+    # steps, and no spread below 0.7 %. Ours: the middle of the steps, longer windows that see
+    # smaller slowdowns, and more deviations, as tails are heavy: steps, deviations of each.
+    windows: tuple[tuple[int, float], ...] = ((10, 7.0), (15, 6.0), (20, 5.5))
+    ratio: float = 0.03
+    share_of_steps: float = 0.8
+    spread_floor: float = 0.007
+    # Ours: of the floor, which stands for what two healthy workers differ by.
+    floor_deviations: float = 5.0
+    # Ours: who was slow is so until the middle of ten steps is below half of what made it slow.
+    cleared_ratio: float = 0.015
+    # Ours: where more of a role are slow than this, its members do different work, but for those
+    # that are three times as far off as those that do.
+    share_of_role_max: float = 0.2
+    apart: float = 3.0
+
+    def known_min(self, window: int) -> int:
+        """Return in how many steps of a window a worker must be known, and be slower."""
+        return int(np.ceil(self.share_of_steps * window))
+
+
+@dataclass(frozen=True, slots=True)
+class StepJudgement:
+    """What is known of all workers after a step."""
+
+    # Seconds relative to peers, as logarithms: in this step, and in the middle of ten.
+    ratios: Floats
+    middles: Floats
+    # What each worker would take as its peers do, in seconds.
+    expected_s: Floats
+    # Noise of one step's ratio: one standard deviation.
+    noise: Floats
+    nominated: Mask
+    slow: Mask
+    # Seem slow with so many others of their role that they must do different work.
+    different: Mask
+    places: SlowPlaces
+
+
+@dataclass(frozen=True, slots=True)
+class _Middles:
+    """Middles of a window that ends with this step, and what they must exceed to be slow."""
+
+    of_window: Floats
+    limit: Floats
+    rows: Indices
+
+
+class _Track:
+    """Ratios of one kind by worker: their newest steps, their noise, their sums."""
+
+    def __init__(self, roster: Roster, alone: Mask, rules: Rules) -> None:
+        self._roster, self._alone, self._rules = roster, alone, rules
+        self._longest = max(steps for steps, _ in rules.windows)
+        # The newest steps, in a ring.
+        self.ring = np.full((self._longest, roster.size), np.nan)
+        self.noise = np.full(roster.size, np.nan)
+        self.sums = np.zeros(roster.size)
+        # Since which step each worker's sum has been above zero.
+        self.since: Indices = np.zeros(roster.size, dtype=np.int64)
+        self._steps = 0
+
+    def add(self, step: int, ratios: Floats, own_noise: Floats) -> None:
+        """Take the ratios of a step."""
+        self.ring[self._steps % self._longest] = ratios
+        noise = spread(np.where(self._alone, np.nan, ratios), self._roster)
+        noise = np.where(self._alone, own_noise, noise)
+        known = self.noise + _NOISE_FOLLOW * (noise - self.noise)
+        self.noise = np.where(np.isnan(known), noise, known)
+        self._nominate(step, ratios)
+        self._steps += 1
+
+    def _nominate(self, step: int, ratios: Floats) -> None:
+        """One-sided CUSUM of the ratios, in standard deviations."""
+        rules = self._rules
+        slack = np.fmax(self.noise, rules.slack)
+        added = (ratios - slack) / np.fmax(self.noise, rules.spread_floor)
+        added = np.where(np.isnan(added), 0.0, np.minimum(added, rules.added_max))
+        sums = np.clip(self.sums + added, 0.0, 2 * rules.alarm)
+        self.since = np.where((self.sums == 0) & (sums > 0), step, self.since)
+        self.sums = sums
+
+    def replace(self, ring: Floats) -> None:
+        """Take other ratios of the newest steps, as more is known; their noise is learned anew."""
+        self.ring = ring
+        noise = [
+            spread(np.where(self._alone, np.nan, row), self._roster)
+            for row in ring
+            if not np.isnan(row).all()
+        ]
+        self.noise = np.where(self._alone, self.noise, np.median(noise, axis=0))
+
+    def middles(self) -> Iterator[_Middles]:
+        """Yield the middles of all windows, the shortest first."""
+        for steps, deviations in self._rules.windows:
+            rows = np.arange(self._steps - steps, self._steps) % self._longest
+            found = middle_means(self.ring[rows], self._rules.known_min(steps))
+            yield _Middles(found, self._limit(found, steps, deviations), rows)
+
+    def _limit(self, middles: Floats, steps: int, deviations: float) -> Floats:
+        """Return what a middle must exceed.
+
+        How much the middles of few workers spread is known badly, how much their single steps do
+        is known better: the larger of both counts.
+        """
+        rules = self._rules
+        across = spread(np.where(self._alone, np.nan, middles), self._roster)
+        noise = np.fmax(across, self.noise / np.sqrt(steps))
+        least = max(rules.ratio, rules.floor_deviations * rules.spread_floor)
+        return np.asarray(np.fmax(least, deviations * noise))
+
+    def judged(self, places: SlowPlaces) -> Mask:
+        """Return who is slow by any window, beside what its places explain."""
+        rules, effect = self._rules, places.effect(self._roster.size)
+        slow = np.zeros(self._roster.size, dtype=bool)
+        for one in self.middles():
+            # NaN compares as false: who told too little is neither judged slow nor cleared.
+            beyond = (one.of_window - effect > one.limit) & (self.sums > rules.alarm)
+            which = np.flatnonzero(beyond & ~slow)
+            slower = np.count_nonzero(self.ring[np.ix_(one.rows, which)] > effect[which], axis=0)
+            slow[which] = slower >= rules.known_min(len(one.rows))
+        return slow
+
+
+class SlowWatch:
+    """Watch over the workers of one generation of a job."""
+
+    def __init__(self, roster: Roster, rules: Rules | None = None) -> None:
+        self._roster, self._rules = roster, rules or Rules()
+        size, roles = roster.size, roster.by_role
+        # Workers with fewer than three peers are compared with their own past.
+        self.alone: Mask = roles.sizes[roles.of] <= _PEERS_MIN
+        self._all = Groups(np.zeros(size, dtype=np.int64), 1)
+        self._first_values = np.full((self._rules.windows[0][0], size), np.nan)
+        self._usual = np.full(size, np.nan)
+        self._own_noise = np.full(size, np.nan)
+        self._whole = _Track(roster, self.alone, self._rules)
+        # The same without what comes from the data; the whole, while that is not known.
+        self._own = self._whole
+        self._data = SharedData(roster)
+        self._slow = np.zeros(size, dtype=bool)
+        # How far off those are that do different work; 0 for all others.
+        self._different = np.zeros(size)
+        self._steps = 0
+
+    @property
+    def since(self) -> Indices:
+        """Return since which step each worker has seemed slow."""
+        return np.where(self._own.sums > 0, self._own.since, self._whole.since)
+
+    def observe(self, step: int, seconds: Floats) -> StepJudgement:
+        """Take the seconds of a step by worker, NaN where one told nothing; judge all workers."""
+        values = np.log(seconds)
+        expected = self._roster.by_role.medians(values).of_peers
+        if self.alone.any():
+            expected = np.where(self.alone, self._from_own_past(values), expected)
+        ratios = values - expected
+        self._whole.add(step, ratios, self._own_noise)
+        self._take_out_data(step, ratios)
+        if self.alone.any():
+            self._learn_usual(values, ratios)
+        self._steps += 1
+        return self._judge(ratios, np.exp(expected))
+
+    def _take_out_data(self, step: int, ratios: Floats) -> None:
+        known = self._data.observe(ratios, self._whole.noise)
+        if self._own is not self._whole:
+            self._own.add(step, self._data.without(ratios), self._own_noise)
+        if known:
+            if self._own is self._whole:
+                self._own = copy.deepcopy(self._whole)
+            self._own.replace(self._data.without(self._whole.ring))
+
+    def _from_own_past(self, values: Floats) -> Floats:
+        """Return what is usual of each; more, where the others have become slower as well."""
+        common = self._all.medians(values - self._usual).of_peers
+        return np.asarray(self._usual + np.fmax(common, 0.0))
+
+    def _learn_usual(self, values: Floats, ratios: Floats) -> None:
+        """Follow slowly what is usual of those with few peers, while they are not suspected."""
+        if self._steps < len(self._first_values):
+            self._first_values[self._steps] = values
+            if self._steps + 1 == len(self._first_values):
+                self._begin_usual()
+            return
+        calm = self.alone & (self._whole.sums == 0) & ~np.isnan(ratios)
+        change = np.clip(values - self._usual, -_FOLLOW_MAX, _FOLLOW_MAX)
+        self._usual = np.where(calm, self._usual + _FOLLOW * change, self._usual)
+        noise = np.abs(change) / _MEAN_DEVIATION - self._own_noise
+        self._own_noise = np.where(calm, self._own_noise + _FOLLOW * noise, self._own_noise)
+
+    def _begin_usual(self) -> None:
+        known_min = self._rules.known_min(len(self._first_values))
+        self._usual = middle_means(self._first_values, known_min)
+        deviations = np.abs(self._first_values - self._usual)
+        self._own_noise = MAD_TO_SIGMA * middle_means(deviations, known_min)
+
+    def _judge(self, ratios: Floats, expected_s: Floats) -> StepJudgement:
+        rules, whole = self._rules, self._whole
+        shortest = next(whole.middles())
+        places = slow_places(shortest.of_window, shortest.limit, self._roster, rules.ratio)
+        middles = shortest.of_window - places.effect(self._roster.size)
+        judged, sums = whole.judged(places), whole.sums
+        if self._own is not whole:
+            judged, sums = judged | self._own.judged(places), np.fmax(sums, self._own.sums)
+            middles = np.fmax(middles, next(self._own.middles()).of_window)
+        still = self._slow & ~(middles < rules.cleared_ratio)
+        self._slow = self._without_different(still | judged, middles)
+        seems = (sums > rules.alarm) & (middles > rules.ratio)
+        return StepJudgement(
+            ratios=ratios,
+            middles=middles,
+            expected_s=expected_s,
+            noise=whole.noise,
+            nominated=seems & ~self._slow & (self._different == 0),
+            slow=self._slow,
+            different=self._different > 0,
+            places=places,
+        )
+
+    def _without_different(self, slow: Mask, middles: Floats) -> Mask:
+        """Leave out those of whom so many in one role are slow that they must do different work."""
+        slow = slow & ~(middles < self._rules.apart * self._different)
+        seem, roles = slow | (self._different > 0), self._roster.by_role
+        counts = np.bincount(roles.of[seem], minlength=roles.count)
+        most = np.maximum(1, self._rules.share_of_role_max * roles.sizes)
+        for role in np.flatnonzero(counts > most):
+            members = roles.of == role
+            near = float(np.nanmedian(middles[seem & members]))
+            same = slow & members & ~(middles > self._rules.apart * near)
+            self._different[same] = near
+            slow = slow & ~same
+        return slow
