@@ -62,7 +62,7 @@ def span(since: int, until: int | None) -> str:
 
 def _worker(seen: Seen, episode: WorkerEpisode) -> SlowWorker:
     roster = seen.roster
-    name, role = roster.names[episode.worker], roster.role_names[roster.roles[episode.worker]]
+    name, role = roster.names[episode.worker], roster.role_names[int(roster.roles[episode.worker])]
     advice = Advice.SWAP if episode.share >= _SHARE_TO_SWAP else Advice.NOTIFY
     than = "its own past, as it has fewer than three peers" if episode.own_past else "its peers"
     verb = "takes" if episode.until is None else "took"

@@ -1,5 +1,6 @@
 """Common causes: nodes, leaves, racks and power domains whose workers are slow together."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,21 +29,42 @@ class SlowPlaces:
 
     found: tuple[SlowPlace, ...]
 
-    def effect(self, size: int) -> Floats:
-        """Return by worker how much of its slowness is that of its places."""
-        total = np.zeros(size)
+    def effect(self, middles: Floats) -> Floats:
+        """Return by worker how much of the middle of a window is that of its places."""
+        total = np.zeros(len(middles))
         for one in self.found:
-            total[one.members] += one.ratio
+            left = middles[one.members] - total[one.members]
+            known = left[~np.isnan(left)]
+            if len(known):
+                total[one.members] += max(float(np.median(known)), 0.0)
         return total
 
+    def kept(self, before: "SlowPlaces", longest: Floats, cleared: float) -> "SlowPlaces":
+        """Return these and those from before that still are in the longest window.
 
-def slow_places(medians: Floats, limit: Floats, roster: Roster, ratio: float) -> SlowPlaces:
+        Otherwise the members of a place that has recovered would be blamed for what is left of it.
+        """
+        effect = self.effect(longest)
+        there = {(one.kind, one.place) for one in self.found}
+        held = [
+            one
+            for one in before.found
+            if (one.kind, one.place) not in there
+            and np.nanmedian((longest - effect)[one.members]) > cleared
+        ]
+        return SlowPlaces((*self.found, *held))
+
+
+NO_PLACES = SlowPlaces(())
+
+
+def slow_places(middles: Floats, limit: Floats, roster: Roster, ratio: float) -> SlowPlaces:
     """Return the slow places, the widest kind first: what a rack explains, no node is blamed for.
 
-    ``limit`` is what a worker's median must exceed to be slow, ``ratio`` what counts as moving.
+    ``limit`` is what a worker's middle must exceed to be slow, ``ratio`` what counts as moving.
     """
     found: list[SlowPlace] = []
-    left = medians.copy()
+    left = middles.copy()
     for kind in sorted(roster.places, key=lambda one: len(roster.place_names[one])):
         for one in _of_kind(kind, left, limit, roster, ratio):
             found.append(one)
@@ -66,7 +88,9 @@ def _of_kind(
     for place in candidates:
         members = np.flatnonzero((places == place) & known)
         middle = float(np.median(medians[members]))
-        if middle > float(np.median(limit[members])) and _holds_several(kind, members, roster):
+        # The middle of many is known so much better than that of one.
+        least = max(ratio, float(np.median(limit[members])) / math.sqrt(len(members)))
+        if middle > least and _holds_several(kind, members, roster):
             found.append(SlowPlace(kind, int(place), np.flatnonzero(places == place), middle))
     return found
 

@@ -4,7 +4,8 @@ Its state is bounded: twenty steps and a few numbers for each worker, however lo
 """
 
 import copy
-from collections.abc import Iterator
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,16 +20,20 @@ from everstep_controller.slow.peers import (
     middle_means,
     spread,
 )
-from everstep_controller.slow.places import SlowPlaces, slow_places
-from everstep_controller.slow.shared_data import SharedData
+from everstep_controller.slow.places import NO_PLACES, SlowPlaces, slow_places
+from everstep_controller.slow.shared_data import WORKERS_MAX, SharedData
 
 # How fast what is usual follows what is seen: 1/200 a step, by at most 2 % at once. Slower than
 # what is judged, faster than a drift of 2 % a day.
 _FOLLOW, _FOLLOW_MAX = 1 / 200, 0.02
-_NOISE_FOLLOW = 0.1
+_NOISE_FOLLOW, _NOISE_EVERY = 0.1, 4
 # Of a normal distribution the mean absolute deviation is 0.8 standard deviations.
 _MEAN_DEVIATION = 0.8
 _PEERS_MIN = 3
+# Thresholds are for so many workers.
+_FEW = 64
+# Of more workers than share data, all are looked at once in so many steps, else only suspects.
+_ALL_EVERY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +52,8 @@ class Rules:
     ratio: float = 0.03
     share_of_steps: float = 0.8
     spread_floor: float = 0.007
+    # Ours: the median is at least this part of the middle.
+    median_share: float = 0.5
     # Ours: of the floor, which stands for what two healthy workers differ by.
     floor_deviations: float = 5.0
     # Ours: who was slow is so until the middle of ten steps is below half of what made it slow.
@@ -100,17 +107,28 @@ class _Track:
         self.sums = np.zeros(roster.size)
         # Since which step each worker's sum has been above zero.
         self.since: Indices = np.zeros(roster.size, dtype=np.int64)
+        # By the length of a window, how much the middles of all spread.
+        self._across: dict[int, Floats] = {}
         self._steps = 0
 
     def add(self, step: int, ratios: Floats, own_noise: Floats) -> None:
         """Take the ratios of a step."""
         self.ring[self._steps % self._longest] = ratios
+        if self._steps < self._longest or self._steps % _NOISE_EVERY == 0:
+            self._learn_noise(ratios, own_noise)
+        self._nominate(step, ratios)
+        self._steps += 1
+
+    def _learn_noise(self, ratios: Floats, own_noise: Floats) -> None:
         noise = spread(np.where(self._alone, np.nan, ratios), self._roster)
         noise = np.where(self._alone, own_noise, noise)
         known = self.noise + _NOISE_FOLLOW * (noise - self.noise)
         self.noise = np.where(np.isnan(known), noise, known)
-        self._nominate(step, ratios)
-        self._steps += 1
+
+    @property
+    def nominees(self) -> Mask:
+        """Return whose sums are above the alarm."""
+        return self.sums > self._rules.alarm
 
     def _nominate(self, step: int, ratios: Floats) -> None:
         """One-sided CUSUM of the ratios, in standard deviations."""
@@ -132,35 +150,51 @@ class _Track:
         ]
         self.noise = np.where(self._alone, self.noise, np.median(noise, axis=0))
 
-    def middles(self) -> Iterator[_Middles]:
-        """Yield the middles of all windows, the shortest first."""
+    def middles(self, which: Mask | None = None) -> list[_Middles]:
+        """Return the middles of all windows, the shortest first; of some workers where told.
+
+        How much they spread is known from the newest time that all were asked for.
+        """
+        found = []
         for steps, deviations in self._rules.windows:
             rows = np.arange(self._steps - steps, self._steps) % self._longest
-            found = middle_means(self.ring[rows], self._rules.known_min(steps))
-            yield _Middles(found, self._limit(found, steps, deviations), rows)
+            known_min = self._rules.known_min(steps)
+            if which is None or steps not in self._across:
+                middles = middle_means(self.ring[rows], known_min)
+                across = spread(np.where(self._alone, np.nan, middles), self._roster)
+                self._across[steps] = across
+            else:
+                columns = np.flatnonzero(which)
+                middles = np.full(self._roster.size, np.nan)
+                middles[columns] = middle_means(self.ring[np.ix_(rows, columns)], known_min)
+            found.append(_Middles(middles, self._limit(steps, deviations), rows))
+        return found
 
-    def _limit(self, middles: Floats, steps: int, deviations: float) -> Floats:
+    def _limit(self, steps: int, deviations: float) -> Floats:
         """Return what a middle must exceed.
 
         How much the middles of few workers spread is known badly, how much their single steps do
-        is known better: the larger of both counts.
+        is known better: the larger of both counts. Of many, the largest lies further out.
         """
         rules = self._rules
-        across = spread(np.where(self._alone, np.nan, middles), self._roster)
-        noise = np.fmax(across, self.noise / np.sqrt(steps))
+        many = math.sqrt(math.log(max(self._roster.size, _FEW)) / math.log(_FEW))
+        noise = np.fmax(self._across[steps], self.noise / math.sqrt(steps))
         least = max(rules.ratio, rules.floor_deviations * rules.spread_floor)
-        return np.asarray(np.fmax(least, deviations * noise))
+        return np.asarray(np.fmax(least, deviations * many * noise))
 
-    def judged(self, places: SlowPlaces) -> Mask:
+    def judged(self, windows: Sequence[_Middles], places: SlowPlaces) -> Mask:
         """Return who is slow by any window, beside what its places explain."""
-        rules, effect = self._rules, places.effect(self._roster.size)
         slow = np.zeros(self._roster.size, dtype=bool)
-        for one in self.middles():
+        for one in windows:
+            effect = places.effect(one.of_window)
             # NaN compares as false: who told too little is neither judged slow nor cleared.
-            beyond = (one.of_window - effect > one.limit) & (self.sums > rules.alarm)
+            beyond = (one.of_window - effect > one.limit) & self.nominees
             which = np.flatnonzero(beyond & ~slow)
-            slower = np.count_nonzero(self.ring[np.ix_(one.rows, which)] > effect[which], axis=0)
-            slow[which] = slower >= rules.known_min(len(one.rows))
+            values = self.ring[np.ix_(one.rows, which)] - effect[which]
+            slower = np.count_nonzero(values > 0, axis=0) >= self._rules.known_min(len(values))
+            # Three pauses of ten steps move the middle, but not the median.
+            half = self._rules.median_share * (one.of_window - effect)[which]
+            slow[which] = slower & (np.nanmedian(values, axis=0) > half)
         return slow
 
 
@@ -181,6 +215,7 @@ class SlowWatch:
         self._own = self._whole
         self._data = SharedData(roster)
         self._slow = np.zeros(size, dtype=bool)
+        self._places = NO_PLACES
         # How far off those are that do different work; 0 for all others.
         self._different = np.zeros(size)
         self._steps = 0
@@ -238,27 +273,51 @@ class SlowWatch:
         self._own_noise = MAD_TO_SIGMA * middle_means(deviations, known_min)
 
     def _judge(self, ratios: Floats, expected_s: Floats) -> StepJudgement:
-        rules, whole = self._rules, self._whole
-        shortest = next(whole.middles())
-        places = slow_places(shortest.of_window, shortest.limit, self._roster, rules.ratio)
-        middles = shortest.of_window - places.effect(self._roster.size)
-        judged, sums = whole.judged(places), whole.sums
-        if self._own is not whole:
-            judged, sums = judged | self._own.judged(places), np.fmax(sums, self._own.sums)
-            middles = np.fmax(middles, next(self._own.middles()).of_window)
-        still = self._slow & ~(middles < rules.cleared_ratio)
-        self._slow = self._without_different(still | judged, middles)
-        seems = (sums > rules.alarm) & (middles > rules.ratio)
+        nominees = self._whole.nominees | self._own.nominees
+        middles = np.full(len(ratios), np.nan)
+        # In most steps of a calm job nothing else needs to be known.
+        if nominees.any() or self._slow.any() or self._places.found:
+            middles = self._judge_all()
+        seems = nominees & (middles > self._rules.ratio)
         return StepJudgement(
             ratios=ratios,
             middles=middles,
             expected_s=expected_s,
-            noise=whole.noise,
+            noise=self._whole.noise,
             nominated=seems & ~self._slow & (self._different == 0),
             slow=self._slow,
             different=self._different > 0,
-            places=places,
+            places=self._places,
         )
+
+    def _judge_all(self) -> Floats:
+        """Judge all workers; return the middles of ten steps beside what places explain."""
+        some = self._whole.nominees | self._own.nominees | self._slow
+        for place in self._places.found:
+            some[place.members] = True
+        few = len(some) > WORKERS_MAX and self._steps % _ALL_EVERY > 0
+        middles, judged = self._judged(some if few else None)
+        if few and (judged & ~self._slow).any():
+            middles, judged = self._judged(None)
+        still = self._slow & ~(middles < self._rules.cleared_ratio)
+        self._slow = self._without_different(still | judged, middles)
+        return middles
+
+    def _judged(self, some: Mask | None) -> tuple[Floats, Mask]:
+        """Judge those workers, or all and the places; return their middles of ten, and the slow."""
+        rules, windows = self._rules, self._whole.middles(some)
+        shortest, longest = windows[0], windows[-1].of_window
+        found = self._places
+        if some is None:
+            found = slow_places(shortest.of_window, shortest.limit, self._roster, rules.ratio)
+        self._places = found.kept(self._places, longest, rules.cleared_ratio)
+        middles = shortest.of_window - self._places.effect(shortest.of_window)
+        judged = self._whole.judged(windows, self._places)
+        if self._own is not self._whole:
+            own = self._own.middles(some)
+            judged = judged | self._own.judged(own, self._places)
+            middles = np.fmax(middles, own[0].of_window - self._places.effect(own[0].of_window))
+        return middles, judged
 
     def _without_different(self, slow: Mask, middles: Floats) -> Mask:
         """Leave out those of whom so many in one role are slow that they must do different work."""

@@ -34,8 +34,8 @@ def test_a_slow_worker_is_told_to_people(
 ) -> None:
     assert run([str(_csv(tmp_path, _rows(slow=1.3)))]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("Worker gpu5 takes 1.29 times as long as its peers, since step 115;")
-    assert "  gpu5    -     1.29    since step 115  " in told
+    assert told.startswith("Worker gpu5 takes 1.30 times as long as its peers, since step 115;")
+    assert "  gpu5    -     1.30    since step 115  " in told
 
 
 def test_and_to_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

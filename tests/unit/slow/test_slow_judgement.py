@@ -102,6 +102,13 @@ def test_single_long_steps_of_a_worker_are_no_slowness() -> None:
     assert (pause.kind, pause.worker, pause.steps) == (PauseKind.ONE_WORKER, "w5", 10)
 
 
+def test_three_long_pauses_within_ten_steps_are_no_slowness() -> None:
+    seconds = _noise(60, 16)
+    seconds[20:40, 5] *= 1.02
+    seconds[[24, 27, 29], 5] *= 3.0
+    assert not _verdict(_roster("a" * 16), seconds).slow
+
+
 def test_pauses_of_all_workers_in_turn_are_garbage_collection() -> None:
     seconds = _noise(96, 16)
     for step in range(0, 96, 3):
@@ -175,6 +182,17 @@ def test_a_worker_that_is_slower_than_its_slow_rack_is_named_as_well() -> None:
     seconds[20:, 5] *= 1.3
     roster = _roster("a" * 32, rack="A" * 8 + "B" * 8 + "C" * 8 + "D" * 8)
     assert _slow(_verdict(roster, seconds)) == ["w5"]
+
+
+def test_workers_of_a_rack_that_recovers_are_not_blamed_for_what_is_left_of_it() -> None:
+    seconds = _noise(100, 64, scale=0.02)
+    seconds[20:50, :16] *= 1.2
+    roster = _roster("a" * 64, rack="A" * 16 + "B" * 16 + "C" * 16 + "D" * 16)
+    verdict = _verdict(roster, seconds)
+    assert not verdict.slow
+    (place,) = verdict.places
+    assert place.until_step is not None
+    assert 50 <= place.until_step <= 75
 
 
 def test_a_rack_that_is_one_node_of_the_job_is_told_as_that_node() -> None:
@@ -256,7 +274,7 @@ def test_the_order_of_workers_does_not_matter(seed: int) -> None:
     series = made(seed, steps=30).with_slow(seed % 64, 10, 1.3)
     order = np.random.default_rng(seed + 1).permutation(64)
     roster = Roster(
-        [series.roster.names[one] for one in order],
+        [series.roster.names[one] for one in order.tolist()],
         series.roster.roles[order],
         series.roster.role_names,
     )
