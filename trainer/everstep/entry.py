@@ -12,6 +12,8 @@ from everstep_common.version import VERSION
 
 _GROUP = "everstep.commands"
 _EXIT_USAGE = 2
+# Commands whose program is not a package's main.
+_COMMANDS_IN_SOURCE = {"slow": "everstep_cli.slow.command"}
 # As shells count: 128 + SIGINT.
 _EXIT_INTERRUPTED = 130
 HELP = """\
@@ -28,6 +30,9 @@ on every node of a job:
 when a job hangs, anywhere:
   everstep hang FOLDER      which ranks hold it back, from the Flight Recorder dumps in FOLDER
   everstep hang --job NAME  what each rank of a job on this node is doing now, and who holds it back
+
+when a job is slow, anywhere (pip install 'everstep[tables]'):
+  everstep slow TABLE       which workers make the others wait, from their seconds in each step
 
 inspect (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
   everstep nodes            all nodes: health, claims, findings
@@ -77,6 +82,8 @@ def _command(arguments: list[str]) -> int:
         return run(arguments[1:])
     if arguments[:1] == ["hang"]:
         return _hang(arguments[1:])
+    if arguments[:1] == ["slow"]:
+        return _dispatch("slow", "tables", "everstep slow")
     if arguments == ["help"] and find_spec("click") is not None:
         sys.argv[1:] = ["--help"]
         return _dispatch("cli", "cli", "everstep help")
@@ -141,7 +148,8 @@ def _load(name: str) -> Callable[[], int | None]:
         command: Callable[[], int | None] = found.load()
         return command
     # A source checkout on the path, without an installation.
-    fallback: Callable[[], int | None] = importlib.import_module(f"everstep_{name}.main").main
+    module = _COMMANDS_IN_SOURCE.get(name, f"everstep_{name}.main")
+    fallback: Callable[[], int | None] = importlib.import_module(module).main
     return fallback
 
 

@@ -1,0 +1,263 @@
+"""Slow workers: who is named, how soon, and who is not, on public traces, in noise, in a fleet.
+
+    python bench/slow.py [--seed N] [--long] [--only traces|injected|scale|fleet] [--json]
+
+``traces``: AR has one slow worker, SE none. ``injected``: one worker made slower on AR without its
+slow worker, on SE, and on noise that is made from the seed; published rules on the same series.
+``scale``: one step of 16,384 ranks, CPU time. ``fleet``: 16,384 GPUs in the noise that
+slow_noise.toml fixes; 1,000 node-days, with ``--long`` 30,720. The made parts depend on the seed.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from slow_fleet import run_fleet
+from slow_rules import RULES
+from slow_series import NAMES, SLOW_IN_AR, Series, healthy, made, trace
+from table import lines
+
+from everstep_controller.slow.peers import Roster
+from everstep_controller.slow.watch import SlowWatch
+
+_FACTORS = (1.05, 1.08, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0)
+_RUNS, _RUNS_LONG = 20, 100
+_NODE_DAYS, _NODE_DAYS_LONG = 1_000, 30_720
+_RANKS = 16_384
+_CURVE = (6, 8, 10, 12, 15, 20, 25)
+_NEVER = 10**6
+_HEAD = ("what", "value", "unit", "target", "met", "note")
+
+Row = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line asks for."""
+
+    seed: int
+    long: bool
+
+
+def main() -> int:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", choices=sorted(_PARTS), help="one part")
+    parser.add_argument("--seed", type=int, default=1, help="of everything that is made")
+    parser.add_argument("--long", action="store_true", help="all node-days, more injections")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    given = parser.parse_args()
+    options = Options(given.seed, given.long)
+    parts = [given.only] if given.only else list(_PARTS)
+    rows = [row for part in parts for row in _PARTS[part](options)]
+    if given.json:
+        print(json.dumps(rows))
+    else:
+        print("\n".join(lines(_HEAD, [[str(row[one]) for one in _HEAD] for row in rows], (1,))))
+    return 0
+
+
+def _row(what: str, value: float, unit: str, target: str = "", note: str = "") -> Row:
+    met = ""
+    if target:
+        sign, _, limit = target.partition(" ")
+        met = "yes" if (value >= float(limit) if sign == "≥" else value <= float(limit)) else "no"
+    return {
+        "what": what,
+        "value": round(value, 3),
+        "unit": unit,
+        "target": target,
+        "met": met,
+        "note": note,
+    }
+
+
+# --- public traces -------------------------------------------------------------------------------
+
+
+def public_traces(_: Options) -> Iterator[Row]:
+    """Yield who is named in AR and SE as they are, by each rule."""
+    if not NAMES:
+        print("shared/data/straggler_traces is not beside the repository", file=sys.stderr)
+    for name in NAMES:
+        series = trace(name)
+        truth = {series.roster.names.index(SLOW_IN_AR)} if name == "AR" else set()
+        for rule, judge in RULES.items():
+            masks = list(judge(series))
+            named = set(np.flatnonzero(np.any(masks, axis=0)).tolist())
+            ours = rule == "everstep slow"
+            if truth:
+                value, target = float(len(truth & named)), "≥ 1" if ours else ""
+                yield _row(f"{name}: slow worker named, {rule}", value, "workers", target)
+            value, target = float(len(named - truth)), "≤ 0" if ours else ""
+            yield _row(f"{name}: healthy workers named, {rule}", value, "workers", target)
+
+
+# --- injections ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Injection:
+    """What a rule has said of one injected slow worker."""
+
+    factor: float
+    # Steps from its beginning until it is named.
+    steps: int
+    false: int
+
+
+def injected(options: Options) -> Iterator[Row]:
+    """Yield recall by factor and by steps, and precision, of each rule on each base."""
+    curves: list[Row] = []
+    for base in (*NAMES, "made"):
+        for rule in RULES:
+            found = list(_injections(base, rule, options))
+            ours = rule == "everstep slow"
+            named = sum(one.steps < _NEVER for one in found)
+            false = sum(one.false for one in found)
+            precision = named / max(named + false, 1)
+            note = f"{false} false in {len(found)} runs"
+            target = "≥ 1.0" if ours else ""
+            yield _row(f"{base}: precision, {rule}", precision, "", target, note)
+            yield from _recalls(base, rule, found, ours=ours)
+            if ours:
+                curves += _curves(base, found)
+    yield from curves
+
+
+def _recalls(base: str, rule: str, found: list[Injection], *, ours: bool) -> Iterator[Row]:
+    from_115 = [one for one in found if one.factor >= 1.15]
+    at_110 = [one for one in found if one.factor == 1.1]
+    for words, some, within, target in (
+        ("from x1.15 in 12 steps", from_115, 12, "≥ 1.0"),
+        ("at x1.10 in 20 steps", at_110, 20, "≥ 0.95"),
+    ):
+        recall = float(np.mean([one.steps <= within for one in some]))
+        yield _row(f"{base}: recall {words}, {rule}", recall, "", target if ours else "")
+
+
+def _curves(base: str, found: list[Injection]) -> Iterator[Row]:
+    for factor in _FACTORS:
+        steps = np.array([one.steps for one in found if one.factor == factor])
+        curve = ", ".join(f"{within}: {np.mean(steps <= within):.2f}" for within in _CURVE)
+        recall = float(np.mean(steps < _NEVER))
+        yield _row(f"{base}: recall at x{factor:.2f} at last", recall, "", "", f"by steps {curve}")
+
+
+def _injections(base: str, rule: str, options: Options) -> Iterator[Injection]:
+    random = np.random.default_rng(options.seed)
+    runs = _RUNS_LONG if options.long else _RUNS
+    for number in range(runs * len(_FACTORS)):
+        factor = _FACTORS[number % len(_FACTORS)]
+        series = made(options.seed * 100_000 + number) if base == "made" else healthy(base)
+        worker = int(random.integers(series.roster.size))
+        since = int(random.integers(10, 19))
+        yield _judged(series.with_slow(worker, since, factor), rule, worker, since, factor)
+
+
+def _judged(series: Series, rule: str, worker: int, since: int, factor: float) -> Injection:
+    steps, false = _NEVER, set[int]()
+    for step, slow in enumerate(RULES[rule](series)):
+        for named in np.flatnonzero(slow).tolist():
+            if named != worker or step < since:
+                false.add(named)
+            elif steps == _NEVER:
+                steps = step - since + 1
+    return Injection(factor, steps, len(false))
+
+
+# --- 16,384 ranks --------------------------------------------------------------------------------
+
+
+def scale(options: Options) -> Iterator[Row]:
+    """Yield the CPU time of one step of many ranks, all judged, with slow ones among them."""
+    random = np.random.default_rng(options.seed)
+    size = np.arange(_RANKS)
+    places = {"node": size // 8, "leaf": size // 256}
+    roster = Roster(
+        [str(one) for one in range(_RANKS)],
+        size // 1024,
+        [str(one) for one in range(16)],
+        places,
+        {kind: [str(one) for one in range(int(of.max()) + 1)] for kind, of in places.items()},
+    )
+    watch, spent = SlowWatch(roster), []
+    for step in range(80):
+        seconds = np.exp(0.01 * random.standard_t(3, _RANKS))
+        seconds[::1000] *= 1.3
+        started = time.process_time()
+        watch.observe(step, seconds)
+        spent.append(1000 * (time.process_time() - started))
+    # The windows are full, and the slow ones are known.
+    spent = spent[32:]
+    note = f"{min(spent):.1f} to {max(spent):.1f}; every fourth step looks at all, else at suspects"
+    yield _row("one step of 16,384 ranks", float(np.median(spent)), "CPU ms", "≤ 50", note)
+    note = "median of the steps that look at all"
+    yield _row("one such step", float(np.median(spent[3::4])), "CPU ms", "≤ 50", note)
+
+
+# --- fleet ---------------------------------------------------------------------------------------
+
+
+def fleet(options: Options) -> Iterator[Row]:
+    """Yield false verdicts of a fleet in fixed noise, and the planted slow nodes that are found."""
+    if not NAMES:
+        print("the fleet's noise needs the public traces", file=sys.stderr)
+        return
+    started = time.process_time()
+    count = run_fleet(options.seed, _NODE_DAYS_LONG if options.long else _NODE_DAYS)
+    spent = time.process_time() - started
+    low, high = poisson_interval(count.false)
+    per = 10_000 / count.node_days
+    note = f"95 %: {per * low:.2f} to {per * high:.2f} in 10,000 node-days; {spent:.0f} CPU s"
+    yield _row("fleet: node-days", count.node_days, "")
+    yield _row("fleet: healthy nodes named slow", count.false, "", "≤ 0", note)
+    yield _row("fleet: planted slow nodes", count.planted, "")
+    recall = count.found / count.planted if count.planted else 1.0
+    yield _row("fleet: of them found", recall, "", "≥ 0.95", f"{count.found} of {count.planted}")
+    if count.latencies:
+        steps = float(np.median(count.latencies))
+        yield _row("fleet: steps until found, median", steps, "steps", "", _range(count.latencies))
+
+
+def _range(values: list[int]) -> str:
+    return f"{min(values)} to {max(values)}"
+
+
+def poisson_interval(count: int) -> tuple[float, float]:
+    """Return the exact 95 % interval of a rate of which so many events were seen."""
+    return (
+        0.0 if not count else _rate(lambda rate: 1 - _at_most(count - 1, rate), 0.025),
+        _rate(lambda rate: 1 - _at_most(count, rate), 0.975 if count else 0.95),
+    )
+
+
+def _at_most(count: int, rate: float) -> float:
+    term = total = float(np.exp(-rate))
+    for number in range(1, count + 1):
+        term *= rate / number
+        total += term
+    return total
+
+
+def _rate(probability: Callable[[float], float], wanted: float) -> float:
+    low, high = 0.0, 500.0
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if probability(middle) < wanted else (low, middle)
+    return low
+
+
+_PARTS: dict[str, Callable[[Options], Iterator[Row]]] = {
+    "traces": public_traces,
+    "injected": injected,
+    "scale": scale,
+    "fleet": fleet,
+}
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""Command ``everstep slow``: reads a table of seconds, prints who makes the others wait."""

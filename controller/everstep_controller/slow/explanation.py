@@ -1,0 +1,266 @@
+"""Words and numbers of a slow verdict, for people who have to decide."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from everstep_controller.slow.losses import CommonPause
+from everstep_controller.slow.seen import PlaceEpisode, Seen, WorkerEpisode
+from everstep_controller.slow.verdict import (
+    Advice,
+    Imbalance,
+    ImbalanceKind,
+    Pause,
+    PauseKind,
+    SlowPlaceFound,
+    SlowVerdict,
+    SlowWorker,
+)
+
+# Published: who explains less than half of the loss is not what holds the job back.
+_SHARE_TO_SWAP = 0.5
+# Ours: what is worth to be told.
+_DATA_RATIO, _STAGE_RATIO = 0.05, 0.10
+# Ours: where one worker is the last in more steps, it is no imbalance that moves about.
+_LAST_SHARE_MAX = 0.5
+_PAUSES_MIN, _PAUSE_SHARE_MIN, _LOADER_SHARE = 3, 0.001, 0.5
+_STEPS_MIN = 10
+_NAMES_MAX = 8
+
+
+def explained(seen: Seen) -> SlowVerdict:
+    """Return the verdict on what was seen."""
+    slow = tuple(_worker(seen, one) for one in seen.workers)
+    places = tuple(_place(seen, one) for one in seen.places)
+    imbalances = tuple(_imbalances(seen))
+    losses = seen.losses
+    return SlowVerdict(
+        sentence=_sentence(seen, slow, places, imbalances),
+        slow=slow,
+        places=places,
+        watched=tuple(seen.roster.names[one] for one in seen.nominated),
+        imbalances=imbalances,
+        pauses=tuple(_pauses(seen)),
+        blind=tuple(_blind(seen)),
+        workers=seen.roster.size,
+        roles=len(seen.roster.role_names),
+        steps=losses.steps,
+        seconds=losses.seconds,
+        ideal_seconds=losses.ideal_s,
+    )
+
+
+def percent(ratio: float) -> str:
+    """Return a share in words: 12 %, or 0.4 % where it is small."""
+    return f"{100 * ratio:.0f} %" if ratio >= 0.095 else f"{100 * ratio:.1f} %"
+
+
+def span(since: int, until: int | None) -> str:
+    """Return from when to when, in steps."""
+    return f"since step {since}" if until is None else f"from step {since} to step {until}"
+
+
+def _worker(seen: Seen, episode: WorkerEpisode) -> SlowWorker:
+    roster = seen.roster
+    name, role = roster.names[episode.worker], roster.role_names[int(roster.roles[episode.worker])]
+    advice = Advice.SWAP if episode.share >= _SHARE_TO_SWAP else Advice.NOTIFY
+    than = "its own past, as it has fewer than three peers" if episode.own_past else "its peers"
+    verb = "takes" if episode.until is None else "took"
+    what = (
+        "another node in its place would be worth it"
+        if advice is Advice.SWAP
+        else "without it the job would be about as slow"
+    )
+    sentence = (
+        f"worker {name} {verb} {episode.factor:.2f} times as long as {than}, "
+        f"{span(episode.since, episode.until)}; it explains {percent(episode.share)} of what the "
+        f"job lost meanwhile: {what}"
+    )
+    return SlowWorker(
+        worker=name,
+        role=role,
+        factor=episode.factor,
+        since_step=episode.since,
+        judged_step=episode.judged,
+        until_step=episode.until,
+        share=episode.share,
+        advice=advice,
+        own_past=episode.own_past,
+        sentence=sentence,
+    )
+
+
+def _place(seen: Seen, episode: PlaceEpisode) -> SlowPlaceFound:
+    place = episode.place
+    name = seen.roster.place_names[place.kind][place.place]
+    verb = "take" if episode.until is None else "took"
+    sentence = (
+        f"the {len(place.members)} workers of {place.kind} {name} {verb} {episode.factor:.2f} "
+        f"times as long as their peers, {span(episode.since, episode.until)}: one cause, which "
+        "they share"
+    )
+    return SlowPlaceFound(
+        kind=place.kind,
+        name=name,
+        workers=len(place.members),
+        factor=episode.factor,
+        since_step=episode.since,
+        until_step=episode.until,
+        sentence=sentence,
+    )
+
+
+def _imbalances(seen: Seen) -> Iterator[Imbalance]:
+    losses = seen.losses
+    ratio = losses.imbalance
+    last = float(losses.last.max()) / max(losses.steps, 1)
+    if ratio >= _DATA_RATIO and last <= _LAST_SHARE_MAX and losses.steps >= _STEPS_MIN:
+        yield Imbalance(
+            ImbalanceKind.DATA,
+            ratio,
+            f"half of the steps take {percent(ratio)} or more longer than the workers' medians, "
+            "because of one worker or another (none is the last one in more than "
+            f"{percent(last)} of the steps): the "
+            "work is uneven, as with sequences of different lengths; no worker is at fault",
+        )
+    yield from _stages(seen)
+    roles = seen.roster.roles
+    for role in sorted({int(roles[one]) for one in seen.different}):
+        count = sum(int(roles[one]) == role for one in seen.different)
+        name = seen.roster.role_names[role]
+        told = f"workers of role {name}" if name else "workers"
+        yield Imbalance(
+            ImbalanceKind.MIXED_ROLE,
+            0.0,
+            f"{count} {told} are slower than the others by about as much, too many to be at fault: "
+            "they do different work, and are not blamed. Tell who does the same in the column role",
+        )
+
+
+def _stages(seen: Seen) -> Iterator[Imbalance]:
+    losses, names = seen.losses, seen.roster.role_names
+    known = losses.role_s[losses.role_s > 0]
+    if len(known) < 2:
+        return
+    heaviest = int(np.argmax(losses.role_s))
+    rest = float(np.median(np.delete(losses.role_s, heaviest)))
+    ratio = float(losses.role_s[heaviest]) / rest - 1 if rest > 0 else 0.0
+    if ratio >= _STAGE_RATIO:
+        yield Imbalance(
+            ImbalanceKind.STAGE,
+            ratio,
+            f"role {names[heaviest]} takes {percent(ratio)} longer than the other roles: if roles "
+            "are the stages of a pipeline, the others wait for it; no worker is at fault",
+        )
+
+
+def _pauses(seen: Seen) -> Iterator[Pause]:
+    yield from _common_pauses(seen.losses.common)
+    losses = seen.losses
+    total = int(losses.pauses.sum())
+    if total < _PAUSES_MIN or total < _PAUSE_SHARE_MIN * losses.steps:
+        return
+    worst = int(np.argmax(losses.pauses))
+    count, seconds = int(losses.pauses[worst]), float(losses.paused_s[worst])
+    if count >= _PAUSES_MIN and count >= _LOADER_SHARE * total:
+        name = seen.roster.names[worst]
+        yield Pause(
+            PauseKind.ONE_WORKER,
+            count,
+            seconds,
+            name,
+            f"worker {name} paused in {count} of {losses.steps} steps, {seconds / count:.3g} s "
+            "each on average, and is as fast as its peers between: its loader or its storage, not "
+            "its speed",
+        )
+        total, all_s = total - count, float(losses.paused_s.sum()) - seconds
+    else:
+        all_s = float(losses.paused_s.sum())
+    if total >= _PAUSES_MIN:
+        several = int(np.count_nonzero(losses.pauses))
+        yield Pause(
+            PauseKind.SCATTERED,
+            total,
+            all_s,
+            "",
+            f"{several} workers paused now and then ({total} times, {all_s / total:.3g} s each on "
+            "average), as garbage collection does; collecting in the same step on all workers "
+            "makes them wait once",
+        )
+
+
+def _common_pauses(common: Sequence[CommonPause]) -> Iterator[Pause]:
+    early = [one for one in common if one.early]
+    if early:
+        seconds = sum(one.seconds for one in early)
+        yield Pause(
+            PauseKind.FIRST_STEPS,
+            len(early),
+            seconds,
+            "",
+            f"{len(early)} of the first steps took all workers {seconds:.3g} s longer than usual, "
+            "together: compiling and allocating, as every start does",
+        )
+    common = [one for one in common if not one.early]
+    if not common:
+        return
+    steps = [one.step for one in common]
+    gaps = np.diff(steps)
+    seconds = sum(one.seconds for one in common)
+    length = f"{seconds / len(common):.3g} s longer than usual"
+    if len(gaps) >= 2 and len(set(gaps.tolist())) == 1:
+        kind = PauseKind.PERIODIC
+        told = f"every {gaps[0]} steps all workers take {length}: evaluation, or a save"
+    else:
+        kind = PauseKind.COMMON
+        listed = ", ".join(map(str, steps[:_NAMES_MAX])) + (
+            ", …" if len(steps) > _NAMES_MAX else ""
+        )
+        told = f"all workers took {length} in {len(steps)} steps ({listed}): what they share, such "
+        told += "as storage or a larger step; no worker is at fault"
+    yield Pause(kind, len(common), seconds, "", told)
+
+
+def _blind(seen: Seen) -> Iterator[str]:
+    losses, roster = seen.losses, seen.roster
+    if losses.steps < _STEPS_MIN:
+        yield f"{losses.steps} steps are too few: who is slow shows after {_STEPS_MIN}"
+    if losses.steps and losses.equal_steps > 0.8 * losses.steps:
+        yield (
+            "in most steps all workers tell the same seconds: those are times of whole steps, in "
+            "which all wait for the slowest. Tell what each computed, without waiting for others"
+        )
+    sizes = roster.by_role.sizes
+    few = int(np.count_nonzero(sizes[roster.roles] <= 3))
+    if few:
+        yield (
+            f"{few} workers have fewer than three peers with their role, and were compared with "
+            "their own past: if they were slow from the first step on, that does not show"
+        )
+
+
+def _sentence(
+    seen: Seen,
+    slow: Sequence[SlowWorker],
+    places: Sequence[SlowPlaceFound],
+    imbalances: Sequence[Imbalance],
+) -> str:
+    if places or slow:
+        told = [one.sentence for one in places] + [one.sentence for one in slow]
+        return _capital(told[0]) if len(told) == 1 else _several(slow, places)
+    if seen.losses.steps < _STEPS_MIN:
+        return f"Nobody can be judged from {seen.losses.steps} steps"
+    if imbalances:
+        return f"No worker is slow. {_capital(imbalances[0].sentence)}"
+    return "No worker is slow"
+
+
+def _several(slow: Sequence[SlowWorker], places: Sequence[SlowPlaceFound]) -> str:
+    names = [f"{one.kind} {one.name}" for one in places] + [f"worker {one.worker}" for one in slow]
+    names = list(dict.fromkeys(names))
+    more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
+    return f"Slow: {', '.join(names[:_NAMES_MAX])}{more}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,71 @@
+"""Shared data: which workers of other roles work on the same data, as their seconds tell.
+
+The stages of a pipeline that belong to one replica compute the same sequences, so their seconds
+rise and fall together. What they have in common is the data, and is taken out of the comparison.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from everstep_controller.slow.peers import Floats, Indices, Roster
+
+# The products of all pairs are kept: 8 MB, a millisecond a step.
+WORKERS_MAX = 1024
+# By chance the best of 32 has such a correlation over so many steps once in 10,000 workers.
+_CORRELATION_MIN, _STEPS_MIN = 0.9, 9
+# A step counts by at most so many standard deviations.
+_CHANGE_MAX = 4.0
+
+
+class SharedData:
+    """Finds by the changes from step to step who works on the same data. Its state is bounded."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+        usable = roster.by_role.count > 1 and roster.size <= WORKERS_MAX
+        size = roster.size if usable else 0
+        self._products: npt.NDArray[np.float32] = np.zeros((size, size), dtype=np.float32)
+        self._steps = 0
+        self._before = np.full(roster.size, np.nan)
+        # Of each worker, its partner in each role; -1: none.
+        self.partners: Indices = np.empty((0, 0), dtype=np.int64)
+
+    def observe(self, ratios: Floats, noise: Floats) -> bool:
+        """Take a step's ratios to peers; return whether partners are known that were not before."""
+        if not len(self._products):
+            return False
+        change = (ratios - self._before) / np.fmax(noise, 1e-4)
+        self._before = ratios
+        if np.isnan(change).all():
+            return False
+        change = np.clip(np.nan_to_num(change), -_CHANGE_MAX, _CHANGE_MAX).astype(np.float32)
+        self._products += change[:, None] * change
+        self._steps += 1
+        if self._steps < _STEPS_MIN or (self._steps > 20 and self._steps & (self._steps - 1)):
+            return False
+        return self._find()
+
+    def _find(self) -> bool:
+        spread = np.sqrt(np.fmax(np.diagonal(self._products), 1e-9))
+        roles = self._roster.by_role
+        partners = np.full((len(spread), roles.count), -1)
+        for role in range(roles.count):
+            members = np.flatnonzero(roles.of == role)
+            correlation = self._products[:, members] / np.outer(spread, spread[members])
+            best = np.argmax(correlation, axis=1)
+            close = correlation[np.arange(len(best)), best] > _CORRELATION_MIN
+            partners[:, role] = np.where(close & (roles.of != role), members[best], -1)
+        found = partners if (partners >= 0).any() else np.empty((0, 0), dtype=np.int64)
+        changed = not np.array_equal(found, self.partners)
+        self.partners = found
+        return changed
+
+    def without(self, ratios: Floats) -> Floats:
+        """Return ratios without what a worker has in common with who works on the same data."""
+        if not len(self.partners):
+            return ratios
+        padded = np.concatenate([ratios, np.full((*ratios.shape[:-1], 1), np.nan)], axis=-1)
+        ordered = np.sort(padded[..., self.partners], axis=-1)  # NaN comes last
+        known = np.count_nonzero(~np.isnan(ordered), axis=-1)[..., None]
+        middle = np.take_along_axis(ordered, np.maximum(known - 1, 0) // 2, axis=-1)[..., 0]
+        return np.asarray(ratios - np.nan_to_num(middle))

@@ -1,0 +1,33 @@
+"""Rows of bench/slow.py: intervals of rare events, rules on known series, the fleet's count."""
+
+import numpy as np
+import pytest
+from slow import poisson_interval
+from slow_fleet import NOISE, FleetNoise
+from slow_rules import RULES
+from slow_series import NAMES, made
+
+
+@pytest.mark.parametrize(
+    ("count", "low", "high"),
+    # Exact intervals of a Poisson rate: none seen (rule of three), and two from Garwood's table.
+    [(0, 0.0, 2.996), (1, 0.0253, 5.572), (3, 0.6187, 8.767), (10, 4.795, 18.39)],
+)
+def test_an_interval_of_a_rare_rate_is_exact(count: int, low: float, high: float) -> None:
+    assert poisson_interval(count) == pytest.approx((low, high), rel=1e-3)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_names_who_is_ten_times_as_slow(rule: str) -> None:
+    series = made(3).with_slow(5, 15, 10.0)
+    masks = list(RULES[rule](series))
+    assert len(masks) == len(series.seconds)
+    assert masks[-1][5]
+
+
+@pytest.mark.parametrize("name", NAMES[:1])
+def test_the_noise_of_a_fleet_is_the_same_for_a_seed(name: str) -> None:
+    assert name in NOISE.read_text(encoding="utf-8")
+    one, other = (list(FleetNoise(4).steps(3)) for _ in range(2))
+    np.testing.assert_array_equal(one, other)
+    assert one[0].shape == (16_384,)

@@ -1,0 +1,306 @@
+"""Who is slow: constructed jobs, public traces, and what must not be blamed on anybody."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slow_series import NAMES, SLOW_IN_AR, Series, healthy, made, trace
+
+from everstep_controller.slow.analysis import SlowAnalysis
+from everstep_controller.slow.peers import Floats, Roster
+from everstep_controller.slow.verdict import Advice, ImbalanceKind, PauseKind, SlowVerdict
+
+
+def _roster(roles: str, **places: str) -> Roster:
+    """Return workers by letters: of each its role, and of each place what they share."""
+    names = sorted(set(roles))
+    return Roster(
+        names=[f"w{number}" for number in range(len(roles))],
+        roles=np.array([names.index(one) for one in roles]),
+        role_names=names,
+        places={
+            kind: np.array([sorted(set(of)).index(one) for one in of])
+            for kind, of in places.items()
+        },
+        place_names={kind: sorted(set(of)) for kind, of in places.items()},
+    )
+
+
+def _noise(steps: int, workers: int, seed: int = 1, scale: float = 0.01) -> Floats:
+    drawn: Floats = np.exp(np.random.default_rng(seed).normal(0.0, scale, (steps, workers)))
+    return drawn
+
+
+def _verdict(roster: Roster, seconds: Floats) -> SlowVerdict:
+    analysis = SlowAnalysis(roster)
+    for step, row in enumerate(seconds):
+        analysis.observe(step, row)
+    return analysis.verdict()
+
+
+def _judged(series: Series) -> SlowVerdict:
+    analysis = SlowAnalysis(series.roster)
+    for step, row in zip(series.steps, series.seconds, strict=True):
+        analysis.observe(step, row)
+    return analysis.verdict()
+
+
+def _slow(verdict: SlowVerdict) -> list[str]:
+    return [one.worker for one in verdict.slow]
+
+
+def test_a_slow_worker_is_named_with_its_factor_and_when_it_began() -> None:
+    seconds = _noise(60, 16)
+    seconds[25:, 3] *= 1.2
+    (slow,) = _verdict(_roster("a" * 16), seconds).slow
+    assert slow.worker == "w3"
+    assert slow.factor == pytest.approx(1.2, abs=0.02)
+    assert abs(slow.since_step - 25) <= 2
+    assert slow.until_step is None
+    assert slow.judged_step <= 25 + 12
+
+
+def test_a_worker_that_recovers_was_slow_for_a_time() -> None:
+    seconds = _noise(80, 16)
+    seconds[20:45, 3] *= 1.3
+    (slow,) = _verdict(_roster("a" * 16), seconds).slow
+    assert slow.until_step is not None
+    assert 45 <= slow.until_step <= 60
+
+
+def test_a_slow_worker_that_sets_the_pace_is_to_be_swapped() -> None:
+    seconds = _noise(60, 16)
+    seconds[:, 3] *= 1.5
+    (slow,) = _verdict(_roster("a" * 16), seconds).slow
+    assert slow.advice is Advice.SWAP
+    assert slow.share > 0.9
+
+
+def test_a_slow_worker_of_a_light_role_does_not_hold_the_job_back() -> None:
+    seconds = _noise(60, 16)
+    seconds[:, :8] *= 3.0
+    seconds[:, 12] *= 1.3
+    (slow,) = _verdict(_roster("a" * 8 + "b" * 8), seconds).slow
+    assert (slow.worker, slow.role) == ("w12", "b")
+    assert slow.advice is Advice.NOTIFY
+
+
+def test_two_that_are_equally_slow_both_explain_the_loss() -> None:
+    seconds = _noise(60, 32)
+    seconds[:, [3, 20]] *= 1.4
+    slow = _verdict(_roster("a" * 32), seconds).slow
+    assert [one.worker for one in slow] == ["w3", "w20"]
+    assert all(one.advice is Advice.SWAP for one in slow)
+
+
+def test_single_long_steps_of_a_worker_are_no_slowness() -> None:
+    seconds = _noise(100, 16)
+    seconds[::10, 5] *= 8.0
+    verdict = _verdict(_roster("a" * 16), seconds)
+    assert not verdict.slow
+    (pause,) = verdict.pauses
+    assert (pause.kind, pause.worker, pause.steps) == (PauseKind.ONE_WORKER, "w5", 10)
+
+
+def test_three_long_pauses_within_ten_steps_are_no_slowness() -> None:
+    seconds = _noise(60, 16)
+    seconds[20:40, 5] *= 1.02
+    seconds[[24, 27, 29], 5] *= 3.0
+    assert not _verdict(_roster("a" * 16), seconds).slow
+
+
+def test_pauses_of_all_workers_in_turn_are_garbage_collection() -> None:
+    seconds = _noise(96, 16)
+    for step in range(0, 96, 3):
+        seconds[step, (step * 7) % 16] *= 2.0
+    verdict = _verdict(_roster("a" * 16), seconds)
+    assert not verdict.slow
+    (pause,) = verdict.pauses
+    assert (pause.kind, pause.steps) == (PauseKind.SCATTERED, 32)
+
+
+def test_evaluation_is_a_pause_of_all_at_equal_distances() -> None:
+    seconds = _noise(100, 8)
+    seconds[20::20] *= 5.0
+    verdict = _verdict(_roster("a" * 8), seconds)
+    assert not verdict.slow
+    (pause,) = verdict.pauses
+    assert (pause.kind, pause.steps) == (PauseKind.PERIODIC, 4)
+
+
+def test_slow_storage_is_a_pause_of_all_at_no_regular_distance() -> None:
+    seconds = _noise(100, 8)
+    seconds[[31, 47, 80]] *= 4.0
+    (pause,) = _verdict(_roster("a" * 8), seconds).pauses
+    assert (pause.kind, pause.steps) == (PauseKind.COMMON, 3)
+
+
+def test_the_first_steps_are_told_as_such() -> None:
+    seconds = _noise(60, 8)
+    seconds[:2] *= 20.0
+    verdict = _verdict(_roster("a" * 8), seconds)
+    assert not verdict.slow
+    assert [one.kind for one in verdict.pauses] == [PauseKind.FIRST_STEPS]
+
+
+def test_uneven_sequences_are_imbalance_and_nobody_is_blamed() -> None:
+    verdict = _verdict(_roster("a" * 32), _noise(100, 32, scale=0.2))
+    assert not verdict.slow
+    assert [one.kind for one in verdict.imbalances] == [ImbalanceKind.DATA]
+
+
+def test_a_heavy_stage_is_imbalance_and_nobody_is_blamed() -> None:
+    seconds = _noise(60, 16)
+    seconds[:, 12:] *= 1.3
+    verdict = _verdict(_roster("aaaabbbbccccdddd"), seconds)
+    assert not verdict.slow
+    assert [one.kind for one in verdict.imbalances] == [ImbalanceKind.STAGE]
+
+
+def test_stages_that_are_not_told_are_not_blamed() -> None:
+    seconds = _noise(60, 16)
+    seconds[:, 12:] *= 1.3
+    verdict = _verdict(_roster("a" * 16), seconds)
+    assert not verdict.slow
+    assert ImbalanceKind.MIXED_ROLE in {one.kind for one in verdict.imbalances}
+
+
+def test_a_slow_rack_is_told_instead_of_its_workers() -> None:
+    seconds = _noise(60, 32)
+    seconds[20:, :8] *= 1.2
+    roster = _roster("a" * 32, rack="A" * 8 + "B" * 8 + "C" * 8 + "D" * 8)
+    verdict = _verdict(roster, seconds)
+    assert not verdict.slow
+    (place,) = verdict.places
+    assert (place.kind, place.name, place.workers) == ("rack", "A", 8)
+    assert place.factor == pytest.approx(1.2, abs=0.02)
+
+
+def test_a_worker_that_is_slower_than_its_slow_rack_is_named_as_well() -> None:
+    seconds = _noise(60, 32)
+    seconds[20:, :8] *= 1.2
+    seconds[20:, 5] *= 1.3
+    roster = _roster("a" * 32, rack="A" * 8 + "B" * 8 + "C" * 8 + "D" * 8)
+    assert _slow(_verdict(roster, seconds)) == ["w5"]
+
+
+def test_workers_of_a_rack_that_recovers_are_not_blamed_for_what_is_left_of_it() -> None:
+    seconds = _noise(100, 64, scale=0.02)
+    seconds[20:50, :16] *= 1.2
+    roster = _roster("a" * 64, rack="A" * 16 + "B" * 16 + "C" * 16 + "D" * 16)
+    verdict = _verdict(roster, seconds)
+    assert not verdict.slow
+    (place,) = verdict.places
+    assert place.until_step is not None
+    assert 50 <= place.until_step <= 75
+
+
+def test_a_rack_that_is_one_node_of_the_job_is_told_as_that_node() -> None:
+    seconds = _noise(60, 32)
+    seconds[20:, :4] *= 1.2
+    nodes = "".join(letter * 4 for letter in "ABCDEFGH")
+    roster = _roster("a" * 32, node=nodes, rack="X" * 4 + "Y" * 14 + "Z" * 14)
+    (place,) = _verdict(roster, seconds).places
+    assert (place.kind, place.name) == ("node", "A")
+
+
+def test_a_role_with_one_worker_is_compared_with_its_own_past() -> None:
+    seconds = _noise(80, 9)
+    seconds[:, 8] *= 7.0
+    seconds[40:, 8] *= 1.3
+    (slow,) = _verdict(_roster("a" * 8 + "b"), seconds).slow
+    assert slow.worker == "w8"
+    assert slow.own_past
+    assert slow.factor == pytest.approx(1.3, abs=0.03)
+
+
+def test_longer_steps_of_all_are_not_blamed_on_who_has_no_peers() -> None:
+    seconds = _noise(80, 9)
+    seconds[40:] *= 1.3
+    assert not _verdict(_roster("a" * 8 + "b"), seconds).slow
+
+
+def test_a_drift_of_all_and_of_one_is_followed() -> None:
+    seconds = _noise(600, 9)
+    seconds *= np.exp(np.linspace(0.0, 0.02, 600))[:, None]
+    seconds[:, 8] *= np.exp(np.linspace(0.0, 0.05, 600))
+    assert not _verdict(_roster("a" * 8 + "b"), seconds).slow
+
+
+def test_times_of_whole_steps_are_recognised() -> None:
+    seconds = _noise(40, 1).repeat(8, axis=1)
+    verdict = _verdict(_roster("a" * 8), seconds)
+    assert not verdict.slow
+    assert any("whole steps" in line for line in verdict.blind)
+
+
+def test_a_worker_that_misses_most_steps_is_not_judged() -> None:
+    seconds = _noise(60, 16)
+    seconds[:, 3] *= 2.0
+    seconds[np.arange(60) % 3 > 0, 3] = np.nan
+    assert not _verdict(_roster("a" * 16), seconds).slow
+
+
+def test_a_slow_worker_that_misses_some_steps_is_found() -> None:
+    seconds = _noise(60, 16)
+    seconds[:, 3] *= 1.3
+    seconds[::11, 3] = np.nan
+    assert _slow(_verdict(_roster("a" * 16), seconds)) == ["w3"]
+
+
+def test_too_few_steps_are_no_verdict() -> None:
+    seconds = _noise(9, 16)
+    seconds[2:, 3] *= 3.0
+    verdict = _verdict(_roster("a" * 16), seconds)
+    assert not verdict.slow
+    assert verdict.watched == ("w3",)
+    assert any("too few" in line for line in verdict.blind)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 1000), st.floats(0.01, 100.0))
+def test_a_factor_in_all_workers_changes_nobody(seed: int, factor: float) -> None:
+    series = made(seed, steps=30).with_slow(seed % 64, 10, 1.3)
+    one, other = (
+        _verdict(series.roster, series.seconds),
+        _verdict(series.roster, factor * series.seconds),
+    )
+    assert _slow(one) == _slow(other)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 1000))
+def test_the_order_of_workers_does_not_matter(seed: int) -> None:
+    series = made(seed, steps=30).with_slow(seed % 64, 10, 1.3)
+    order = np.random.default_rng(seed + 1).permutation(64)
+    roster = Roster(
+        [series.roster.names[one] for one in order.tolist()],
+        series.roster.roles[order],
+        series.roster.role_names,
+    )
+    one, other = _judged(series), _verdict(roster, series.seconds[:, order])
+    assert sorted(_slow(one)) == sorted(_slow(other)) == [series.roster.names[seed % 64]]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_healthy_workers_with_heavy_tails_are_not_blamed(seed: int) -> None:
+    assert not _judged(made(seed, steps=200)).slow
+
+
+@pytest.mark.parametrize("name", [one for one in NAMES if one == "AR"])
+def test_the_slow_worker_of_a_public_trace_is_the_only_one(name: str) -> None:
+    (slow,) = _judged(trace(name)).slow
+    assert slow.worker == SLOW_IN_AR
+    assert slow.factor == pytest.approx(2.38, abs=0.03)
+    assert slow.advice is Advice.SWAP
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nobody_is_blamed_in_a_public_trace_without_a_slow_worker(name: str) -> None:
+    assert not _judged(healthy(name)).slow
+
+
+@pytest.mark.parametrize("name", [one for one in NAMES if one == "SE"])
+def test_different_sequence_lengths_are_told_as_imbalance(name: str) -> None:
+    verdict = _judged(trace(name))
+    assert ImbalanceKind.DATA in {one.kind for one in verdict.imbalances}
