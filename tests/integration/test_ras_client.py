@@ -5,8 +5,8 @@ import selectors
 import pytest
 
 from everstep.launch.hangs.question import Answer, Question, RankAsked
-from everstep.launch.hangs.ras_client import RasSettings, RasUse, ask_ras
 from everstep.launch.hangs.reading import Reading
+from everstep.launch.hangs.sources.ras_client import RasSettings, RasUse, ask_ras
 from everstep.launch.selector_loop import call_ready
 from everstep_common.hangs.rank_report import EvidenceSource, GroupReport, Library, RankHangReport
 from everstep_common.hangs.ras_answer import RasError

@@ -18,11 +18,11 @@ from itertools import groupby
 from pathlib import Path
 
 from everstep.launch.hangs.look_service import SOCKET
-from everstep.launch.hangs.process_look import GoneError, owner
 from everstep.launch.hangs.question import LINE_MAX, Answer, Question, RankAsked
 from everstep.launch.hangs.rank_files import ListedRank, listed_ranks
 from everstep.launch.hangs.reading import DEADLINE_S, Reading, User, py_spy
-from everstep.launch.hangs.worker_server import NoAnswerError, connect
+from everstep.launch.hangs.sources.process_look import GoneError, owner
+from everstep.launch.hangs.sources.worker_server import NoAnswerError, connect
 from everstep.launch.processes.sweeper import identify
 from everstep.launch.selector_loop import call_ready
 from everstep.rank.interpreter.everstep_rank_opening import FILES

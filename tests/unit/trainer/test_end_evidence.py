@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from everstep.launch.hangs.dump_files import fresh_dumps, report_of_files
 from everstep.launch.hangs.end_evidence import with_ending
+from everstep.launch.hangs.sources.dump_files import fresh_dumps, report_of_files
 from everstep_common.hangs.rank_report import (
     EvidenceSource,
     GroupReport,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.libraries import libraries, mapped, version
+from everstep.launch.hangs.sources.libraries import libraries, mapped, version
 from everstep_common.hangs.rank_report import Library
 
 

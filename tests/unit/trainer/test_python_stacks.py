@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from everstep.launch.hangs.python_stacks import frame_text, main_stack, py_spy_stack
+from everstep.launch.hangs.sources.python_stacks import frame_text, main_stack, py_spy_stack
 
 _DUMP = """\
 Current thread 0x00007f0c937fe6c0 (most recent call first):

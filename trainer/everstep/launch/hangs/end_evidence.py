@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from everstep.launch.hangs.dump_files import exit_prefix, fresh_dumps
 from everstep.launch.hangs.look_service import LookService
 from everstep.launch.hangs.question import Answer, Question, RankAsked
-from everstep.launch.hangs.ras_client import RasSettings, RasUse
 from everstep.launch.hangs.reading import DEADLINE_S, Reading
+from everstep.launch.hangs.sources.dump_files import exit_prefix, fresh_dumps
+from everstep.launch.hangs.sources.ras_client import RasSettings, RasUse
 from everstep.launch.processes.rank_failure import RankFailure
 from everstep_common.hangs.rank_report import (
     BLIND_MAX,

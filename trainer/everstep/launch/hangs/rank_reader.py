@@ -10,13 +10,13 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from everstep.launch.hangs import libraries, native_stacks, process_look, python_stacks
-from everstep.launch.hangs.dump_files import report_of_files
-from everstep.launch.hangs.process_look import GoneError, ProcessLook
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_files import Marker, marker, rank_process
-from everstep.launch.hangs.ras_client import ask_ras
-from everstep.launch.hangs.worker_server import (
+from everstep.launch.hangs.sources import libraries, native_stacks, process_look, python_stacks
+from everstep.launch.hangs.sources.dump_files import report_of_files
+from everstep.launch.hangs.sources.process_look import GoneError, ProcessLook
+from everstep.launch.hangs.sources.ras_client import ask_ras
+from everstep.launch.hangs.sources.worker_server import (
     NoAnswerError,
     NoHandlerError,
     SilentError,
