@@ -51,7 +51,10 @@ class Model(torch.nn.Module):
 
 
 def test_the_hugging_face_trainer_evaluates_and_saves_in_a_pause(tmp_path: Path) -> None:
-    from transformers import Trainer, TrainingArguments
+    from transformers import (  # pyright: ignore[reportMissingImports]
+        Trainer,
+        TrainingArguments,
+    )
 
     from everstep.integrations.transformers import EverstepCallback
 
@@ -81,7 +84,7 @@ def test_the_hugging_face_trainer_evaluates_and_saves_in_a_pause(tmp_path: Path)
 
 
 def test_lightning_evaluates_in_a_pause() -> None:
-    import lightning
+    import lightning  # pyright: ignore[reportMissingImports]
 
     from everstep.integrations.lightning import LightningCallback
 
