@@ -5,7 +5,7 @@
 ``traces``: AR has one slow worker, SE none. ``injected``: one worker made slower on AR without its
 slow worker, on SE, and on noise that is made from the seed; published rules on the same series.
 ``scale``: one step of 16,384 ranks, CPU time. ``fleet``: 16,384 GPUs in the noise that
-slow_noise.toml fixes; 1,000 node-days, with ``--long`` 30,720. The made parts depend on the seed.
+slow_noise.toml fixes; 2,500 node-days, with ``--long`` 30,720. The made parts depend on the seed.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from everstep_controller.slow.watch import SlowWatch
 
 _FACTORS = (1.05, 1.08, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0)
 _RUNS, _RUNS_LONG = 20, 100
-_NODE_DAYS, _NODE_DAYS_LONG = 1_000, 30_720
+_NODE_DAYS, _NODE_DAYS_LONG = 2_500, 30_720
 _RANKS = 16_384
 _CURVE = (6, 8, 10, 12, 15, 20, 25)
 _NEVER = 10**6

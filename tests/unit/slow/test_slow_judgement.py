@@ -274,7 +274,7 @@ def test_the_order_of_workers_does_not_matter(seed: int) -> None:
     series = made(seed, steps=30).with_slow(seed % 64, 10, 1.3)
     order = np.random.default_rng(seed + 1).permutation(64)
     roster = Roster(
-        [series.roster.names[one] for one in order.tolist()],
+        [str(series.roster.names[int(one)]) for one in order],
         series.roster.roles[order],
         series.roster.role_names,
     )
