@@ -249,10 +249,11 @@ class RankReader:
 
     def _probe_gil(self, server: WorkerServer) -> None:
         """Ask what needs the GIL, and with it for the stacks."""
-        if (self._unanswered() or 0) >= _UNANSWERED_MAX:
+        asked_before = self._unanswered() or 0
+        within_s = self._left(_GIL_S + _AFTER_GIL_S) - _AFTER_GIL_S
+        if asked_before >= _UNANSWERED_MAX or (asked_before and within_s < _GIL_LEAST_S):
             self._process = replace(self._process, gil_held=True)
             return
-        within_s = self._left(_GIL_S + _AFTER_GIL_S) - _AFTER_GIL_S
         if within_s < _GIL_LEAST_S:
             self._blind[EvidenceSource.GIL] = "other answers took too long to ask for it"
             return
