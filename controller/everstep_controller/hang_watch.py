@@ -156,7 +156,7 @@ class HangWatch:
         """Return what the nodes of a job tell."""
         told: list[NodeTold] = []
         left = _TOLD_BYTES_MAX
-        async with aclosing(self._inspector.look(job, _NODES_AT_ONCE)) as nodes:
+        async with aclosing(self._inspector.ask_nodes(job, _NODES_AT_ONCE)) as nodes:
             async for node in nodes:
                 left -= sum(map(len, node.reports))
                 told.append(node if left > 0 else _without_reports(node))

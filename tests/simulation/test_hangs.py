@@ -1,7 +1,9 @@
 """Hangs of every class, that end by themselves or never do, whatever else happens meanwhile."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -57,14 +59,12 @@ class _Story:
         for _ in range(rng.randint(1, 3)):
             at_s, away_s = rng.uniform(5, 60), rng.uniform(0.5, 10)
             name = rng.choice(faults.names)
-            what = rng.choice(
-                (
-                    lambda away=away_s: cluster.restart_controller(away),
-                    lambda name=name, away=away_s: faults.restart_agent(name, away),
-                    lambda name=name, away=away_s: faults.pause_agent(name, min(away, 4)),
-                )
-            )
-            cluster.time.after(at_s, what)
+            what: list[Callable[[], None]] = [
+                partial(cluster.restart_controller, away_s),
+                partial(faults.restart_agent, name, away_s),
+                partial(faults.pause_agent, name, min(away_s, 4)),
+            ]
+            cluster.time.after(at_s, rng.choice(what))
 
 
 def _restarts(cluster: SimulatedCluster) -> int:

@@ -29,11 +29,11 @@ class Inspector:
     async def inspect(self, job: JobRecord) -> AsyncGenerator[NodeTold, None]:
         """Yield what each node of a job tells, the fastest first. Raises BusyError."""
         with self._turn(job):
-            async with aclosing(self.look(job, NODES_AT_ONCE)) as nodes:
+            async with aclosing(self.ask_nodes(job, NODES_AT_ONCE)) as nodes:
                 async for told in nodes:
                     yield told
 
-    async def look(self, job: JobRecord, nodes_at_once: int) -> AsyncGenerator[NodeTold, None]:
+    async def ask_nodes(self, job: JobRecord, nodes_at_once: int) -> AsyncGenerator[NodeTold, None]:
         """Yield the same for who bounds itself; agents whom two ask at once look once for both."""
         turns = asyncio.Semaphore(nodes_at_once)
         places = range(len(job.generation.members))
