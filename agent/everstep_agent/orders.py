@@ -22,6 +22,7 @@ from everstep_common.orders import (
     RunCheck,
     SpareMemory,
     SparePreload,
+    TellLauncher,
     VaultDirective,
 )
 from everstep_common.reports import CheckFinished, OrderRejected, OutputRead, RanksInspected
@@ -60,6 +61,10 @@ class Jobs(Protocol):
 
     def read_output(self, question: ReadOutput) -> OutputRead:
         """Return what ranks of a job have written lately."""
+        ...
+
+    def tell_launcher(self, told: TellLauncher) -> None:
+        """Have the user of a job read a sentence."""
         ...
 
     def inspect(self, question: InspectRanks, answer: Callable[[RanksInspected], None]) -> None:
@@ -235,6 +240,8 @@ class Orders:
                 self._to.say(fleet_pb2.AgentMessage(output=output))
             case "inspect":
                 self._to.jobs.inspect(from_wire(InspectRanks, message.inspect), self._say_inspected)
+            case "tell_launcher":
+                self._to.jobs.tell_launcher(from_wire(TellLauncher, message.tell_launcher))
             case _:
                 raise WireError("it has no body that this version of the agent knows")
 

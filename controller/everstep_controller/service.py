@@ -46,6 +46,7 @@ from everstep_controller.drivers.drivers import configured_drivers
 from everstep_controller.drivers.worker import CoreLink, DriverWorkers
 from everstep_controller.end_watch import EndWatch
 from everstep_controller.hang_evidence import HangEvidence
+from everstep_controller.hang_notices import HangNotices
 from everstep_controller.hang_watch import HangWatch
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
@@ -154,6 +155,7 @@ class Controller:
         self._hangs = HangWatch(runtime, inspector, evidence)
         self._ends = EndWatch(runtime, inspector, evidence)
         runtime.listen(self._ends.note_event)
+        runtime.listen(HangNotices(runtime, sessions).note_event)
         self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
         sources = AdminSources(
             runtime, sessions, kernel, self._history, vault, questions, inspector, self._trouble

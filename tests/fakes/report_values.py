@@ -26,6 +26,7 @@ from everstep_common.orders import (
     ReadOutput,
     SpareMemory,
     SparePreload,
+    TellLauncher,
     TimeRequest,
     VaultDirective,
 )
@@ -299,6 +300,7 @@ BESIDE_THEM: tuple[type, ...] = (
     Ping,
     ReadOutput,
     InspectRanks,
+    TellLauncher,
     TimeRequest,
     VaultDirective,
     SpareMemory,

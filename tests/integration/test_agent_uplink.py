@@ -24,6 +24,7 @@ from everstep_common.orders import (
     ReadOutput,
     SpareMemory,
     SparePreload,
+    TellLauncher,
     VaultDirective,
 )
 from everstep_common.reports import OutputRead, RanksInspected
@@ -46,6 +47,7 @@ class Recorder:
     connected: int = 0
     forgotten: list[bool] = field(default_factory=list)
     peers: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
     def on_order(self, order: JobOrder) -> None:
@@ -62,6 +64,9 @@ class Recorder:
 
     def read_output(self, question: ReadOutput) -> OutputRead:
         return OutputRead(question.read_id, known=False)
+
+    def tell_launcher(self, told: TellLauncher) -> None:
+        self.told.append(told.text)
 
     def inspect(self, question: InspectRanks, answer: Callable[[RanksInspected], None]) -> None:
         answer(RanksInspected(question.inspection_id, missing="none"))
@@ -240,6 +245,20 @@ def test_a_check_that_is_ordered_twice_runs_once_and_is_answered_twice() -> None
                 fleet.say(_check_order("check-1"))
                 await fleet.until(lambda: len(fleet.of("check_finished")) == 2)
                 assert rig.checks == 1
+
+    run(scenario())
+
+
+def test_what_the_user_of_a_job_is_told_is_passed_on() -> None:
+    async def scenario() -> None:
+        async with serving(TinyFleet()) as fleet:
+            rig = Rig(fleet.port)
+            async with _running(rig):
+                await fleet.until(lambda: rig.done.connected)
+                told = fleet_pb2.TellLauncher(job="train", job_id="train-1", text="it stands still")
+                fleet.say(fleet_pb2.ControllerMessage(tell_launcher=told))
+                await fleet.until(lambda: rig.done.told)
+                assert rig.done.told == ["it stands still"]
 
     run(scenario())
 

@@ -119,6 +119,25 @@ def test_what_might_go_on_is_stopped_by_the_first_look_after_the_patience(tmp_pa
     assert "no rank has moved for" in reason
 
 
+def test_who_sits_before_the_launcher_reads_that_the_job_stands_still_and_that_it_goes_on(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> list[str]:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.healthy()
+            await run_to_step(agent, 7)
+            await agent.record(7, ranks_stand_still=_STILL)
+            stalled = (await agent.wait_for("tell_launcher")).tell_launcher
+            await agent.record(8, ranks_go_on=fleet_pb2.RanksGoOn(generation=1, at_boot_ns=30))
+            again = (await agent.wait_for("tell_launcher")).tell_launcher
+            assert stalled.job_id == again.job_id == running.runtime.state.newest("train").id
+            return [stalled.text, again.text]
+
+    stalled, again = asyncio.run(scenario())
+    assert "train is stalled: no step and no collective for" in stalled
+    assert again == "train makes steps again"
+
+
 def test_what_the_judge_cannot_read_is_an_error_in_a_sentence(tmp_path: Path) -> None:
     evidence = HangEvidence(tmp_path)
     good = evidence.write([NodeTold("n0", 0, 1, (_report(ProcessState.STOPPED),))])

@@ -47,6 +47,7 @@ from everstep_common.orders import (
     SparePreload,
     StartGeneration,
     StopGeneration,
+    TellLauncher,
     VaultDirective,
 )
 from everstep_common.reports import JobOnNode, LauncherLeft, OutputRead, RankColumns, RanksInspected
@@ -154,6 +155,12 @@ class NodeJobs:
             answer(RanksInspected(question.inspection_id, missing=missing))
         else:
             job.inspections.begin(question.inspection_id, answer, question.generation)
+
+    def tell_launcher(self, told: TellLauncher) -> None:
+        """Have the user of a job read a sentence, where its launcher runs."""
+        for job in self.table:
+            if job.facts.key == told.job_id:
+                job.link.send(messages.Notice(told.text))
 
     def on_directive(self, directive: VaultDirective) -> None:
         """Free and replicate as the controller says."""

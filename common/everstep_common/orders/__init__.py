@@ -28,7 +28,7 @@ from everstep_common.orders.liveness import (
     TimeRequest,
     WatchedPeer,
 )
-from everstep_common.orders.questions import InspectRanks, ReadOutput
+from everstep_common.orders.questions import InspectRanks, ReadOutput, TellLauncher
 from everstep_common.orders.vault import (
     Publish,
     SpareMemory,
@@ -62,6 +62,7 @@ __all__ = [
     "StartGeneration",
     "StopGeneration",
     "StoredFile",
+    "TellLauncher",
     "TimeRequest",
     "VaultDirective",
     "WatchedPeer",

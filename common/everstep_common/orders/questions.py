@@ -1,4 +1,7 @@
-"""Questions about a job's ranks on a node: asked when somebody asks, and answered with their id."""
+"""Questions about a job's ranks on a node, asked when somebody asks and answered with their id.
+
+Beside them is what their launcher is told: neither is journaled.
+"""
 
 from dataclasses import dataclass
 
@@ -27,3 +30,12 @@ class InspectRanks:
     job_id: q.JobId = ""
     # What was seen of this generation when it ended because ranks gave up waiting; 0: now.
     generation: q.ToldGeneration = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TellLauncher:
+    """A sentence for the terminal of a job's launcher on a node; nobody answers."""
+
+    job: q.JobName
+    job_id: q.JobId
+    text: q.Evidence

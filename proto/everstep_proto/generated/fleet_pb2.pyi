@@ -330,6 +330,7 @@ class ControllerMessage(_message.Message):
     HALTED_FIELD_NUMBER: _builtins.int
     READ_OUTPUT_FIELD_NUMBER: _builtins.int
     INSPECT_FIELD_NUMBER: _builtins.int
+    TELL_LAUNCHER_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome:
         """Answer to Hello."""
@@ -382,6 +383,10 @@ class ControllerMessage(_message.Message):
     def inspect(self) -> Global___InspectRanks:
         """What do the ranks of a job do at this moment? Answer with RanksInspected."""
 
+    @_builtins.property
+    def tell_launcher(self) -> Global___TellLauncher:
+        """A sentence for the terminal of a job's launcher on this node; nobody answers."""
+
     def __init__(
         self,
         *,
@@ -398,12 +403,13 @@ class ControllerMessage(_message.Message):
         halted: Global___Halted | None = ...,
         read_output: Global___ReadOutput | None = ...,
         inspect: Global___InspectRanks | None = ...,
+        tell_launcher: Global___TellLauncher | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "inspect", b"inspect", "order", b"order", "peers", b"peers", "ping", b"ping", "read_output", b"read_output", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "inspect", b"inspect", "order", b"order", "peers", b"peers", "ping", b"ping", "read_output", b"read_output", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "tell_launcher", b"tell_launcher", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "inspect", b"inspect", "order", b"order", "peers", b"peers", "ping", b"ping", "read_output", b"read_output", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "inspect", b"inspect", "order", b"order", "peers", b"peers", "ping", b"ping", "read_output", b"read_output", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "tell_launcher", b"tell_launcher", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory", "spare_preload", "ping", "halted", "read_output", "inspect"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory", "spare_preload", "ping", "halted", "read_output", "inspect", "tell_launcher"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -3107,6 +3113,36 @@ class InspectRanks(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___InspectRanks: _TypeAlias = InspectRanks  # noqa: Y015
+
+@_typing.final
+class TellLauncher(_message.Message):
+    """A sentence for whoever sits before the launcher of a job on this node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    job_id: _builtins.str
+    """Its id."""
+    text: _builtins.str
+    """What its user is told."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        job_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TellLauncher: _TypeAlias = TellLauncher  # noqa: Y015
 
 @_typing.final
 class RanksInspected(_message.Message):
