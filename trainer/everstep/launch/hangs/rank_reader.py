@@ -270,7 +270,8 @@ class RankReader:
 
     def _confirm_gil(self) -> None:
         """Wait for an answer that comes late, as on a node without a free processor."""
-        while self._process.gil_held and self._left(_GIL_S) > _SECOND_LOOK_S:
+        until_s = time.monotonic() + min(_GIL_S, self._left(_GIL_S) - _SECOND_LOOK_S)
+        while self._process.gil_held and time.monotonic() < until_s:
             if self._unanswered() == 0:
                 self._process = replace(self._process, gil_held=False)
             else:
