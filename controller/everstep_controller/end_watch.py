@@ -6,14 +6,13 @@ The judge is outside the core; what enters it is one journaled sentence, and the
 
 import asyncio
 import logging
-from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from everstep_common.hangs.ras_answer import MISSING
 from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_common.hangs.verdict import HangClass, HangVerdict
 from everstep_common.printable import printable
-from everstep_controller.api.fleet.inspector import BusyError, Inspector
+from everstep_controller.api.fleet.inspector import BusyError, Inspector, gather_told
 from everstep_controller.core.actions import StopGeneration
 from everstep_controller.core.events import TimeoutJudged
 from everstep_controller.core.model.job import JobRecord
@@ -30,8 +29,6 @@ _NODES_MAX = 16
 # Somebody else looks at the job, or at too many others: for a few seconds at most.
 _BUSY_S = 0.5
 _TRIES_MAX = 20
-# What all nodes of a job tell together, at most: 100,000 ranks of 3 KB are 300 MB.
-_TOLD_BYTES_MAX = 384 * 1024 * 1024
 # So many jobs are asked about at once.
 _AT_ONCE = 4
 # Of more generations that end at once, the oldest are not asked about.
@@ -121,19 +118,13 @@ class EndWatch:
             self._runtime.post(event, again=False)
 
     async def _ask(self, job: JobRecord, ended: _Ended) -> list[NodeTold]:
-        told: list[NodeTold] = []
-        left = _TOLD_BYTES_MAX
         for _ in range(_TRIES_MAX):
+            answers = self._inspector.inspect_ended(job, ended.generation, ended.members)
             try:
-                answers = self._inspector.inspect_ended(job, ended.generation, ended.members)
-                async with aclosing(answers) as nodes:
-                    async for node in nodes:
-                        left -= sum(map(len, node.reports))
-                        told.append(node if left > 0 else replace(node, reports=()))
-                break
+                return await gather_told(answers)
             except BusyError:
                 await asyncio.sleep(_BUSY_S)
-        return told
+        return []
 
     async def _judge(self, told: list[NodeTold]) -> tuple[str, tuple[int, ...]]:
         """Return who did not come, and which ranks; "" where that cannot be told.

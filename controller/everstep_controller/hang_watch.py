@@ -7,14 +7,14 @@ when a second look has found the same, and when the core is to act on what a loo
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 from everstep_common.hangs.looks import Streak, follow, says_same
 from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_common.hangs.verdict import HangClass, HangVerdict
 from everstep_common.printable import printable
-from everstep_controller.api.fleet.inspector import Inspector
+from everstep_controller.api.fleet.inspector import Inspector, gather_told
 from everstep_controller.core.actions import Announce
 from everstep_controller.core.events import HangJudged
 from everstep_controller.core.model.hang import SeenHang
@@ -37,8 +37,6 @@ _LONGEST_PAUSE_S = 30.0
 _JOBS_AT_ONCE = 4
 # So many nodes are asked at once: 2,048 of them in seconds, though each takes two.
 _NODES_AT_ONCE = 1024
-# What all nodes of a job tell together, at most: 100,000 ranks of 3 KB are 300 MB.
-_TOLD_BYTES_MAX = 384 * 1024 * 1024
 # A job that stands still is found here without a wake-up after this long: after a start.
 _SWEEP_S = 5.0
 _S = 1_000_000_000
@@ -124,7 +122,7 @@ class HangWatch:
         pause_s = _FIRST_PAUSE_S
         while (job := self._stalled(stall)) is not None:
             async with self._turns:
-                told = await self._look(job)
+                told = await gather_told(self._inspector.ask_nodes(job, _NODES_AT_ONCE))
                 if any(node.reports for node in told):
                     await self._judge(stall, told, known)
             del told
@@ -151,16 +149,6 @@ class HangWatch:
         job = self._runtime.state.jobs.get(stall[0])
         lasts = job is not None and job.state is JobState.STALLED and _stall(job) == stall
         return job if lasts and not self._runtime.state.halted else None
-
-    async def _look(self, job: JobRecord) -> list[NodeTold]:
-        """Return what the nodes of a job tell."""
-        told: list[NodeTold] = []
-        left = _TOLD_BYTES_MAX
-        async with aclosing(self._inspector.ask_nodes(job, _NODES_AT_ONCE)) as nodes:
-            async for node in nodes:
-                left -= sum(map(len, node.reports))
-                told.append(node if left > 0 else _without_reports(node))
-        return told
 
     def _is_news(self, job: JobRecord, known: _Known) -> bool:
         """Return whether the core decides anything by a look that it has not decided already."""
@@ -205,8 +193,3 @@ class HangWatch:
 
 def _stall(job: JobRecord) -> _Stall:
     return job.id, job.generation.number, job.since_ns
-
-
-def _without_reports(node: NodeTold) -> NodeTold:
-    missing = "its reports are left out: those of all nodes together are too many"
-    return NodeTold(node.node, node.first_rank, node.ranks, (), missing)

@@ -15,10 +15,31 @@ NODES_AT_ONCE = 64
 NODES_AT_ONCE_AT_END = 1024
 # Whoever looks stops ranks for a moment: no more jobs at once, and each by one.
 JOBS_AT_ONCE = 8
+# What all nodes of a job tell together, at most: 100,000 ranks of 3 KB are 300 MB.
+_TOLD_BYTES_MAX = 384 * 1024 * 1024
 
 
 class BusyError(Exception):
     """A job is looked at already, or too many others are; one sentence."""
+
+
+async def gather_told(answers: AsyncGenerator[NodeTold, None]) -> list[NodeTold]:
+    """Return what the nodes of a job tell, those that came too late for its bound without reports.
+
+    Raises BusyError.
+    """
+    told: list[NodeTold] = []
+    left = _TOLD_BYTES_MAX
+    async with aclosing(answers) as nodes:
+        async for node in nodes:
+            left -= sum(map(len, node.reports))
+            told.append(node if left > 0 else _without_reports(node))
+    return told
+
+
+def _without_reports(node: NodeTold) -> NodeTold:
+    missing = "its reports are left out: those of all nodes together are too many"
+    return NodeTold(node.node, node.first_rank, node.ranks, (), missing)
 
 
 class Inspector:
