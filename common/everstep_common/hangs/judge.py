@@ -25,6 +25,7 @@ from everstep_common.hangs.process_evidence import (
     in_send_or_receive,
     process_class,
     suspicion,
+    timed_out,
     where,
 )
 from everstep_common.hangs.rank_report import EvidenceSource, Operation, RankHangReport
@@ -105,7 +106,12 @@ def _claimed_size(reports: Mapping[int, RankHangReport]) -> int:
 
 
 def _from_endings(case: Case) -> HangClass | None:
-    """A rank that ended over data that did not fit: the program, whoever ended."""
+    """A rank that ended over data that did not fit: the program, whoever ended.
+
+    Where ranks have given up waiting, that is what is left of the operation that they gave up.
+    """
+    if any(timed_out(one.process) for one in case.reports.values()):
+        return None
     ended = {rank for rank, one in case.reports.items() if ended_by_mismatch(one.process)}
     if not ended:
         return None

@@ -46,6 +46,12 @@ def gave_up_waiting(process: ProcessFacts) -> bool:
     return side(kind) in (Side.CONSEQUENCE, Side.WAITED) or bool(_GAVE_UP.search(ending.text))
 
 
+def timed_out(process: ProcessFacts) -> bool:
+    """Return whether a rank ended by the timeout of a collective."""
+    ending = process.ending
+    return ending is not None and side(ending.kind or kind_of(ending.text)) is Side.WAITED
+
+
 def ended_by_mismatch(process: ProcessFacts) -> bool:
     """Return whether a rank ended because it got other data than what it had called for.
 

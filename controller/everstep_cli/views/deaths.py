@@ -18,12 +18,13 @@ _INCIDENTS_MAX = 3
 def death_lists(incidents: Iterable[admin_pb2.Incident]) -> Iterator[RenderableType]:
     """Yield, of the newest incidents that had any, the ranks that died first.
 
-    Those that gave up waiting are apart: they are not who was waited for.
+    Those that gave up waiting are apart, with whoever lost them by that: they are not who was
+    waited for.
     """
     told = [one for one in incidents if one.deaths or one.left_behind]
     for incident in told[-_INCIDENTS_MAX:]:
-        waited = [one for one in incident.deaths if side(one.kind) is Side.WAITED]
-        died = [one for one in incident.deaths if side(one.kind) is not Side.WAITED]
+        waited = _waited(incident.deaths)
+        died = [one for one in incident.deaths if one not in waited]
         if died or not waited:
             yield tables.section(f"who died first in {incident.incident}")
         if died:
@@ -33,6 +34,12 @@ def death_lists(incidents: Iterable[admin_pb2.Incident]) -> Iterator[RenderableT
             yield _table(waited)
         for sentence in incident.left_behind:
             yield Text(sentence, style="yellow")
+
+
+def _waited(deaths: Iterable[admin_pb2.RankDeath]) -> list[admin_pb2.RankDeath]:
+    sides = {side(one.kind) for one in deaths}
+    apart = {Side.WAITED, Side.CONSEQUENCE} if Side.WAITED in sides else set[Side]()
+    return [one for one in deaths if side(one.kind) in apart]
 
 
 def _table(deaths: Iterable[admin_pb2.RankDeath]) -> Table:

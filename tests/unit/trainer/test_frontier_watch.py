@@ -263,6 +263,6 @@ def test_only_one_process_writes_a_part_of_a_page() -> None:
 
 
 def test_without_a_launcher_there_is_no_page() -> None:
-    for environ in ({}, {page.PLACE: "/proc/self/fd/999:0"}, {page.PLACE: "x"}):
+    for environ in ({}, {page.PLACE: "/nowhere/page:0"}, {page.PLACE: "x"}):
         with pytest.raises(page.NoPageError):
             page.Page(environ, page.SDK_PID)

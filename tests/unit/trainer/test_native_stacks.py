@@ -2,7 +2,8 @@
 
 import os
 import struct
-import threading
+import subprocess
+import sys
 from pathlib import Path
 
 from everstep.launch.hangs.sources.native_stacks import libraries_on_stack, nearest
@@ -29,18 +30,15 @@ def test_a_stack_that_was_cut_within_a_word_is_read_to_there() -> None:
 
 
 def test_a_process_that_sleeps_in_python_is_in_its_interpreter() -> None:
-    read, write = os.pipe()
-    if (pid := os.fork()) == 0:
-        os.write(write, b"x")
-        threading.Event().wait()
-        os._exit(0)
-    try:
-        os.read(read, 1)
-        while not (told := Path(f"/proc/{pid}/syscall").read_text()).startswith("202 "):
-            os.sched_yield()
-        assert "python" in libraries_on_stack(pid, told)[0]
-    finally:
-        os.kill(pid, 9)
-        os.waitpid(pid, 0)
-        os.close(read)
-        os.close(write)
+    program = "import threading; print(flush=True); threading.Event().wait()"
+    line = [sys.executable, "-I", "-c", program]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            place = Path(f"/proc/{process.pid}/syscall")
+            while not (told := place.read_text()).startswith("202 "):
+                os.sched_yield()
+            assert "python" in libraries_on_stack(process.pid, told)[0]
+        finally:
+            process.kill()

@@ -423,6 +423,14 @@ def test_a_rank_that_aborts_over_data_that_does_not_fit_is_not_the_culprit() -> 
     assert "no node is at fault" in verdict.sentence
 
 
+def test_data_that_does_not_fit_after_a_rank_gave_up_waiting_accuses_nobody() -> None:
+    ending = ProcessEnding(exit_code=1, signal=0, text="Timed out waiting 5000ms for recv")
+    gave_up = replace(_waits(0), process=ProcessFacts(ProcessState.DEAD, ending=ending))
+    unfit = replace(_waits(1), process=_UNFIT)
+    verdict = _judged(gave_up, unfit, _late(2), _waits(3))
+    assert _named(verdict) == {2: HangClass.CPU_SIDE}
+
+
 def test_ranks_that_stay_when_one_has_aborted_over_data_are_not_blamed() -> None:
     stays = _sleeps("train.py:9 on_error")
     behind = _live(1, stays, _group(9, 5))
