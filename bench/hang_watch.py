@@ -19,8 +19,8 @@ from table import Row, arguments, row, show
 
 from everstep_common.codec import json_text
 from everstep_common.hangs.told_by_nodes import NodeTold
-from everstep_controller.hang_evidence import HangEvidence
-from everstep_controller.hang_judge import judge_look
+from everstep_controller.hangs.evidence import HangEvidence
+from everstep_controller.hangs.look_judge import judge_look
 
 _OF_NODE = 8
 _TICK_S = 0.001

@@ -44,10 +44,10 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.drivers.drivers import configured_drivers
 from everstep_controller.drivers.worker import CoreLink, DriverWorkers
-from everstep_controller.end_watch import EndWatch
-from everstep_controller.hang_evidence import HangEvidence
-from everstep_controller.hang_notices import HangNotices
-from everstep_controller.hang_watch import HangWatch
+from everstep_controller.hangs.end_watch import EndWatch
+from everstep_controller.hangs.evidence import HangEvidence
+from everstep_controller.hangs.hang_watch import HangWatch
+from everstep_controller.hangs.notices import HangNotices
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.judge_runner import JudgeRunner

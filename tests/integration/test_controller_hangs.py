@@ -19,8 +19,8 @@ from everstep_common.hangs.rank_report import (
 from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
-from everstep_controller.hang_evidence import HangEvidence
-from everstep_controller.hang_judge import JudgeError, judge_look
+from everstep_controller.hangs.evidence import HangEvidence
+from everstep_controller.hangs.look_judge import JudgeError, judge_look
 from everstep_proto.generated import fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller

@@ -1,7 +1,8 @@
 """Hang judge: a process of its own makes the verdict on a look at thousands of ranks.
 
 What ranks tell is their job's word, and takes seconds to read: beside the event loop it would stop
-that for as long as Python collects its garbage. ``python -m everstep_controller.hang_judge FILE``.
+that for as long as Python collects its garbage.
+``python -m everstep_controller.hangs.look_judge FILE``.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from pathlib import Path
 from everstep_common.codec import from_json, to_json
 from everstep_common.hangs.looks import Look, judge_told
 from everstep_common.hangs.verdict import HangVerdict
-from everstep_controller.hang_evidence import read_told
+from everstep_controller.hangs.evidence import read_told
 
 # 16,384 ranks take two seconds, and a controller has other work.
 _DEADLINE_S = 60.0

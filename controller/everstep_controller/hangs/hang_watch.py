@@ -19,8 +19,8 @@ from everstep_controller.core.actions import Announce
 from everstep_controller.core.events import HangJudged
 from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.hang_evidence import HangEvidence
-from everstep_controller.hang_judge import JudgeError, judge_look
+from everstep_controller.hangs.evidence import HangEvidence
+from everstep_controller.hangs.look_judge import JudgeError, judge_look
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.runtime.runtime import Runtime
