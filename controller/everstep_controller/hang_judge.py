@@ -53,7 +53,7 @@ def _look_of(printed: bytes, at_ns: int) -> Look:
     found = json.loads(printed)
     verdict = from_json(HangVerdict, found["verdict"])
     marks = dict(zip(found["ranks"], found["places"], strict=True))
-    return Look(at_ns, verdict, tuple(found["stuck"]), marks)
+    return Look(at_ns, verdict, tuple(found["stuck"]), marks, found["pause"])
 
 
 def main() -> int:
@@ -65,6 +65,7 @@ def main() -> int:
         "stuck": look.stuck,
         "ranks": list(look.marks),
         "places": list(look.marks.values()),
+        "pause": look.pause,
     }
     print(json.dumps(found))
     return 0

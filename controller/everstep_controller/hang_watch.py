@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from everstep_common.hangs.looks import Streak, follow, says_same
+from everstep_common.hangs.looks import Look, Streak, follow, says_same
 from everstep_common.hangs.told_by_nodes import NodeTold
-from everstep_common.hangs.verdict import HangClass, HangVerdict
+from everstep_common.hangs.verdict import HangClass
 from everstep_common.printable import printable
 from everstep_controller.api.fleet.inspector import Inspector, gather_told
 from everstep_controller.core.actions import Announce
@@ -50,7 +50,7 @@ class _Known:
     """What is known of a stall: the looks in a row, and what the core was told last."""
 
     streak: Streak | None = None
-    told: HangVerdict | None = None
+    told: Look | None = None
     told_looks: int = 0
 
 
@@ -153,10 +153,10 @@ class HangWatch:
     def _is_news(self, job: JobRecord, known: _Known) -> bool:
         """Return whether the core decides anything by a look that it has not decided already."""
         assert known.streak is not None
-        verdict = known.streak.newest.verdict
+        newest = known.streak.newest
         if known.told is None:
-            return verdict.kind is not HangClass.NO_WAIT
-        if not says_same(known.told, verdict):
+            return newest.verdict.kind is not HangClass.NO_WAIT
+        if not says_same(known.told.verdict, newest.verdict) or known.told.pause != newest.pause:
             return True
         due = 0 < job.hang.due_ns <= self._runtime.now_ns()
         return due or known.told_looks < 2 <= known.streak.looks
@@ -173,6 +173,7 @@ class HangWatch:
             looks=streak.looks,
             same_ns=streak.newest.at_ns - streak.same_since_ns,
             unmoved_ns=streak.newest.at_ns - streak.unmoved_since_ns,
+            pause=streak.newest.pause,
         )
         sentence = printable(verdict.sentence)[:_SENTENCE_MAX]
         logger.info("job %s stands still: %s", job.name, sentence)
@@ -180,7 +181,7 @@ class HangWatch:
             await self._runtime.submit(HangJudged(job.id, job.generation.number, sentence, seen))
         except JournalFull:
             return  # as the runtime says itself; it is told again after the next look
-        known.told, known.told_looks = verdict, streak.looks
+        known.told, known.told_looks = streak.newest, streak.looks
 
     def _pause_s(self, stall: _Stall, pause_s: float) -> float:
         """Return how long until the next look, which is no later than the core acts on it."""

@@ -121,6 +121,10 @@ def respond(case: HangCase) -> Response:
         # Until a second look has found the same there is nothing to be decided.
         ready = case.seen.looks >= _LOOKS_TO_END
         return Response(Remedy.STOP, case.now_ns if ready else case.now_ns + 1, _PROGRAM)
+    if case.seen.pause and manner is not Manner.AT_ONCE:
+        return Response(
+            None, 0, f"{case.seen.pause}: that is no step, and nothing is done meanwhile"
+        )
     wait_ns = _wait_ns(case, manner)
     if wait_ns is None:
         return Response(None, 0, "core.hang_patience_s is 0: people decide")

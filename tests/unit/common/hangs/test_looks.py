@@ -8,6 +8,7 @@ from everstep_common.hangs.looks import (
     Look,
     Streak,
     follow,
+    pause_of,
     says_same,
     stuck_ranks,
     where_ranks_stand,
@@ -101,6 +102,29 @@ def test_verdicts_say_the_same_by_class_culprits_and_whether_they_are_sure() -> 
 def test_only_what_is_seen_to_be_stuck_is_stuck(process: ProcessFacts, stuck: bool) -> None:
     report = replace(_report(2), process=process)
     assert stuck_ranks([_report(1), report], _CPU) == ((2,) if stuck else ())
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        ProcessFacts(state=ProcessState.UNINTERRUPTIBLE, state_for_ms=60_000),
+        ProcessFacts(gil_held=True, native_stack_unchanged=True),
+    ],
+    ids=["in the kernel", "with the GIL"],
+)
+def test_in_a_pause_what_only_takes_long_is_not_stuck(process: ProcessFacts) -> None:
+    report = replace(_report(2), process=process, phase="pause: save")
+    assert stuck_ranks([report], _CPU) == ()
+    stopped = replace(report, process=ProcessFacts(state=ProcessState.STOPPED))
+    assert stuck_ranks([stopped], _CPU) == (2,)
+
+
+def test_a_look_tells_who_is_in_a_pause() -> None:
+    paused = [replace(_report(rank), phase="pause: save\x1b[2J") for rank in (3, 1)]
+    told = pause_of([_report(0), *paused])
+    assert told.startswith("rank 1, save")
+    assert told.isprintable()
+    assert pause_of([_report(0), replace(_report(1), phase="forward")]) == ""
 
 
 def test_a_rank_that_is_no_culprit_is_never_stuck() -> None:
