@@ -98,8 +98,9 @@ def _is_stuck(report: RankHangReport) -> bool:
     seen = process_class(report) is not None
     if report.phase.startswith(PAUSED):
         return seen and not in_kernel
+    # Who waits in the kernel with the GIL may wait for a file system, which has its 10 s.
     held = process.gil_held is True and process.native_stack_unchanged is True
-    return held or seen
+    return (held and not in_kernel) or seen
 
 
 def follow(before: Streak | None, look: Look) -> Streak:

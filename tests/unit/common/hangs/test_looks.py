@@ -119,6 +119,19 @@ def test_in_a_pause_what_only_takes_long_is_not_stuck(process: ProcessFacts) -> 
     assert stuck_ranks([stopped], _CPU) == (2,)
 
 
+def test_a_rank_that_reads_a_slow_file_with_the_gil_has_the_time_of_who_is_in_the_kernel() -> None:
+    process = ProcessFacts(
+        state=ProcessState.UNINTERRUPTIBLE,
+        state_for_ms=2000,
+        gil_held=True,
+        native_stack_unchanged=True,
+    )
+    report = replace(_report(2), process=process)
+    assert stuck_ranks([report], _CPU) == ()
+    longer = replace(report, process=replace(process, state_for_ms=10_000))
+    assert stuck_ranks([longer], _CPU) == (2,)
+
+
 def test_a_look_tells_who_is_in_a_pause() -> None:
     paused = [replace(_report(rank), phase="pause: save\x1b[2J") for rank in (3, 1)]
     told = pause_of([_report(0), *paused])
