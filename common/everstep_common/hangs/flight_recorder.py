@@ -408,9 +408,15 @@ def _tensors(sizes: object, types: object) -> str:
     for place, size in enumerate(sizes[:8]):
         numbers = size[:8] if isinstance(size, list | tuple) else []
         kind = _text(names[place]) if place < len(names) else ""
-        told.append(f"{'x'.join(f'{one!s:.20}' for one in numbers)} {kind}".strip())
+        told.append(f"{'x'.join(map(_size, numbers))} {kind}".strip())
     more = [f"and {len(sizes) - 8} more"] if len(sizes) > 8 else []
     return ", ".join(told + more)
+
+
+def _size(value: object) -> str:
+    """Return one size of a tensor; whatever else is in its place may be larger than memory."""
+    number = _number(value)
+    return "?" if number is None else str(number)
 
 
 def _frames(value: object) -> Iterator[str]:
