@@ -137,6 +137,15 @@ def test_what_is_no_size_of_a_tensor_is_not_written_out(huge: object) -> None:
     assert len(report.groups[0].pending[0].shapes) < 60
 
 
+def test_groups_without_end_are_refused_before_they_take_memory() -> None:
+    many = {str(number): {"desc": "a", "ranks": "[0]"} for number in range(20_001)}
+    with pytest.raises(DumpError, match="more than 20,000"):
+        report_of_dump(_dump(_entry(), pg_config=many), 0)
+    default = {str(number): {"desc": "default_pg"} for number in range(1000)}
+    with pytest.raises(DumpError, match="more than 4,000,000 members"):
+        report_of_dump(_dump(_entry(), pg_config=default), 0, world_size=200_000)
+
+
 def test_numbers_of_a_dump_may_be_text_or_missing() -> None:
     status = {
         "0": {
