@@ -141,7 +141,8 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
         job.lineage.recoverable_step = event.recoverable_step
     if job.state in ACTIVE:
         watch_steps(turn, job)
-    job.news.stepped = job.state in ACTIVE and job.state is not JobState.RUNNING
+    stepped = bool(event.end_ns) and job.state in ACTIVE
+    job.news.stepped = stepped and job.state is not JobState.RUNNING
     # Steps alone change nothing that is decided: this comes every second, of every job.
     is_news = job.news.stepped or job.news.new_step is not None
     if is_news or job.planned is not None or restore_point.has_state(job) is not had_state:
