@@ -19,6 +19,7 @@ from everstep_controller.core.actions import Announce
 from everstep_controller.core.events import HangJudged
 from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.fair_turns import FairTurns
 from everstep_controller.hang_evidence import HangEvidence
 from everstep_controller.hang_judge import JudgeError, judge_look
 from everstep_controller.journal.group_commit import JournalFull
@@ -33,7 +34,7 @@ _SENTENCE_MAX = 500
 # later than that.
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
-# So many jobs are looked at at once, besides those that people look at.
+# So many jobs are looked at at once, besides those that people look at; users take turns.
 _JOBS_AT_ONCE = 4
 # So many nodes are asked at once: 2,048 of them in seconds, though each takes two.
 _NODES_AT_ONCE = 1024
@@ -64,7 +65,7 @@ class HangWatch:
         self._watched: dict[_Stall, asyncio.Task[None]] = {}
         # Stalls of which the watch broke: they are not looked at again.
         self._broken: set[_Stall] = set()
-        self._turns = asyncio.Semaphore(_JOBS_AT_ONCE)
+        self._turns = FairTurns(_JOBS_AT_ONCE)
         self._wake = asyncio.Event()
         runtime.listen(self._heed)
 
@@ -121,13 +122,16 @@ class HangWatch:
         known = _Known()
         pause_s = _FIRST_PAUSE_S
         while (job := self._stalled(stall)) is not None:
-            async with self._turns:
-                told = await gather_told(self._inspector.ask_nodes(job, _NODES_AT_ONCE))
-                if any(node.reports for node in told):
-                    await self._judge(stall, told, known)
-            del told
+            async with self._turns.turn(job.spec.uid):
+                if self._stalled(stall) is not None:  # it may have gone on meanwhile
+                    await self._look(stall, job, known)
             await asyncio.sleep(self._pause_s(stall, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _look(self, stall: _Stall, job: JobRecord, known: _Known) -> None:
+        told = await gather_told(self._inspector.ask_nodes(job, _NODES_AT_ONCE))
+        if any(node.reports for node in told):
+            await self._judge(stall, told, known)
 
     async def _judge(self, stall: _Stall, told: Sequence[NodeTold], known: _Known) -> None:
         """Have a look judged, and tell the core where that is news; else the next look is."""
