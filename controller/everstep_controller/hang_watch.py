@@ -40,6 +40,9 @@ _JOBS_AT_ONCE = 4
 _NODES_AT_ONCE = 1024
 # A job that stands still is found here without a wake-up after this long: after a start.
 _SWEEP_S = 5.0
+# After so many verdicts on one stall, another one is told so long after the last: 64 KB each.
+_TELLINGS_SOON = 16
+_TOLD_LATER_S = 600
 _S = 1_000_000_000
 
 # Job, generation, and when it was found to stand still.
@@ -47,12 +50,32 @@ _Stall = tuple[str, int, int]
 
 
 @dataclass(slots=True)
-class _Known:
+class Known:
     """What is known of a stall: the looks in a row, and what the core was told last."""
 
     streak: Streak | None = None
     told: Look | None = None
     told_looks: int = 0
+    told_ns: int = 0
+    # How often.
+    tellings: int = 0
+
+
+def is_news(known: Known, due_ns: int, now_ns: int) -> bool:
+    """Return whether the core decides anything by the newest look that it has not decided already.
+
+    ``due_ns`` is when the core acts on what is found then; 0: never.
+    """
+    assert known.streak is not None
+    newest = known.streak.newest
+    if known.told is None:
+        return newest.verdict.kind is not HangClass.NO_WAIT
+    if 0 < due_ns <= now_ns:
+        return True
+    if says_same(known.told.verdict, newest.verdict) and known.told.pause == newest.pause:
+        return known.told_looks < 2 <= known.streak.looks
+    # Each is journaled, and what ranks tell may be another thing each time.
+    return known.tellings < _TELLINGS_SOON or now_ns - known.told_ns >= _TOLD_LATER_S * _S
 
 
 class HangWatch:
@@ -119,7 +142,7 @@ class HangWatch:
 
     async def _watch(self, stall: _Stall) -> None:
         """Look at a job as long as it stands still."""
-        known = _Known()
+        known = Known()
         pause_s = _FIRST_PAUSE_S
         while (job := self._stalled(stall)) is not None:
             async with self._turns.turn(job.spec.uid):
@@ -128,12 +151,12 @@ class HangWatch:
             await asyncio.sleep(self._pause_s(stall, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def _look(self, stall: _Stall, job: JobRecord, known: _Known) -> None:
+    async def _look(self, stall: _Stall, job: JobRecord, known: Known) -> None:
         told = await gather_told(self._inspector.ask_nodes(job, _NODES_AT_ONCE))
         if any(node.reports for node in told):
             await self._judge(stall, told, known)
 
-    async def _judge(self, stall: _Stall, told: Sequence[NodeTold], known: _Known) -> None:
+    async def _judge(self, stall: _Stall, told: Sequence[NodeTold], known: Known) -> None:
         """Have a look judged, and tell the core where that is news; else the next look is."""
         now_ns = self._runtime.now_ns()
         try:
@@ -141,7 +164,7 @@ class HangWatch:
             try:
                 known.streak = follow(known.streak, await judge_look(file, now_ns))
                 job = self._stalled(stall)
-                if job is not None and self._is_news(job, known):
+                if job is not None and is_news(known, job.hang.due_ns, now_ns):
                     await self._tell(job, known, self._evidence.keep(file))
             finally:
                 file.unlink(missing_ok=True)
@@ -154,18 +177,7 @@ class HangWatch:
         lasts = job is not None and job.state is JobState.STALLED and _stall(job) == stall
         return job if lasts and not self._runtime.state.halted else None
 
-    def _is_news(self, job: JobRecord, known: _Known) -> bool:
-        """Return whether the core decides anything by a look that it has not decided already."""
-        assert known.streak is not None
-        newest = known.streak.newest
-        if known.told is None:
-            return newest.verdict.kind is not HangClass.NO_WAIT
-        if not says_same(known.told.verdict, newest.verdict) or known.told.pause != newest.pause:
-            return True
-        due = 0 < job.hang.due_ns <= self._runtime.now_ns()
-        return due or known.told_looks < 2 <= known.streak.looks
-
-    async def _tell(self, job: JobRecord, known: _Known, evidence: str) -> None:
+    async def _tell(self, job: JobRecord, known: Known, evidence: str) -> None:
         """Tell the core what a look found."""
         assert known.streak is not None
         streak = known.streak
@@ -186,6 +198,7 @@ class HangWatch:
         except JournalFull:
             return  # as the runtime says itself; it is told again after the next look
         known.told, known.told_looks = streak.newest, streak.looks
+        known.told_ns, known.tellings = streak.newest.at_ns, known.tellings + 1
 
     def _pause_s(self, stall: _Stall, pause_s: float) -> float:
         """Return how long until the next look, which is no later than the core acts on it."""
