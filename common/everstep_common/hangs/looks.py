@@ -9,7 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from everstep_common.hangs.judge import judge
-from everstep_common.hangs.process_evidence import process_class
+from everstep_common.hangs.process_evidence import (
+    UNINTERRUPTIBLE_MS,
+    process_class,
+    waits_for_data,
+)
 from everstep_common.hangs.rank_report import PAUSED, ProcessState, RankHangReport
 from everstep_common.hangs.told_by_nodes import NodeTold, read_all
 from everstep_common.hangs.verdict import Confidence, HangVerdict
@@ -94,13 +98,13 @@ def stuck_ranks(reports: Iterable[RankHangReport], verdict: HangVerdict) -> tupl
 
 def _is_stuck(report: RankHangReport) -> bool:
     process = report.process
-    in_kernel = process.state is ProcessState.UNINTERRUPTIBLE
     seen = process_class(report) is not None
     if report.phase.startswith(PAUSED):
-        return seen and not in_kernel
-    # Who waits in the kernel with the GIL may wait for a file system, which has its 10 s.
+        return seen and process.state is not ProcessState.UNINTERRUPTIBLE
     held = process.gil_held is True and process.native_stack_unchanged is True
-    return (held and not in_kernel) or seen
+    # Whoever reads a slow file may do so with the GIL, too.
+    in_time = waits_for_data(process) and process.state_for_ms < UNINTERRUPTIBLE_MS
+    return (held and not in_time) or seen
 
 
 def follow(before: Streak | None, look: Look) -> Streak:

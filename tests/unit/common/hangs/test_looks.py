@@ -119,17 +119,27 @@ def test_in_a_pause_what_only_takes_long_is_not_stuck(process: ProcessFacts) -> 
     assert stuck_ranks([stopped], _CPU) == (2,)
 
 
-def test_a_rank_that_reads_a_slow_file_with_the_gil_has_the_time_of_who_is_in_the_kernel() -> None:
+@pytest.mark.parametrize(
+    ("state", "wchan"),
+    [
+        (ProcessState.UNINTERRUPTIBLE, ""),
+        (ProcessState.SLEEPING, "request_wait_answer"),
+        (ProcessState.SLEEPING, "wait_woken"),
+    ],
+    ids=["NFS", "a file system in user space", "a socket"],
+)
+def test_a_rank_that_reads_slowly_while_it_holds_the_gil_has_ten_seconds(
+    state: ProcessState, wchan: str
+) -> None:
     process = ProcessFacts(
-        state=ProcessState.UNINTERRUPTIBLE,
-        state_for_ms=2000,
-        gil_held=True,
-        native_stack_unchanged=True,
+        state=state, wchan=wchan, state_for_ms=2000, gil_held=True, native_stack_unchanged=True
     )
     report = replace(_report(2), process=process)
     assert stuck_ranks([report], _CPU) == ()
     longer = replace(report, process=replace(process, state_for_ms=10_000))
     assert stuck_ranks([longer], _CPU) == (2,)
+    in_a_lock = replace(process, state=ProcessState.SLEEPING, wchan="futex_wait_queue")
+    assert stuck_ranks([replace(report, process=in_a_lock)], _CPU) == (2,)
 
 
 def test_a_look_tells_who_is_in_a_pause() -> None:
