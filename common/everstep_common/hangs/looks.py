@@ -49,9 +49,9 @@ class Streak:
 
 
 def judge_told(told: Iterable[NodeTold], at_ns: int = 0) -> Look:
-    """Return what a look found, of what nodes told in it."""
+    """Return what a look found, of what nodes told in it; stacks are only for the job's user."""
     found = read_all(told)
-    verdict = judge(found.reports, found.world_size)
+    verdict = judge(found.reports, found.world_size, with_frames=False)
     stuck = stuck_ranks(found.reports, verdict)
     marks = where_ranks_stand(found.reports)
     return Look(at_ns, verdict, stuck, marks, pause_of(found.reports))

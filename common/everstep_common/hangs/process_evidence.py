@@ -35,8 +35,8 @@ _P2P = re.compile(r":\d+ (?:i?send|i?recv|batch_isend_irecv)$")
 _OF_TORCH = re.compile(r"libtorch|libgloo|libc10")
 _INTERPRETER = re.compile(r"(?:lib)?python")
 _INNERMOST = 6
-# Functions of Linux in which who reads a file or a socket sleeps, also where a signal wakes it: file
-# systems in user space (S3, GCS, JuiceFS), NFS, Lustre, Ceph, GPFS; pages; sockets and pipes.
+# Functions of Linux in which who reads a file or a socket sleeps, also where a signal wakes it:
+# file systems in user space (S3, GCS, JuiceFS), NFS, Lustre, Ceph, GPFS; pages; sockets and pipes.
 _FOR_DATA = re.compile(
     r"request_wait_answer|fuse_|nfs|rpc_wait|ll_|cl_|ptlrpc|ceph|cxiWait|gpfs|netfs|folio_wait|"
     r"wait_on_page|io_schedule|sk_wait_data|wait_woken|unix_stream|pipe_"

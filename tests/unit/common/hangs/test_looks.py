@@ -4,10 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from everstep_common.codec import json_text
+from everstep_common.hangs.judge import judge
 from everstep_common.hangs.looks import (
     Look,
     Streak,
     follow,
+    judge_told,
     pause_of,
     says_same,
     stuck_ranks,
@@ -15,10 +18,13 @@ from everstep_common.hangs.looks import (
 )
 from everstep_common.hangs.rank_report import (
     GroupReport,
+    Operation,
+    OperationState,
     ProcessFacts,
     ProcessState,
     RankHangReport,
 )
+from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_common.hangs.verdict import Confidence, Culprit, HangClass, HangVerdict
 
 _S = 1_000_000_000
@@ -148,6 +154,22 @@ def test_a_look_tells_who_is_in_a_pause() -> None:
     assert told.startswith("rank 1, save")
     assert told.isprintable()
     assert pause_of([_report(0), replace(_report(1), phase="forward")]) == ""
+
+
+def test_what_the_controller_keeps_does_not_tell_in_which_functions_ranks_are() -> None:
+    waits = Operation(2, "all_reduce", "4 Float", OperationState.STARTED)
+    ahead = GroupReport("default", "0-1", 2, 2, 1, pending_count=1, pending=(waits,))
+    behind = GroupReport("default", "0-1", 2, 1, 1)
+    stack = ProcessFacts(python_stack=("data.py:3 read_unreleased", "train.py:9 main"))
+    reports = [
+        RankHangReport(rank=0, world_size=2, groups=(ahead,)),
+        RankHangReport(rank=1, world_size=2, groups=(behind,), process=stack),
+    ]
+    told = [NodeTold("n0", 0, 2, tuple(map(json_text, reports)))]
+    assert "read_unreleased" in judge(reports, 2).sentence
+    look = judge_told(told)
+    assert look.verdict.culprits[0].rank == 1
+    assert "unreleased" not in json_text(look.verdict)
 
 
 def test_a_rank_that_is_no_culprit_is_never_stuck() -> None:
