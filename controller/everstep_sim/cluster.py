@@ -56,6 +56,8 @@ class Shape:
     spare_check_interval_s: int = 0
     # How long a job may stand still whose culprit might go on; 0: for ever.
     hang_patience_s: int = 0
+    # After how long without a step a job is stalled, whatever its nodes say; 0: by their word only.
+    stall_timeout_s: int = 0
     # There is a scheduler with a driver, which others use as well.
     scheduler: bool = False
     # Failure domains over which the nodes are spread; 0: none is known.
@@ -95,7 +97,10 @@ class SimulatedCluster:
         )
         patience_ns = shape.hang_patience_s * SECOND
         settings = replace(
-            settings, spare_check_interval_ns=checks_ns, hang_patience_ns=patience_ns
+            settings,
+            spare_check_interval_ns=checks_ns,
+            hang_patience_ns=patience_ns,
+            stall_timeout_ns=shape.stall_timeout_s * SECOND,
         )
         if shape.scheduler:
             settings = replace(settings, isolation_drivers=(DRIVER,))

@@ -51,6 +51,8 @@ class SimulatedHang:
     # In how many generations it does so.
     times: int = 1
     judged: Judged = Judged.RIGHT
+    # What the rank has said to do, which is no step: no node says then that its ranks stand still.
+    pause: str = ""
     # By generation, when it began there.
     began_ns: dict[int, int] = field(default_factory=dict)
 
@@ -111,7 +113,9 @@ class Hangs:
         if ours.step != step:
             step, since_ns = self._since[number] = (ours.step, now_ns)
         # Of a generation that has made no step nothing was learned.
-        still = now_ns - since_ns > STILL_S * SECOND and step >= 0
+        held = self.held_by(number)
+        paused = held is not None and held.pause
+        still = now_ns - since_ns > STILL_S * SECOND and step >= 0 and not paused
         for name in ours.members:
             node, known = self._cluster.fleet.nodes[name], self._told.get(name)
             if node.agent and still and known != (number, step):
@@ -167,6 +171,7 @@ class Hangs:
             looks=watch.looks,
             same_ns=watch.newest_ns - watch.first_ns,
             unmoved_ns=watch.newest_ns - watch.first_ns,
+            pause=hang.pause,
         )
 
 

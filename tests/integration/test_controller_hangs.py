@@ -119,6 +119,31 @@ def test_what_might_go_on_is_stopped_by_the_first_look_after_the_patience(tmp_pa
     assert "no rank has moved for" in reason
 
 
+def test_a_pause_is_waited_for_and_what_stands_still_after_it_is_not(tmp_path: Path) -> None:
+    async def scenario() -> tuple[str, int]:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            settings = replace(running.runtime.state.settings, hang_patience_ns=1)
+            await running.runtime.submit(events.SettingsApplied(settings))
+            await agent.healthy()
+            await run_to_step(agent, 7)
+            await agent.record(7, ranks_stand_still=_STILL)
+            stuck = _stuck_in_the_fabric()
+            paused = stuck.replace('"phase":""', '"phase":"pause: evaluation"')
+            assert paused != stuck
+            await _answer(agent, paused)
+            await _answer(agent, paused)
+            await _answer(agent, stuck)
+            job = running.runtime.state.newest("train")
+            plan, restarts = job.hang.plan, len(job.recovery.hangs)
+            await _answer(agent, stuck)
+            await agent.order("stop_generation")
+            return plan, restarts
+
+    plan, restarts = asyncio.run(scenario())
+    assert plan.startswith("rank 0, evaluation: that is no step")
+    assert restarts == 0
+
+
 def test_who_sits_before_the_launcher_reads_that_the_job_stands_still_and_that_it_goes_on(
     tmp_path: Path,
 ) -> None:

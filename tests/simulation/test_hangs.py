@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pytest
@@ -36,6 +36,7 @@ class _Story:
     hangs: list[SimulatedHang]
     disturbed: bool = False
     claimed: set[str] = field(default_factory=set)
+    shape: Shape = _SHAPE
 
     def play(self, until_s: float = 4000) -> SimulatedCluster:
         invariants = Invariants()
@@ -46,7 +47,7 @@ class _Story:
                 if any(claim.owner == AUTOMATION for claim in node.claims):
                     self.claimed.add(node.name)
 
-        cluster = SimulatedCluster(self.seed, _SHAPE, check)
+        cluster = SimulatedCluster(self.seed, self.shape, check)
         Hangs(cluster, self.hangs)
         if self.disturbed:
             self._disturb(cluster)
@@ -133,6 +134,19 @@ def test_an_evaluation_that_is_longer_than_the_patience_is_waited_for_in_the_end
     cluster = story.play()
     assert _ended_well(cluster)
     assert 2 <= _restarts(cluster) <= 3, "after 60 s, then 120 and 240 s after it is stalled again"
+    assert not story.claimed
+
+
+@pytest.mark.parametrize("seed", seeds(3, 40))
+def test_a_declared_evaluation_is_never_restarted_however_long_it_takes(seed: int) -> None:
+    hang = SimulatedHang(
+        kind=HangClass.CPU_SIDE, step=10, lasts_s=9 * PATIENCE_S, times=1000, pause="evaluation"
+    )
+    story = _Story(seed, [hang], shape=replace(_SHAPE, stall_timeout_s=PATIENCE_S))
+    cluster = story.play()
+    assert _ended_well(cluster)
+    assert set(hang.began_ns) == {1}
+    assert _restarts(cluster) == 0
     assert not story.claimed
 
 

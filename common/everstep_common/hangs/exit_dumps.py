@@ -51,7 +51,7 @@ def before_giving_up(dump: Mapping[str, object]) -> tuple[Mapping[str, object], 
     if failed is None:
         return dump, _facts(ended)
     late = not ended.timed_out and _came_late(failed, ended)
-    group, number = failed.get("pg_id"), _number(failed.get("record_id"))
+    group, number = _number(failed.get("pg_id")), _number(failed.get("record_id"))
     before = {**dump, "entries": _corrected(entries, group, number, late=late)}
     return before, ProcessFacts() if late else _facts(ended)
 
@@ -62,14 +62,12 @@ def _facts(ended: _Ended) -> ProcessFacts:
     return ProcessFacts(state=ProcessState.DEAD, ending=ending, python_stack=ended.frames)
 
 
-def _corrected(
-    entries: Sequence[object], group: object, number: int, *, late: bool
-) -> list[object]:
+def _corrected(entries: Sequence[object], group: int, number: int, *, late: bool) -> list[object]:
     found: list[object] = []
     for entry in entries:
         if (
             not isinstance(entry, dict)
-            or entry.get("pg_id") != group
+            or _number(entry.get("pg_id")) != group
             or _number(entry.get("record_id")) < number
         ):
             found.append(entry)
@@ -105,7 +103,7 @@ def _timeout_ns(entry: Mapping[str, object]) -> int:
 def _of_gloo(entry: object) -> bool:
     return (
         isinstance(entry, dict)
-        and str(entry.get("profiling_name", "")).startswith("gloo:")
+        and _text(entry.get("profiling_name")).startswith("gloo:")
         and entry.get("is_p2p") is not True
     )
 
@@ -131,9 +129,13 @@ def _ended(dump: Mapping[str, object]) -> _Ended | None:
     return _Ended(
         at_ns=_number(told.get("at_ns")),
         timed_out=told.get("timed_out") is True,
-        call=str(told.get("call", ""))[:40],
+        call=_text(told.get("call"))[:40],
         frames=tuple(one[:120] for one in listed if isinstance(one, str) and one.isprintable()),
     )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _number(value: object) -> int:

@@ -34,6 +34,9 @@ BYTES_MAX = 64 * 1024 * 1024
 # Of JSON, which becomes values of up to thirty times its size, by its brackets and commas.
 _JSON_ITEMS_MAX = 4_000_000
 ENTRIES_MAX = 50_000
+# A rank of the largest jobs is in some hundred groups, which have a million members together.
+_CONFIGURED_MAX = 20_000
+_MEMBERS_MAX = 4_000_000
 # Files of torch itself say nothing about where in the program an operation was called.
 _OF_TORCH = ("/torch/", "/functorch/")
 _FRAMES = 3
@@ -266,7 +269,9 @@ def _configured(value: object, world_size: int) -> dict[str, _GroupKey]:
     """Return description and members of each group, by its name."""
     if not isinstance(value, dict):
         return {}
-    found = {}
+    if len(value) > _CONFIGURED_MAX:
+        raise DumpError(f"it has {len(value):,} groups, more than {_CONFIGURED_MAX:,}")
+    found, left = {}, _MEMBERS_MAX
     for name, one in value.items():
         if isinstance(one, dict):
             # gloo's default group has neither a name nor a description there.
@@ -276,6 +281,9 @@ def _configured(value: object, world_size: int) -> dict[str, _GroupKey]:
                 members = tuple(range(world_size))
             if members:
                 found[str(name)] = (description, members)
+            left -= len(members)
+            if left < 0:
+                raise DumpError(f"its groups have more than {_MEMBERS_MAX:,} members")
     return found
 
 
@@ -408,9 +416,15 @@ def _tensors(sizes: object, types: object) -> str:
     for place, size in enumerate(sizes[:8]):
         numbers = size[:8] if isinstance(size, list | tuple) else []
         kind = _text(names[place]) if place < len(names) else ""
-        told.append(f"{'x'.join(f'{one!s:.20}' for one in numbers)} {kind}".strip())
+        told.append(f"{'x'.join(map(_size, numbers))} {kind}".strip())
     more = [f"and {len(sizes) - 8} more"] if len(sizes) > 8 else []
     return ", ".join(told + more)
+
+
+def _size(value: object) -> str:
+    """Return one size of a tensor; whatever else is in its place may be larger than memory."""
+    number = _number(value)
+    return "?" if number is None else str(number)
 
 
 def _frames(value: object) -> Iterator[str]:

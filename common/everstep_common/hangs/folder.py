@@ -61,10 +61,17 @@ def read_folder(folder: Path, prefix: str = "", world_size: int = 0) -> Folder:
 def _files(folder: Path, prefix: str) -> list[tuple[int, Path]]:
     try:
         with os.scandir(folder) as entries:
-            names = [one.name for one in entries if one.name[0] != "." and not one.is_dir()]
+            names = [one.name for one in entries if one.name[0] != "." and not _is_folder(one)]
     except OSError as error:
         raise FolderError(f"{folder}: {error.strerror}") from error
     return sorted(_ranked(folder, names, prefix))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False  # a link to itself: that it cannot be read is told as of any file
 
 
 def _ranked(folder: Path, names: list[str], prefix: str) -> Iterator[tuple[int, Path]]:

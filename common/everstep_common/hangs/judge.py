@@ -64,19 +64,25 @@ class Case:
     confidence: Confidence = Confidence.CERTAIN
     # What happened, where class, culprits and suspects do not say it.
     sentence: str = ""
+    # Whether it may be told in which functions ranks are.
+    with_frames: bool = True
 
     def heads(self, rank: int) -> tuple[GroupFrontier, Operation] | None:
         """Return the operation that a rank waits in first of all."""
         return self.graph.heads.get(rank)
 
 
-def judge(reports: Iterable[RankHangReport], world_size: int = 0) -> HangVerdict:
+def judge(
+    reports: Iterable[RankHangReport], world_size: int = 0, *, with_frames: bool = True
+) -> HangVerdict:
     """Return who holds a job back.
 
     ``world_size`` is the number of its ranks, where somebody else than the ranks knows it. One
-    report for each rank; a rank that is not there told nothing.
+    report for each rank; a rank that is not there told nothing. Without ``with_frames`` the verdict
+    is for everybody: it does not tell in which functions ranks are.
     """
     case = _case(reports, world_size)
+    case.with_frames = with_frames
     for find in _FINDINGS:
         if (kind := find(case)) is not None:
             return _verdict(case, kind)
@@ -218,7 +224,7 @@ def _class_of(case: Case, rank: int) -> Seen:
         behind = words.of_frontier(case.frontiers, rank)
     if report.departure:
         return HangClass.DESYNC, f"{behind}; it did {printable(report.departure)}"
-    return HangClass.CPU_SIDE, f"{behind}{where(report)}"
+    return HangClass.CPU_SIDE, f"{behind}{_at(case, rank)}"
 
 
 def _stuck_together(case: Case) -> HangClass | None:
@@ -450,7 +456,7 @@ _FINDINGS: tuple[Callable[[Case], HangClass | None], ...] = (
 
 
 def _at(case: Case, rank: int) -> str:
-    return where(case.reports[rank])
+    return where(case.reports[rank]) if case.with_frames else ""
 
 
 def _shared_class(case: Case) -> HangClass:

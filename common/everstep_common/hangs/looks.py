@@ -9,10 +9,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from everstep_common.hangs.judge import judge
-from everstep_common.hangs.process_evidence import process_class
-from everstep_common.hangs.rank_report import RankHangReport
+from everstep_common.hangs.process_evidence import (
+    UNINTERRUPTIBLE_MS,
+    process_class,
+    waits_for_data,
+)
+from everstep_common.hangs.rank_report import PAUSED, ProcessState, RankHangReport
 from everstep_common.hangs.told_by_nodes import NodeTold, read_all
 from everstep_common.hangs.verdict import Confidence, HangVerdict
+from everstep_common.printable import printable
 
 # Where each rank stands, as a number that is another one elsewhere.
 Marks = Mapping[int, int]
@@ -27,6 +32,8 @@ class Look:
     # Culprits that cannot go on by themselves.
     stuck: tuple[int, ...]
     marks: Marks
+    # What a rank does that is no step, in words; "" where none does.
+    pause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +49,24 @@ class Streak:
 
 
 def judge_told(told: Iterable[NodeTold], at_ns: int = 0) -> Look:
-    """Return what a look found, of what nodes told in it."""
+    """Return what a look found, of what nodes told in it; stacks are only for the job's user."""
     found = read_all(told)
-    verdict = judge(found.reports, found.world_size)
+    verdict = judge(found.reports, found.world_size, with_frames=False)
     stuck = stuck_ranks(found.reports, verdict)
-    return Look(at_ns, verdict, stuck, where_ranks_stand(found.reports))
+    marks = where_ranks_stand(found.reports)
+    return Look(at_ns, verdict, stuck, marks, pause_of(found.reports))
+
+
+def pause_of(reports: Iterable[RankHangReport]) -> str:
+    """Return what the first rank in a pause does, in words; "" where none is in one.
+
+    Within a pause no step is expected of any rank of the job.
+    """
+    paused = [one for one in reports if one.phase.startswith(PAUSED)]
+    if not paused:
+        return ""
+    first = min(paused, key=lambda one: one.rank)
+    return f"rank {first.rank}, {printable(first.phase.removeprefix(PAUSED))}"
 
 
 def where_ranks_stand(reports: Iterable[RankHangReport]) -> Marks:
@@ -70,7 +90,7 @@ def stuck_ranks(reports: Iterable[RankHangReport], verdict: HangVerdict) -> tupl
     """Return which culprits cannot go on by themselves, as their processes were seen.
 
     One that is dead or stopped, 10 s in the kernel, or holds the GIL in native code that stands
-    still; whatever else a culprit does, it may end.
+    still; whatever else a culprit does, it may end. So may what takes long in a pause.
     """
     named = {one.rank for one in verdict.culprits}
     return tuple(sorted(one.rank for one in reports if one.rank in named and _is_stuck(one)))
@@ -78,8 +98,13 @@ def stuck_ranks(reports: Iterable[RankHangReport], verdict: HangVerdict) -> tupl
 
 def _is_stuck(report: RankHangReport) -> bool:
     process = report.process
+    seen = process_class(report) is not None
+    if report.phase.startswith(PAUSED):
+        return seen and process.state is not ProcessState.UNINTERRUPTIBLE
     held = process.gil_held is True and process.native_stack_unchanged is True
-    return held or process_class(report) is not None
+    # Whoever reads a slow file may do so with the GIL, too.
+    in_time = waits_for_data(process) and process.state_for_ms < UNINTERRUPTIBLE_MS
+    return (held and not in_time) or seen
 
 
 def follow(before: Streak | None, look: Look) -> Streak:

@@ -6,12 +6,16 @@ others by name: an import, a call, an object. torch's Flight Recorder writes wit
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 # A recorder of 2,000 operations with stacks takes some 100,000 values; a file of one-byte
 # operations could make as many values as it has bytes.
 VALUES_MAX = 4_000_000
+# Each value takes some two: to make it, to remember it, and to add it to another.
+OPERATIONS_MAX = 3 * VALUES_MAX
+# A value may be held several times, so a file of 400 bytes can hold more than any memory.
+HELD_MAX = 4 * VALUES_MAX
 DEPTH_MAX = 64
 # Sequence ids and times take 8 bytes.
 _LONG_MAX_BYTES = 16
@@ -56,9 +60,10 @@ class _Reading:
         self.stack: list[object] = []
         self.memo: dict[int, object] = {}
         self.made = 0
-        # Depth of the containers that hold something, by id. What is added to one that is held
-        # already is not counted on: no reader of dumps goes through values of unknown depth.
-        self.depths: dict[int, int] = {}
+        # Depth of each container that holds something, and how many values are in it and below.
+        self.sizes: dict[int, tuple[int, int]] = {}
+        # What others hold, by id, which is nobody else's for as long as it is here.
+        self.held: dict[int, object] = {}
 
     def read_bytes(self, count: int) -> bytes:
         """Return the next bytes. Raises PickleError where there are fewer."""
@@ -104,29 +109,41 @@ class _Reading:
         """Return the list or dict on the top, to which values are added."""
         if not self.stack or type(self.stack[-1]) is not kind:
             raise PickleError(f"at byte {self.at}: there is no {kind.__name__} to add to")
+        if id(self.stack[-1]) in self.held:
+            raise PickleError(f"at byte {self.at}: it adds to a value that another one holds")
         return self.stack[-1]
 
-    def note_depth(self, holder: object, values: list[object]) -> None:
-        """Raises PickleError where containers are nested too deeply, or within themselves."""
-        containers = (one for one in values if isinstance(one, list | dict | tuple))
-        inner = [self.depths.get(id(one), 1) for one in containers]
-        depth = max([self.depths.get(id(holder), 1), *(one + 1 for one in inner)])
+    def note_size(self, holder: object, values: Sequence[object]) -> None:
+        """Raises PickleError where containers are nested too deeply, or hold too much."""
+        depth, size = self.sizes.get(id(holder), (1, 1))
+        size += len(values)
+        for one in values:
+            if isinstance(one, list | dict | tuple):
+                inner = self.sizes.get(id(one), (1, 1))
+                depth, size = max(depth, inner[0] + 1), size + inner[1]
+                self.held[id(one)] = one
         if depth > DEPTH_MAX:
             raise PickleError(f"its values are nested more than {DEPTH_MAX} deep")
-        self.depths[id(holder)] = depth
+        if size > HELD_MAX:
+            raise PickleError(f"it holds more than {HELD_MAX:,} values, one in another")
+        self.sizes[id(holder)] = (depth, size)
 
 
 def plain_values(data: bytes) -> object:
     """Return what a pickle of plain values holds. Raises PickleError."""
     reading = _Reading(data)
-    while True:
+    for _ in range(OPERATIONS_MAX):
         code = reading.read_bytes(1)[0]
         if code == _STOP:
-            break
+            return _only_value(reading)
         operation = _OPERATIONS.get(code)
         if operation is None:
             raise PickleError(_refusal(code, reading))
         operation(reading)
+    raise PickleError(f"it has more than {OPERATIONS_MAX:,} operations")
+
+
+def _only_value(reading: _Reading) -> object:
     value = reading.pop()
     if reading.stack:
         raise PickleError("it holds more than one value")
@@ -151,7 +168,7 @@ def _append_all(reading: _Reading, values: list[object]) -> None:
     holder = reading.container(list)
     assert isinstance(holder, list)
     holder.extend(values)
-    reading.note_depth(holder, values)
+    reading.note_size(holder, values)
 
 
 def _set_all(reading: _Reading, values: list[object]) -> None:
@@ -160,17 +177,23 @@ def _set_all(reading: _Reading, values: list[object]) -> None:
     if len(values) % 2:
         raise PickleError(f"at byte {reading.at}: a key has no value")
     keys = values[::2]
-    if not all(isinstance(key, str | int | float | bool | None) for key in keys):
-        raise PickleError(f"at byte {reading.at}: a key is no text or number")
+    if not all(map(_may_be_key, keys)):
+        raise PickleError(f"at byte {reading.at}: a key is no text or number of 64 bits")
     holder.update(zip(keys, values[1::2], strict=True))
-    reading.note_depth(holder, values[1::2])
+    reading.note_size(holder, values[1::2])
 
 
-def _push_tuple(reading: _Reading, values: list[object]) -> None:
-    made = tuple(values)
+def _may_be_key(key: object) -> bool:
+    """Return whether a dictionary finds a key at once: larger integers can all have one hash."""
+    if isinstance(key, int):
+        return -(2**63) <= key < 2**63
+    return key is None or isinstance(key, str | float)
+
+
+def _push_holder(reading: _Reading, made: list[object] | tuple[object, ...]) -> None:
     reading.push(made)
     if made:
-        reading.note_depth(made, values)
+        reading.note_size(made, made)
 
 
 def _popped(reading: _Reading, count: int) -> list[object]:
@@ -217,6 +240,8 @@ def _get(reading: _Reading, key: int) -> None:
 def _put(reading: _Reading, key: int) -> None:
     if not reading.stack or reading.stack[-1] is _MARK:
         raise PickleError(f"at byte {reading.at}: a value is missing")
+    if len(reading.memo) >= VALUES_MAX:
+        raise PickleError(f"it remembers more than {VALUES_MAX:,} values")
     reading.memo[key] = reading.stack[-1]
 
 
@@ -282,11 +307,11 @@ _OPERATIONS: Mapping[int, Callable[[_Reading], None]] = MappingProxyType(
         ord("]"): lambda r: r.push([]),
         ord("}"): lambda r: r.push({}),
         ord(")"): lambda r: r.push(()),
-        ord("l"): lambda r: r.push(r.pop_to_mark()),
-        ord("t"): lambda r: _push_tuple(r, r.pop_to_mark()),
-        0x85: lambda r: _push_tuple(r, _popped(r, 1)),
-        0x86: lambda r: _push_tuple(r, _popped(r, 2)),
-        0x87: lambda r: _push_tuple(r, _popped(r, 3)),
+        ord("l"): lambda r: _push_holder(r, r.pop_to_mark()),
+        ord("t"): lambda r: _push_holder(r, tuple(r.pop_to_mark())),
+        0x85: lambda r: _push_holder(r, tuple(_popped(r, 1))),
+        0x86: lambda r: _push_holder(r, tuple(_popped(r, 2))),
+        0x87: lambda r: _push_holder(r, tuple(_popped(r, 3))),
         ord("a"): lambda r: _append_all(r, _popped(r, 1)),
         ord("e"): lambda r: _append_all(r, r.pop_to_mark()),
         ord("s"): lambda r: _set_all(r, _popped(r, 2)),

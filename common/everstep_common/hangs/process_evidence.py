@@ -35,6 +35,12 @@ _P2P = re.compile(r":\d+ (?:i?send|i?recv|batch_isend_irecv)$")
 _OF_TORCH = re.compile(r"libtorch|libgloo|libc10")
 _INTERPRETER = re.compile(r"(?:lib)?python")
 _INNERMOST = 6
+# Functions of Linux in which who reads a file or a socket sleeps, also where a signal wakes it:
+# file systems in user space (S3, GCS, JuiceFS), NFS, Lustre, Ceph, GPFS; pages; sockets and pipes.
+_FOR_DATA = re.compile(
+    r"request_wait_answer|fuse_|nfs|rpc_wait|ll_|cl_|ptlrpc|ceph|cxiWait|gpfs|netfs|folio_wait|"
+    r"wait_on_page|io_schedule|sk_wait_data|wait_woken|unix_stream|pipe_"
+)
 
 
 def gave_up_waiting(process: ProcessFacts) -> bool:
@@ -73,6 +79,11 @@ def process_class(report: RankHangReport) -> tuple[HangClass, str] | None:
         seconds = process.state_for_ms // 1000
         return HangClass.FROZEN, f"its process is in the kernel{where}, unbroken for {seconds} s"
     return None
+
+
+def waits_for_data(process: ProcessFacts) -> bool:
+    """Return whether the main thread waits in the kernel for what a file or a peer may answer."""
+    return process.state is ProcessState.UNINTERRUPTIBLE or bool(_FOR_DATA.match(process.wchan))
 
 
 def suspicion(report: RankHangReport) -> tuple[HangClass, str] | None:

@@ -33,6 +33,7 @@ GROUPS_MAX = 64
 PENDING_MAX = 8
 LIBRARIES_MAX = 16
 BLIND_MAX = 16
+PAUSED = "pause: "
 RAS_LINES_MAX = 8
 
 
@@ -209,7 +210,8 @@ class RankHangReport:
     # What it did last that is not what it did each time before, in words; "" where nothing is.
     departure: q.Line = ""
     process: ProcessFacts = ProcessFacts()
-    # The last step that the rank completed, and the phase or pause that it declared, by the SDK.
+    # The last step that the rank completed, and the phase or pause in which it is, by the SDK; a
+    # pause begins with `PAUSED`, also where its stack shows one.
     step: q.ToldStep | None = None
     phase: q.Word = ""
     blind: Annotated[tuple[Blind, ...], Items(BLIND_MAX)] = ()

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from everstep_common.hangs.looks import Streak, follow, says_same
+from everstep_common.hangs.looks import Look, Streak, follow, says_same
 from everstep_common.hangs.told_by_nodes import NodeTold
-from everstep_common.hangs.verdict import HangClass, HangVerdict
+from everstep_common.hangs.verdict import HangClass
 from everstep_common.printable import printable
 from everstep_controller.api.fleet.inspector import Inspector, gather_told
 from everstep_controller.core.actions import Announce
@@ -20,6 +20,7 @@ from everstep_controller.core.events import HangJudged
 from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.hangs.evidence import HangEvidence
+from everstep_controller.hangs.fair_turns import FairTurns
 from everstep_controller.hangs.look_judge import JudgeError, judge_look
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.runtime.fold import TakenEvent
@@ -33,12 +34,15 @@ _SENTENCE_MAX = 500
 # later than that.
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
-# So many jobs are looked at at once, besides those that people look at.
+# So many jobs are looked at at once, besides those that people look at; users take turns.
 _JOBS_AT_ONCE = 4
 # So many nodes are asked at once: 2,048 of them in seconds, though each takes two.
 _NODES_AT_ONCE = 1024
 # A job that stands still is found here without a wake-up after this long: after a start.
 _SWEEP_S = 5.0
+# After so many verdicts on one stall, another one is told so long after the last: 64 KB each.
+_TELLINGS_SOON = 16
+_TOLD_LATER_S = 600
 _S = 1_000_000_000
 
 # Job, generation, and when it was found to stand still.
@@ -46,12 +50,32 @@ _Stall = tuple[str, int, int]
 
 
 @dataclass(slots=True)
-class _Known:
+class Known:
     """What is known of a stall: the looks in a row, and what the core was told last."""
 
     streak: Streak | None = None
-    told: HangVerdict | None = None
+    told: Look | None = None
     told_looks: int = 0
+    told_ns: int = 0
+    # How often.
+    tellings: int = 0
+
+
+def is_news(known: Known, due_ns: int, now_ns: int) -> bool:
+    """Return whether the core decides anything by the newest look that it has not decided already.
+
+    ``due_ns`` is when the core acts on what is found then; 0: never.
+    """
+    assert known.streak is not None
+    newest = known.streak.newest
+    if known.told is None:
+        return newest.verdict.kind is not HangClass.NO_WAIT
+    if 0 < due_ns <= now_ns:
+        return True
+    if says_same(known.told.verdict, newest.verdict) and known.told.pause == newest.pause:
+        return known.told_looks < 2 <= known.streak.looks
+    # Each is journaled, and what ranks tell may be another thing each time.
+    return known.tellings < _TELLINGS_SOON or now_ns - known.told_ns >= _TOLD_LATER_S * _S
 
 
 class HangWatch:
@@ -64,7 +88,7 @@ class HangWatch:
         self._watched: dict[_Stall, asyncio.Task[None]] = {}
         # Stalls of which the watch broke: they are not looked at again.
         self._broken: set[_Stall] = set()
-        self._turns = asyncio.Semaphore(_JOBS_AT_ONCE)
+        self._turns = FairTurns(_JOBS_AT_ONCE)
         self._wake = asyncio.Event()
         runtime.listen(self._heed)
 
@@ -118,18 +142,21 @@ class HangWatch:
 
     async def _watch(self, stall: _Stall) -> None:
         """Look at a job as long as it stands still."""
-        known = _Known()
+        known = Known()
         pause_s = _FIRST_PAUSE_S
         while (job := self._stalled(stall)) is not None:
-            async with self._turns:
-                told = await gather_told(self._inspector.ask_nodes(job, _NODES_AT_ONCE))
-                if any(node.reports for node in told):
-                    await self._judge(stall, told, known)
-            del told
+            async with self._turns.turn(job.spec.uid):
+                if self._stalled(stall) is not None:  # it may have gone on meanwhile
+                    await self._look(stall, job, known)
             await asyncio.sleep(self._pause_s(stall, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
-    async def _judge(self, stall: _Stall, told: Sequence[NodeTold], known: _Known) -> None:
+    async def _look(self, stall: _Stall, job: JobRecord, known: Known) -> None:
+        told = await gather_told(self._inspector.ask_nodes(job, _NODES_AT_ONCE))
+        if any(node.reports for node in told):
+            await self._judge(stall, told, known)
+
+    async def _judge(self, stall: _Stall, told: Sequence[NodeTold], known: Known) -> None:
         """Have a look judged, and tell the core where that is news; else the next look is."""
         now_ns = self._runtime.now_ns()
         try:
@@ -137,7 +164,7 @@ class HangWatch:
             try:
                 known.streak = follow(known.streak, await judge_look(file, now_ns))
                 job = self._stalled(stall)
-                if job is not None and self._is_news(job, known):
+                if job is not None and is_news(known, job.hang.due_ns, now_ns):
                     await self._tell(job, known, self._evidence.keep(file))
             finally:
                 file.unlink(missing_ok=True)
@@ -150,18 +177,7 @@ class HangWatch:
         lasts = job is not None and job.state is JobState.STALLED and _stall(job) == stall
         return job if lasts and not self._runtime.state.halted else None
 
-    def _is_news(self, job: JobRecord, known: _Known) -> bool:
-        """Return whether the core decides anything by a look that it has not decided already."""
-        assert known.streak is not None
-        verdict = known.streak.newest.verdict
-        if known.told is None:
-            return verdict.kind is not HangClass.NO_WAIT
-        if not says_same(known.told, verdict):
-            return True
-        due = 0 < job.hang.due_ns <= self._runtime.now_ns()
-        return due or known.told_looks < 2 <= known.streak.looks
-
-    async def _tell(self, job: JobRecord, known: _Known, evidence: str) -> None:
+    async def _tell(self, job: JobRecord, known: Known, evidence: str) -> None:
         """Tell the core what a look found."""
         assert known.streak is not None
         streak = known.streak
@@ -173,6 +189,7 @@ class HangWatch:
             looks=streak.looks,
             same_ns=streak.newest.at_ns - streak.same_since_ns,
             unmoved_ns=streak.newest.at_ns - streak.unmoved_since_ns,
+            pause=streak.newest.pause,
         )
         sentence = printable(verdict.sentence)[:_SENTENCE_MAX]
         logger.info("job %s stands still: %s", job.name, sentence)
@@ -180,7 +197,8 @@ class HangWatch:
             await self._runtime.submit(HangJudged(job.id, job.generation.number, sentence, seen))
         except JournalFull:
             return  # as the runtime says itself; it is told again after the next look
-        known.told, known.told_looks = verdict, streak.looks
+        known.told, known.told_looks = streak.newest, streak.looks
+        known.told_ns, known.tellings = streak.newest.at_ns, known.tellings + 1
 
     def _pause_s(self, stall: _Stall, pause_s: float) -> float:
         """Return how long until the next look, which is no later than the core acts on it."""

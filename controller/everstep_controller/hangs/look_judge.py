@@ -54,7 +54,7 @@ def _look_of(printed: bytes, at_ns: int) -> Look:
     found = json.loads(printed)
     verdict = from_json(HangVerdict, found["verdict"])
     marks = dict(zip(found["ranks"], found["places"], strict=True))
-    return Look(at_ns, verdict, tuple(found["stuck"]), marks)
+    return Look(at_ns, verdict, tuple(found["stuck"]), marks, found["pause"])
 
 
 def main() -> int:
@@ -66,6 +66,7 @@ def main() -> int:
         "stuck": look.stuck,
         "ranks": list(look.marks),
         "places": list(look.marks.values()),
+        "pause": look.pause,
     }
     print(json.dumps(found))
     return 0

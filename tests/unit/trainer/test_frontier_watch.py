@@ -214,6 +214,21 @@ def test_a_recorder_that_steps_pass_by_is_blind() -> None:
     assert not found.still
 
 
+@pytest.mark.parametrize("step_s", [4, 6, 20])
+def test_ranks_whose_steps_go_on_do_not_stand_still_from_the_first_step_on_that_is_not_recorded(
+    step_s: int,
+) -> None:
+    rank, judge, found, step = Rank(), FrontierJudge(), [], 0
+    for second in range(40 * step_s):
+        recorded = second < 20 * step_s
+        rank.live(1, 0.5 if recorded else 0)
+        step += second % step_s == 0
+        found.append(judge.judge({0: rank.facts()}, step, rank.now_ns))
+    unseen = found[20 * step_s + 3 * step_s :]
+    assert not any(one.still for one in unseen)
+    assert all("without a collective" in one.blind for one in unseen)
+
+
 def test_a_rank_without_a_recorder_makes_the_node_blind() -> None:
     moving = RankFacts(frontier=Frontier(moved_at_ns=5, moves=90, gap_ns=1, gaps=80))
     found = FrontierJudge().judge({0: moving, 1: RankFacts()}, 9, 10 * _S)

@@ -147,7 +147,7 @@ class StandStill:
             return self._go_on(now_ns)
         stand = self._stand(now_ns)
         if stand is None:
-            return self._go_on(now_ns) if self._moves() else None
+            return self._survive(now_ns) if self._moves() else None
         return self._tell(stand) if self._told_ns is None else None
 
     def _tell(self, stand: Stand) -> RanksStandStill:
@@ -160,11 +160,20 @@ class StandStill:
             blind=stand.blind,
         )
 
+    def _survive(self, now_ns: int) -> RanksGoOn | None:
+        """Ranks go on: a stand that was told was no hang, and the next one is told later.
+
+        So a launcher that says one thing and the other in turn is journaled ever more seldom.
+        """
+        if self._told_ns is not None:
+            stood_ns = max(self._survived_ns, now_ns - self._told_ns)
+            self._survived_ns = min(stood_ns, _SURVIVED_MAX_NS)
+        return self._go_on(now_ns)
+
     def _go_on(self, now_ns: int) -> RanksGoOn | None:
         if self._told_ns is None and not self._unsure:
             return None
         self._told_ns, self._unsure = None, False
-        # A launcher that says one thing and the other in turn is journaled every few seconds.
         self._from_ns = now_ns
         return RanksGoOn(self.generation, now_ns)
 
@@ -182,7 +191,7 @@ class StandStill:
         if not watched.still_since_ns:
             return None
         since_ns = max(min(watched.still_since_ns, now_ns), self._moved_ns, self._from_ns)
-        usual_ns = max(LEAST_NS, watched.usual_ns)
+        usual_ns = max(LEAST_NS, watched.usual_ns, int(_TIMES * self._survived_ns))
         return Stand(since_ns, usual_ns, "") if now_ns - since_ns > usual_ns else None
 
     def _by_steps(self, blind: str, now_ns: int) -> Stand | None:

@@ -123,7 +123,7 @@ def respond(case: HangCase) -> Response:
         return Response(Remedy.STOP, case.now_ns if ready else case.now_ns + 1, _PROGRAM)
     wait_ns = _wait_ns(case, manner)
     if wait_ns is None:
-        return Response(None, 0, "core.hang_patience_s is 0: people decide")
+        return Response(None, 0, _why_left_alone(case))
     due_ns = case.still_since_ns + wait_ns
     if manner is not Manner.AT_ONCE and not case.seen.unmoved_ns:
         due_ns = max(due_ns, case.now_ns + 1)  # until a second look: one may see ranks on their way
@@ -139,6 +139,12 @@ def respond(case: HangCase) -> Response:
             f"rank {rank} held it back in the same way on {node} before it was moved: {_PROGRAM}",
         )
     return _restart(case, due_ns)
+
+
+def _why_left_alone(case: HangCase) -> str:
+    if case.seen.pause:
+        return f"{case.seen.pause}: that is no step, and nothing is done meanwhile"
+    return "core.hang_patience_s is 0: people decide"
 
 
 _PROGRAM = "the program is at fault; correct it and start the job again"
@@ -159,11 +165,14 @@ def _manner(case: HangCase) -> Manner:
 
 
 def _wait_ns(case: HangCase, manner: Manner) -> int | None:
-    """Return how long ranks may stand still; twice as long for each restart at the same step."""
+    """Return how long ranks may stand still, twice as long for each restart at the same step.
+
+    None: for as long as they do.
+    """
     again = sum(_is_there(case.step, one.step) for one in case.past)
     if manner is Manner.AT_ONCE:
         return (case.patience_ns or _AGAIN_NS) << (again - 1) if again else 0
-    if not case.patience_ns:
+    if case.seen.pause or not case.patience_ns:
         return None
     return max(case.patience_ns, _LONGEST_TIMES * case.longest_stall_ns) << again
 

@@ -91,8 +91,10 @@ def _first_moving(state: State, job: JobRecord, start: int) -> int | None:
 
 def _holds(job: JobRecord, word: StillNode | None) -> bool:
     """Return whether a word was given and no step has been made since; steps are told later."""
-    if word is None or word.step is None or job.lineage.last_step is None:
-        return word is not None and word.since_ns >= job.ledger.steps[-1].end_ns
+    if word is None or not job.ledger.steps:
+        return word is not None
+    if word.step is None or job.lineage.last_step is None:
+        return word.since_ns >= job.ledger.steps[-1].end_ns
     return job.lineage.last_step <= word.step
 
 

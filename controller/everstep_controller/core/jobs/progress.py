@@ -141,7 +141,8 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
         job.lineage.recoverable_step = event.recoverable_step
     if job.state in ACTIVE:
         watch_steps(turn, job)
-    job.news.stepped = job.state in ACTIVE and job.state is not JobState.RUNNING
+    stepped = bool(event.end_ns) and job.state in ACTIVE
+    job.news.stepped = stepped and job.state is not JobState.RUNNING
     # Steps alone change nothing that is decided: this comes every second, of every job.
     is_news = job.news.stepped or job.news.new_step is not None
     if is_news or job.planned is not None or restore_point.has_state(job) is not had_state:
@@ -384,7 +385,9 @@ def _judge_first_step(turn: Reconciliation, job: JobRecord) -> None:
 def _is_judged(turn: Turn, job: JobRecord) -> bool:
     """Return whether it is known who holds a job back, and that decides when it is restarted."""
     seen, patience_ns = job.hang.seen, turn.state.settings.hang_patience_ns
-    return seen is not None and seen.verdict.kind is not HangClass.NO_WAIT and patience_ns > 0
+    if seen is None or seen.pause:
+        return False
+    return seen.verdict.kind is not HangClass.NO_WAIT and patience_ns > 0
 
 
 def _patience_ns(turn: Turn, job: JobRecord) -> int:

@@ -40,6 +40,8 @@ class SeenHang:
     same_ns: int = 0
     # How long before it, as looks saw, the ranks stood where they stand, whatever was judged.
     unmoved_ns: int = 0
+    # What a rank does that is no step, in words; "" where none does.
+    pause: str = ""
 
     @property
     def is_sure(self) -> bool:

@@ -73,7 +73,8 @@ def test_a_dump_that_refers_to_a_far_place_in_the_memo_takes_no_memory() -> None
         (b"\x80\x02}", "ends early"),
         (b"{", "cut off"),
         (b"\x80\x02X\xff\xff\xff\x7fabc", "ends early"),
-        (b"(" * 100 + b"]" + b"l" * 90 + b".", "holds more than one value"),
+        (b"(" * 60 + b"]" + b"l" * 50 + b".", "holds more than one value"),
+        (b"(" * 70 + b"]" + b"l" * 70 + b".", "nested more than 64 deep"),
         (b"\x80\x02" + b"(" * 70 + b"]" + b"t" * 70 + b".", "nested more than 64 deep"),
         (b"{" + b'"a":' + b"[" * 100_000, "nested too deeply"),
         (b"[" + b"[]," * 9, "no operation of a plain pickle"),
@@ -94,6 +95,55 @@ def test_bytes_that_are_no_dump_get_one_sentence(data: bytes, told: str) -> None
 def test_a_pickle_of_more_values_than_a_recorder_has_is_refused() -> None:
     with pytest.raises(PickleError, match="more than 4,000,000 values"):
         plain_values(b"\x80\x02(" + b"N" * 4_000_001 + b"l.")
+
+
+def _doubled(times: int, make: bytes) -> bytes:
+    """Return operations that make a value which holds the one before twice, again and again."""
+    mark = b"" if make == b"\x86" else b"("
+    doubled = (mark + b"h%ch%c" % (n, n) + make + b"q%c" % (n + 1) for n in range(times))
+    # All but the last are left on the stack.
+    return b")q\0" + b"".join(doubled)
+
+
+@pytest.mark.parametrize("make", [b"\x86", b"t", b"l"], ids=["pairs", "tuples", "lists"])
+def test_four_hundred_bytes_that_hold_more_than_any_memory_are_refused(make: bytes) -> None:
+    with pytest.raises(PickleError, match="holds more than 16,000,000 values"):
+        plain_values(_doubled(60, make) + b".")
+
+
+def test_what_is_held_already_does_not_grow_behind_the_back_of_its_holder() -> None:
+    # A list in a tuple, and then the tuple in that list.
+    with pytest.raises(PickleError, match="adds to a value that another one holds"):
+        plain_values(b"]q\0\x85q\1h\0h\1a.")
+
+
+def test_integers_that_all_have_one_hash_are_no_keys() -> None:
+    large = ((2**61 - 1) * 2**20).to_bytes(12, "little")
+    with pytest.raises(PickleError, match="a key is no text or number of 64 bits"):
+        plain_values(b"}\x8a\x0c" + large + b"Ns.")
+    assert plain_values(pickle.dumps({-(2**63): 1, 2**63 - 1: 2})) == {-(2**63): 1, 2**63 - 1: 2}
+
+
+def test_a_file_of_operations_that_make_no_value_ends_by_itself() -> None:
+    with pytest.raises(PickleError, match="more than 12,000,000 operations"):
+        plain_values(b"(" * 13_000_000)
+    with pytest.raises(PickleError, match="remembers more than 4,000,000 values"):
+        plain_values(b"]" + b"\x94" * 4_100_000)
+
+
+@pytest.mark.parametrize("huge", [[[1] * 1000] * 1000, {"a": 1}, "x" * 1000, None, 10**18])
+def test_what_is_no_size_of_a_tensor_is_not_written_out(huge: object) -> None:
+    report = report_of_dump(_dump(_entry(input_sizes=[[huge]])), 0)
+    assert len(report.groups[0].pending[0].shapes) < 60
+
+
+def test_groups_without_end_are_refused_before_they_take_memory() -> None:
+    many = {str(number): {"desc": "a", "ranks": "[0]"} for number in range(20_001)}
+    with pytest.raises(DumpError, match="more than 20,000"):
+        report_of_dump(_dump(_entry(), pg_config=many), 0)
+    default = {str(number): {"desc": "default_pg"} for number in range(1000)}
+    with pytest.raises(DumpError, match="more than 4,000,000 members"):
+        report_of_dump(_dump(_entry(), pg_config=default), 0, world_size=200_000)
 
 
 def test_numbers_of_a_dump_may_be_text_or_missing() -> None:

@@ -8,6 +8,7 @@ import pytest
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.command import main
 from everstep_common.hangs.flight_recorder import BYTES_MAX
+from everstep_common.hangs.folder import read_folder
 from everstep_common.hangs.rank_report import ProcessFacts, ProcessState, RankHangReport
 from everstep_common.hangs.verdict import HangClass, HangVerdict
 
@@ -68,6 +69,13 @@ def test_files_that_cannot_be_used_are_told_and_the_others_judged(
     assert f"more than {BYTES_MAX:,}: not read" in told
     assert "no regular file" in told
     assert "2 of 4 ranks" in told
+
+
+def test_a_link_to_itself_is_a_dump_that_cannot_be_read(tmp_path: Path) -> None:
+    _copy(tmp_path)
+    (tmp_path / "dump_3.json").unlink()
+    (tmp_path / "dump_3.json").symlink_to("dump_3.json")
+    assert "symbolic links" in read_folder(tmp_path).reports[3].blind[0].reason
 
 
 def test_other_files_of_a_folder_are_left_out_by_their_prefix(

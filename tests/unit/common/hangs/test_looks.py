@@ -4,20 +4,27 @@ from dataclasses import replace
 
 import pytest
 
+from everstep_common.codec import json_text
+from everstep_common.hangs.judge import judge
 from everstep_common.hangs.looks import (
     Look,
     Streak,
     follow,
+    judge_told,
+    pause_of,
     says_same,
     stuck_ranks,
     where_ranks_stand,
 )
 from everstep_common.hangs.rank_report import (
     GroupReport,
+    Operation,
+    OperationState,
     ProcessFacts,
     ProcessState,
     RankHangReport,
 )
+from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_common.hangs.verdict import Confidence, Culprit, HangClass, HangVerdict
 
 _S = 1_000_000_000
@@ -101,6 +108,68 @@ def test_verdicts_say_the_same_by_class_culprits_and_whether_they_are_sure() -> 
 def test_only_what_is_seen_to_be_stuck_is_stuck(process: ProcessFacts, stuck: bool) -> None:
     report = replace(_report(2), process=process)
     assert stuck_ranks([_report(1), report], _CPU) == ((2,) if stuck else ())
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        ProcessFacts(state=ProcessState.UNINTERRUPTIBLE, state_for_ms=60_000),
+        ProcessFacts(gil_held=True, native_stack_unchanged=True),
+    ],
+    ids=["in the kernel", "with the GIL"],
+)
+def test_in_a_pause_what_only_takes_long_is_not_stuck(process: ProcessFacts) -> None:
+    report = replace(_report(2), process=process, phase="pause: save")
+    assert stuck_ranks([report], _CPU) == ()
+    stopped = replace(report, process=ProcessFacts(state=ProcessState.STOPPED))
+    assert stuck_ranks([stopped], _CPU) == (2,)
+
+
+@pytest.mark.parametrize(
+    ("state", "wchan"),
+    [
+        (ProcessState.UNINTERRUPTIBLE, ""),
+        (ProcessState.SLEEPING, "request_wait_answer"),
+        (ProcessState.SLEEPING, "wait_woken"),
+    ],
+    ids=["NFS", "a file system in user space", "a socket"],
+)
+def test_a_rank_that_reads_slowly_while_it_holds_the_gil_has_ten_seconds(
+    state: ProcessState, wchan: str
+) -> None:
+    process = ProcessFacts(
+        state=state, wchan=wchan, state_for_ms=2000, gil_held=True, native_stack_unchanged=True
+    )
+    report = replace(_report(2), process=process)
+    assert stuck_ranks([report], _CPU) == ()
+    longer = replace(report, process=replace(process, state_for_ms=10_000))
+    assert stuck_ranks([longer], _CPU) == (2,)
+    in_a_lock = replace(process, state=ProcessState.SLEEPING, wchan="futex_wait_queue")
+    assert stuck_ranks([replace(report, process=in_a_lock)], _CPU) == (2,)
+
+
+def test_a_look_tells_who_is_in_a_pause() -> None:
+    paused = [replace(_report(rank), phase="pause: save\x1b[2J") for rank in (3, 1)]
+    told = pause_of([_report(0), *paused])
+    assert told.startswith("rank 1, save")
+    assert told.isprintable()
+    assert pause_of([_report(0), replace(_report(1), phase="forward")]) == ""
+
+
+def test_what_the_controller_keeps_does_not_tell_in_which_functions_ranks_are() -> None:
+    waits = Operation(2, "all_reduce", "4 Float", OperationState.STARTED)
+    ahead = GroupReport("default", "0-1", 2, 2, 1, pending_count=1, pending=(waits,))
+    behind = GroupReport("default", "0-1", 2, 1, 1)
+    stack = ProcessFacts(python_stack=("data.py:3 read_unreleased", "train.py:9 main"))
+    reports = [
+        RankHangReport(rank=0, world_size=2, groups=(ahead,)),
+        RankHangReport(rank=1, world_size=2, groups=(behind,), process=stack),
+    ]
+    told = [NodeTold("n0", 0, 2, tuple(map(json_text, reports)))]
+    assert "read_unreleased" in judge(reports, 2).sentence
+    look = judge_told(told)
+    assert look.verdict.culprits[0].rank == 1
+    assert "unreleased" not in json_text(look.verdict)
 
 
 def test_a_rank_that_is_no_culprit_is_never_stuck() -> None:

@@ -89,6 +89,20 @@ def test_one_look_alone_restarts_nothing_that_may_go_on() -> None:
     assert found.due_ns > _NOW
 
 
+@pytest.mark.parametrize("kind", [*_PATIENT, HangClass.KNOWN_SOFTWARE])
+def test_while_a_rank_is_in_a_pause_nothing_is_done_and_people_are_told_so(kind: HangClass) -> None:
+    paused = replace(seen(kind, (0, "n0"), looks=9), pause="rank 0, evaluation")
+    found = respond(case(paused, still_s=9e4))
+    assert (found.remedy, found.due_ns) == (None, 0)
+    assert "rank 0, evaluation" in found.why
+
+
+@pytest.mark.parametrize("kind", _AT_ONCE)
+def test_a_pause_does_not_save_what_cannot_end_it(kind: HangClass) -> None:
+    paused = replace(seen(kind, (0, "n0")), pause="rank 0, evaluation")
+    assert respond(case(paused)).remedy is Remedy.RESTART
+
+
 def test_the_longest_stall_that_a_job_came_out_of_makes_it_wait_three_times_as_long() -> None:
     known = replace(case(seen(HangClass.CPU_SIDE, (0, "n0"))), longest_stall_ns=90 * S)
     assert respond(known).due_ns == known.still_since_ns + 270 * S

@@ -2,6 +2,7 @@
 
 from everstep_common import reports
 from everstep_controller.core import actions, events
+from everstep_controller.core.model.job import JobState
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.jobs.test_stalls import StillStory
 
@@ -40,6 +41,29 @@ def test_a_node_stands_still_until_it_says_that_it_goes_on() -> None:
     assert decode_state(encode(story.core.state)) == story.core.state
     story.go_on("n0")
     assert story.job.generation.still == {}
+
+
+def test_a_report_of_no_steps_is_no_step() -> None:
+    story = HangStory()
+    story.join("n0")
+    story.join("n1")
+    story.choose(None)
+    nothing = events.JobProgressed(job="j", generation=1, first_step=0, end_ns=(), stall_ns=())
+    before = story.job.state
+    story.tell(nothing)
+    assert story.job.state is before
+
+
+def test_a_job_that_runs_without_a_known_step_stands_still_by_the_word_of_its_nodes() -> None:
+    story = HangStory().begin()
+    story.job.ledger.steps.take_after(-1)
+    assert not story.job.ledger.steps
+    for node in ("n0", "n1"):
+        report = reports.RanksStandStill(
+            generation=1, step=None, since_boot_ns=1, usual_ns=_USUAL_NS
+        )
+        story.tell(events.Reported(story.origin(node), story.now_ns, report, "j"))
+    assert story.job.state is JobState.STALLED
 
 
 def test_of_a_generation_that_does_not_run_and_of_nodes_that_take_no_part_nothing_is_kept() -> None:

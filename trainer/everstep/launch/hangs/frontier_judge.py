@@ -21,6 +21,9 @@ _GAPS = 3
 # The recorder is blind when so many steps pass it by, in a time in which it is read several times.
 _BLIND_STEPS = 10
 _BLIND_NS = 5 * 10**9
+# One step may be told after the move that belongs to it. When more pass than ever before between
+# two moves, collectives tell nothing for now: they may be in a CUDA graph from here on.
+_PASSED = "steps pass without a collective that torch has recorded"
 # Nobody has looked for so long: the node was suspended, or the launcher stopped.
 _UNSEEN_NS = 5 * 10**9
 
@@ -52,6 +55,8 @@ class FrontierJudge:
         self._moved_ns = -1
         self._seen_ns = 0
         self._step_at_move = -1
+        # So many steps were told between two moves, at most.
+        self._steps_between = 1
         self._blind = ""
         self._judged_ns = 0
         # What was before says nothing: a pause, or a time in which nobody looked.
@@ -72,12 +77,17 @@ class FrontierJudge:
         self._find_blind(known, newest_step, now_ns)
         if pause or self._blind:
             return Standing(pause=pause, blind=self._blind)
+        if newest_step - self._step_at_move > self._steps_between:
+            return Standing(blind=_PASSED)
         return self._standing(known, newest_step, now_ns)
 
     def _find_blind(self, known: Sequence[Frontier], newest_step: int, now_ns: int) -> None:
         """Notice that steps go on and no collective is recorded; so it stays."""
         moved_ns = max(one.moved_at_ns for one in known)
         if moved_ns != self._moved_ns or self._step_at_move < 0:
+            if self._step_at_move >= 0:
+                passed = newest_step - self._step_at_move
+                self._steps_between = max(self._steps_between, passed)
             self._moved_ns, self._seen_ns, self._step_at_move = moved_ns, now_ns, newest_step
             return
         passed = newest_step - self._step_at_move

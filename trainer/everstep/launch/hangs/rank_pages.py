@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from everstep.rank.interpreter import everstep_rank_page as page
+from everstep_common.hangs.rank_report import PAUSED
 from everstep_common.printable import printable
 from everstep_common.reports import quantities as q
 from everstep_common.sealed_memory import SIZE_SEALS
@@ -49,7 +50,7 @@ class RankFacts:
     @property
     def shown(self) -> str:
         """Return the phase or pause as people read it."""
-        return f"pause: {self.pause}"[:40] if self.pause else self.phase
+        return f"{PAUSED}{self.pause}"[:40] if self.pause else self.phase
 
 
 class RankPages:
