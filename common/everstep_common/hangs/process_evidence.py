@@ -35,6 +35,8 @@ _P2P = re.compile(r":\d+ (?:i?send|i?recv|batch_isend_irecv)$")
 _OF_TORCH = re.compile(r"libtorch|libgloo|libc10")
 _INTERPRETER = re.compile(r"(?:lib)?python")
 _INNERMOST = 6
+# More than a look makes a rank write, and less than what is sent in a second over 1 Mbit/s.
+_SENT_MIN_BYTES = 64 * 1024
 
 
 def gave_up_waiting(process: ProcessFacts) -> bool:
@@ -124,10 +126,22 @@ def in_send_or_receive(report: RankHangReport) -> bool:
     return any(_P2P.search(frame) for frame in report.process.python_stack[:_INNERMOST])
 
 
+def sends_data(report: RankHangReport) -> bool:
+    """Return whether a rank is in communication and data leaves it meanwhile, as with gloo."""
+    written = report.process.written_bytes or 0
+    by_sockets = report.backend in ("", "gloo")
+    return by_sockets and written >= _SENT_MIN_BYTES and in_communication(report) is True
+
+
+def place(report: RankHangReport) -> str:
+    """Return the innermost frames of the rank; "" without a stack."""
+    return " < ".join(printable(frame) for frame in report.process.python_stack[:3])
+
+
 def where(report: RankHangReport) -> str:
-    """Return the innermost frames of the rank, for a sentence; "" without a stack."""
-    stack = report.process.python_stack
-    return f", in {' < '.join(printable(frame) for frame in stack[:3])}" if stack else ""
+    """Return where the rank is, as the end of a sentence about it; "" without a stack."""
+    found = place(report)
+    return f"; it is in {found}" if found else ""
 
 
 def _ending(process: ProcessFacts) -> str:
