@@ -28,7 +28,9 @@ from everstep.launch.selector_loop import call_ready
 from everstep.rank.interpreter.everstep_rank_opening import FILES
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.judge import judge
+from everstep_common.hangs.looks import moving_job
 from everstep_common.hangs.rank_report import RankHangReport
+from everstep_common.hangs.verdict import HangClass
 
 _RANKS_MAX = 256
 _DESCRIPTION = """\
@@ -62,11 +64,7 @@ def main(arguments: Sequence[str]) -> int:
         what = f"no process of {values.pids}" if wanted else f"no rank of job {values.job!r}"
         print(f"{what} runs on this node, or none that you may see", file=sys.stderr)
         return 2
-    reports = [
-        report
-        for _, some in groupby(ranks[:_RANKS_MAX], key=_launcher)
-        for report in look(list(some), by_launcher=wanted is None)
-    ]
+    reports = _look_at_all(ranks, by_launcher=wanted is None)
     if values.out is not None:
         values.out.mkdir(parents=True, exist_ok=True)
         for report in reports:
@@ -77,9 +75,27 @@ def main(arguments: Sequence[str]) -> int:
     for report in reports:
         print(json_text(report) if values.json else in_words(report))
     if not values.json:
-        world_size = max(one.world_size for one in ranks)
-        print(f"{judge(reports, world_size).sentence}.")
+        print(f"{_verdict(ranks, reports, by_launcher=wanted is None)}.")
     return 0
+
+
+def _look_at_all(ranks: Sequence[LocalRank], *, by_launcher: bool) -> list[RankHangReport]:
+    return [
+        report
+        for _, some in groupby(ranks[:_RANKS_MAX], key=_launcher)
+        for report in look(list(some), by_launcher=by_launcher)
+    ]
+
+
+def _verdict(
+    ranks: Sequence[LocalRank], reports: Sequence[RankHangReport], *, by_launcher: bool
+) -> str:
+    """Return who holds the job back; where somebody seems to, only if a second look says so too."""
+    verdict = judge(reports, max(one.world_size for one in ranks))
+    if verdict.kind is HangClass.NO_WAIT:
+        return verdict.sentence
+    again = _look_at_all(ranks, by_launcher=by_launcher)
+    return moving_job(reports, again, verdict) or verdict.sentence
 
 
 def look(ranks: Sequence[LocalRank], *, by_launcher: bool) -> list[RankHangReport]:

@@ -123,10 +123,7 @@ def _chain(verdict: HangVerdict) -> Iterator[str]:
     if not verdict.chain:
         return
     yield "\nThe chain of waiting, the culprits last:"
-    yield from (
-        f"  ranks {step.waiting} wait in {step.operation} of {step.group} for {step.awaited}"
-        for step in verdict.chain
-    )
+    yield from (f"  {step}" for step in verdict.chain)
 
 
 def _groups(verdict: HangVerdict) -> Iterator[str]:

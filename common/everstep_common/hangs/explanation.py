@@ -22,6 +22,7 @@ from everstep_common.hangs.verdict import (
     HangClass,
     HangVerdict,
     WaitStep,
+    named_ranks,
 )
 from everstep_common.hangs.wait_graph import PeerWait, WaitGraph, distances
 from everstep_common.printable import printable
@@ -162,7 +163,7 @@ def sentence_of(verdict: HangVerdict, count: int) -> str:
         reasons = _reasons(verdict)
         hold = "holds" if count == 1 else "hold"
         return f"{plural(ranks).capitalize()}{more} {hold} the job back: {reasons}"
-    suspects = _suspects(verdict)
+    suspects = named_ranks(verdict.suspects) if verdict.suspects else "no rank"
     match verdict.kind:
         case HangClass.NO_WAIT:
             return _no_wait(verdict)
@@ -182,11 +183,6 @@ def sentence_of(verdict: HangVerdict, count: int) -> str:
                 " no node is at fault"
             )
     return f"Ranks wait, and what there is does not tell for whom; it may be {suspects}"
-
-
-def _suspects(verdict: HangVerdict) -> str:
-    one = verdict.suspects.isdigit()
-    return f"rank{'' if one else 's'} {verdict.suspects}" if verdict.suspects else "no rank"
 
 
 def _reasons(verdict: HangVerdict) -> str:
