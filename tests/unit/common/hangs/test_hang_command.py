@@ -98,7 +98,33 @@ def test_a_folder_without_a_dump_says_what_is_expected(
 
 def test_a_folder_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["/nowhere/at all"]) == 2
-    assert "/nowhere/at all: No such file or directory" in capsys.readouterr().err
+    assert "/nowhere/at all: no such folder; 'everstep hang --help'" in capsys.readouterr().err
+
+
+def test_a_file_in_place_of_the_folder_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rank_0").touch()
+    assert main([str(tmp_path / "rank_0")]) == 2
+    assert "rank_0 is a file: name the folder that has all dumps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "everstep hang --job NAME"),
+        ([""], "name the folder of the dumps"),
+        (["a", "b"], "not understood: b; one folder has the dumps of all ranks of one job"),
+        (["a", "--jb", "x"], "--jb x; 'everstep hang --help' lists the options"),
+        (["a", "--out", "b"], "--out goes with --job: everstep hang --job NAME --out FOLDER"),
+    ],
+)
+def test_a_command_that_is_not_understood_names_the_next_one(
+    capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    assert told in capsys.readouterr().err
 
 
 def test_the_help_says_how_to_get_dumps_and_what_the_exit_codes_mean(
