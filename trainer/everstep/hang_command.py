@@ -60,8 +60,8 @@ def main(arguments: Sequence[str]) -> int:
     values, unknown = parser.parse_known_args(arguments)
     if unknown:
         parser.error(
-            f"not understood: {' '.join(unknown)}; with --job and --pids no folder is read, 'everstep"
-            " hang FOLDER' judges dumps"
+            f"not understood: {' '.join(unknown)}; with --job and --pids no folder is read,"
+            " 'everstep hang FOLDER' judges dumps"
         )
     wanted = values.pids
     here = local_ranks()

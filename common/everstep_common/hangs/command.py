@@ -52,7 +52,7 @@ Exit code: 0 the cause is named, 1 no rank waits or the dumps do not tell for wh
 dump that can be read.
 
 Of a job under 'everstep run' no dumps are needed: 'everstep hang --job NAME' looks at its ranks on
-this node, and writes a report of each into a folder with --out FOLDER ('everstep hang --job --help').
+this node, and with --out FOLDER writes a report of each into a folder, which this command reads.
 
 Examples:
   everstep hang /shared/hang
