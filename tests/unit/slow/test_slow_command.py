@@ -92,6 +92,7 @@ def test_a_slow_node_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[
     told = capsys.readouterr().out
     assert told.startswith("The 8 workers of node n1 take ")
     assert told.lower().count("8 workers of node n1") == 1
+    assert "garbage" not in told, "what is slow does not pause"
     assert "  table     40 steps, 32 workers, 1 role\n" in told
 
 
