@@ -35,6 +35,8 @@ _P2P = re.compile(r":\d+ (?:i?send|i?recv|batch_isend_irecv)$")
 _OF_TORCH = re.compile(r"libtorch|libgloo|libc10")
 _INTERPRETER = re.compile(r"(?:lib)?python")
 _INNERMOST = 6
+# Frames that a sentence has room for, and how many of them are innermost.
+_FRAMES_TOLD, _INNERMOST_TOLD = 5, 2
 # More than a look makes a rank write, and less than what is sent in a second over 1 Mbit/s.
 _SENT_MIN_BYTES = 64 * 1024
 
@@ -134,8 +136,15 @@ def sends_data(report: RankHangReport) -> bool:
 
 
 def place(report: RankHangReport) -> str:
-    """Return the innermost frames of the rank; "" without a stack."""
-    return " < ".join(printable(frame) for frame in report.process.python_stack[:3])
+    """Return the innermost frames of the rank, and the outermost; "" without a stack.
+
+    A rank that waits for its data loader is innermost in the library; where in the program that is,
+    the outermost frames say.
+    """
+    frames = [printable(frame) for frame in report.process.python_stack]
+    if len(frames) > _FRAMES_TOLD:
+        frames[_INNERMOST_TOLD : 1 + len(frames) - _FRAMES_TOLD + _INNERMOST_TOLD] = ["…"]
+    return " < ".join(frames)
 
 
 def where(report: RankHangReport) -> str:

@@ -509,6 +509,19 @@ def test_a_rank_that_waits_for_the_handle_of_a_receive_is_not_blamed() -> None:
     assert "(rank 2 in pipeline.py:12 receive)" in verdict.sentence
 
 
+def test_where_a_rank_stands_is_told_by_both_ends_of_its_stack() -> None:
+    """As recorded of a rank that waits for a worker of its data loader."""
+    frames = ["selectors.py:415 select", "connection.py:947 wait", "connection.py:440 _poll"]
+    frames += [f"dataloader.py:{line} get" for line in (1200, 1300, 1400)]
+    waits = _live(0, _sleeps("distributed_c10d.py:3252 all_reduce"), _group(7, 6))
+    loads = _live(2, _sleeps(*frames, "train.py:70 epoch", "train.py:99 <module>"))
+    told = _judged(waits, replace(waits, rank=1), loads, replace(waits, rank=3)).culprits[0].reason
+    assert told.endswith(
+        "; it is in selectors.py:415 select < connection.py:947 wait < … < train.py:70 epoch <"
+        " train.py:99 <module>"
+    )
+
+
 def test_a_rank_that_waits_for_a_lock_of_its_own_is_blamed() -> None:
     waits = _live(0, _sleeps("distributed_c10d.py:3252 all_reduce"), _group(7, 6))
     locked = _live(2, _sleeps("pipeline.py:12 receive"))
