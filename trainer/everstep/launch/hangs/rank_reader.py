@@ -294,6 +294,8 @@ class RankReader:
                 self._process = replace(self._process, gil_held=False)
             else:
                 time.sleep(_POLL_S)
+        if self._process.gil_held:
+            python_stacks.remove_unanswered(self._pid, self._proc)
 
     def _unanswered(self) -> int | None:
         """Return how many questions the server still has: it closes what it answers."""
