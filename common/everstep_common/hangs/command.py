@@ -83,7 +83,14 @@ def main(arguments: Sequence[str]) -> int:
         print("\n".join(lines), flush=True)
     except BrokenPipeError:  # "everstep hang FOLDER | head"
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return _NOT_NAMED if verdict.kind in (HangClass.NO_WAIT, HangClass.UNKNOWN) else _NAMED
+    return _NAMED if _is_named(verdict) else _NOT_NAMED
+
+
+def _is_named(verdict: HangVerdict) -> bool:
+    """Return whether the cause is known: of ranks that told nothing only if it is said which."""
+    if verdict.kind is HangClass.SILENT:
+        return bool(verdict.culprits)
+    return verdict.kind not in (HangClass.NO_WAIT, HangClass.UNKNOWN)
 
 
 def _not_understood(words: Sequence[str]) -> str:

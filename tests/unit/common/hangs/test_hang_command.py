@@ -135,3 +135,14 @@ def test_the_help_says_how_to_get_dumps_and_what_the_exit_codes_mean(
     told = capsys.readouterr().out
     assert "TORCH_NCCL_DUMP_ON_TIMEOUT=1" in told
     assert "Exit code: 0" in told
+
+
+def test_where_one_of_several_silent_ranks_may_be_the_cause_it_is_not_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in (0, 1):
+        (tmp_path / f"dump_{rank}.json").symlink_to(
+            _SKIP.parent / "gloo_stop" / f"dump_{rank}.json"
+        )
+    assert main([str(tmp_path), "--world-size", "4"]) == 1
+    assert "ranks 2-3" in capsys.readouterr().out
