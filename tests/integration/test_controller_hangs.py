@@ -163,6 +163,44 @@ def test_who_sits_before_the_launcher_reads_that_the_job_stands_still_and_that_i
     assert again == "train makes steps again"
 
 
+def test_who_sits_before_the_launcher_reads_who_did_not_come_to_an_operation_that_timed_out(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> str:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.healthy()
+            await run_to_step(agent, 7)
+            job = running.runtime.state.newest("train")
+            event = events.TimeoutJudged(job.id, 1, "Rank 2 holds the job back: CPU side.")
+            await running.runtime.submit(event)
+            return str((await agent.wait_for("tell_launcher")).tell_launcher.text)
+
+    assert asyncio.run(scenario()) == (
+        "train: why ranks of generation 1 gave up waiting: Rank 2 holds the job back: CPU side."
+    )
+
+
+def test_a_look_that_finds_nobody_any_more_says_that_what_was_found_is_no_longer_so(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> list[str]:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.healthy()
+            await run_to_step(agent, 7)
+            await agent.record(7, ranks_stand_still=_STILL)
+            await _answer(agent, _stuck_in_the_fabric())
+            await _answer(agent, _report(ProcessState.SLEEPING))
+            texts: list[str] = []
+            while not texts or "no longer so" not in texts[-1]:
+                texts.append((await agent.wait_for("tell_launcher")).tell_launcher.text)
+            return texts
+
+    assert (
+        "train: what was found before is no longer so: No rank told its operations"
+        in (asyncio.run(scenario())[-1])
+    )
+
+
 def test_what_the_judge_cannot_read_is_an_error_in_a_sentence(tmp_path: Path) -> None:
     evidence = HangEvidence(tmp_path)
     good = evidence.write([NodeTold("n0", 0, 1, (_report(ProcessState.STOPPED),))])

@@ -28,9 +28,14 @@ from everstep.launch.selector_loop import call_ready
 from everstep.rank.interpreter.everstep_rank_opening import FILES
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.judge import judge
+from everstep_common.hangs.looks import moving_job
 from everstep_common.hangs.rank_report import RankHangReport
+from everstep_common.hangs.verdict import HangClass
+from everstep_common.printable import printable
 
 _RANKS_MAX = 256
+# A node runs few jobs; a shared one may run many small ones.
+_JOBS_NAMED = 8
 _DESCRIPTION = """\
 Show what each rank of a job on this node is doing now: its process, whether it holds the GIL, the
 collectives that it waits in, its Python stack. It reads, and changes nothing."""
@@ -51,35 +56,83 @@ class LocalRank:
 
 def main(arguments: Sequence[str]) -> int:
     """Look once; return the exit code: 2 when there is nothing to look at."""
-    values = _parser().parse_args(arguments)
-    wanted = {int(word) for word in values.pids.split(",")} if values.pids else None
+    parser = _parser()
+    values, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        parser.error(
+            f"not understood: {' '.join(unknown)}; with --job and --pids no folder is read,"
+            " 'everstep hang FOLDER' judges dumps"
+        )
+    wanted = values.pids
+    here = local_ranks()
     ranks = [
-        one
-        for one in local_ranks()
-        if (one.pid in wanted if wanted is not None else one.job == values.job)
+        one for one in here if (one.pid in wanted if wanted is not None else one.job == values.job)
     ]
     if not ranks:
-        what = f"no process of {values.pids}" if wanted else f"no rank of job {values.job!r}"
-        print(f"{what} runs on this node, or none that you may see", file=sys.stderr)
+        pids = ",".join(map(str, sorted(wanted or ())))
+        what = f"no rank in process {pids}" if wanted else f"no rank of job {values.job!r}"
+        print(f"{what} runs on this node, or none that you may see{_others(here)}", file=sys.stderr)
         return 2
-    reports = [
-        report
-        for _, some in groupby(ranks[:_RANKS_MAX], key=_launcher)
-        for report in look(list(some), by_launcher=wanted is None)
-    ]
+    reports = _look_at_all(ranks, by_launcher=wanted is None)
     if values.out is not None:
-        values.out.mkdir(parents=True, exist_ok=True)
-        for report in reports:
-            path = values.out / f"rank-{report.rank}.json"
-            path.write_text(json_text(report) + "\n", encoding="utf-8")
-        print(f"{len(reports)} reports are in {values.out}")
-        return 0
+        return _write(reports, values.out)
     for report in reports:
         print(json_text(report) if values.json else in_words(report))
     if not values.json:
-        world_size = max(one.world_size for one in ranks)
-        print(f"{judge(reports, world_size).sentence}.")
+        print(f"{_verdict(ranks, reports, by_launcher=wanted is None)}.")
     return 0
+
+
+def _write(reports: Sequence[RankHangReport], folder: Path) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for report in reports:
+            path = folder / f"rank-{report.rank}.json"
+            path.write_text(json_text(report) + "\n", encoding="utf-8")
+    except OSError as error:
+        print(f"everstep hang: cannot write into {folder}: {error.strerror}", file=sys.stderr)
+        return 2
+    print(
+        f"{len(reports)} reports are in {folder}; those of all nodes in one folder are judged by:"
+        f" everstep hang {folder}"
+    )
+    return 0
+
+
+def _pids(text: str) -> set[int]:
+    words = text.split(",")
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise argparse.ArgumentTypeError(
+            f"expected numbers of processes, as 4711,4712, got {text!r}"
+        )
+    return {int(word) for word in words}
+
+
+def _others(here: Sequence[LocalRank]) -> str:
+    jobs = sorted({printable(one.job) for one in here if one.job})
+    if not jobs:
+        return "; 'everstep jobs' lists the jobs of all nodes"
+    more = f" and {len(jobs) - _JOBS_NAMED} more" if len(jobs) > _JOBS_NAMED else ""
+    return f"; here are ranks of {', '.join(jobs[:_JOBS_NAMED])}{more}"
+
+
+def _look_at_all(ranks: Sequence[LocalRank], *, by_launcher: bool) -> list[RankHangReport]:
+    return [
+        report
+        for _, some in groupby(ranks[:_RANKS_MAX], key=_launcher)
+        for report in look(list(some), by_launcher=by_launcher)
+    ]
+
+
+def _verdict(
+    ranks: Sequence[LocalRank], reports: Sequence[RankHangReport], *, by_launcher: bool
+) -> str:
+    """Return who holds the job back; where somebody seems to, only if a second look says so too."""
+    verdict = judge(reports, max(one.world_size for one in ranks))
+    if verdict.kind is HangClass.NO_WAIT:
+        return verdict.sentence
+    again = _look_at_all(ranks, by_launcher=by_launcher)
+    return moving_job(reports, again, verdict) or verdict.sentence
 
 
 def look(ranks: Sequence[LocalRank], *, by_launcher: bool) -> list[RankHangReport]:
@@ -145,7 +198,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="everstep hang", description=_DESCRIPTION)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--job", metavar="NAME", help="the job's name")
-    which.add_argument("--pids", metavar="PID,PID", help="ranks by their processes")
+    which.add_argument("--pids", type=_pids, metavar="PID,PID", help="ranks by their processes")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="write a file for each rank")
     parser.add_argument("--json", action="store_true", help="print a report a line")
     return parser

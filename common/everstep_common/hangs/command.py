@@ -16,6 +16,10 @@ from everstep_common.reports.quantities import RANKS_MAX
 
 _NAMED, _NOT_NAMED, _USAGE = 0, 1, 2
 
+_USAGE_LINES = """\
+everstep hang [--prefix PREFIX] [--world-size N] [--json] FOLDER
+       everstep hang --job NAME [--out FOLDER] [--json]"""
+
 _DESCRIPTION = """\
 Tells who holds a training job back that hangs: which ranks, how, and the chain of waiting that
 shows it. Reads the dumps of torch's Flight Recorder in FOLDER, one file for each rank; needs no
@@ -47,6 +51,9 @@ What it finds:
 Exit code: 0 the cause is named, 1 no rank waits or the dumps do not tell for whom, 2 usage or no
 dump that can be read.
 
+Of a job under 'everstep run' no dumps are needed: 'everstep hang --job NAME' looks at its ranks on
+this node, and with --out FOLDER writes a report of each into a folder, which this command reads.
+
 Examples:
   everstep hang /shared/hang
   everstep hang /shared/hang --world-size 64      the dumps of the last ranks are missing
@@ -56,9 +63,17 @@ Examples:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        parser.error(_not_understood(unknown))
+    if not options.folder:
+        parser.error(
+            "name the folder of the dumps: everstep hang FOLDER; of a job that runs under 'everstep"
+            " run' on this node none are needed: everstep hang --job NAME"
+        )
     try:
-        folder = read_folder(options.folder, options.prefix, options.world_size)
+        folder = read_folder(Path(options.folder), options.prefix, options.world_size)
     except FolderError as error:
         print(f"everstep hang: {printable(str(error))}", file=sys.stderr)
         return _USAGE
@@ -68,17 +83,34 @@ def main(arguments: Sequence[str]) -> int:
         print("\n".join(lines), flush=True)
     except BrokenPipeError:  # "everstep hang FOLDER | head"
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return _NOT_NAMED if verdict.kind in (HangClass.NO_WAIT, HangClass.UNKNOWN) else _NAMED
+    return _NAMED if _is_named(verdict) else _NOT_NAMED
+
+
+def _is_named(verdict: HangVerdict) -> bool:
+    """Return whether the cause is known: of ranks that told nothing only if it is said which."""
+    if verdict.kind is HangClass.SILENT:
+        return bool(verdict.culprits)
+    return verdict.kind not in (HangClass.NO_WAIT, HangClass.UNKNOWN)
+
+
+def _not_understood(words: Sequence[str]) -> str:
+    if any(word.startswith("--out") for word in words):
+        return "--out goes with --job: everstep hang --job NAME --out FOLDER"
+    told = f"not understood: {' '.join(words)}"
+    if any(word.startswith("-") for word in words):
+        return f"{told}; 'everstep hang --help' lists the options"
+    return f"{told}; one folder has the dumps of all ranks of one job"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="everstep hang",
+        usage=_USAGE_LINES,
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="the folder of the dumps")
+    parser.add_argument("folder", nargs="?", metavar="FOLDER", help="the folder of the dumps")
     parser.add_argument("--prefix", default="", help="read only files whose names begin with this")
     parser.add_argument(
         "--world-size",
@@ -123,10 +155,7 @@ def _chain(verdict: HangVerdict) -> Iterator[str]:
     if not verdict.chain:
         return
     yield "\nThe chain of waiting, the culprits last:"
-    yield from (
-        f"  ranks {step.waiting} wait in {step.operation} of {step.group} for {step.awaited}"
-        for step in verdict.chain
-    )
+    yield from (f"  {step}" for step in verdict.chain)
 
 
 def _groups(verdict: HangVerdict) -> Iterator[str]:

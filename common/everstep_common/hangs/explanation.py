@@ -6,6 +6,7 @@ from typing import Protocol
 from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, first_collective
 from everstep_common.hangs.members import are_named, members_text
 from everstep_common.hangs.mismatches import Mismatch
+from everstep_common.hangs.process_evidence import place
 from everstep_common.hangs.rank_report import (
     RAS_LINES_MAX,
     EvidenceSource,
@@ -21,6 +22,7 @@ from everstep_common.hangs.verdict import (
     HangClass,
     HangVerdict,
     WaitStep,
+    named_ranks,
 )
 from everstep_common.hangs.wait_graph import PeerWait, WaitGraph, distances
 from everstep_common.printable import printable
@@ -109,8 +111,9 @@ def of_mismatch(mismatch: Mismatch, rank: int) -> str:
     own = next(told for told, ranks in mismatch.called if rank in ranks)
     usual, others = next(one for one in mismatch.called if rank not in one[1])
     return (
-        f"at #{mismatch.sequence} of {_group_name(mismatch.group)} it calls {printable(own)},"
-        f" and {plural(others)} {printable(usual)}"
+        f"at #{mismatch.sequence} of {_group_name(mismatch.group)} it calls"
+        f" {printable(own.strip())}, and {plural(others)} {'calls' if len(others) == 1 else 'call'}"
+        f" {printable(usual.strip())}"
     )
 
 
@@ -123,12 +126,26 @@ def of_unfit_data(ranks: Collection[int]) -> str:
     )
 
 
-def of_unrecorded_waits(ranks: Collection[int]) -> str:
+def of_unrecorded_waits(
+    reports: Mapping[int, RankHangReport], ranks: Collection[int], *, one_node: bool
+) -> str:
     """Return what ranks show that wait in sends and receives of which no recorder tells."""
+    first = min(ranks)
+    frames = place(reports[first])
+    at = f" (rank {first} in {frames})" if frames else ""
+    network = "" if one_node else "; if not, the network between two of these ranks"
     return (
         f"All ranks wait in communication, {plural(ranks)} in sends and receives that gloo does not"
-        " record: most likely a send or receive has no other end, so the program; if not, the"
-        " network between two of these ranks"
+        f" record{at}: most likely a send or receive has no other end, so the program{network}"
+    )
+
+
+def of_data_that_moves(ranks: Collection[int], written_bytes: int) -> str:
+    """Return what ranks do that are still sending what others wait for."""
+    return (
+        f"{plural(ranks).capitalize()} {'sends' if len(ranks) == 1 else 'send'} data,"
+        f" {written_bytes / 1e6:.1f} MB since the last look: the operation is large or the network"
+        " slow, and the job does not hang"
     )
 
 
@@ -146,7 +163,7 @@ def sentence_of(verdict: HangVerdict, count: int) -> str:
         reasons = _reasons(verdict)
         hold = "holds" if count == 1 else "hold"
         return f"{plural(ranks).capitalize()}{more} {hold} the job back: {reasons}"
-    suspects = f"ranks {verdict.suspects}" if verdict.suspects else "no rank"
+    suspects = named_ranks(verdict.suspects) if verdict.suspects else "no rank"
     match verdict.kind:
         case HangClass.NO_WAIT:
             return _no_wait(verdict)

@@ -491,7 +491,10 @@ def merged(reports: Iterable[RankHangReport]) -> dict[int, RankHangReport]:
         if _frontiers(known) == _frontiers(report):
             found[report.rank] = max(known, report, key=_frames_told)
         else:
-            told = f"there are two dumps of rank {report.rank}, and they contradict each other"
+            told = (
+                f"there are two dumps of rank {report.rank}, and they contradict each other; where"
+                " two jobs have left theirs here, --prefix chooses one"
+            )
             found[report.rank] = blind_report(report.rank, told, EvidenceSource.IDENTITY)
     return found
 

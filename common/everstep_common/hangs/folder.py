@@ -43,7 +43,7 @@ def read_folder(folder: Path, prefix: str = "", world_size: int = 0) -> Folder:
         named = f" whose names begin with {prefix!r}" if prefix else ""
         raise FolderError(
             f"{folder}: no dumps{named}; a dump's name ends with its rank: nccl_trace_rank_0, …, or"
-            " dump_0.json"
+            " dump_0.json ('everstep hang --help' says how to get dumps)"
         )
     highest = max(rank for rank, _ in files)
     if highest >= RANKS_MAX:
@@ -62,6 +62,11 @@ def _files(folder: Path, prefix: str) -> list[tuple[int, Path]]:
     try:
         with os.scandir(folder) as entries:
             names = [one.name for one in entries if one.name[0] != "." and not _is_folder(one)]
+    except NotADirectoryError as error:
+        raise FolderError(f"{folder} is a file: name the folder that has all dumps") from error
+    except FileNotFoundError as error:
+        told = "no such folder; 'everstep hang --help' says how to get dumps"
+        raise FolderError(f"{folder}: {told}") from error
     except OSError as error:
         raise FolderError(f"{folder}: {error.strerror}") from error
     return sorted(_ranked(folder, names, prefix))

@@ -6,7 +6,7 @@ completed holds them back on its GPU side. Before both stands what is seen direc
 stopped process) and ranks that call different operations; after both, ranks that told nothing.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from everstep_common.hangs import explanation as words
@@ -24,6 +24,7 @@ from everstep_common.hangs.process_evidence import (
     in_communication,
     in_send_or_receive,
     process_class,
+    sends_data,
     suspicion,
     timed_out,
     where,
@@ -156,7 +157,8 @@ def _from_mismatches(case: Case) -> HangClass | None:
     case.mismatch = best
     for one in found:
         for rank in one.culprits:
-            case.culprits[rank] = (HangClass.DESYNC, words.of_mismatch(one, rank))
+            called = f"{words.of_mismatch(one, rank)}{_at(case, rank)}"
+            case.culprits[rank] = (HangClass.DESYNC, called)
     if not case.culprits:
         # Who departed is not known, but that somebody did.
         case.suspects = frozenset(rank for _, ranks in best.called for rank in ranks)
@@ -242,8 +244,10 @@ def _stuck_together(case: Case) -> HangClass | None:
     done = [one.completed or 0 for rank, one in group.told.items() if rank not in heads]
     if not same or not everybody or max(done, default=0) != operation.sequence:
         return None
-    case.suspects = frozenset(heads)
     case.culprits.clear()
+    if _data_moves(case):
+        return HangClass.NO_WAIT
+    case.suspects = frozenset(heads)
     case.confidence = Confidence.UNSURE
     return _or_known_fault(case, HangClass.FABRIC)
 
@@ -265,6 +269,8 @@ def _may_wait_unseen(case: Case, rank: int) -> bool:
 def _unseen_wait(case: Case, waiting: set[int]) -> HangClass:
     """The waiting leads to ranks that wait in sends or receives which gloo does not record."""
     case.culprits.clear()
+    if _data_moves(case):
+        return HangClass.NO_WAIT
     case.confidence = Confidence.LIKELY
     for rank, reason in departed_in_p2p(case.frontiers).items():
         case.culprits[rank] = (HangClass.DESYNC, reason)
@@ -276,15 +282,32 @@ def _unseen_wait(case: Case, waiting: set[int]) -> HangClass:
     case.suspects = frozenset(waiting)
     # Everybody waits in communication, so some of it does not fit together.
     inside = all(in_communication(report) for report in case.reports.values())
-    fits_not = inside and not case.silent
-    case.confidence = _program_or_network(case) if fits_not else Confidence.UNSURE
-    return HangClass.DESYNC if fits_not else HangClass.UNKNOWN
+    if not inside or case.silent:
+        case.confidence = Confidence.UNSURE
+        return HangClass.UNKNOWN
+    return _program_or_network(case, waiting)
 
 
-def _program_or_network(case: Case) -> Confidence:
-    """Return how sure it is that waits in sends and receives are the program's, not a network's."""
+def _data_moves(case: Case) -> bool:
+    """Return whether ranks are sending: what they wait in is large or the network slow, no hang.
+
+    gloo tells of an operation only when it has begun and ended, whatever it takes between.
+    """
+    sending = {rank: one for rank, one in case.reports.items() if sends_data(one)}
+    if sending:
+        written = sum(one.process.written_bytes or 0 for one in sending.values())
+        case.sentence = words.of_data_that_moves(sending, written)
+    return bool(sending)
+
+
+def _program_or_network(case: Case, in_p2p: Collection[int]) -> HangClass:
+    """All wait, some in sends and receives: the program's fault, or a network's between nodes."""
     nodes = {report.node for report in case.reports.values()}
-    return Confidence.LIKELY if len(nodes) == 1 and "" not in nodes else Confidence.UNSURE
+    one_node = len(nodes) == 1 and "" not in nodes
+    case.suspects = frozenset(in_p2p)
+    case.confidence = Confidence.LIKELY if one_node else Confidence.UNSURE
+    case.sentence = words.of_unrecorded_waits(case.reports, in_p2p, one_node=one_node)
+    return HangClass.DESYNC
 
 
 def _from_silence(case: Case) -> HangClass | None:
@@ -395,6 +418,8 @@ def _from_one_operation(case: Case) -> HangClass | None:
         case.culprits[rank] = (HangClass.GPU_SIDE, reason)
     if case.culprits:
         return _shared_class(case)
+    if _data_moves(case):
+        return HangClass.NO_WAIT
     if case.graph.awaited:
         case.confidence = Confidence.UNSURE
         return HangClass.UNKNOWN
@@ -426,10 +451,9 @@ def _from_unrecorded_waits(case: Case) -> HangClass | None:
     in_p2p = {rank for rank, report in case.reports.items() if in_send_or_receive(report)}
     if not inside or not in_p2p:
         return None
-    case.suspects = frozenset(in_p2p)
-    case.confidence = _program_or_network(case)
-    case.sentence = words.of_unrecorded_waits(in_p2p)
-    return HangClass.DESYNC
+    if _data_moves(case):
+        return HangClass.NO_WAIT
+    return _program_or_network(case, in_p2p)
 
 
 def _outside_communication(case: Case) -> list[int]:

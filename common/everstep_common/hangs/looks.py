@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from everstep_common.hangs.explanation import plural
 from everstep_common.hangs.judge import judge
 from everstep_common.hangs.process_evidence import (
     UNINTERRUPTIBLE_MS,
@@ -117,8 +118,28 @@ def follow(before: Streak | None, look: Look) -> Streak:
 
 
 def _has_moved(before: Marks, after: Marks) -> bool:
-    """Return whether a rank that told it both times stands elsewhere."""
-    return any(before.get(rank, place) != place for rank, place in after.items())
+    return bool(_moved(before, after))
+
+
+def _moved(before: Marks, after: Marks) -> list[int]:
+    """Return the ranks that told where they stand both times, and stand elsewhere."""
+    return [rank for rank, place in after.items() if before.get(rank, place) != place]
+
+
+def moving_job(
+    before: Iterable[RankHangReport], after: Iterable[RankHangReport], verdict: HangVerdict
+) -> str:
+    """Return that a job of which the first look blamed a rank goes on; "" where it does not.
+
+    In any job that trains somebody comes last to each operation.
+    """
+    moved = _moved(where_ranks_stand(before), where_ranks_stand(after))
+    if not moved:
+        return ""
+    have = "has" if len(moved) == 1 else "have"
+    named = plural([one.rank for one in verdict.culprits])
+    last = f" ({named} came last at one moment, as one does)" if verdict.culprits else ""
+    return f"The job goes on: {plural(moved)} {have} moved between two looks{last}"
 
 
 def says_same(one: HangVerdict, other: HangVerdict) -> bool:

@@ -41,6 +41,10 @@ _FOR_DATA = re.compile(
     r"request_wait_answer|fuse_|nfs|rpc_wait|ll_|cl_|ptlrpc|ceph|cxiWait|gpfs|netfs|folio_wait|"
     r"wait_on_page|io_schedule|sk_wait_data|wait_woken|unix_stream|pipe_"
 )
+# Frames that a sentence has room for, and how many of them are innermost.
+_FRAMES_TOLD, _INNERMOST_TOLD = 5, 2
+# More than a look makes a rank write, and less than what is sent in a second over 1 Mbit/s.
+_SENT_MIN_BYTES = 64 * 1024
 
 
 def gave_up_waiting(process: ProcessFacts) -> bool:
@@ -135,10 +139,29 @@ def in_send_or_receive(report: RankHangReport) -> bool:
     return any(_P2P.search(frame) for frame in report.process.python_stack[:_INNERMOST])
 
 
+def sends_data(report: RankHangReport) -> bool:
+    """Return whether a rank is in communication and data leaves it meanwhile, as with gloo."""
+    written = report.process.written_bytes or 0
+    by_sockets = report.backend in ("", "gloo")
+    return by_sockets and written >= _SENT_MIN_BYTES and in_communication(report) is True
+
+
+def place(report: RankHangReport) -> str:
+    """Return the innermost frames of the rank, and the outermost; "" without a stack.
+
+    A rank that waits for its data loader is innermost in the library; where in the program that is,
+    the outermost frames say.
+    """
+    frames = [printable(frame) for frame in report.process.python_stack]
+    if len(frames) > _FRAMES_TOLD:
+        frames[_INNERMOST_TOLD : 1 + len(frames) - _FRAMES_TOLD + _INNERMOST_TOLD] = ["…"]
+    return " < ".join(frames)
+
+
 def where(report: RankHangReport) -> str:
-    """Return the innermost frames of the rank, for a sentence; "" without a stack."""
-    stack = report.process.python_stack
-    return f", in {' < '.join(printable(frame) for frame in stack[:3])}" if stack else ""
+    """Return where the rank is, as the end of a sentence about it; "" without a stack."""
+    found = place(report)
+    return f"; it is in {found}" if found else ""
 
 
 def _ending(process: ProcessFacts) -> str:

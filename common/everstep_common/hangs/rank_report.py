@@ -148,6 +148,9 @@ class ProcessFacts:
     native_stack_unchanged: bool | None = None
     # User and system time of the process between two looks, in percent of one core.
     cpu_percent: Annotated[int, Integer(0, 100_000, unit="%")] | None = None
+    # What it has written since the look before, or within this look if it is the first: to files,
+    # and to the sockets by which gloo sends.
+    written_bytes: q.Count | None = None
     # Frames of the main thread, innermost first: names and lines, never values.
     python_stack: StackFrames = ()
     # Where it sleeps: native frames, or only the libraries that they are in.

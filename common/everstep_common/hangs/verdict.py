@@ -64,6 +64,11 @@ class Culprit:
     reason: q.Line
 
 
+def named_ranks(text: str) -> str:
+    """Return ranks as text with the word for them: "rank 3", "ranks 0-2,7"."""
+    return f"rank{'' if text.isdigit() else 's'} {text}"
+
+
 @dataclass(frozen=True, slots=True)
 class WaitStep:
     """One link of the chain of waiting: who waits in which operation, and for whom."""
@@ -75,8 +80,11 @@ class WaitStep:
     awaited: q.Line
 
     def __str__(self) -> str:
-        told = f"ranks {self.waiting} wait in {self.operation} of {self.group} for {self.awaited}"
-        return printable(told)
+        wait = "waits" if self.waiting.isdigit() else "wait"
+        where = f"{self.operation} of {self.group}"
+        return printable(
+            f"{named_ranks(self.waiting)} {wait} in {where} for {named_ranks(self.awaited)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)

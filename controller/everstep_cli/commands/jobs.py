@@ -15,7 +15,10 @@ from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet
 from everstep_cli.views.nodes import halt
 from everstep_cli.views.snapshots import copy_lines, forgotten, snapshot_sheet
 from everstep_cli.views.stacks import stacks_sheet
-from everstep_common.hangs.told_by_nodes import NodeTold, ToldByNodes
+from everstep_common.hangs.judge import judge
+from everstep_common.hangs.looks import moving_job
+from everstep_common.hangs.told_by_nodes import NodeTold, ToldByNodes, read_all
+from everstep_common.hangs.verdict import HangClass
 from everstep_proto.generated import admin_pb2
 
 _ACTIONS = ("forget", "restart", "stacks", "stop")
@@ -109,15 +112,24 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, rea
 
 
 def _stacks(ask: Ask, name: str) -> None:
-    seen = ToldByNodes()
-    for node in ask.admin.inspect(name):
-        if ask.as_json:
+    if ask.as_json:
+        for node in ask.admin.inspect(name):
             click.echo(json_output.to_line(node))
-        else:
-            told = (node.node, node.first_rank, node.ranks, tuple(node.reports), node.missing)
-            seen.take_node(NodeTold(*told))
-    for part in () if ask.as_json else stacks_sheet(seen):
+        return
+    seen = _look_at_ranks(ask, name)
+    verdict = judge(seen.reports, seen.world_size)
+    goes_on = ""
+    if verdict.kind is not HangClass.NO_WAIT:  # who is last at one moment holds nobody back by that
+        goes_on = moving_job(seen.reports, _look_at_ranks(ask, name).reports, verdict)
+    for part in stacks_sheet(seen, verdict, goes_on):
         ask.console.print(part)
+
+
+def _look_at_ranks(ask: Ask, name: str) -> ToldByNodes:
+    return read_all(
+        NodeTold(node.node, node.first_rank, node.ranks, tuple(node.reports), node.missing)
+        for node in ask.admin.inspect(name)
+    )
 
 
 def _restart_or_stop(ask: Ask, name: str, action: str, at_step: int | None, reason: str) -> None:

@@ -106,7 +106,9 @@ def _parser() -> argparse.ArgumentParser:
 def told(verdict: SlowVerdict) -> Iterator[str]:
     """Yield a verdict in lines for a terminal."""
     yield f"{verdict.sentence}."
-    yield f"  table     {verdict.steps} steps, {verdict.workers} workers, {verdict.roles} roles"
+    counted = [(verdict.steps, "step"), (verdict.workers, "worker"), (verdict.roles, "role")]
+    table = ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in counted)
+    yield f"  table     {table}"
     yield (
         f"  lost      {percent(verdict.lost_ratio)} of {verdict.seconds:,.0f} s to the slowest "
         "worker of each step"
@@ -116,7 +118,8 @@ def told(verdict: SlowVerdict) -> Iterator[str]:
         yield f"  watched   {', '.join(verdict.watched[:_SHOWN_MAX])}{more}: too few steps to tell"
     yield from _slow(verdict)
     for place in verdict.places:
-        yield f"\n{place.sentence}."
+        if place.sentence.lower() != verdict.sentence.lower():  # that stands above all already
+            yield f"\n{place.sentence[:1].upper()}{place.sentence[1:]}."
     notes = [
         *(one.sentence for one in verdict.imbalances),
         *(one.sentence for one in verdict.pauses),

@@ -57,13 +57,18 @@ def read_table(path: Path) -> Table:
 
 
 def _is_parquet(path: Path) -> bool:
+    if path.is_dir():
+        raise TableError(f"{path} is a folder: name one file, CSV or Parquet")
     if not path.is_file():  # a pipe can be read once
         return False
     try:
         with path.open("rb") as file:
-            return file.read(4) == b"PAR1"
+            found = file.read(4) == b"PAR1"
     except OSError as error:
         raise TableError(f"{path}: {error.strerror or error}") from error
+    if path.suffix.lower() == ".parquet" and not found:
+        raise TableError(f"{path} is no Parquet file, or not a whole one; CSV is named otherwise")
+    return found
 
 
 if typing.TYPE_CHECKING:
@@ -184,9 +189,9 @@ def _columns(found: Sequence[str]) -> tuple[list[int], list[str]]:
     if missing:
         shown = ", ".join(printable(name) for name in found[:20]) or "none"
         raise TableError(
-            f"there is no column {' and no '.join(missing)}; the first line names the columns, and "
-            f"has: {shown}. Needed are step, worker and seconds; there may be role, "
-            f"{', '.join(PLACES)}"
+            f"there is no column {' or '.join(missing)}; the first line names the columns, with "
+            f"commas, semicolons or tabs between, and has: {shown}. Needed are step, worker and "
+            f"seconds; there may be role, {', '.join(PLACES)}"
         )
     twice = next((name for name in (*_REQUIRED, *_OPTIONAL) if there.count(name) > 1), None)
     if twice:
@@ -209,7 +214,8 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"seconds {printable(text[:40])!r} is no number") from None
+        point = "; write 1.5, not 1,5" if text.replace(",", "", 1).isdigit() else ""
+        raise ValueError(f"seconds {printable(text[:40])!r} is no number{point}") from None
 
 
 # --- CSV -----------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """View of an incident's dead ranks, in order, and of the processes that could not be ended."""
 
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.table import Table
@@ -28,10 +28,10 @@ def death_lists(incidents: Iterable[admin_pb2.Incident]) -> Iterator[RenderableT
         if died or not waited:
             yield tables.section(f"who died first in {incident.incident}")
         if died:
-            yield _table(died)
+            yield from _told(died)
         if waited:
             yield tables.section(f"who gave up waiting in {incident.incident}")
-            yield _table(waited)
+            yield from _told(waited)
         for sentence in incident.left_behind:
             yield Text(sentence, style="yellow")
 
@@ -42,10 +42,25 @@ def _waited(deaths: Iterable[admin_pb2.RankDeath]) -> list[admin_pb2.RankDeath]:
     return [one for one in deaths if side(one.kind) in apart]
 
 
+def _told(deaths: Sequence[admin_pb2.RankDeath]) -> Iterator[RenderableType]:
+    """Yield a line for each, and below them what they said: a terminal has no room beside them."""
+    yield _table(deaths)
+    said: dict[str, list[admin_pb2.RankDeath]] = {}
+    for death in deaths:
+        if (words_of := _said(death)).plain:
+            said.setdefault(words_of.plain, []).append(death)
+    yield tables.facts((_ranks(those), _said(those[0])) for those in said.values())
+
+
+def _ranks(deaths: Iterable[admin_pb2.RankDeath]) -> str:
+    ranks = ",".join(map(str, sorted({one.rank for one in deaths})))
+    return f"rank {ranks}" if ranks.isdigit() else f"ranks {ranks}"
+
+
 def _table(deaths: Iterable[admin_pb2.RankDeath]) -> Table:
     made = tables.table(
-        "time", "rank", "node", "generation", "step", "how", "kind", "what it said",
-        right=("rank", "generation", "step"), wrap=("what it said",),
+        "time", "rank", "node", "generation", "step", "how", "kind",
+        right=("rank", "generation", "step"),
     )  # fmt: skip
     for death in deaths:
         made.add_row(
@@ -56,7 +71,6 @@ def _table(deaths: Iterable[admin_pb2.RankDeath]) -> Table:
             str(death.step) if death.HasField("step") else "-",
             _how(death),
             death.kind.replace("_", " ") or "-",
-            _said(death),
         )
     return made
 
@@ -71,7 +85,8 @@ def _how(death: admin_pb2.RankDeath) -> str:
 
 
 def _said(death: admin_pb2.RankDeath) -> Text:
-    said = Text(death.said or "-")
+    said = Text(death.said)
     if death.core_dumped:
-        said.append(f"\ncore dumped: {death.core_file or 'where, is not known'}", "dim")
+        said.append("\n" if death.said else "")
+        said.append(f"core dumped: {death.core_file or 'where, is not known'}", "dim")
     return said

@@ -7,12 +7,11 @@ from rich.text import Text
 from rich.tree import Tree
 
 from everstep_cli.views import tables
-from everstep_common.hangs.explanation import confidence_words
-from everstep_common.hangs.judge import judge
+from everstep_common.hangs.explanation import confidence_words, kind_words
 from everstep_common.hangs.rank_report import ProcessState, RankHangReport
 from everstep_common.hangs.stack_tree import Branch, ranks_text, stack_tree
 from everstep_common.hangs.told_by_nodes import ToldByNodes
-from everstep_common.hangs.verdict import HangClass, HangVerdict
+from everstep_common.hangs.verdict import HangClass, HangVerdict, named_ranks
 from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2
 
@@ -20,13 +19,19 @@ from everstep_proto.generated import admin_pb2
 _TELLING = (ProcessState.STOPPED, ProcessState.UNINTERRUPTIBLE, ProcessState.DEAD)
 # Of frames that follow one another without a branch, the outermost say little.
 _FRAMES_SHOWN = 6
+_KINDS = frozenset(kind.value for kind in HangClass)
 # Of culprits, so many tell what it is.
 _CULPRITS_SHOWN = 8
 
 
-def stacks_sheet(seen: ToldByNodes) -> Iterator[RenderableType]:
-    """Yield who holds the job back, the merged stacks, and what could not be seen."""
-    yield from _verdict(judge(seen.reports, seen.world_size))
+def stacks_sheet(
+    seen: ToldByNodes, verdict: HangVerdict, goes_on: str = ""
+) -> Iterator[RenderableType]:
+    """Yield who holds the job back, the merged stacks, and what could not be seen.
+
+    ``goes_on`` says that nobody does, where a second look has seen ranks elsewhere.
+    """
+    yield from (Text(f"{goes_on}.\n"),) if goes_on else _verdict(verdict)
     for branch in stack_tree(seen.reports):
         yield _tree(branch)
     yield from _telling(seen.reports)
@@ -38,8 +43,7 @@ def _verdict(verdict: HangVerdict) -> Iterator[Text]:
         return
     told = f"{verdict.sentence}. ({confidence_words(verdict.confidence)})"
     yield Text(printable(told), style="bold")
-    for step in verdict.chain:
-        yield Text(f"  {step}")
+    yield from (Text(f"  {step}") for step in verdict.chain)
     yield Text("")
 
 
@@ -88,12 +92,12 @@ def hang_sheet(hang: admin_pb2.HangLine) -> Iterator[RenderableType]:
     yield tables.section("who holds it back")
     yield tables.facts(
         [
-            ("class", hang.kind.replace("_", " ")),
+            ("class", kind_words(HangClass(hang.kind)) if hang.kind in _KINDS else hang.kind),
             ("confidence", hang.confidence),
             ("what", printable(hang.sentence)),
             *((_culprit(one), printable(one.reason)) for one in hang.culprits[:_CULPRITS_SHOWN]),
             ("and", _more(len(hang.culprits) - _CULPRITS_SHOWN)),
-            ("may be", hang.suspects and f"ranks {printable(hang.suspects)}"),
+            ("may be", hang.suspects and named_ranks(printable(hang.suspects))),
             ("looks", f"{hang.looks} in a row found the same, while no rank moved"),
             ("then", printable(hang.plan)),
         ]

@@ -192,6 +192,8 @@ class HangWatch:
             pause=streak.newest.pause,
         )
         sentence = printable(verdict.sentence)[:_SENTENCE_MAX]
+        if verdict.kind is HangClass.NO_WAIT:  # told only after something else
+            sentence = f"what was found before is no longer so: {sentence}"
         logger.info("job %s stands still: %s", job.name, sentence)
         try:
             await self._runtime.submit(HangJudged(job.id, job.generation.number, sentence, seen))

@@ -15,7 +15,10 @@ from everstep_proto.record_codec import to_wire
 
 # What is announced of a job and concerns its user at this moment.
 _TOLD = frozenset({"JobStalled", "HangJudged", "HangPlanned"})
+# Who did not come, of a generation that is over: the job may run again when that is known.
+_PAST = "TimeoutJudged"
 _RUNS = "JobRunning"
+_PASSED_ON = _TOLD | {_PAST, _RUNS}
 
 
 class HangNotices:
@@ -30,7 +33,7 @@ class HangNotices:
     def note_event(self, taken: TakenEvent) -> None:
         """Pass on what is announced of a hang."""
         for action in taken.actions:
-            if isinstance(action, Announce) and (action.reason in _TOLD or action.reason == _RUNS):
+            if isinstance(action, Announce) and action.reason in _PASSED_ON:
                 self._note(action)
 
     def _note(self, said: Announce) -> None:
@@ -40,6 +43,8 @@ class HangNotices:
         if said.reason in _TOLD:
             self._stalled = {one for one in self._stalled if one in self._runtime.state.jobs}
             self._stalled.add(job.id)
+            self._tell(job, said.message)
+        elif said.reason == _PAST:
             self._tell(job, said.message)
         elif job.id in self._stalled:
             self._stalled.discard(job.id)

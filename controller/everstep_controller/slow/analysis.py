@@ -62,6 +62,8 @@ class SlowAnalysis:
                 episode = PlaceEpisode(min(since, step), step, place=place)
                 self._open_places[key] = episode
                 self._seen.add_place(episode)
+                for worker in place.members.tolist():
+                    self._seen.losses.forget_pauses(worker)
             self._open_places[key].measure(place.ratio)
 
     def _count(self, step: int, seconds: Floats, judged: StepJudgement) -> None:

@@ -8,9 +8,9 @@ from everstep_cli.views.deaths import death_lists
 from everstep_proto.generated import admin_pb2
 
 
-def shown(*incidents: admin_pb2.Incident) -> str:
-    """Return what a wide terminal shows."""
-    console = Console(file=io.StringIO(), width=200)
+def shown(*incidents: admin_pb2.Incident, width: int = 200) -> str:
+    """Return what a terminal shows, by default a wide one."""
+    console = Console(file=io.StringIO(), width=width)
     for part in death_lists(incidents):
         console.print(part)
     assert isinstance(console.file, io.StringIO)
@@ -36,13 +36,28 @@ def test_each_death_is_a_line_with_signal_or_code() -> None:
     text = shown(incident)
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert "who died first in llama-3" in lines
-    first = "17 node-2 4 810 SIGKILL host memory the kernel killed it because memory ran out"
-    assert any(line.endswith(first) for line in lines)
-    assert any(line.endswith("3 node-1 4 - SIGSEGV crash -") for line in lines)
-    assert "core dumped: /tmp/core.77" in lines
-    assert any(line.endswith("1 node-1 4 - exit 3 - -") for line in lines)
+    assert any(line.endswith("17 node-2 4 810 SIGKILL host memory") for line in lines)
+    assert "rank 17 the kernel killed it because memory ran out" in lines
+    assert any(line.endswith("3 node-1 4 - SIGSEGV crash") for line in lines)
+    assert "rank 3 core dumped: /tmp/core.77" in lines
+    assert any(line.endswith("1 node-1 4 - exit 3 -") for line in lines)
     assert any("signal 40" in line for line in lines)
-    assert "core dumped: where, is not known" in lines
+    assert "rank 2 core dumped: where, is not known" in lines
+
+
+def test_what_many_ranks_said_is_read_once_and_fits_into_a_narrow_terminal() -> None:
+    said = "RuntimeError: [gloo/gloo/transport/tcp/unbound_buffer.cc:129] Timed out waiting 5000ms"
+    deaths = [
+        admin_pb2.RankDeath(
+            rank=rank, node="n", exit_code=1, kind="collective_timeout", said=said, generation=one
+        )
+        for rank in (2, 0)
+        for one in (1, 2)
+    ]
+    text = shown(admin_pb2.Incident(incident="j-1", deaths=deaths), width=80)
+    assert text.count("waiting 5000ms") == 1
+    assert len(text.splitlines()) <= 11
+    assert "ranks 0,2  RuntimeError: [gloo" in text
 
 
 def test_who_gave_up_waiting_is_not_among_those_that_died_first() -> None:

@@ -42,10 +42,10 @@ def test_verdict_culprits_chain_and_plan_are_shown() -> None:
     reply = admin_pb2.WhyReply(kind="job", state="stalled", answer="it stands still", hang=line)
     drawn = _drawn(*explanation(reply, "demo"))
     for words in (
-        "cpu side",
+        "CPU side",
         "certain",
         "rank 1 on n1",
-        "ranks 0 wait in all_reduce #7 of default (0-1) for 1",
+        "rank 0 waits in all_reduce #7 of default (0-1) for rank 1",
         "2 in a row found the same",
         "it is restarted when no rank has moved for 120 s",
         "not seen: no stack",

@@ -1,6 +1,7 @@
 """Stacks of a job at the command line: what ranks tell is shown, and nothing of it is believed."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
@@ -8,6 +9,9 @@ from everstep_common.codec import to_json
 from everstep_common.hangs.rank_report import (
     Blind,
     EvidenceSource,
+    GroupReport,
+    Operation,
+    OperationState,
     ProcessFacts,
     ProcessState,
     RankHangReport,
@@ -48,6 +52,32 @@ def test_who_does_something_else_stands_out() -> None:
     assert "3 ranks: 0-1,3" in drawn
     assert "rank 2\n" in drawn
     assert drawn.count("ptrace_scope is 2 (4 ranks: 0-3)") == 1
+
+
+def _last(rank: int, enqueued: int) -> str:
+    pending = (Operation(7, "all_reduce", "", OperationState.SCHEDULED),) if enqueued > 6 else ()
+    group = GroupReport(
+        "default_pg", "0-1", 2, enqueued, 6, pending=pending, pending_count=enqueued - 6
+    )
+    return json.dumps(to_json(RankHangReport(rank=rank, world_size=2, groups=(group,))))
+
+
+class _GoesOn(FakeAdmin):
+    """An administration of a job whose ranks are elsewhere each time that they are looked at."""
+
+    def inspect(self, job: str) -> Iterator[admin_pb2.NodeInspection]:
+        yield from super().inspect(job)
+        self.inspections = [_node(_last(0, 6), _last(1, 7))]
+
+
+def test_a_rank_that_is_last_at_one_moment_of_a_job_that_goes_on_is_not_blamed() -> None:
+    stands = _node(_last(0, 7), _last(1, 6))
+    assert "Rank 1 holds the job back" in _shown(stands)
+    goes_on = _GoesOn()
+    goes_on.inspections = [stands]
+    drawn = call("job", "demo", "stacks", admin=goes_on)[1]
+    assert "The job goes on: ranks 0-1 have moved between two looks" in drawn
+    assert "holds" not in drawn
 
 
 def test_a_stopped_rank_is_named_with_its_node() -> None:

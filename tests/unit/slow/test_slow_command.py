@@ -74,6 +74,28 @@ def test_a_parquet_file_is_the_same_table(tmp_path: Path) -> None:
     np.testing.assert_array_equal(one.seconds, other.seconds)
 
 
+def test_a_file_that_is_no_table_and_a_folder_are_told(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="is a folder: name one file"):
+        read_table(tmp_path)
+    path = tmp_path / "steps.parquet"
+    path.write_text("half a file", encoding="utf-8")
+    with pytest.raises(TableError, match="is no Parquet file, or not a whole one"):
+        read_table(path)
+
+
+def test_a_slow_node_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    noise = np.random.default_rng(3).normal(1.0, 0.01, (40, 32))
+    noise[15:, 8:16] *= 1.3
+    lines = [f"{s},w{w},n{w // 8},{noise[s, w]:.4f}\n" for s in range(40) for w in range(32)]
+    path = _written(tmp_path, "step,worker,node,seconds\n" + "".join(lines))
+    assert run([str(path)]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("The 8 workers of node n1 take ")
+    assert told.lower().count("8 workers of node n1") == 1
+    assert "garbage" not in told, "what is slow does not pause"
+    assert "  table     40 steps, 32 workers, 1 role\n" in told
+
+
 def test_roles_and_places_are_read(tmp_path: Path) -> None:
     text = "step,worker,role,seconds,rack\n1,a,x,1,r1\n1,b,y,2,r2\n1,c,x,3,r1\n"
     roster = read_table(_written(tmp_path, text)).roster
@@ -84,8 +106,10 @@ def test_roles_and_places_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "no column step and no worker and no seconds"),
-        ("step,rank,seconds\n1,a,2\n", "no column worker; the first line names the columns, and"),
+        ("", "no column step or worker or seconds"),
+        ("step worker seconds\n1 a 2\n", "with commas, semicolons or tabs between, and has: step"),
+        ("step;worker;seconds\n1;a;2,5\n", "seconds '2,5' is no number; write 1.5, not 1,5"),
+        ("step,rank,seconds\n1,a,2\n", "no column worker; the first line names the columns, with"),
         ("step,rank,seconds\n1,a,2\n", "has: step, rank, seconds"),
         ("step,worker,seconds,step\n", "two columns step"),
         ("step,worker,seconds\n", "no rows"),

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from everstep.hang_command import in_words, local_ranks
+import pytest
+
+from everstep.hang_command import in_words, local_ranks, main
 from everstep.launch.hangs.rank_files import RankFiles
 from everstep_common.hangs.rank_report import (
     Blind,
@@ -52,6 +54,30 @@ def test_under_torchrun_ranks_are_known_by_their_variables(tmp_path: Path) -> No
     process(tmp_path, 22, 22, **mark, EVERSTEP_JOB="llama", RANK="x")
     (found,) = local_ranks(tmp_path)
     assert (found.rank, found.pid, found.job, found.folder) == (3, 20, "llama", "/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--pids", "12,x"], "expected numbers of processes, as 4711,4712, got '12,x'"),
+        (["--job", "llama", "dumps"], "not understood: dumps; with --job and --pids no folder"),
+    ],
+)
+def test_a_command_that_is_not_understood_says_what_was_expected(
+    capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_job_that_does_not_run_here_is_told_with_what_to_type_next(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--job", "no-job-has-this-name"]) == 2
+    told = capsys.readouterr().err
+    assert "no rank of job 'no-job-has-this-name' runs on this node" in told
+    assert "; 'everstep jobs' lists" in told or "; here are ranks of" in told
 
 
 def test_a_report_is_told_in_words() -> None:

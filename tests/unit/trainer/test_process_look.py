@@ -51,6 +51,7 @@ def process(
     (folder / "wchan").write_text(wchan)
     if syscall is not None:
         (folder / "syscall").write_text(f"{syscall}\n")
+    (folder / "io").write_text("rchar: 900\nwchar: 4096\nwrite_bytes: 0\n")
     return folder
 
 
@@ -110,6 +111,13 @@ def test_a_stack_is_the_same_where_the_thread_has_not_moved() -> None:
     running = replace(_LOOK, syscall="running")
     assert running.same_stack(running) is False
     assert replace(_LOOK, syscall="").same_stack(_LOOK) is None
+
+
+def test_what_a_process_has_written_is_told_where_it_can_be_read(tmp_path: Path) -> None:
+    folder = process(tmp_path, "S")
+    assert look(_PID, 0, tmp_path).written_bytes == 4096
+    (folder / "io").unlink()
+    assert look(_PID, 0, tmp_path).written_bytes == -1
 
 
 def test_time_on_processors_is_of_one_core() -> None:

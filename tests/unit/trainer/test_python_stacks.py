@@ -1,10 +1,17 @@
 """Stacks as text: of faulthandler and of py-spy, names and lines, never values."""
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.sources.python_stacks import frame_text, main_stack, py_spy_stack
+from everstep.launch.hangs.sources.python_stacks import (
+    frame_text,
+    main_stack,
+    py_spy_stack,
+    remove_unanswered,
+)
 
 _DUMP = """\
 Current thread 0x00007f0c937fe6c0 (most recent call first):
@@ -61,3 +68,19 @@ def test_the_main_thread_of_py_spy_is_the_process() -> None:
 def test_an_answer_of_py_spy_that_is_none_is_refused(answer: str) -> None:
     with pytest.raises(ValueError, match=r"py-spy|Expecting|line 1"):
         py_spy_stack(answer)
+
+
+def test_what_torch_would_leave_of_a_question_that_it_cannot_answer_is_removed(
+    tmp_path: Path,
+) -> None:
+    left, other = tmp_path / "torch-dump_tracebackQx1_9z", tmp_path / "torch-dump_traceback.py"
+    left.touch()
+    other.touch()
+    opened = [os.open(path, os.O_RDONLY) for path in (left, left, other)]
+    try:
+        remove_unanswered(os.getpid())
+    finally:
+        for one in opened:
+            os.close(one)
+    assert [path.name for path in tmp_path.iterdir()] == [other.name]
+    remove_unanswered(2**22 + 1)  # it is gone

@@ -268,7 +268,8 @@ def timeout_judged(turn: Turn, event: TimeoutJudged) -> None:
         return
     job.recovery.waited_for = waited_for
     _correct_incident(turn, job, waited_for)
-    turn.announce(job.name, "TimeoutJudged", f"{job.name}: {event.sentence}")
+    why = f"why ranks of generation {event.generation} gave up waiting"
+    turn.announce(job.name, "TimeoutJudged", f"{job.name}: {why}: {event.sentence}")
     turn.mark_job(job.id)
 
 

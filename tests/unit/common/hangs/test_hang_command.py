@@ -106,7 +106,33 @@ def test_a_folder_without_a_dump_says_what_is_expected(
 
 def test_a_folder_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["/nowhere/at all"]) == 2
-    assert "/nowhere/at all: No such file or directory" in capsys.readouterr().err
+    assert "/nowhere/at all: no such folder; 'everstep hang --help'" in capsys.readouterr().err
+
+
+def test_a_file_in_place_of_the_folder_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rank_0").touch()
+    assert main([str(tmp_path / "rank_0")]) == 2
+    assert "rank_0 is a file: name the folder that has all dumps" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "everstep hang --job NAME"),
+        ([""], "name the folder of the dumps"),
+        (["a", "b"], "not understood: b; one folder has the dumps of all ranks of one job"),
+        (["a", "--jb", "x"], "--jb x; 'everstep hang --help' lists the options"),
+        (["a", "--out", "b"], "--out goes with --job: everstep hang --job NAME --out FOLDER"),
+    ],
+)
+def test_a_command_that_is_not_understood_names_the_next_one(
+    capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    with pytest.raises(SystemExit):
+        main(words)
+    assert told in capsys.readouterr().err
 
 
 def test_the_help_says_how_to_get_dumps_and_what_the_exit_codes_mean(
@@ -117,3 +143,14 @@ def test_the_help_says_how_to_get_dumps_and_what_the_exit_codes_mean(
     told = capsys.readouterr().out
     assert "TORCH_NCCL_DUMP_ON_TIMEOUT=1" in told
     assert "Exit code: 0" in told
+
+
+def test_where_one_of_several_silent_ranks_may_be_the_cause_it_is_not_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in (0, 1):
+        (tmp_path / f"dump_{rank}.json").symlink_to(
+            _SKIP.parent / "gloo_stop" / f"dump_{rank}.json"
+        )
+    assert main([str(tmp_path), "--world-size", "4"]) == 1
+    assert "ranks 2-3" in capsys.readouterr().out

@@ -452,6 +452,48 @@ def test_on_one_node_no_network_explains_waits_that_nobody_records() -> None:
     assert (verdict.kind, verdict.confidence) == (HangClass.DESYNC, Confidence.LIKELY)
 
 
+def _sends(rank: int, written_bytes: int, group: GroupReport | None = None) -> RankHangReport:
+    stack = _sleeps("distributed_c10d.py:2753 send", "train.py:17 share")
+    return _live(rank, replace(stack, written_bytes=written_bytes), group)
+
+
+def test_a_rank_that_sends_much_data_over_a_slow_network_is_no_fault_of_the_program() -> None:
+    """As recorded of 600 MB at 60 Mbit/s from rank 0 to rank 1, while the others wait."""
+    waits = _live(2, _sleeps("distributed_c10d.py:3252 all_reduce"), _group(7, 6))
+    receives = _live(1, _sleeps("distributed_c10d.py:2799 recv", "train.py:18 share"))
+    others = (receives, waits, replace(waits, rank=3))
+    verdict = _judged(_sends(0, 7_500_000), *others)
+    assert (verdict.kind, _named(verdict), verdict.suspects) == (HangClass.NO_WAIT, {}, "")
+    assert verdict.sentence.startswith("Rank 0 sends data, 7.5 MB since the last look")
+    # Whose other end never comes sends nothing.
+    assert _judged(_sends(0, 300), *others).kind is HangClass.DESYNC
+
+
+def test_ranks_that_send_where_no_recorder_tells_anything_are_no_fault_of_the_program() -> None:
+    receives = _live(1, _sleeps("distributed_c10d.py:2799 recv"))
+    others = tuple(replace(receives, rank=rank) for rank in (1, 2, 3))
+    assert _judged(_sends(0, 7_500_000), *others).kind is HangClass.NO_WAIT
+
+
+def test_a_large_broadcast_that_all_have_come_to_is_no_fabric_that_fails() -> None:
+    waits = _sleeps("distributed_c10d.py:2900 broadcast")
+    everybody = [_live(rank, waits, _group(7, 6)) for rank in range(4)]
+    assert _judged(*everybody).kind is HangClass.FABRIC
+    everybody[0] = _live(0, replace(waits, written_bytes=7_500_000), _group(7, 6))
+    assert _judged(*everybody).kind is HangClass.NO_WAIT
+    # With NCCL what a rank writes is a file, and no data of the operation.
+    with_nccl = [replace(report, backend="nccl") for report in everybody]
+    assert _judged(*with_nccl).kind is HangClass.FABRIC
+
+
+def test_members_that_have_not_completed_a_broadcast_yet_may_be_sending() -> None:
+    waits = replace(_sleeps("distributed_c10d.py:2900 broadcast"), written_bytes=7_500_000)
+    behind = [_live(rank, waits, _group(7, 6)) for rank in (0, 1)]
+    done = [_live(rank, _sleeps("distributed_c10d.py:3252 wait"), _group(7, 7)) for rank in (2, 3)]
+    verdict = _judged(*behind, *done)
+    assert (verdict.kind, _named(verdict)) == (HangClass.NO_WAIT, {})
+
+
 def test_a_job_of_which_one_rank_is_outside_of_its_sends_is_held_back_by_that_rank() -> None:
     waits = _sleeps("distributed_c10d.py:2799 recv")
     verdict = _judged(_live(0, _sleeps("data.py:7 load")), *(_live(n, waits) for n in (1, 2, 3)))
@@ -463,6 +505,21 @@ def test_a_rank_that_waits_for_the_handle_of_a_receive_is_not_blamed() -> None:
     handle = _live(2, _waits_for_a_handle("pipeline.py:12 receive"))
     verdict = _judged(waits, replace(waits, rank=1), handle, replace(waits, rank=3))
     assert (verdict.kind, _named(verdict), verdict.suspects) == (HangClass.DESYNC, {}, "2")
+    assert "rank 2 in sends and receives" in verdict.sentence
+    assert "(rank 2 in pipeline.py:12 receive)" in verdict.sentence
+
+
+def test_where_a_rank_stands_is_told_by_both_ends_of_its_stack() -> None:
+    """As recorded of a rank that waits for a worker of its data loader."""
+    frames = ["selectors.py:415 select", "connection.py:947 wait", "connection.py:440 _poll"]
+    frames += [f"dataloader.py:{line} get" for line in (1200, 1300, 1400)]
+    waits = _live(0, _sleeps("distributed_c10d.py:3252 all_reduce"), _group(7, 6))
+    loads = _live(2, _sleeps(*frames, "train.py:70 epoch", "train.py:99 <module>"))
+    told = _judged(waits, replace(waits, rank=1), loads, replace(waits, rank=3)).culprits[0].reason
+    assert told.endswith(
+        "; it is in selectors.py:415 select < connection.py:947 wait < … < train.py:70 epoch <"
+        " train.py:99 <module>"
+    )
 
 
 def test_a_rank_that_waits_for_a_lock_of_its_own_is_blamed() -> None:

@@ -11,6 +11,7 @@ from everstep_common.hangs.looks import (
     Streak,
     follow,
     judge_told,
+    moving_job,
     pause_of,
     says_same,
     stuck_ranks,
@@ -59,6 +60,18 @@ def _after(*looks: Look) -> Streak:
 def test_looks_that_find_the_same_are_counted_from_the_first_of_them() -> None:
     streak = _after(_look(10), _look(11), _look(13))
     assert (streak.looks, streak.same_since_ns, streak.unmoved_since_ns) == (3, 10 * _S, 10 * _S)
+
+
+def test_a_job_goes_on_whose_ranks_stand_elsewhere_a_moment_later() -> None:
+    before = [_report(rank) for rank in range(4)]
+    assert moving_job(before, before, _CPU) == ""
+    after = [_report(rank, enqueued=8 if rank == 1 else 7) for rank in range(4)]
+    assert moving_job(before, after, _CPU) == (
+        "The job goes on: rank 1 has moved between two looks (rank 2 came last at one moment,"
+        " as one does)"
+    )
+    # Who told nothing the first time has not moved by that.
+    assert moving_job(before[:3], before, _CPU) == ""
 
 
 def test_another_verdict_begins_anew_and_ranks_have_stood_all_the_same() -> None:

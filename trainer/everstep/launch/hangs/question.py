@@ -24,6 +24,8 @@ class Seen:
     user_ticks: Count
     # Since when it has been like that, on the clock of this boot.
     since_ns: q.BootNs
+    # What it had written; -1: that could not be read.
+    written_bytes: Count = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,10 +162,28 @@ class RankReader:
             native_stack=self._native_stack(second),
             native_stack_unchanged=unchanged,
             cpu_percent=process_look.cpu_percent(first, second),
+            written_bytes=self._written(first, second),
         )
         return Seen(
-            second.state, second.started_ticks, second.switches, second.user_ticks, since_ns
+            second.state,
+            second.started_ticks,
+            second.switches,
+            second.user_ticks,
+            since_ns,
+            second.written_bytes,
         )
+
+    def _written(self, first: ProcessLook, second: ProcessLook) -> int | None:
+        """Return what it has written since the look before these two, or since the first of them.
+
+        Data that is sent slowly leaves in pieces, of which a single look may see none.
+        """
+        seen = self._asked.seen
+        same = seen is not None and seen.started_ticks == first.started_ticks
+        before = seen.written_bytes if seen is not None and same else -1
+        start = before if before >= 0 else first.written_bytes
+        known = 0 <= start <= second.written_bytes
+        return second.written_bytes - start if known else None
 
     def _native_stack(self, look: ProcessLook) -> StackFrames:
         if look.state is not ProcessState.SLEEPING or not look.syscall:
@@ -276,6 +294,8 @@ class RankReader:
                 self._process = replace(self._process, gil_held=False)
             else:
                 time.sleep(_POLL_S)
+        if self._process.gil_held:
+            python_stacks.remove_unanswered(self._pid, self._proc)
 
     def _unanswered(self) -> int | None:
         """Return how many questions the server still has: it closes what it answers."""

@@ -41,6 +41,8 @@ class ProcessLook:
     wchan: str
     # Number and arguments of its system call, stack pointer and instruction pointer.
     syscall: str
+    # What it has written so far, to files and to the sockets of gloo.
+    written_bytes: int = -1
 
     def stands_like(self, earlier: "ProcessLook") -> bool:
         """Return whether the main thread has not run at all since an earlier look."""
@@ -77,6 +79,7 @@ def look(pid: int, at_ns: int, proc: Path = Path("/proc")) -> ProcessLook:
         switches=_switches(_text(folder / "task" / str(pid) / "status")),
         wchan="" if wchan == "0" else wchan,
         syscall=_text(folder / "syscall").strip(),
+        written_bytes=_written(_text(folder / "io")),
     )
 
 
@@ -133,6 +136,11 @@ def _text(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
+
+
+def _written(io: str) -> int:
+    told = [line.split() for line in io.splitlines() if line.startswith("wchar:")]
+    return int(told[0][1]) if told else -1
 
 
 def _switches(status: str) -> int:

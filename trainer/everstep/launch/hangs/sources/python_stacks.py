@@ -18,6 +18,8 @@ from everstep_common.printable import printable
 # faulthandler's own: https://docs.python.org/3/library/faulthandler.html
 _THREAD = re.compile(r"(Current thread|Thread) 0x[0-9a-f]+\b.*\(most recent call first\):")
 _FRAME = re.compile(r'  File "([^"\n]*)", line (\d+|\?\?\?) in (.*)')
+# c10's name for the file that its handler writes the stacks into (mkstemp).
+_TORCH_FILE = re.compile(r"torch-dump_traceback\w{6}")
 _FRAMES_MAX = 24
 _FRAME_MAX = 120
 _FILE_MAX = 256 * 1024
@@ -53,6 +55,19 @@ def py_spy_stack(answer: str) -> StackFrames:
         )
     except (LookupError, TypeError, StopIteration, RecursionError) as error:
         raise ValueError("py-spy's answer is not as expected") from error
+
+
+def remove_unanswered(pid: int, proc: Path = Path("/proc")) -> None:
+    """Remove the files that torch keeps in TMPDIR for stacks that nobody waits for any more.
+
+    It removes one when it has answered; a rank that holds its GIL is killed before that.
+    """
+    with contextlib.suppress(OSError):
+        for link in (proc / str(pid) / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                path = Path(os.readlink(link))
+                if _TORCH_FILE.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
 
 
 def by_py_spy(program: str, pid: int, within_s: float) -> StackFrames:
