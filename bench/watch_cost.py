@@ -72,7 +72,7 @@ def launcher_five_seconds() -> Callable[[], object]:
     now_ns = [10**15]
     told: list[object] = []
     watch = RankWatch(told.append, lambda: {rank: 1 for rank in range(RANKS)}, lambda: now_ns[0])
-    watch.begin(1, range(RANKS))
+    watch.begin(1, range(RANKS), RANKS)
     for rank in range(RANKS):
         page = layout.Page(watch.environment(rank), layout.WATCH_PID)
         page.words[layout.READ_AT] = page.words[layout.MOVED_AT] = now_ns[0]

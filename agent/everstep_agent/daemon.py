@@ -136,6 +136,8 @@ class Daemon:
             controller_away=self._controller_away,
             controller_away_s=lambda: self._uplink.away_s(),
             cut_off=self._is_cut_off,
+            gpus=self._node.gpus,
+            gpu_memory_unowned_bytes=config.signals.gpu.unowned_memory_bytes,
         )
         self._jobs = NodeJobs(config.jobs, self, config.node_name, around)
         self._uplink.on_away = self._jobs.on_away

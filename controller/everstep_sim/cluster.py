@@ -298,12 +298,7 @@ class SimulatedCluster:
         finding = Finding(
             component="gpu/0", condition="XidFatal", severity=Severity.FATAL, message="Xid 79"
         )
-        node, at_ns = self.fleet.nodes[name], self.time.now_ns
-        if node.alive:
-            node.findings[finding.key] = finding
-            self.fleet.record(
-                node, lambda origin: events.Reported(origin, at_ns, reports.FindingRaised(finding))
-            )
+        self.fleet.find(self.fleet.nodes[name], finding)
 
     def finding_over(self, name: str) -> None:
         """Let a node report that this GPU is well."""
@@ -321,12 +316,7 @@ class SimulatedCluster:
             severity=severity,
             message=JOB_FINDING,
         )
-        node, at_ns = self.fleet.nodes[name], self.time.now_ns
-        if node.alive:
-            node.findings[finding.key] = finding
-            self.fleet.record(
-                node, lambda origin: events.Reported(origin, at_ns, reports.FindingRaised(finding))
-            )
+        self.fleet.find(self.fleet.nodes[name], finding)
 
     def operator(self, name: str, *, isolate: bool) -> None:
         """Let an operator isolate or release a node."""

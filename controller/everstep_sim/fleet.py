@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from everstep_common import reports
+from everstep_common.judging.findings import Finding
 from everstep_common.reports import TcpAnswer
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import Origin
@@ -280,6 +282,14 @@ class SimulatedFleet:
                 # Progress that a controller has forgotten is told by the next progress.
                 if isinstance(done, events.Reported):
                     node.acknowledged = done.origin.sequence
+
+    def find(self, node: SimulatedNode, finding: Finding) -> None:
+        """Have the agent of a node that lives find something."""
+        at_ns = self._time.now_ns
+        if node.alive:
+            node.findings[finding.key] = finding
+            raised = reports.FindingRaised(finding)
+            self.record(node, lambda origin: events.Reported(origin, at_ns, raised))
 
     def report(self, node: SimulatedNode) -> None:
         """Tell the controller which copies a node holds."""

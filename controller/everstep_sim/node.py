@@ -95,6 +95,17 @@ class LocalJob:
 
 
 @dataclass(slots=True)
+class Leftovers:
+    """What is left on a node of ranks that were killed."""
+
+    # For how long after their end the memory of a device stays in use.
+    memory_s: float = 0.0
+    # The kernel does not let a rank go; in a driver of a device, or who knows where.
+    stuck: bool = False
+    in_driver: bool = True
+
+
+@dataclass(slots=True)
 class SimulatedNode:
     """True state of one node, whatever the controller believes."""
 
@@ -138,6 +149,7 @@ class SimulatedNode:
     unacknowledged: list[events.Event] = field(default_factory=list)
     # Its probes cannot be read.
     blind: bool = False
+    leftovers: Leftovers = field(default_factory=Leftovers)
     # What its agent finds, until that is over or the machine boots anew.
     findings: dict[FindingKey, Finding] = field(default_factory=dict)
 

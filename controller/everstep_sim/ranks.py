@@ -1,21 +1,24 @@
 """Simulated training processes: they step together, snapshot every step, and fail together."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from everstep_common import reports
+from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.vault.copies import Copy
 from everstep_sim.fleet import SimulatedFleet
-from everstep_sim.node import SLOTS, LocalJob, SimulatedNode
+from everstep_sim.node import SLOTS, Leftovers, LocalJob, SimulatedNode
 from everstep_sim.timeline import SECOND, VirtualTime
 
 # So long a snapshot waits for a slot, and for an agent that does not answer. Then it is left out,
 # and so are the next ones, without a wait, until there is a slot or an answer.
 SLOT_WAIT_S, ANSWER_WAIT_S = 5.0, 10.0
+# So long after SIGKILL a launcher waits for a rank, and an agent for the memory of its device.
+UNKILLABLE_S, RELEASE_S = 10.0, 15.0
 # Logical shards of the state, spread over the ranks whatever their number.
 SHARDS = 12
 
@@ -76,11 +79,14 @@ class Ranks:
 
     def stop(self, node: SimulatedNode, order: actions.StopGeneration) -> None:
         """Stop a node's ranks, and tell when their memory is settled."""
-        local = node.of(self.job)
+        local, left = node.of(self.job), reports.GenerationStopped(order.generation, 0)
+        wait_s = 0.0
+        if local.settled < local.planned == order.generation:
+            left, wait_s = _left_behind(node.leftovers, left)
         local.newest = max(local.newest, order.generation)
         if local.running <= order.generation:
             local.running = 0
-        self._time.soon(0.02, 0.1, partial(self._settle, node, order.generation))
+        self._time.soon(0.02 + wait_s, 0.1 + wait_s, partial(self._settle, node, left))
 
     def _on(self, name: str) -> LocalJob:
         return self._fleet.nodes[name].of(self.job)
@@ -154,19 +160,16 @@ class Ranks:
             ),
         )
 
-    def _settle(self, node: SimulatedNode, generation: int) -> None:
+    def _settle(self, node: SimulatedNode, stopped: reports.GenerationStopped) -> None:
         if not node.alive:
             return
         local = node.of(self.job)
-        local.settled = max(local.settled, generation)
+        local.settled = max(local.settled, stopped.generation)
         self._fleet.report(node)
-        port, at_ns = node.free_port(), self._time.now_ns
-        self._fleet.record(
-            node,
-            lambda origin: events.Reported(
-                origin, at_ns, reports.GenerationStopped(generation, port), self.job
-            ),
-        )
+        told, at_ns = replace(stopped, free_port=node.free_port()), self._time.now_ns
+        self._fleet.record(node, lambda origin: events.Reported(origin, at_ns, told, self.job))
+        if stopped.abandoned:
+            self._fleet.find(node, _stuck_finding(node.leftovers))
 
     def _try_step(self, generation: int) -> None:
         ours = self.generations[generation]
@@ -292,6 +295,27 @@ class Ranks:
             ),
             self.job,
         )
+
+
+def _left_behind(
+    leftovers: Leftovers, stopped: reports.GenerationStopped
+) -> tuple[reports.GenerationStopped, float]:
+    """Return what is told of a generation that was stopped, and how much later for what is left."""
+    if leftovers.stuck:
+        return replace(stopped, abandoned=(70,)), UNKILLABLE_S
+    if leftovers.memory_s > RELEASE_S:
+        return replace(stopped, held_devices=("gpu/0",)), RELEASE_S
+    return stopped, leftovers.memory_s
+
+
+def _stuck_finding(leftovers: Leftovers) -> Finding:
+    return Finding(
+        component="host/tasks",
+        condition="RanksStuckInKernel",
+        severity=Severity.FATAL,
+        message="ranks that were killed are stuck in the kernel, and keep their devices",
+        mode=Mode.ENFORCE if leftovers.in_driver else Mode.ADVISE,
+    )
 
 
 def _snapshot(order: actions.StartGeneration, step: int, parts: int) -> Copy:

@@ -52,6 +52,8 @@ class RealFleet:
     nodes: tuple[str, ...]
     # More lines for the top of every agent's configuration.
     agent_lines: tuple[str, ...] = ()
+    # More lines for the table [jobs] of it.
+    jobs_lines: tuple[str, ...] = ()
     # More lines for the table [core] of the controller's configuration.
     core_lines: tuple[str, ...] = ()
     # More variables for every process.
@@ -120,7 +122,9 @@ class RealFleet:
             'metrics_address = "127.0.0.1:0"\n'
             f'kernel_log = "{folder / "kernel.log"}"\nlog_style = "text"\n'
             f'[jobs]\nruntime_folder = "{folder / "run"}"\nbulk_port = 0\n'
-            f'bulk_host = "{place.host}"\n{place.tls}'
+            f'bulk_host = "{place.host}"\n'
+            + "".join(f"{line}\n" for line in self.jobs_lines)
+            + place.tls
         )
         self.agents[name] = self._start(
             f"{name}-agent", "-m", "everstep_agent.main", "--config", str(config)
@@ -281,6 +285,7 @@ class RealFleet:
 def running_fleet(
     *nodes: str,
     agent_lines: tuple[str, ...] = (),
+    jobs_lines: tuple[str, ...] = (),
     variables: Mapping[str, str] | None = None,
     places: Mapping[str, Place] | None = None,
     tls: TlsSettings | None = None,
@@ -303,7 +308,9 @@ def running_fleet(
             reserved_port() as port,
             connect(connection := _connection(folder, f"{host}:{port}", tls, at_port)) as admin,
         ):
-            fleet = RealFleet(folder, owned, admin, nodes, agent_lines, core_lines, variables or {})
+            fleet = RealFleet(folder, owned, admin, nodes, agent_lines)
+            fleet.jobs_lines, fleet.core_lines = jobs_lines, core_lines
+            fleet.variables = variables or {}
             fleet.address, fleet.at_port = connection.address, at_port
             fleet.places, fleet.packages = places, packages or {}
             fleet.start_controller()

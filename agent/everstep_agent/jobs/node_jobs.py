@@ -351,6 +351,7 @@ def judge_jobs(
     return [
         *gone,
         *judge_held(held, open_keys),
+        *context.devices.judgements(open_keys),
         *(judge_storage(name, named[name].storage.trouble) for name in sorted(storing)),
         *context.vault_context.refusals.judge(open_keys),
         *(one for one in context.skips.judge(context.boot_ns()) if one.key not in over),

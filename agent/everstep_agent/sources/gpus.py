@@ -74,6 +74,14 @@ class GpuSource:
             ),
         )
 
+    def newest(self) -> GpusReading | None:
+        """Return what the detectors have seen last."""
+        return self._view.gpus
+
+    async def read(self) -> GpusReading:
+        """Read all GPUs, past the detectors. Raises DriverHangError, and ProbeError."""
+        return self._detector.named(self.overlay(await self._probe.read_aside()))
+
     async def _look(self) -> Sequence[Judgement]:
         before = self._view.gpus
         if self._looks % _BUS_LOOKS == 0:

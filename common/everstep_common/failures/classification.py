@@ -10,11 +10,13 @@ from everstep_common.failures.texts import kind_of
 from everstep_common.failures.tracebacks import last_chain, plain
 
 # Version of the table of kinds, raised with every change: a record says which one judged it.
-TABLE_VERSION = 4
+TABLE_VERSION = 5
 
 
 # Kind of a rank that waited for others until the timeout of its process group.
 WAITED_IN_VAIN = "collective_timeout"
+# Kind of a rank that got other data than what it had called for.
+MISMATCH = "collective_mismatch"
 # Kind of a program that ended with an exit code of its own, and without an exception.
 ENDED_ITSELF = "exit"
 
@@ -34,6 +36,9 @@ class Side(Enum):
     CONSEQUENCE = "consequence"
     # What follows when other ranks do not come: evidence of a hang, and not who hangs.
     WAITED = "waited"
+    # What follows when ranks call operations that do not fit together, whichever of them tells:
+    # the program's fault, but after another death or a wait in vain just what is left of that.
+    UNFIT = "unfit"
     # The program's fault or the node's: only a repetition tells.
     UNKNOWN = "unknown"
 
@@ -61,8 +66,12 @@ KINDS: Mapping[str, Side] = MappingProxyType(
         "collective": Side.CONSEQUENCE,
         # A collective's timeout, NCCL's watchdog or heartbeat monitor, gloo's wait: it gave up.
         WAITED_IN_VAIN: Side.WAITED,
+        MISMATCH: Side.UNFIT,
     }
 )
+
+# Sides of which no other death follows: what they tell of has another beginning.
+FOLLOWING = frozenset({Side.CONSEQUENCE, Side.WAITED, Side.UNFIT})
 
 # Kinds of which a process's last lines may tell without an exception in them.
 _SPOKEN = frozenset(
@@ -70,6 +79,7 @@ _SPOKEN = frozenset(
         "host_memory",
         "collective",
         WAITED_IN_VAIN,
+        MISMATCH,
         "cuda",
         "device",
         "device_memory",
@@ -151,11 +161,13 @@ def _without_traceback(exit_code: int, last_lines: Sequence[str]) -> Failure:
 def _spoken(lines: Sequence[str], kinds: frozenset[str]) -> str:
     """Return the kind that the newest telling line tells of, if it is one of these.
 
-    The watchdog tells of the timeout first, and then where in torch it noticed that.
+    The watchdog tells of the timeout first, and then where in torch it noticed that; so does gloo
+    of data that does not fit.
     """
     kind = _told(lines, kinds)[0]
     if kind == "collective":
-        return _told(lines, frozenset({WAITED_IN_VAIN}))[0] or kind
+        told = (_told(lines, frozenset({one}))[0] for one in (WAITED_IN_VAIN, MISMATCH))
+        return next(filter(None, told), kind)
     return kind
 
 

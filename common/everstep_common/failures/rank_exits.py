@@ -1,6 +1,6 @@
 """Rank exits: what follows from how a rank's process ended. Pure."""
 
-from everstep_common.failures.classification import ENDED_ITSELF, Side, side
+from everstep_common.failures.classification import ENDED_ITSELF, FOLLOWING, Side, side
 from everstep_common.failures.texts import unvarying
 from everstep_common.printable import quoted
 from everstep_common.reports import RankExited
@@ -11,7 +11,7 @@ def explains(exit: RankExited) -> bool:
 
     So is one that timed out: who exits first of those that waited is not who held them back.
     """
-    return side(exit.kind) not in (Side.CONSEQUENCE, Side.WAITED)
+    return side(exit.kind) not in FOLLOWING
 
 
 def waited_in_vain(exit: RankExited) -> bool:

@@ -16,6 +16,12 @@ _VARYING = re.compile(
 # All numbers: what differs between two errors for want of memory, which say how much there was.
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
+# What a process says that got other data than what it had called for.
+UNFIT_DATA = re.compile(
+    r"op\.preamble\.length <= op\.nbytes|Received data size doesn't match expected size|"
+    r"Detected mismatch between collectives|Collectives differ in the following aspects"
+)
+
 # The first pattern that fits decides, so the special stand before the general.
 # Texts: cudaGetErrorString of CUDA 12, torch 2.13, torch_npu, NCCL 2.27, gloo, XLA, Paddle 3,
 # Megatron-LM, DeepSpeed and fairseq for losses, numpy 2, CPython 3.11, the kernel's mm/oom_kill.c,
@@ -105,6 +111,9 @@ TEXTS: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"Timed out after \d+ seconds waiting for clients"
         ),
     ),
+    # Ranks call operations that do not fit together: gloo's transport, and torch's own check with
+    # TORCH_DISTRIBUTED_DEBUG=DETAIL.
+    ("collective_mismatch", UNFIT_DATA),
     (
         "collective",
         re.compile(

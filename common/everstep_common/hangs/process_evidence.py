@@ -3,7 +3,7 @@
 import re
 
 from everstep_common.failures.classification import Side, side
-from everstep_common.failures.texts import kind_of
+from everstep_common.failures.texts import UNFIT_DATA, kind_of
 from everstep_common.hangs.rank_report import ProcessFacts, ProcessState, RankHangReport
 from everstep_common.hangs.verdict import HangClass
 from everstep_common.printable import printable
@@ -16,12 +16,6 @@ _SIGKILL = 9
 _GAVE_UP = re.compile(
     r"Timed out waiting|[Tt]imeout|timed out|heartbeat|[Ww]atchdog|Connection closed by peer|"
     r"Connection reset by peer|collective operation"
-)
-# What a process says that ends because it got other data than the operation that it had called:
-# gloo's transport (it aborts), and torch's own check with TORCH_DISTRIBUTED_DEBUG=DETAIL.
-_UNFIT = re.compile(
-    r"op\.preamble\.length <= op\.nbytes|Received data size doesn't match expected size|"
-    r"Detected mismatch between collectives|Collectives differ in the following aspects"
 )
 # Frames of torch in which a rank waits for others; innermost first, so one of the first few.
 _COMMUNICATION = re.compile(
@@ -67,7 +61,7 @@ def ended_by_mismatch(process: ProcessFacts) -> bool:
 
     The program calls operations that do not fit together; this rank or another departed.
     """
-    return process.ending is not None and bool(_UNFIT.search(process.ending.text))
+    return process.ending is not None and bool(UNFIT_DATA.search(process.ending.text))
 
 
 def process_class(report: RankHangReport) -> tuple[HangClass, str] | None:

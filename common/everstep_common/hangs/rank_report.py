@@ -31,7 +31,7 @@ Shapes = Annotated[str, Text(200)]
 # The most of each that one report holds; what is left out is counted or told.
 GROUPS_MAX = 64
 PENDING_MAX = 8
-LIBRARIES_MAX = 16
+LIBRARIES_MAX = 24
 BLIND_MAX = 16
 PAUSED = "pause: "
 RAS_LINES_MAX = 8
@@ -184,7 +184,8 @@ class Blind:
 class Library:
     """A library that the process has mapped, by the name that the table of known faults uses."""
 
-    # "torch", "nccl", "cuda_driver", "cudart", "gloo", "nvshmem", "deepep", "ofi_nccl" …
+    # "torch", "nccl", "cuda_driver", "cudart", "gloo", "nvshmem", "deepep", "ofi_nccl" …; and of
+    # its node "machine" (aarch64) and "kernel".
     name: q.Word
     # As it says itself: "2.27.3"; "" where it is mapped and does not say.
     version: q.Word

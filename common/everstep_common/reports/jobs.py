@@ -248,6 +248,8 @@ class GenerationStopped:
     at_boot_ns: q.BootNs = 0
     # Killed, but held in the kernel by a device or a file system: nobody waits for these.
     abandoned: q.Pids = ()
+    # Their memory was still in use, long after the last process that had it was gone.
+    held_devices: q.Devices = ()
 
 
 @dataclass(frozen=True, slots=True)

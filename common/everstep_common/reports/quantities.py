@@ -87,3 +87,5 @@ NodeName = Annotated[str, Opaque(0, 4096, "the name of a node")]
 Address = Annotated[str, Opaque(0, 4096, "a host or host:port")]
 # Processes that a node holds in its kernel; more of them explain nothing more.
 Pids = Annotated[tuple[Pid, ...], Items(64)]
+# Devices of a node, as findings name them (gpu/0000:3b:00.0).
+Devices = Annotated[tuple[Title, ...], Items(64)]

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from everstep_cli.views import tables, words
-from everstep_common.failures.classification import Side, side
+from everstep_common.failures.classification import FOLLOWING, Side, side
 from everstep_proto.generated import admin_pb2
 
 # Who asks for one job wants to know of its newest trouble; the rest is in --json.
@@ -38,7 +38,7 @@ def death_lists(incidents: Iterable[admin_pb2.Incident]) -> Iterator[RenderableT
 
 def _waited(deaths: Iterable[admin_pb2.RankDeath]) -> list[admin_pb2.RankDeath]:
     sides = {side(one.kind) for one in deaths}
-    apart = {Side.WAITED, Side.CONSEQUENCE} if Side.WAITED in sides else set[Side]()
+    apart = FOLLOWING if Side.WAITED in sides else frozenset[Side]()
     return [one for one in deaths if side(one.kind) in apart]
 
 

@@ -1456,6 +1456,7 @@ class GenerationStopped(_message.Message):
     AT_BOOT_NS_FIELD_NUMBER: _builtins.int
     FREE_PORT_FIELD_NUMBER: _builtins.int
     ABANDONED_FIELD_NUMBER: _builtins.int
+    HELD_DEVICES_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """The generation that was stopped."""
     at_boot_ns: _builtins.int
@@ -1466,6 +1467,10 @@ class GenerationStopped(_message.Message):
     def abandoned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Killed, but held in the kernel by a device or a file system: nobody waits for these processes."""
 
+    @_builtins.property
+    def held_devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Devices whose memory was still in use long after the last process that had it was gone."""
+
     def __init__(
         self,
         *,
@@ -1473,10 +1478,11 @@ class GenerationStopped(_message.Message):
         at_boot_ns: _builtins.int = ...,
         free_port: _builtins.int = ...,
         abandoned: _abc.Iterable[_builtins.int] | None = ...,
+        held_devices: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abandoned", b"abandoned", "at_boot_ns", b"at_boot_ns", "free_port", b"free_port", "generation", b"generation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abandoned", b"abandoned", "at_boot_ns", b"at_boot_ns", "free_port", b"free_port", "generation", b"generation", "held_devices", b"held_devices"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

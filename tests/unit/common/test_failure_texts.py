@@ -74,6 +74,12 @@ _FRAME = '  File "/job/train.py", line 7, in <module>'
             "collective_timeout",
         ),
         (
+            "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running "
+            "collective: CollectiveFingerPrint(SequenceNumber=4, OpType=ALLREDUCE, TensorShape="
+            "[10]), but Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=4",
+            "collective_mismatch",
+        ),
+        (
             "RuntimeError: The client socket has timed out after 1800s while trying to connect to "
             "(10.0.0.1, 29500).",
             "collective",

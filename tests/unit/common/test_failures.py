@@ -85,6 +85,17 @@ def test_an_exception_tells_its_kind(line: str, kind: str) -> None:
             ["[rank1] Watchdog caught collective operation timeout: WorkNCCL"],
             "collective_timeout",
         ),
+        (
+            6,
+            [
+                "terminate called after throwing an instance of 'gloo::EnforceNotMet'",
+                "  what():  [enforce fail at /x/gloo/transport/tcp/pair.cc:456] "
+                "op.preamble.length <= op.nbytes. 2000 vs 1000. Received data size doesn't match "
+                "expected size. Is there a distributed collective mismatch in your code?",
+                "Exception raised from run at ProcessGroupGloo.cpp:2055 (most recent call first):",
+            ],
+            "collective_mismatch",
+        ),
         (6, ["CUDA error: an illegal memory access was encountered"], "cuda"),
         (7, ["ERROR: worker is out of shared memory."], "host_memory"),
         (

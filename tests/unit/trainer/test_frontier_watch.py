@@ -4,6 +4,7 @@ import random
 import struct
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 
 import pytest
@@ -174,6 +175,72 @@ def test_nothing_is_judged_before_enough_was_learned() -> None:
     assert not any(one.still for one in node(6, 0.5, 60)[0])
     assert not any(one.still for one in node(18, 0.5, 60, steps=False)[0])
     assert any(one.still for one in node(25, 0.5, 60, steps=False)[0])
+
+
+def restarted(
+    learned_ns: int, train_s: int, hang_s: int, start_gap_s: int = 0, pause: str = ""
+) -> list[Standing]:
+    """Return how a rank stands that trains for a moment after a restart, and moves no more."""
+    rank, judge, found = Rank(), FrontierJudge(learned_ns), []
+    for second in range(train_s):
+        rank.live(1)
+        judge.judge({0: rank.facts()}, second, rank.now_ns)
+    for _ in range(start_gap_s):
+        rank.live(1, 0)
+        found.append(judge.judge({0: rank.facts()}, train_s, rank.now_ns))
+    if start_gap_s:
+        rank.live(1)
+    for _ in range(hang_s):
+        rank.live(1, 0, pauses=int(bool(pause)))
+        facts = replace(rank.facts(), pause=pause)
+        found.append(judge.judge({0: facts}, train_s, rank.now_ns))
+    return found
+
+
+def taught(seconds: int = 60, every_s: float = 0.5) -> int:
+    """Return what a whole generation teaches the next."""
+    rank, judge = Rank(), FrontierJudge()
+    for second in range(seconds):
+        rank.live(1, every_s)
+        judge.judge({0: rank.facts()}, second, rank.now_ns)
+    return judge.learned_ns
+
+
+def test_a_hang_soon_after_a_restart_is_known_by_the_generation_before() -> None:
+    found = restarted(taught(), 4, 60)
+    assert [one.still for one in found].index(True) == 30
+    assert found[-1].usual_ns == 30 * _S
+    assert not any(one.still for one in restarted(0, 4, 60))
+
+
+def test_gaps_of_its_start_are_waited_for_as_the_generation_before_had_them() -> None:
+    rank, judge = Rank(), FrontierJudge()
+    for second in range(60):
+        rank.live(1, 0 if 4 <= second < 20 else 0.5)
+        judge.judge({0: rank.facts()}, max(0, second - 20), rank.now_ns)
+    assert 16 * _S <= judge.learned_ns <= 17 * _S
+    found = restarted(judge.learned_ns, 4, 90)
+    assert 64 <= [one.still for one in found].index(True) <= 68
+
+
+def test_so_are_those_that_it_has_had_itself() -> None:
+    found = restarted(taught(), 4, 90, start_gap_s=20)
+    assert 20 + 80 <= [one.still for one in found].index(True) <= 20 + 86
+
+
+def test_before_the_first_move_and_in_a_pause_nothing_is_judged_by_it() -> None:
+    assert not any(one.still for one in restarted(taught(), 0, 200))
+    assert not any(one.still for one in restarted(taught(), 4, 200, pause="evaluation"))
+
+
+def test_a_generation_that_hung_at_once_hands_on_what_the_one_before_had_learned() -> None:
+    judge = FrontierJudge(learned_ns := taught())
+    rank = Rank()
+    for second in range(40):
+        rank.live(1, 0.5 if second < 4 else 0)
+        judge.judge({0: rank.facts()}, 4, rank.now_ns)
+    assert judge.learned_ns == learned_ns > 0
+    assert taught(seconds=4) == 0
 
 
 def test_a_pause_is_not_judged() -> None:

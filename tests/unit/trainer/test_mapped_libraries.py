@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.sources.libraries import libraries, mapped, version
+from everstep.launch.hangs.sources.libraries import libraries, mapped, version, with_machine
+from everstep_common.hangs.known_software import TABLE
 from everstep_common.hangs.rank_report import Library
 
 
@@ -62,3 +63,15 @@ def test_each_library_is_told_once_and_others_are_left_out(tmp_path: Path) -> No
         Library("cuda_driver", "550.54.15"),
         Library("nccl", "2.27.3"),
     )
+
+
+def test_whatever_the_table_of_known_faults_asks_for_is_told() -> None:
+    for fault in TABLE:
+        told = with_machine(libraries([f"/x/lib{fault.library}.so.2.1.1"]))
+        assert {fault.library, *(name for name, _ in fault.needs)} <= {one.name for one in told}
+
+
+def test_of_its_node_it_tells_processor_and_kernel_but_not_without_libraries() -> None:
+    told = {one.name: one.version for one in with_machine((Library("nccl", "2.27.3"),))}
+    assert (told["machine"], told["kernel"]) == (os.uname().machine, os.uname().release[:40])
+    assert with_machine(()) == ()

@@ -94,9 +94,8 @@ class LocalGeneration:
         self._workers.begin(start.generation)
         self._memory_kills.begin()
         self._notice = EndNotice()
-        self.watch.begin(
-            start.generation, range(start.first_rank, start.first_rank + start.processes)
-        )
+        ranks = range(start.first_rank, start.first_rank + start.processes)
+        self.watch.begin(start.generation, ranks, start.world_size)
         for local_rank in range(start.processes):
             plan = self._recipe.plan(
                 start, local_rank, self._terminal, self.steps.seen, self.output.add

@@ -13,6 +13,7 @@ from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.concurrency.thread_pool import ThreadPool
 from everstep_agent.detectors.snapshot_skips import SkipWatch
 from everstep_agent.ipc.message_memory import message_memories
+from everstep_agent.jobs.job.device_release import DeviceRelease, Gpus, NoGpus
 from everstep_agent.jobs.job.output import OutputMemory
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_agent.jobs.state.store import JobStore
@@ -87,6 +88,9 @@ class Environment:
     cut_off: Callable[[], bool] = _heard
     # Who was refused by a quota, on all sockets of the agent.
     refusals: UserRefusals = field(default_factory=user_refusals)
+    # Those that ranks use, and from how much on memory without an owner is taken for theirs.
+    gpus: Gpus = field(default_factory=NoGpus)
+    gpu_memory_unowned_bytes: int = 1 << 30
 
 
 @dataclass(slots=True)
@@ -114,6 +118,7 @@ class JobContext:
     # Whether neither the controller nor any peer has been heard for a few seconds.
     cut_off: Callable[[], bool]
     refusals: UserRefusals
+    devices: DeviceRelease
     output_memory: OutputMemory = field(default_factory=OutputMemory)
 
 
@@ -149,6 +154,9 @@ def open_context(parts: ContextParts, database: sqlite3.Connection) -> JobContex
         world.controller_away_s,
         world.cut_off,
         world.refusals,
+        DeviceRelease(
+            world.gpus, settings.device_release_timeout_s, world.gpu_memory_unowned_bytes
+        ),
     )
 
 

@@ -125,6 +125,7 @@ class NodeJob:
         facts = self.facts
         self.vault.after_promises = first and facts.promised is None
         self.vault.transfer_key = facts.owner.transfer_key
+        self.stopper.begin()
         self._expect(plan)
         self.vault.begin_generation(plan.generation, self._initial_copies(plan.sources))
         self.spare.end()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from everstep_agent.ipc.processes import ProcessIdentity, kill, wait_dead
@@ -11,6 +11,7 @@ from everstep_agent.jobs.job.local_processes import LocalProcesses
 from everstep_agent.jobs.job.peers import ConnectedRanks, LauncherLink
 from everstep_agent.jobs.job.progress_flow import ProgressFlow
 from everstep_agent.jobs.standing.standing_watch import StandingWatch
+from everstep_agent.jobs.state.facts import JobFacts
 from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.jobs.state.lifecycle import Effect
 from everstep_agent.jobs.state.records import stopped_record
@@ -53,11 +54,23 @@ class GenerationStopper:
         self._context = context
         self._report_copies = report_copies
         self._restart_in_place = restart_in_place
+        # How much memory of each GPU was in use before the ranks came; {}: not known.
+        self._memory_before: Mapping[str, int] = {}
+        # The generation whose GPUs are waited for, and whether the controller asked meanwhile.
+        self._releasing = 0
+        self._asked_meanwhile = False
+
+    def begin(self) -> None:
+        """Another generation begins here: note what is in use before it."""
+        self._memory_before = self._context.devices.memory_in_use()
 
     def order(self, generation: int, grace_s: float, reason: str, *, look: bool = False) -> None:
         """Stop a generation as the controller wants; what is stopped already is said again."""
         if generation <= self._record.facts.stops.completed:
-            self._report(generation, self._context.boot_ns())
+            if self._releasing and self._releasing <= generation:
+                self._asked_meanwhile = True  # it is told when the GPUs are free
+            else:
+                self._report(generation, self._context.boot_ns())
             return
         if Effect.STOP_PROCESSES not in self._record.order_stop(generation):
             return
@@ -85,13 +98,36 @@ class GenerationStopper:
             self._context.spawn(work, f"stop {self._record.facts.job}")
 
     async def complete(self, generation: int, at_boot_ns: int) -> None:
-        """No process of the generation is left: verify what it committed, then say so."""
-        link = self._parts.link
-        effects = await self._settle(generation, asked=True)
+        """No process of the generation is left: verify what it committed, then say so.
+
+        The next one may start here then: so its GPUs are waited for meanwhile.
+        """
+        link, at_ns = self._parts.link, min(at_boot_ns, self._context.boot_ns())
+        self._asked_meanwhile = False
+        # What ran here is not known any more once the stop is complete.
+        release = asyncio.ensure_future(self._await_devices(generation, self._record.facts))
+        try:
+            effects = await self._settle(generation, asked=True)
+            held = await release
+        finally:
+            release.cancel()
         trusted = link.connected and not link.distrust
-        if trusted and Effect.RESTART_IN_PLACE in effects and self._restart_in_place():
+        own = Effect.RESTART_IN_PLACE in effects and not self._asked_meanwhile
+        if trusted and own and self._restart_in_place():
             return
-        self._report(generation, min(at_boot_ns, self._context.boot_ns()))
+        self._report(generation, at_ns, held)
+
+    async def _await_devices(self, generation: int, facts: JobFacts) -> tuple[str, ...]:
+        """Return the GPUs whose memory does not become free; none where nobody needs them again."""
+        over = facts.ended or generation <= facts.autonomy.left
+        if over or facts.processes.abandoned or generation < facts.newest_generation:
+            return ()
+        self._releasing = generation
+        try:
+            pids = frozenset(one.pid for one in facts.processes.running)
+            return await self._context.devices.wait(pids, self._memory_before)
+        finally:
+            self._releasing = 0
 
     async def settle(self, generation: int) -> None:
         """Take nothing more of the generation, and report its copies as final."""
@@ -104,8 +140,8 @@ class GenerationStopper:
         self._report_copies()
         return effects
 
-    def _report(self, generation: int, at_boot_ns: int) -> None:
-        record = stopped_record(self._record.facts, generation, at_boot_ns)
+    def _report(self, generation: int, at_boot_ns: int, held: tuple[str, ...] = ()) -> None:
+        record = stopped_record(self._record.facts, generation, at_boot_ns, held)
         self._context.outlet.record(record)
 
     async def drain(self, generation: int, rank: int | None = None) -> None:

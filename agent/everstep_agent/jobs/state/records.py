@@ -16,6 +16,7 @@ from everstep_proto.orders import order_from_wire, order_to_wire
 from everstep_proto.reports import record_of
 
 _ABANDONED_MAX = 64
+_DEVICES_MAX = 64
 
 
 def plan_from_bytes(encoded: bytes) -> Plan:
@@ -117,13 +118,20 @@ def phase_record(facts: JobFacts, phase: reports.Phase, at_boot_ns: int) -> flee
     )
 
 
-def stopped_record(facts: JobFacts, generation: int, at_boot_ns: int) -> fleet_pb2.Record:
+def stopped_record(
+    facts: JobFacts, generation: int, at_boot_ns: int, held_devices: tuple[str, ...] = ()
+) -> fleet_pb2.Record:
     """Return the record of a generation that has no process left here but those held in the kernel.
 
     These are named as their launcher knows them.
     """
-    abandoned = facts.processes.abandoned[:_ABANDONED_MAX]
-    report = reports.GenerationStopped(generation, facts.place.free_port, at_boot_ns, abandoned)
+    report = reports.GenerationStopped(
+        generation,
+        facts.place.free_port,
+        at_boot_ns,
+        facts.processes.abandoned[:_ABANDONED_MAX],
+        held_devices[:_DEVICES_MAX],
+    )
     return record_of(report, facts.reported_as)
 
 

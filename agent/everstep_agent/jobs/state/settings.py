@@ -191,6 +191,14 @@ class JobsSettings:
         "generation; then the agent kills the processes, because all other nodes wait for"
         " this one.",
     )
+    device_release_timeout_s: float = setting(
+        15.0,
+        unit="s",
+        help="How long the memory of NVIDIA GPUs may stay in use after the last process of a "
+        "generation is gone, before the next one starts; then the GPU has a finding, and the job "
+        "takes another node, if there is one. The driver frees it at once, as a rule. 0: nobody "
+        "looks.",
+    )
     reconnect_grace_s: float = setting(
         2.0,
         unit="s",
@@ -275,6 +283,7 @@ class JobsSettings:
         found += [
             f"jobs.{key}: must not be below 0"
             for key in (
+                "device_release_timeout_s",
                 "transfer_streams",
                 "restore_bytes_per_s_min",
                 "report_delay_s",

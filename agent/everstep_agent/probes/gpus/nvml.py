@@ -85,10 +85,22 @@ class NvmlProbe:
 
     async def read(self) -> GpusReading:
         """Read once. Raises DriverHangError, and ProbeError."""
+        complete = next(self._looks) % COMPLETE_EVERY == 0 or self._complete_next
+        reading = await self._read(complete)
+        self._complete_next = self._complete_next and not reading.complete
+        return reading
+
+    async def read_aside(self) -> GpusReading:
+        """Read all, for somebody else than the detectors. Raises DriverHangError, and ProbeError.
+
+        What they have asked to be read completely still is, at their next look.
+        """
+        return await self._read(complete=True)
+
+    async def _read(self, complete: bool) -> GpusReading:
         if self._absent and self._clock_s() < self._absent[0]:
             return self._absent[1]
         talk = self._talk or await self._start()
-        complete = next(self._looks) % COMPLETE_EVERY == 0 or self._complete_next
         try:
             reading = await talk.ask(next(self._numbers), complete, self._deadline_s(talk))
         except TimeoutError as error:
@@ -104,7 +116,6 @@ class NvmlProbe:
         if reading.absent:
             return await self._note_absence(reading)
         self._absent, self._failures = None, 0
-        self._complete_next = self._complete_next and not reading.complete
         return self._taken(talk, reading)
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ A member without its agent may train on: while steps are made nothing is touched
 failed or steps are missing, nobody waits for the verdict on the node.
 """
 
-from everstep_common.failures.classification import Side, side
+from everstep_common.failures.classification import FOLLOWING, Side, side
 from everstep_common.reports import Phase
 from everstep_controller.core.jobs import incidents, membership, progress
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
@@ -23,7 +23,7 @@ _LONGEST_TIMES = 4
 _MISSING_MIN_NS = 2 * _S
 _LOOK_AGAIN_NS = 5 * _S
 # Ranks that die of these may have lost one that nobody tells of.
-_FOLLOWS = frozenset({Side.CONSEQUENCE, Side.WAITED, Side.TRANSIENT})
+_FOLLOWS = FOLLOWING | {Side.TRANSIENT}
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:

@@ -1,6 +1,7 @@
 """Incidents of a job: opened by a fault that stops a generation, joined by faults of one cause."""
 
 from bisect import insort
+from collections.abc import Sequence
 from dataclasses import replace
 
 from everstep_common import reports
@@ -287,14 +288,16 @@ def _is_late(incident: JobIncident, order: DeathOrder) -> bool:
 
 
 def keep_left_behind(turn: Turn, job: JobRecord, event: Reported[GenerationStopped]) -> None:
-    """Keep which processes of a generation the kernel holds on a node, which nobody waits for."""
+    """Keep what a node still has of a generation: processes in the kernel, or device memory."""
     report = event.report
     launcher = job.launchers.get(event.origin.node)
-    if not report.abandoned or launcher is None or launcher.holds_generation >= report.generation:
+    left = report.abandoned or report.held_devices
+    if not left or launcher is None or launcher.holds_generation >= report.generation:
         return
     launcher.holds_generation = report.generation
-    sentence = _left_behind(event)
-    turn.announce(job.name, "ProcessesLeftBehind", f"{job.name}: {sentence}")
+    sentence = _left_behind(event) if report.abandoned else _memory_left(event)
+    reason = "ProcessesLeftBehind" if report.abandoned else "DeviceMemoryLeft"
+    turn.announce(job.name, reason, f"{job.name}: {sentence}")
     incident = open_incident(turn.state, job)
     known = incident.left_behind if incident else []
     # A launcher that comes back says it again.
@@ -304,12 +307,24 @@ def keep_left_behind(turn: Turn, job: JobRecord, event: Reported[GenerationStopp
 
 def _left_behind(event: Reported[GenerationStopped]) -> str:
     report = event.report
-    listed = ", ".join(map(str, report.abandoned[:_NAMED_MAX]))
-    more = " …" if len(report.abandoned) > _NAMED_MAX else ""
     return (
         f"generation {report.generation} on {event.origin.node} was left with processes that were "
-        f"killed, but that the kernel holds for a device or a file system: {listed}{more}"
+        "killed, but that the kernel holds for a device or a file system: "
+        f"{_listed(report.abandoned)}"
     )
+
+
+def _memory_left(event: Reported[GenerationStopped]) -> str:
+    report = event.report
+    return (
+        f"all processes of generation {report.generation} on {event.origin.node} are gone, and "
+        f"memory of its devices is still in use: {_listed(report.held_devices)}; another node is "
+        "taken where there is one"
+    )
+
+
+def _listed(named: Sequence[object]) -> str:
+    return ", ".join(map(str, named[:_NAMED_MAX])) + (" …" if len(named) > _NAMED_MAX else "")
 
 
 def _death_order(death: Death) -> DeathOrder:

@@ -126,7 +126,8 @@ class Launcher:
     stale_generation: int = 0
     # Why its node takes no ranks, as it was told last; empty: it takes some.
     kept: str = ""
-    # The newest generation of which the kernel holds processes there that were killed.
+    # The newest generation of which the kernel holds processes there that were killed, or the
+    # driver memory of a device.
     holds_generation: int = 0
 
 

@@ -49,6 +49,12 @@ _AGAIN = Rule(
     "it and start the job again",
 )
 
+_UNFIT_AGAIN = Rule(
+    Remedy.STOP,
+    "{what}, the same as generation {before} {where}: ranks call operations that do not fit "
+    "together, which no node makes them do; correct the script and start the job again",
+)
+
 _AGAIN_ROLLED_BACK = Rule(
     Remedy.STOP,
     "{what}, the same as generation {before}, from which it went back: going back does not help; "
@@ -78,6 +84,8 @@ RULES: Mapping[tuple[Side, History], Rule] = MappingProxyType(
         ),
         (Side.SCRIPT, History.SAME_STEP): _AGAIN,
         (Side.SCRIPT, History.SAME_STEP_ELSEWHERE): _AGAIN,
+        (Side.UNFIT, History.SAME_STEP): _UNFIT_AGAIN,
+        (Side.UNFIT, History.SAME_STEP_ELSEWHERE): _UNFIT_AGAIN,
         (Side.SCRIPT, History.ROLLED_BACK): _AGAIN_ROLLED_BACK,
         (Side.UNKNOWN, History.SAME_STEP_ELSEWHERE): _AGAIN,
         (Side.UNKNOWN, History.NEVER_STARTED): Rule(
@@ -118,6 +126,8 @@ OTHERWISE: Mapping[Side, str] = MappingProxyType(
         Side.TRANSIENT: "{what}: cause unknown; treated as transient",
         Side.CONSEQUENCE: "{what}: which rank went first is not known",
         Side.WAITED: "{what}: it gave up waiting for other ranks; who did not come is not known",
+        Side.UNFIT: "{what}: ranks called operations that do not fit together; the script's own "
+        "fault if it comes again {where}",
         Side.UNKNOWN: "{what}: the script or {node}, only a repetition tells",
     }
 )
@@ -181,7 +191,7 @@ def judge(evidence: Evidence) -> Judgement:
             remedy=Remedy.RESTART,
             sentence=sentence,
         )
-    culprit = evidence.deaths[0]
+    culprit = _culprit(evidence)
     history = history_of(evidence)
     whose, fault = _whose(evidence, culprit, history)
     # Without a kind, nothing was classified: by an older launcher.
@@ -273,9 +283,21 @@ def counts_against_node(evidence: Evidence, judgement: Judgement) -> bool:
     return history_of(evidence) is History.NEW
 
 
+def _culprit(evidence: Evidence) -> Death:
+    """Return the death that explains most: of those that follow, one over data that does not fit.
+
+    But after a rank gave up waiting, that is only what is left of its operation.
+    """
+    first = evidence.deaths[0]
+    if first.explains or any(death.waited_in_vain for death in evidence.deaths):
+        return first
+    unfit = (death for death in evidence.deaths if side(death.exit.kind) is Side.UNFIT)
+    return next(unfit, first)
+
+
 def history_of(evidence: Evidence) -> History:
     """Return what else is known of deaths like the one that explains this fault."""
-    culprit = evidence.deaths[0]
+    culprit = _culprit(evidence)
     alike = [death for death in evidence.deaths if death.signature == culprit.signature]
     nodes = {death.node for death in alike}
     if _cannot_start(evidence, culprit, len(alike)):
@@ -328,6 +350,8 @@ def _whose(evidence: Evidence, culprit: Death, history: History) -> tuple[Side, 
     A node's own word weighs more than how a rank died, but for a script that can start nowhere.
     """
     whose = side(culprit.exit.kind) if culprit.exit.kind else Side.TRANSIENT
+    if whose is Side.UNFIT and any(death.waited_in_vain for death in evidence.deaths):
+        whose = Side.CONSEQUENCE
     nowhere = history is History.FROM_THE_START or culprit.exit.kind in _NEVER_STARTS
     if whose is Side.SCRIPT and nowhere:
         return whose, None

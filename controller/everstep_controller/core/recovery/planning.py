@@ -215,7 +215,8 @@ def trusted(state: State, job: JobRecord) -> Sequence[NodeRecord]:
     """Return the candidates without members that are doubted, as far as spares take their places.
 
     Where automation may only advise to isolate, the node stays in use; but no job has to go back
-    to it, nor to one where what was killed is held in the kernel, or whose agent has not answered.
+    to it, nor to one that still holds what was killed or memory of a device, or whose agent has not
+    answered.
     A spare that is doubted as much takes no place: two of these would take turns at every plan.
     """
     seats, able = frozenset(job.generation.members), candidates(state, job)
@@ -235,7 +236,7 @@ def _doubt(job: JobRecord, node: NodeRecord) -> int:
         return 2
     flaps = bool(node.flaps_since_ns)
     hung = node.name in hung_again(job.recovery.hangs)
-    return int(flaps or hung or node.name in job.overdue or held_by_kernel(job, node.name))
+    return int(flaps or hung or node.name in job.overdue or still_held(job, node.name))
 
 
 def _leaving(state: State, job: JobRecord) -> list[NodeRecord]:
@@ -351,10 +352,11 @@ def _given_up(state: State, job: JobRecord) -> str:
     return sentence + blame.tried_summary(job)
 
 
-def held_by_kernel(job: JobRecord, node: str) -> bool:
-    """Return whether a node holds processes of the generation that the next one follows.
+def still_held(job: JobRecord, node: str) -> bool:
+    """Return whether a node still has something of the generation that the next one follows.
 
-    What they hold, a device or a port, the next ranks there may need.
+    Processes that the kernel does not let go, or memory of a device: the next ranks there may need
+    what is taken.
     """
     launcher = job.launchers.get(node)
     return launcher is not None and 0 < job.generation.number == launcher.holds_generation

@@ -29,15 +29,20 @@ def incident(story: Incidents) -> JobIncident:
     return story.incidents[-1]
 
 
-def stop(story: Incidents, **abandoned: tuple[int, ...]) -> None:
-    """The members stop the generation; some leave processes behind."""
+def stop(
+    story: Incidents, *, devices: dict[str, str] | None = None, **abandoned: tuple[int, ...]
+) -> None:
+    """The members stop the generation; some leave processes behind, or memory of a device."""
     for node in tuple(story.job.generation.members):
         story.tell(
             events.Reported(
                 story.origin(node),
                 story.now_ns,
                 reports.GenerationStopped(
-                    story.job.generation.number, 1234, abandoned=abandoned.get(node, ())
+                    story.job.generation.number,
+                    1234,
+                    abandoned=abandoned.get(node, ()),
+                    held_devices=tuple((devices or {}).get(node, "").split()),
                 ),
                 "j",
             )
@@ -111,6 +116,25 @@ def test_a_spare_takes_the_place_of_a_node_that_holds_processes() -> None:
     story.die("n0", "killed", rank=0)
     stop(story, n1=(70,))
     assert story.job.generation.members == ["n0", "n2"]
+
+
+def test_so_it_does_of_a_node_whose_device_memory_does_not_become_free() -> None:
+    story = started()
+    story.join("n2")
+    story.die("n0", "killed", rank=0)
+    stop(story, devices={"n1": "gpu/0000:3b:00.0"})
+    assert story.job.generation.members == ["n0", "n2"]
+    (sentence,) = incident(story).left_behind
+    assert "generation 1 on n1 are gone" in sentence
+    assert "gpu/0000:3b:00.0" in sentence
+
+
+def test_without_a_spare_the_job_goes_on_where_device_memory_is_in_use() -> None:
+    story = started()
+    story.die("n0", "killed", rank=0)
+    stop(story, devices={"n1": "gpu/0000:3b:00.0"})
+    assert story.job.generation.members == ["n0", "n1"]
+    assert story.job.state is not JobState.WAITING_CAPACITY
 
 
 def test_without_a_spare_the_node_that_holds_processes_goes_on() -> None:

@@ -78,7 +78,7 @@ def test_every_pair_of_the_table(side: Side, history: History) -> None:
         assert rule is None or side is Side.NODE
     if rule is not None and rule.remedy is Remedy.STOP:
         assert history not in {History.NEW, History.ON_SEVERAL_NODES, History.SAME_NODE}
-        assert side in (Side.SCRIPT, Side.UNKNOWN)
+        assert side in (Side.SCRIPT, Side.UNKNOWN, Side.UNFIT)
     if side is Side.SCRIPT and rule is not None:
         assert rule.remedy is Remedy.STOP  # a script's fault never costs a node
 
@@ -118,6 +118,43 @@ def test_what_comes_from_outside_never_stops_a_job_by_its_repetition() -> None:
     for kind in ("killed", "storage", "network", "collective", ""):
         again = death(kind)
         assert judge(evidence(again, past=(before(again, "n0"),))).remedy is Remedy.RESTART, kind
+
+
+def unfit(**more: object) -> Death:
+    """A rank that got other data than what it had called for: gloo aborts it."""
+    return with_exit(death("collective_mismatch", at_ns=20, exception=""), signal=6, **more)
+
+
+def lost(node: str = "n1") -> Death:
+    """A rank that lost another one."""
+    return death("collective", rank=1, node=node, exception="Connection reset by peer")
+
+
+def test_data_that_does_not_fit_twice_at_a_step_is_the_scripts_fault_on_whichever_node() -> None:
+    for deaths in ((unfit(),), (lost(), unfit())):
+        judged = judge(evidence(*deaths, past=(before(unfit(), "n0"),)))
+        assert judged.remedy is Remedy.STOP
+        assert "do not fit together" in judged.sentence
+        assert judged.node == ""
+    amiss = judge(evidence(unfit(), past=(before(unfit()),), amiss={"n0": "a finding"}))
+    assert amiss.remedy is Remedy.STOP, "no node makes ranks call other operations"
+
+
+def test_once_or_at_another_step_it_is_tried_again_and_said() -> None:
+    once = judge(evidence(lost(), unfit()))
+    assert (once.remedy, once.node) == (Remedy.RESTART, "")
+    assert "rank 0 on n0" in once.sentence
+    assert "do not fit together" in once.sentence
+    elsewhere = judge(evidence(unfit(step=18), past=(before(unfit()),)))
+    assert elsewhere.remedy is Remedy.RESTART
+
+
+def test_data_that_does_not_fit_after_a_wait_in_vain_or_a_death_accuses_nobody() -> None:
+    gave_up = death("collective_timeout", rank=2, at_ns=30)
+    for deaths in ((unfit(), gave_up), (death("killed", rank=3), unfit())):
+        judged = judge(evidence(*deaths, past=(before(unfit()),)))
+        assert judged.remedy is Remedy.RESTART
+        assert "do not fit together" not in judged.sentence
 
 
 @pytest.mark.parametrize("kind", ["import", "usage"])

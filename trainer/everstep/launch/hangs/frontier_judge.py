@@ -1,7 +1,8 @@
 """Judge of frontiers: whether the collectives of all ranks of a node stand still. Pure.
 
 They do when none has moved for four times the longest gap that was learned of it, and 3 s at least.
-Nothing is judged before enough was learned, nor while a rank does what is no step.
+Nothing is judged before enough was learned, nor while a rank does what is no step. Until then, what
+the generation before has learned, its start included, is taken, with much more patience.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,10 @@ from everstep.launch.hangs.rank_pages import Frontier, RankFacts
 
 LEAST_NS = 3 * 10**9
 _TIMES = 4
+# What the generation before has taught is not all: files may lie on another node now, uncached.
+EARLY_LEAST_NS = 30 * 10**9
+# A longer gap that ended well is a debugger's or a suspended node's.
+_GAP_MAX_NS = 300 * 10**9
 # Readings in which a rank has moved: 8 s of a start teach enough where steps are known. Where they
 # are not, it may still be spreading its weights.
 _MOVES = 16
@@ -49,7 +54,13 @@ class Standing:
 class FrontierJudge:
     """Judge of one generation's ranks on a node; it is asked about once a second."""
 
-    def __init__(self) -> None:
+    def __init__(self, learned_ns: int = 0) -> None:
+        """``learned_ns``: the longest gap of the generation before; 0: none is known."""
+        self._before_ns = learned_ns
+        # The longest gap of all its ranks since the first move, when that was, and whether enough
+        # was learned to judge by it.
+        self._longest_ns = self._newest_ns = 0
+        self._taught = False
         self._first_step = -1
         # When a collective was last seen to move, as the recorder told, and the newest step then.
         self._moved_ns = -1
@@ -61,6 +72,11 @@ class FrontierJudge:
         self._judged_ns = 0
         # What was before says nothing: a pause, or a time in which nobody looked.
         self._from_ns = 0
+
+    @property
+    def learned_ns(self) -> int:
+        """Return the longest gap for the generation after it; that of the one before, if young."""
+        return max(1, self._longest_ns) if self._taught else self._before_ns
 
     def judge(self, facts: Mapping[int, RankFacts], newest_step: int, now_ns: int) -> Standing:
         """Return how they stand; ``newest_step`` is the newest that any rank told, or -1."""
@@ -75,6 +91,7 @@ class FrontierJudge:
         if not known or len(known) < len(frontiers):
             return Standing(pause=pause, blind=_unread(len(known), len(frontiers)))
         self._find_blind(known, newest_step, now_ns)
+        self._learn(max(one.moved_at_ns for one in known))
         if pause or self._blind:
             return Standing(pause=pause, blind=self._blind)
         if newest_step - self._step_at_move > self._steps_between:
@@ -94,17 +111,36 @@ class FrontierJudge:
         if passed >= _BLIND_STEPS and now_ns - self._seen_ns >= _BLIND_NS:
             self._blind = f"{passed} steps passed without a collective that torch has recorded"
 
+    def _learn(self, moved_ns: int) -> None:
+        """Learn of a move of any rank; a gap with a pause in it teaches nothing."""
+        if moved_ns <= self._newest_ns:
+            return
+        if self._newest_ns and self._from_ns <= self._newest_ns:
+            gap_ns = min(moved_ns - self._newest_ns, _GAP_MAX_NS)
+            self._longest_ns = max(self._longest_ns, gap_ns)
+        self._newest_ns = moved_ns
+
     def _standing(self, known: Sequence[Frontier], newest_step: int, now_ns: int) -> Standing:
         taught = 0 <= self._first_step <= newest_step - _STEPS_LEAST
         least = _MOVES if taught else _MOVES_WITHOUT_STEPS
         if any(one.moves < least or one.gaps < _GAPS for one in known):
-            return Standing()
+            return self._early(known, now_ns)
+        self._taught = True
         usual_ns = max(_usual_ns(one) for one in known)
         for one in known:
             if now_ns - max(one.moved_at_ns, self._from_ns) <= _usual_ns(one):
                 return Standing(usual_ns=usual_ns)
         since_ns = max(one.moved_at_ns for one in known)
         return Standing(since_ns=max(since_ns, self._from_ns), usual_ns=usual_ns)
+
+    def _early(self, known: Sequence[Frontier], now_ns: int) -> Standing:
+        """Return how ranks stand of which little was learned: by the generation before, if any."""
+        if self._taught or not self._before_ns or not all(one.moves for one in known):
+            return Standing()
+        usual_ns = max(EARLY_LEAST_NS, _TIMES * max(self._before_ns, self._longest_ns))
+        since_ns = max(max(one.moved_at_ns for one in known), self._from_ns)
+        still = now_ns - since_ns > usual_ns
+        return Standing(since_ns=since_ns if still else 0, usual_ns=usual_ns)
 
 
 def _usual_ns(one: Frontier) -> int:

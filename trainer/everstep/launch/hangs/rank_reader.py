@@ -211,7 +211,8 @@ class RankReader:
 
     def _read_libraries(self) -> None:
         try:
-            self._libraries = libraries.libraries(libraries.mapped(self._pid, self._proc))
+            mapped = libraries.mapped(self._pid, self._proc)
+            self._libraries = libraries.with_machine(libraries.libraries(mapped))
             self._blind.pop(EvidenceSource.LIBRARIES, None)
         except OSError as error:
             why = process_look.why_unreadable(self._pid, self._proc)

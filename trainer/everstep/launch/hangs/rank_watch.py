@@ -31,14 +31,19 @@ class RankWatch:
         self._now_ns = now_ns
         self._pages: RankPages | None = None
         self._judge = FrontierJudge()
-        self._generation = 0
+        self._generation = self._world_size = 0
         self._due_ns = self._told_ns = 0
         self._told: Standing | None = None
 
-    def begin(self, generation: int, ranks: Sequence[int]) -> None:
-        """Another generation starts; without memory for its pages, steps alone tell."""
+    def begin(self, generation: int, ranks: Sequence[int], world_size: int) -> None:
+        """Another generation starts; without memory for its pages, steps alone tell.
+
+        What the one before has learned is of use where the job has the same size.
+        """
         self.end()
-        self._generation, self._judge, self._told = generation, FrontierJudge(), None
+        learned_ns = self._judge.learned_ns if world_size == self._world_size else 0
+        self._judge, self._world_size = FrontierJudge(learned_ns), world_size
+        self._generation, self._told = generation, None
         self._due_ns = self._now_ns() + _INTERVAL_NS
         try:
             self._pages = RankPages(ranks)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from everstep_common.endings import is_by_user
-from everstep_common.failures.classification import Side, classify, last_said, side
+from everstep_common.failures.classification import FOLLOWING, Side, classify, last_said, side
 from everstep_common.failures.tracebacks import plain
 from everstep_common.trainer_messages import End, RankExited
 
@@ -59,7 +59,7 @@ class RankFailure:
     @property
     def is_consequence(self) -> bool:
         """Return whether another rank must have failed before, or did not come."""
-        return side(self.kind) in (Side.CONSEQUENCE, Side.WAITED)
+        return side(self.kind) in FOLLOWING
 
     @property
     def waited_in_vain(self) -> bool:

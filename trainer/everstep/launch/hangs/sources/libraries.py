@@ -53,6 +53,16 @@ def libraries(paths: list[str]) -> tuple[Library, ...]:
     return tuple(Library(name, text[:40]) for name, text in sorted(found.items()))[:LIBRARIES_MAX]
 
 
+def with_machine(found: tuple[Library, ...]) -> tuple[Library, ...]:
+    """Return libraries with processor and kernel, by which known faults can be told as well.
+
+    Of a rank whose libraries are not known that would say that it has none.
+    """
+    here = os.uname()
+    node = (Library("machine", here.machine[:40]), Library("kernel", here.release[:40]))
+    return (*found, *node) if found else ()
+
+
 def version(path: str) -> str:
     """Return the version of one library."""
     if _name(path) == "torch":
