@@ -27,6 +27,7 @@ from everstep_controller.slow.shared_data import WORKERS_MAX, SharedData
 # what is judged, faster than a drift of 2 % a day.
 _FOLLOW, _FOLLOW_MAX = 1 / 200, 0.02
 _NOISE_FOLLOW, _NOISE_EVERY = 0.1, 4
+_NOISE_LEAST, _RATIO_FOLLOW = 1e-6, 0.05
 # Of a normal distribution the mean absolute deviation is 0.8 standard deviations.
 _MEAN_DEVIATION = 0.8
 _PEERS_MIN = 3
@@ -52,8 +53,9 @@ class Rules:
     ratio: float = 0.03
     share_of_steps: float = 0.8
     spread_floor: float = 0.007
-    # Ours: the median is at least this part of the middle.
-    median_share: float = 0.5
+    # Ours: a step counts by at most so many deviations above what is usual in its window. A pause
+    # says nothing of the speed of the other steps, however long it is.
+    step_deviations_max: float = 3.0
     # Ours: of the floor, which stands for what two healthy workers differ by.
     floor_deviations: float = 5.0
     # Ours: who was slow is so until the middle of ten steps is below half of what made it slow.
@@ -109,6 +111,8 @@ class _Track:
         self.since: Indices = np.zeros(roster.size, dtype=np.int64)
         # By the length of a window, how much the middles of all spread.
         self._across: dict[int, Floats] = {}
+        # How many times more that is than their noise explains, over time.
+        self._usual_ratio: dict[int, Floats] = {}
         self._steps = 0
 
     def add(self, step: int, ratios: Floats, own_noise: Floats) -> None:
@@ -161,8 +165,7 @@ class _Track:
             known_min = self._rules.known_min(steps)
             if which is None or steps not in self._across:
                 middles = middle_means(self.ring[rows], known_min)
-                across = spread(np.where(self._alone, np.nan, middles), self._roster)
-                self._across[steps] = across
+                self._across[steps] = self._spread_of(steps, middles)
             else:
                 columns = np.flatnonzero(which)
                 middles = np.full(self._roster.size, np.nan)
@@ -170,12 +173,29 @@ class _Track:
             found.append(_Middles(middles, self._limit(steps, deviations), rows))
         return found
 
-    def _limit(self, steps: int, deviations: float) -> Floats:
-        """Return what a middle must exceed.
+    def _spread_of(self, steps: int, middles: Floats) -> Floats:
+        """Return how much the middles spread: by their noise, and by what sets workers apart.
 
-        How much the middles of few workers spread is known badly, how much their single steps do
-        is known better: the larger of both counts. Of many, the largest lies further out.
+        The noise of a role is known from many steps, what comes on top of it from as many middles
+        as there are workers. So that is judged in units of the noise, and over all workers where a
+        role is small; and what was seen before counts as well.
         """
+        by_noise = np.fmax(self.noise, _NOISE_LEAST) / math.sqrt(steps)
+        units = np.where(self._alone, np.nan, middles / by_noise)
+        ratio = spread(units, self._roster)
+        roles = self._roster.by_role
+        small = roles.sizes[roles.of] < _FEW
+        if small.any():
+            known = units[~np.isnan(units)]
+            pooled = MAD_TO_SIGMA * float(np.median(np.abs(known))) if len(known) else np.nan
+            ratio = np.where(small, np.fmax(ratio, pooled), ratio)
+        usual = self._usual_ratio.get(steps, ratio)
+        usual = np.where(np.isnan(usual), ratio, usual + _RATIO_FOLLOW * (ratio - usual))
+        self._usual_ratio[steps] = usual
+        return np.asarray(np.fmax(ratio, usual) * by_noise)
+
+    def _limit(self, steps: int, deviations: float) -> Floats:
+        """Return what a middle must exceed. Of many, the largest lies further out."""
         rules = self._rules
         many = math.sqrt(math.log(max(self._roster.size, _FEW)) / math.log(_FEW))
         noise = np.fmax(self._across[steps], self.noise / math.sqrt(steps))
@@ -190,12 +210,21 @@ class _Track:
             # NaN compares as false: who told too little is neither judged slow nor cleared.
             beyond = (one.of_window - effect > one.limit) & self.nominees
             which = np.flatnonzero(beyond & ~slow)
-            values = self.ring[np.ix_(one.rows, which)] - effect[which]
-            slower = np.count_nonzero(values > 0, axis=0) >= self._rules.known_min(len(values))
-            # Three pauses of ten steps move the middle, but not the median.
-            half = self._rules.median_share * (one.of_window - effect)[which]
-            slow[which] = slower & (np.nanmedian(values, axis=0) > half)
+            if len(which):
+                values = self.ring[np.ix_(one.rows, which)] - effect[which]
+                slow[which] = self._lasts(values, self.noise[which], one.limit[which])
         return slow
+
+    def _lasts(self, values: Floats, noise: Floats, limit: Floats) -> Mask:
+        """Return which columns are slower in most steps, and beyond the limit without pauses."""
+        rules = self._rules
+        known_min = rules.known_min(len(values))
+        slower = np.count_nonzero(values > 0, axis=0) >= known_min
+        spread_of_step = np.fmax(noise, rules.spread_floor)
+        # Of two fifths of the steps: the middle of a window of which half are pauses is one of them.
+        usual = np.nanquantile(values, 0.4, axis=0)
+        most = usual + rules.step_deviations_max * spread_of_step
+        return np.asarray(slower & (middle_means(np.minimum(values, most), known_min) > limit))
 
 
 class SlowWatch:

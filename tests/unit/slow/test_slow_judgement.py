@@ -109,6 +109,29 @@ def test_three_long_pauses_within_ten_steps_are_no_slowness() -> None:
     assert not _verdict(_roster("a" * 16), seconds).slow
 
 
+@pytest.mark.parametrize(
+    "steps",
+    [
+        # What a fleet of 16,384 drew: three and four pauses within eight steps, where sequences
+        # have different lengths (5 % from step to step).
+        "-.014 .036 .902 .145 .003 .052 .908 .138 .936 .276",
+        "-.020 .287 .064 .633 .797 .017 .693 .016 -.038 .505",
+    ],
+)
+def test_pauses_that_come_close_together_in_uneven_steps_are_no_slowness(steps: str) -> None:
+    seconds = _noise(60, 64, scale=0.054)
+    seconds[30:40, 5] = np.exp([float(one) for one in steps.split()])
+    assert not _verdict(_roster("a" * 64), seconds).slow
+
+
+def test_pauses_do_not_hide_that_the_steps_between_are_slow() -> None:
+    seconds = _noise(60, 64, scale=0.02)
+    seconds[20:, 5] *= 1.15
+    seconds[22:60:3, 5] *= 2.5
+    (slow,) = _verdict(_roster("a" * 64), seconds).slow
+    assert (slow.worker, slow.judged_step <= 32) == ("w5", True)
+
+
 def test_pauses_of_all_workers_in_turn_are_garbage_collection() -> None:
     seconds = _noise(96, 16)
     for step in range(0, 96, 3):
