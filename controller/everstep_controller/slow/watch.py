@@ -20,7 +20,7 @@ from everstep_controller.slow.peers import (
     middle_means,
     spread,
 )
-from everstep_controller.slow.places import NO_PLACES, SlowPlaces, slow_places
+from everstep_controller.slow.places import NO_PLACES, SlowPlace, SlowPlaces, slow_places
 from everstep_controller.slow.shared_data import WORKERS_MAX, SharedData
 
 # How fast what is usual follows what is seen: 1/200 a step, by at most 2 % at once. Slower than
@@ -52,6 +52,8 @@ class Rules:
     windows: tuple[tuple[int, float], ...] = ((10, 7.0), (15, 6.0), (20, 5.5))
     ratio: float = 0.03
     share_of_steps: float = 0.8
+    # Ours: a step is slower that has so much of the middle; steps between pauses have not.
+    step_share: float = 0.25
     spread_floor: float = 0.007
     # Ours: a step counts by at most so many deviations above what is usual in its window. A pause
     # says nothing of the speed of the other steps, however long it is.
@@ -212,18 +214,34 @@ class _Track:
             which = np.flatnonzero(beyond & ~slow)
             if len(which):
                 values = self.ring[np.ix_(one.rows, which)] - effect[which]
-                slow[which] = self._lasts(values, self.noise[which], one.limit[which])
+                own = (one.of_window - effect)[which]
+                lasts = self._lasts(values, own, one.limit[which], self.noise[which])
+                slow[which] = lasts
         return slow
 
-    def _lasts(self, values: Floats, noise: Floats, limit: Floats) -> Mask:
+    def lasting(self, places: SlowPlaces, window: _Middles, before: SlowPlaces) -> SlowPlaces:
+        """Return the places of which most steps are slow, or were before: not one that pauses."""
+        found: list[SlowPlace] = []
+        held = {(one.kind, one.place) for one in before.found}
+        rest = self.ring[window.rows].copy() if places.found else self.ring[:0]
+        for one in places.found:
+            steps = np.nanmedian(rest[:, one.members], axis=1)[:, None]
+            limit = np.array([self._rules.ratio])
+            noise = np.nanmedian(self.noise[one.members], keepdims=True)
+            lasts = self._lasts(steps, np.array([one.ratio]), limit, noise)[0]
+            if lasts or (one.kind, one.place) in held:
+                found.append(one)
+            rest[:, one.members] -= one.ratio
+        return SlowPlaces(tuple(found))
+
+    def _lasts(self, values: Floats, middles: Floats, limit: Floats, noise: Floats) -> Mask:
         """Return which columns are slower in most steps, and beyond the limit without pauses."""
         rules = self._rules
         known_min = rules.known_min(len(values))
-        slower = np.count_nonzero(values > 0, axis=0) >= known_min
+        slower = np.count_nonzero(values > rules.step_share * middles, axis=0) >= known_min
         spread_of_step = np.fmax(noise, rules.spread_floor)
-        # Of two fifths of the steps: the middle of a window of which half are pauses is one of them.
-        usual = np.nanquantile(values, 0.4, axis=0)
-        most = usual + rules.step_deviations_max * spread_of_step
+        # Below the median, which is a pause where half of the steps are.
+        most = np.nanquantile(values, 0.4, axis=0) + rules.step_deviations_max * spread_of_step
         return np.asarray(slower & (middle_means(np.minimum(values, most), known_min) > limit))
 
 
@@ -244,7 +262,9 @@ class SlowWatch:
         self._own = self._whole
         self._data = SharedData(roster)
         self._slow = np.zeros(size, dtype=bool)
+        # Places that explain their members, and those that are told: these are slow in most steps.
         self._places = NO_PLACES
+        self._told_places = NO_PLACES
         # How far off those are that do different work; 0 for all others.
         self._different = np.zeros(size)
         self._steps = 0
@@ -316,7 +336,7 @@ class SlowWatch:
             nominated=seems & ~self._slow & (self._different == 0),
             slow=self._slow,
             different=self._different > 0,
-            places=self._places,
+            places=self._told_places,
         )
 
     def _judge_all(self) -> Floats:
@@ -340,6 +360,7 @@ class SlowWatch:
         if some is None:
             found = slow_places(shortest.of_window, shortest.limit, self._roster, rules.ratio)
         self._places = found.kept(self._places, longest, rules.cleared_ratio)
+        self._told_places = self._whole.lasting(self._places, shortest, self._told_places)
         middles = shortest.of_window - self._places.effect(shortest.of_window)
         judged = self._whole.judged(windows, self._places)
         if self._own is not self._whole:

@@ -327,3 +327,67 @@ def test_nobody_is_blamed_in_a_public_trace_without_a_slow_worker(name: str) -> 
 def test_different_sequence_lengths_are_told_as_imbalance(name: str) -> None:
     verdict = _judged(trace(name))
     assert ImbalanceKind.DATA in {one.kind for one in verdict.imbalances}
+
+
+def test_work_that_moves_from_worker_to_worker_blames_nobody() -> None:
+    """Experts that are chosen more often: six workers of 64 at a time, for thirty steps."""
+    random, seconds = np.random.default_rng(12), _noise(210, 64)
+    for begin in range(0, 210, 30):
+        seconds[begin : begin + 30, random.integers(0, 64, 6)] *= 1.2
+    verdict = _verdict(_roster("a" * 64), seconds)
+    assert not verdict.slow
+    assert [one.kind for one in verdict.imbalances] == [ImbalanceKind.MOVING]
+
+
+def test_a_worker_that_stays_slow_is_named_though_work_moves() -> None:
+    random, seconds = np.random.default_rng(13), _noise(210, 64)
+    for begin in range(0, 210, 30):
+        seconds[begin : begin + 30, random.integers(0, 32, 6)] *= 1.2
+    seconds[20:, 40] *= 1.3
+    assert _slow(_verdict(_roster("a" * 64), seconds)) == ["w40"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_workers_of_a_node_whose_loader_stalls_pause_together(seed: int) -> None:
+    random, seconds = np.random.default_rng(seed), _noise(200, 64, seed)
+    seconds[np.ix_(random.random(200) < 0.15, range(8, 16))] += 2.0
+    nodes = "".join(letter * 8 for letter in "ABCDEFGH")
+    verdict = _verdict(_roster("a" * 64, node=nodes), seconds)
+    assert not verdict.slow
+    assert not verdict.places
+    assert [one.kind for one in verdict.pauses] == [PauseKind.TOGETHER]
+    assert "w8, w9, w10, w11, w12, w13, w14, w15" in verdict.pauses[0].sentence
+
+
+def test_evaluation_and_saves_at_different_distances_are_regular() -> None:
+    seconds = _noise(200, 16)
+    seconds[50::50] *= 6.0
+    seconds[30::30] *= 2.5
+    (pause,) = _verdict(_roster("a" * 16), seconds).pauses
+    assert (pause.kind, pause.steps) == (PauseKind.PERIODIC, 8)
+    assert "at multiples of 10" in pause.sentence
+
+
+def test_longer_sequences_from_a_step_on_are_no_pause() -> None:
+    seconds = _noise(200, 16)
+    seconds[100:] *= 2.0
+    (pause,) = _verdict(_roster("a" * 16), seconds).pauses
+    assert pause.kind is PauseKind.LASTING
+    assert "since step 100" in pause.sentence
+
+
+def test_steps_after_a_restart_are_one_pause() -> None:
+    seconds = _noise(200, 16)
+    seconds[100:103] *= 15.0
+    (pause,) = _verdict(_roster("a" * 16), seconds).pauses
+    assert (pause.kind, pause.steps) == (PauseKind.COMMON, 3)
+    assert "once (steps 100)" in pause.sentence
+
+
+def test_garbage_collection_is_not_told_as_uneven_data() -> None:
+    seconds = _noise(200, 64)
+    for worker in range(64):
+        seconds[worker % 40 :: 40, worker] += 0.8
+    verdict = _verdict(_roster("a" * 64), seconds)
+    assert not verdict.imbalances
+    assert [one.kind for one in verdict.pauses] == [PauseKind.SCATTERED]
