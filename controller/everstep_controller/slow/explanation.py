@@ -274,10 +274,10 @@ def _common_pauses(common: Sequence[CommonPause]) -> Iterator[Pause]:
 
 
 def _runs(common: Sequence[CommonPause]) -> list[list[CommonPause]]:
-    """Return pauses by steps that follow one another: those are one pause."""
+    """Return pauses by steps that were seen one after the other: those are one pause."""
     runs: list[list[CommonPause]] = []
     for one in common:
-        if runs and one.step == runs[-1][-1].step + 1:
+        if runs and one.seen == runs[-1][-1].seen + 1:
             runs[-1].append(one)
         else:
             runs.append([one])
@@ -288,9 +288,9 @@ def _common_pause(runs: Sequence[Sequence[CommonPause]]) -> Pause:
     starts = [run[0].step for run in runs]
     count, seconds = sum(map(len, runs)), sum(one.seconds for run in runs for one in run)
     length = f"{seconds / len(runs):.3g} s longer than usual"
-    gaps = np.diff(starts)
-    every = int(np.gcd.reduce(gaps)) if len(gaps) >= 2 else 0
-    if every >= _PERIOD_MIN:
+    gaps, seen = np.diff(starts), np.diff([run[0].seen for run in runs])
+    if len(gaps) >= 2 and np.gcd.reduce(seen) >= _PERIOD_MIN:
+        every = int(np.gcd.reduce(gaps))
         at = f"every {every} steps" if len(set(gaps.tolist())) == 1 else f"at multiples of {every}"
         told = f"{at} all workers take {length}: evaluation, or a save"
         return Pause(PauseKind.PERIODIC, count, seconds, "", told)

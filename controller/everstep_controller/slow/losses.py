@@ -25,6 +25,8 @@ class CommonPause:
     seconds: float
     # One of the first steps.
     early: bool
+    # How many steps were seen before it: a table may have every tenth only.
+    seen: int = 0
 
 
 @dataclass(slots=True)
@@ -115,7 +117,7 @@ class Losses:
 
     def _pause(self, step: int, middle: float, usual: float, *, early: bool = False) -> None:
         if middle > COMMON_PAUSE * usual and len(self.common) < _PAUSES_KEPT:
-            self.common.append(CommonPause(step, middle - usual, early))
+            self.common.append(CommonPause(step, middle - usual, early, self.steps))
 
 
 def shares(seconds: Floats, expected_s: Floats, slow: Indices) -> Floats:

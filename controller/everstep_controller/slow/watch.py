@@ -348,9 +348,16 @@ class SlowWatch:
         middles, judged = self._judged(some if few else None)
         if few and (judged & ~self._slow).any():
             middles, judged = self._judged(None)
-        still = self._slow & ~(middles < self._rules.cleared_ratio)
+        still = self._slow & ~(middles < self._rules.cleared_ratio) & ~self._gone()
         self._slow = self._without_different(still | judged, middles)
         return middles
+
+    def _gone(self) -> Mask:
+        """Return which slow workers told nothing in any step of the longest window."""
+        gone = np.zeros_like(self._slow)
+        which = np.flatnonzero(self._slow)
+        gone[which] = np.isnan(self._whole.ring[:, which]).all(axis=0)
+        return gone
 
     def _judged(self, some: Mask | None) -> tuple[Floats, Mask]:
         """Judge those workers, or all and the places; return their middles of ten, and the slow."""

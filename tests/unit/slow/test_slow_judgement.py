@@ -68,6 +68,17 @@ def test_a_worker_that_recovers_was_slow_for_a_time() -> None:
     assert 45 <= slow.until_step <= 60
 
 
+def test_a_slow_worker_that_was_replaced_is_slow_no_longer() -> None:
+    seconds = _noise(120, 16)
+    seconds[:60, 3] *= 1.3
+    seconds[60:, 3] = np.nan
+    seconds[:60, 15] = np.nan
+    (slow,) = _verdict(_roster("a" * 16), seconds).slow
+    assert slow.worker == "w3"
+    assert slow.until_step is not None
+    assert 59 <= slow.until_step <= 80
+
+
 def test_a_slow_worker_that_sets_the_pace_is_to_be_swapped() -> None:
     seconds = _noise(60, 16)
     seconds[:, 3] *= 1.5
@@ -350,7 +361,7 @@ def test_a_worker_that_stays_slow_is_named_though_work_moves() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_workers_of_a_node_whose_loader_stalls_pause_together(seed: int) -> None:
     random, seconds = np.random.default_rng(seed), _noise(200, 64, seed)
-    seconds[np.ix_(random.random(200) < 0.15, range(8, 16))] += 2.0
+    seconds[np.ix_(random.random(200) < 0.15, np.arange(64) // 8 == 1)] += 2.0
     nodes = "".join(letter * 8 for letter in "ABCDEFGH")
     verdict = _verdict(_roster("a" * 64, node=nodes), seconds)
     assert not verdict.slow
@@ -374,6 +385,16 @@ def test_longer_sequences_from_a_step_on_are_no_pause() -> None:
     (pause,) = _verdict(_roster("a" * 16), seconds).pauses
     assert pause.kind is PauseKind.LASTING
     assert "since step 100" in pause.sentence
+
+
+def test_a_table_of_every_tenth_step_has_no_regular_pause_where_the_steps_become_longer() -> None:
+    analysis, seconds = SlowAnalysis(_roster("a" * 16)), _noise(200, 16)
+    seconds[100:] *= 2.0
+    for number, row in enumerate(seconds):
+        analysis.observe(10 * number, row)
+    (pause,) = analysis.verdict().pauses
+    assert pause.kind is PauseKind.LASTING
+    assert "since step 1000" in pause.sentence
 
 
 def test_steps_after_a_restart_are_one_pause() -> None:
