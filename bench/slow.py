@@ -211,17 +211,23 @@ def fleet(options: Options) -> Iterator[Row]:
     started = time.process_time()
     count = run_fleet(options.seed, _NODE_DAYS_LONG if options.long else _NODE_DAYS)
     spent = time.process_time() - started
-    low, high = poisson_interval(count.false)
-    per = 10_000 / count.node_days
-    note = f"95 %: {per * low:.2f} to {per * high:.2f} in 10,000 node-days; {spent:.0f} CPU s"
-    yield _row("fleet: node-days", count.node_days, "")
-    yield _row("fleet: healthy nodes named slow", count.false, "", "≤ 0", note)
+    yield _row("fleet: node-days", count.node_days, "", "≥ 30000", f"{spent:.0f} CPU s")
+    for what, value in (
+        ("healthy nodes isolated: named, with evidence", count.isolated),
+        ("healthy nodes named slow, as advice", count.false),
+    ):
+        yield _row(f"fleet: {what}", value, "", "≤ 0", _interval(value, count.node_days))
     yield _row("fleet: planted slow nodes", count.planted, "")
     recall = count.found / count.planted if count.planted else 1.0
     yield _row("fleet: of them found", recall, "", "≥ 0.95", f"{count.found} of {count.planted}")
     if count.latencies:
         steps = float(np.median(count.latencies))
         yield _row("fleet: steps until found, median", steps, "steps", "", _range(count.latencies))
+
+
+def _interval(events: int, node_days: float) -> str:
+    low, high = (10_000 / node_days * one for one in poisson_interval(events))
+    return f"95 %: {low:.2f} to {high:.2f} in 10,000 node-days"
 
 
 def _range(values: list[int]) -> str:

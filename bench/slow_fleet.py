@@ -37,7 +37,9 @@ class FleetCount:
     node_days: float = 0.0
     planted: int = 0
     found: int = 0
+    # Healthy nodes that were named, which is advice; and those of them that would be isolated.
     false: int = 0
+    isolated: int = 0
     latencies: list[int] = field(default_factory=list)
 
 
@@ -59,6 +61,17 @@ class FleetNoise:
         self._drift = self._random.normal(0.0, model["drift"]["per_day"] / math.sqrt(2), self.size)
         self._residuals = {name: _residuals(healthy(name)) for name in NAMES}
         self._block: Floats = np.empty((0, self.size))
+        # Beside the noise, which does not depend on who is named.
+        self._chance = np.random.default_rng((seed, 1))
+
+    def has_evidence(self, node: int, step: int) -> bool:
+        """Return whether a healthy node has evidence of another kind against it now.
+
+        All nodes of a place with a shared cause have, as of a power brake; others by chance.
+        """
+        worker = int(node * self.fleet["gpus_per_node"])
+        shared = any(step < one.until + _GRACE and worker in one.workers for one in self.shared)
+        return shared or self._chance.random() < self._model["evidence"]["of_healthy"]
 
     @property
     def days_per_step(self) -> float:
@@ -191,6 +204,7 @@ def _count(
         cause = by_node.get(node)
         if cause is None:
             count.false += 1
+            count.isolated += noise.has_evidence(node, step)
         elif id(cause) not in found:
             found.add(id(cause))
             count.latencies.append(step - cause.began + 1)

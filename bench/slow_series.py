@@ -41,6 +41,16 @@ class Series:
 @cache
 def trace(name: str) -> Series:
     """Return a public trace."""
+    return _read(name, ("forward-compute", "backward-compute"))
+
+
+@cache
+def collective_seconds(name: str) -> Series:
+    """Return how long each worker of a public trace was in the collective on its gradients."""
+    return _read(name, ("grads-reduce-scatter",))
+
+
+def _read(name: str, kinds: Sequence[str]) -> Series:
     from pyarrow import parquet
 
     if TRACES is None:
@@ -49,13 +59,13 @@ def trace(name: str) -> Series:
     rows = parquet.read_table(TRACES / f"trace-{name}.parquet", columns=columns).to_pydict()
     passes: dict[tuple[int, tuple[int, int], str], list[float]] = {}
     for step, stage, rank, kind, seconds in zip(*(rows[one] for one in columns), strict=True):
-        if kind in _PASSES:
+        if kind in kinds:
             passes.setdefault((step, (stage, rank), kind), []).append(seconds)
     steps = sorted({step for step, _, _ in passes})
     workers = sorted({worker for _, worker, _ in passes})
     seconds = np.array(
         [
-            [sum(np.median(passes[step, worker, kind]) for kind in _PASSES) for worker in workers]
+            [sum(np.median(passes[step, worker, kind]) for kind in kinds) for worker in workers]
             for step in steps
         ]
     )
@@ -63,9 +73,6 @@ def trace(name: str) -> Series:
     names = [f"{stage}-{rank}" for stage, rank in workers]
     role_names = [f"stage{stage}" for stage in range(int(roles.max()) + 1)]
     return Series(name, Roster(names, roles, role_names), steps, seconds)
-
-
-_PASSES = ("forward-compute", "backward-compute")
 
 
 def healthy(name: str) -> Series:

@@ -22,6 +22,7 @@ from everstep_agent.detectors.gpus import presence as gpu
 from everstep_agent.detectors.gpus import processes as gpu_processes
 from everstep_agent.detectors.gpus import recovery as gpu_recovery
 from everstep_agent.detectors.gpus import release as gpu_release
+from everstep_agent.detectors.gpus import vanished as gpu_vanished
 from everstep_agent.detectors.host import clock as host_clock
 from everstep_agent.detectors.host import cpu as host_cpu
 from everstep_agent.detectors.host import disks as host_disks
@@ -46,6 +47,7 @@ _GROUPS: tuple[tuple[str, tuple[Condition, ...]], ...] = (
             *gpu_processes.CONDITIONS,
             *gpu_release.CONDITIONS,
             *gpu_fleet.CONDITIONS,
+            *gpu_vanished.CONDITIONS,
         ),
     ),
     ("GPU memory", gpu_memory.CONDITIONS),

@@ -24,6 +24,7 @@ class SlowAnalysis:
     def observe(self, step: int, seconds: Floats) -> StepJudgement:
         """Take one step, by worker; NaN: that worker told nothing of it."""
         judged = self._watch.observe(step, seconds)
+        self._seen.newest = step
         self._follow_workers(step, judged)
         self._follow_places(step, judged)
         self._count(step, seconds, judged)

@@ -1,6 +1,6 @@
 """Words and numbers of a slow verdict, for people who have to decide."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -24,15 +24,22 @@ _DATA_RATIO, _STAGE_RATIO = 0.05, 0.10
 # Ours: where one worker is the last in more steps, it is no imbalance that moves about.
 _LAST_SHARE_MAX = 0.5
 _PAUSES_MIN, _PAUSE_SHARE_MIN, _LOADER_SHARE = 3, 0.001, 0.5
+# Ours: so many of those that ever pause do so at once.
+_TOGETHER_SHARE = 0.5
 _STEPS_MIN = 10
+# Ours: what is usual has changed after so many steps; less often nothing is said to be regular.
+_LASTING_STEPS, _PERIOD_MIN = 10, 5
+# Ours: where more of a role are slow for a short time each, it is their work that changes.
+_MOVING_SHARE, _MOVING_STEPS, _MOVING_MIN = 0.2, 100, 4
 _NAMES_MAX = 8
 
 
 def explained(seen: Seen) -> SlowVerdict:
     """Return the verdict on what was seen."""
-    slow = tuple(_worker(seen, one) for one in seen.workers)
+    moving = _moving(seen)
+    slow = tuple(_worker(seen, one) for one in seen.workers if one.worker not in moving)
     places = tuple(_place(seen, one) for one in seen.places)
-    imbalances = tuple(_imbalances(seen))
+    imbalances = (*_imbalances(seen), *_moved(seen, moving))
     losses = seen.losses
     return SlowVerdict(
         sentence=_sentence(seen, slow, places, imbalances),
@@ -137,6 +144,43 @@ def _imbalances(seen: Seen) -> Iterator[Imbalance]:
         )
 
 
+def _moving(seen: Seen) -> dict[int, int]:
+    """Return the workers, and of each its role, whose slowness is their work that moves about.
+
+    More than a fifth of their role was slow for a short time, and they were so no longer.
+    """
+    now, roles = seen.newest, seen.roster.by_role
+    short: dict[int, set[int]] = {}
+    beyond: set[int] = set()
+    for one in seen.workers:
+        if (now if one.until is None else one.until) - one.since > _MOVING_STEPS:
+            beyond.add(one.worker)
+        elif one.until is not None:
+            short.setdefault(int(roles.of[one.worker]), set()).add(one.worker)
+    moving = {
+        role
+        for role, workers in short.items()
+        if len(workers) >= max(_MOVING_MIN, _MOVING_SHARE * roles.sizes[role])
+    }
+    found = {one.worker: int(roles.of[one.worker]) for one in seen.workers}
+    return {one: role for one, role in found.items() if role in moving and one not in beyond}
+
+
+def _moved(seen: Seen, moving: Mapping[int, int]) -> Iterator[Imbalance]:
+    for role in sorted(set(moving.values())):
+        workers = [one for one, of in moving.items() if of == role]
+        ratio = max(one.factor for one in seen.workers if one.worker in workers) - 1
+        name = seen.roster.role_names[role]
+        told = f"workers of role {name}" if name else "workers"
+        yield Imbalance(
+            ImbalanceKind.MOVING,
+            ratio,
+            f"{len(workers)} {told} were slower by up to {percent(ratio)}, each for a short time: "
+            "their work changes, as that of experts that are chosen more often; no worker is at "
+            "fault",
+        )
+
+
 def _stages(seen: Seen) -> Iterator[Imbalance]:
     losses, names = seen.losses, seen.roster.role_names
     known = losses.role_s[losses.role_s > 0]
@@ -178,6 +222,9 @@ def _pauses(seen: Seen) -> Iterator[Pause]:
         all_s = float(losses.paused_s.sum())
     if total >= _PAUSES_MIN:
         several = int(np.count_nonzero(losses.pauses))
+        if several >= _PAUSES_MIN and total >= _TOGETHER_SHARE * several * losses.pause_steps:
+            yield _together(seen, total, all_s)
+            return
         yield Pause(
             PauseKind.SCATTERED,
             total,
@@ -187,6 +234,18 @@ def _pauses(seen: Seen) -> Iterator[Pause]:
             "average), as garbage collection does; collecting in the same step on all workers "
             "makes them wait once",
         )
+
+
+def _together(seen: Seen, total: int, all_s: float) -> Pause:
+    which = np.flatnonzero(seen.losses.pauses).tolist()
+    names = ", ".join(seen.roster.names[one] for one in which[:_NAMES_MAX])
+    names += ", …" if len(which) > _NAMES_MAX else ""
+    told = (
+        f"{len(which)} workers pause in the same steps ({names}; {seen.losses.pause_steps} times, "
+    )
+    told += f"{all_s / total:.3g} s each on average): what they share, such as the loader or the "
+    told += "storage of their node, not their speed"
+    return Pause(PauseKind.TOGETHER, total, all_s, "", told)
 
 
 def _common_pauses(common: Sequence[CommonPause]) -> Iterator[Pause]:
@@ -201,24 +260,45 @@ def _common_pauses(common: Sequence[CommonPause]) -> Iterator[Pause]:
             f"{len(early)} of the first steps took all workers {seconds:.3g} s longer than usual, "
             "together: compiling and allocating, as every start does",
         )
-    common = [one for one in common if not one.early]
-    if not common:
-        return
-    steps = [one.step for one in common]
-    gaps = np.diff(steps)
-    seconds = sum(one.seconds for one in common)
-    length = f"{seconds / len(common):.3g} s longer than usual"
-    if len(gaps) >= 2 and len(set(gaps.tolist())) == 1:
-        kind = PauseKind.PERIODIC
-        told = f"every {gaps[0]} steps all workers take {length}: evaluation, or a save"
-    else:
-        kind = PauseKind.COMMON
-        listed = ", ".join(map(str, steps[:_NAMES_MAX])) + (
-            ", …" if len(steps) > _NAMES_MAX else ""
-        )
-        told = f"all workers took {length} in {len(steps)} steps ({listed}): what they share, such "
-        told += "as storage or a larger step; no worker is at fault"
-    yield Pause(kind, len(common), seconds, "", told)
+    runs = _runs([one for one in common if not one.early])
+    for run in runs:
+        if len(run) >= _LASTING_STEPS:
+            longer = float(np.mean([one.seconds for one in run]))
+            told = f"all workers take {longer:.3g} s longer since step {run[0].step} than before it"
+            told += ": longer sequences, or what all share; no worker is at fault"
+            seconds = sum(one.seconds for one in run)
+            yield Pause(PauseKind.LASTING, len(run), seconds, "", told)
+    short = [run for run in runs if len(run) < _LASTING_STEPS]
+    if short:
+        yield _common_pause(short)
+
+
+def _runs(common: Sequence[CommonPause]) -> list[list[CommonPause]]:
+    """Return pauses by steps that were seen one after the other: those are one pause."""
+    runs: list[list[CommonPause]] = []
+    for one in common:
+        if runs and one.seen == runs[-1][-1].seen + 1:
+            runs[-1].append(one)
+        else:
+            runs.append([one])
+    return runs
+
+
+def _common_pause(runs: Sequence[Sequence[CommonPause]]) -> Pause:
+    starts = [run[0].step for run in runs]
+    count, seconds = sum(map(len, runs)), sum(one.seconds for run in runs for one in run)
+    length = f"{seconds / len(runs):.3g} s longer than usual"
+    gaps, seen = np.diff(starts), np.diff([run[0].seen for run in runs])
+    if len(gaps) >= 2 and np.gcd.reduce(seen) >= _PERIOD_MIN:
+        every = int(np.gcd.reduce(gaps))
+        at = f"every {every} steps" if len(set(gaps.tolist())) == 1 else f"at multiples of {every}"
+        told = f"{at} all workers take {length}: evaluation, or a save"
+        return Pause(PauseKind.PERIODIC, count, seconds, "", told)
+    listed = ", ".join(map(str, starts[:_NAMES_MAX])) + (", …" if len(starts) > _NAMES_MAX else "")
+    times = "once" if len(runs) == 1 else f"{len(runs)} times"
+    told = f"all workers took {length} {times} (steps {listed}): what they share, such as "
+    told += "storage or a larger step; no worker is at fault"
+    return Pause(PauseKind.COMMON, count, seconds, "", told)
 
 
 def _blind(seen: Seen) -> Iterator[str]:

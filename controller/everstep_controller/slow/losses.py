@@ -25,6 +25,8 @@ class CommonPause:
     seconds: float
     # One of the first steps.
     early: bool
+    # How many steps were seen before it: a table may have every tenth only.
+    seen: int = 0
 
 
 @dataclass(slots=True)
@@ -47,6 +49,8 @@ class Losses:
     role_s: Floats = field(init=False)
     pauses: Indices = field(init=False)
     paused_s: Floats = field(init=False)
+    # Steps in which any worker paused.
+    pause_steps: int = 0
     common: list[CommonPause] = field(default_factory=list)
     # Steps in which all told the same seconds: then these are not each worker's own.
     equal_steps: int = 0
@@ -67,6 +71,9 @@ class Losses:
         roles = self.roster.by_role.medians(seconds).of_group
         slowest, ideal = float(np.nanmax(seconds)), float(np.nanmax(roles))
         without = np.where(slow & ~np.isnan(expected_s), expected_s, seconds)
+        paused = self._count_pauses(seconds, expected_s, noise, slow)
+        # A pause is told as such, and is no uneven work.
+        without = np.where(paused, expected_s, without)
         self.last[np.nanargmax(np.where(slow, 0.0, without))] += 1
         self.steps += 1
         self.seconds += slowest
@@ -75,7 +82,6 @@ class Losses:
         self.longer[min(int(100 * longer), _LONGER_MAX)] += 1
         self.role_s += np.nan_to_num(roles)
         self.equal_steps += bool(slowest - float(np.nanmin(seconds)) < _EQUAL * slowest)
-        self._count_pauses(seconds, expected_s, noise, slow)
         self._count_common(step, float(np.nanmedian(seconds)))
         return slowest - ideal
 
@@ -88,11 +94,14 @@ class Losses:
         """Take back the pauses of a worker that turned out to be slow."""
         self.pauses[worker], self.paused_s[worker] = 0, 0.0
 
-    def _count_pauses(self, seconds: Floats, expected_s: Floats, noise: Floats, slow: Mask) -> None:
+    def _count_pauses(self, seconds: Floats, expected_s: Floats, noise: Floats, slow: Mask) -> Mask:
+        """Count who pauses in a step; return them."""
         longer = np.log(seconds / expected_s)
-        which = np.flatnonzero((longer > np.fmax(_PAUSE, _PAUSE_DEVIATIONS * noise)) & ~slow)
-        self.pauses[which] += 1
-        self.paused_s[which] += seconds[which] - expected_s[which]
+        paused: Mask = (longer > np.fmax(_PAUSE, _PAUSE_DEVIATIONS * noise)) & ~slow
+        self.pauses[paused] += 1
+        self.paused_s[paused] += (seconds - expected_s)[paused]
+        self.pause_steps += bool(paused.any())
+        return paused
 
     def _count_common(self, step: int, middle: float) -> None:
         newest = self._newest
@@ -108,7 +117,7 @@ class Losses:
 
     def _pause(self, step: int, middle: float, usual: float, *, early: bool = False) -> None:
         if middle > COMMON_PAUSE * usual and len(self.common) < _PAUSES_KEPT:
-            self.common.append(CommonPause(step, middle - usual, early))
+            self.common.append(CommonPause(step, middle - usual, early, self.steps))
 
 
 def shares(seconds: Floats, expected_s: Floats, slow: Indices) -> Floats:

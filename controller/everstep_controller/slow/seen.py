@@ -72,6 +72,8 @@ class Seen:
     # Workers that do different work than others of their role.
     different: set[int] = field(default_factory=set)
     nominated: list[int] = field(default_factory=list)
+    # The newest step.
+    newest: int = 0
 
     def add(self, episode: WorkerEpisode) -> None:
         """Keep the beginning of a worker's episode."""

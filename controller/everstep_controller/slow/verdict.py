@@ -20,6 +20,8 @@ class ImbalanceKind(Enum):
     DATA = "data"
     # One role has more to compute than the others: stages of a pipeline.
     STAGE = "stage"
+    # Many workers are slow for a short time, one after the other: experts that are asked for more.
+    MOVING = "moving"
     # Workers with one role do different work, so that they cannot be compared.
     MIXED_ROLE = "mixed_role"
 
@@ -33,6 +35,10 @@ class PauseKind(Enum):
     PERIODIC = "periodic"
     # All workers at once: storage, network, or a step that is larger.
     COMMON = "common"
+    # All workers, for longer than a pause: longer sequences, or what all share.
+    LASTING = "lasting"
+    # The same workers at once, again and again: the loader or the storage of their node.
+    TOGETHER = "together"
     # Single workers, each now and then: garbage collection.
     SCATTERED = "scattered"
     # One worker again and again, but not always: its loader, or its storage.

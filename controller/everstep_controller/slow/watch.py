@@ -20,13 +20,14 @@ from everstep_controller.slow.peers import (
     middle_means,
     spread,
 )
-from everstep_controller.slow.places import NO_PLACES, SlowPlaces, slow_places
+from everstep_controller.slow.places import NO_PLACES, SlowPlace, SlowPlaces, slow_places
 from everstep_controller.slow.shared_data import WORKERS_MAX, SharedData
 
 # How fast what is usual follows what is seen: 1/200 a step, by at most 2 % at once. Slower than
 # what is judged, faster than a drift of 2 % a day.
 _FOLLOW, _FOLLOW_MAX = 1 / 200, 0.02
 _NOISE_FOLLOW, _NOISE_EVERY = 0.1, 4
+_NOISE_LEAST, _RATIO_FOLLOW = 1e-6, 0.05
 # Of a normal distribution the mean absolute deviation is 0.8 standard deviations.
 _MEAN_DEVIATION = 0.8
 _PEERS_MIN = 3
@@ -51,9 +52,12 @@ class Rules:
     windows: tuple[tuple[int, float], ...] = ((10, 7.0), (15, 6.0), (20, 5.5))
     ratio: float = 0.03
     share_of_steps: float = 0.8
+    # Ours: a step is slower that has so much of the middle; steps between pauses have not.
+    step_share: float = 0.25
     spread_floor: float = 0.007
-    # Ours: the median is at least this part of the middle.
-    median_share: float = 0.5
+    # Ours: a step counts by at most so many deviations above what is usual in its window. A pause
+    # says nothing of the speed of the other steps, however long it is.
+    step_deviations_max: float = 3.0
     # Ours: of the floor, which stands for what two healthy workers differ by.
     floor_deviations: float = 5.0
     # Ours: who was slow is so until the middle of ten steps is below half of what made it slow.
@@ -109,6 +113,8 @@ class _Track:
         self.since: Indices = np.zeros(roster.size, dtype=np.int64)
         # By the length of a window, how much the middles of all spread.
         self._across: dict[int, Floats] = {}
+        # How many times more that is than their noise explains, over time.
+        self._usual_ratio: dict[int, Floats] = {}
         self._steps = 0
 
     def add(self, step: int, ratios: Floats, own_noise: Floats) -> None:
@@ -161,8 +167,7 @@ class _Track:
             known_min = self._rules.known_min(steps)
             if which is None or steps not in self._across:
                 middles = middle_means(self.ring[rows], known_min)
-                across = spread(np.where(self._alone, np.nan, middles), self._roster)
-                self._across[steps] = across
+                self._across[steps] = self._spread_of(steps, middles)
             else:
                 columns = np.flatnonzero(which)
                 middles = np.full(self._roster.size, np.nan)
@@ -170,12 +175,29 @@ class _Track:
             found.append(_Middles(middles, self._limit(steps, deviations), rows))
         return found
 
-    def _limit(self, steps: int, deviations: float) -> Floats:
-        """Return what a middle must exceed.
+    def _spread_of(self, steps: int, middles: Floats) -> Floats:
+        """Return how much the middles spread: by their noise, and by what sets workers apart.
 
-        How much the middles of few workers spread is known badly, how much their single steps do
-        is known better: the larger of both counts. Of many, the largest lies further out.
+        The noise of a role is known from many steps, what comes on top of it from as many middles
+        as there are workers. So that is judged in units of the noise, and over all workers where a
+        role is small; and what was seen before counts as well.
         """
+        by_noise = np.fmax(self.noise, _NOISE_LEAST) / math.sqrt(steps)
+        units = np.where(self._alone, np.nan, middles / by_noise)
+        ratio = spread(units, self._roster)
+        roles = self._roster.by_role
+        small = roles.sizes[roles.of] < _FEW
+        if small.any():
+            known = units[~np.isnan(units)]
+            pooled = MAD_TO_SIGMA * float(np.median(np.abs(known))) if len(known) else np.nan
+            ratio = np.where(small, np.fmax(ratio, pooled), ratio)
+        usual = self._usual_ratio.get(steps, ratio)
+        usual = np.where(np.isnan(usual), ratio, usual + _RATIO_FOLLOW * (ratio - usual))
+        self._usual_ratio[steps] = usual
+        return np.asarray(np.fmax(ratio, usual) * by_noise)
+
+    def _limit(self, steps: int, deviations: float) -> Floats:
+        """Return what a middle must exceed. Of many, the largest lies further out."""
         rules = self._rules
         many = math.sqrt(math.log(max(self._roster.size, _FEW)) / math.log(_FEW))
         noise = np.fmax(self._across[steps], self.noise / math.sqrt(steps))
@@ -190,12 +212,37 @@ class _Track:
             # NaN compares as false: who told too little is neither judged slow nor cleared.
             beyond = (one.of_window - effect > one.limit) & self.nominees
             which = np.flatnonzero(beyond & ~slow)
-            values = self.ring[np.ix_(one.rows, which)] - effect[which]
-            slower = np.count_nonzero(values > 0, axis=0) >= self._rules.known_min(len(values))
-            # Three pauses of ten steps move the middle, but not the median.
-            half = self._rules.median_share * (one.of_window - effect)[which]
-            slow[which] = slower & (np.nanmedian(values, axis=0) > half)
+            if len(which):
+                values = self.ring[np.ix_(one.rows, which)] - effect[which]
+                own = (one.of_window - effect)[which]
+                lasts = self._lasts(values, own, one.limit[which], self.noise[which])
+                slow[which] = lasts
         return slow
+
+    def lasting(self, places: SlowPlaces, window: _Middles, before: SlowPlaces) -> SlowPlaces:
+        """Return the places of which most steps are slow, or were before: not one that pauses."""
+        found: list[SlowPlace] = []
+        held = {(one.kind, one.place) for one in before.found}
+        rest = self.ring[window.rows].copy() if places.found else self.ring[:0]
+        for one in places.found:
+            steps = np.nanmedian(rest[:, one.members], axis=1)[:, None]
+            limit = np.array([self._rules.ratio])
+            noise = np.nanmedian(self.noise[one.members], keepdims=True)
+            lasts = self._lasts(steps, np.array([one.ratio]), limit, noise)[0]
+            if lasts or (one.kind, one.place) in held:
+                found.append(one)
+            rest[:, one.members] -= one.ratio
+        return SlowPlaces(tuple(found))
+
+    def _lasts(self, values: Floats, middles: Floats, limit: Floats, noise: Floats) -> Mask:
+        """Return which columns are slower in most steps, and beyond the limit without pauses."""
+        rules = self._rules
+        known_min = rules.known_min(len(values))
+        slower = np.count_nonzero(values > rules.step_share * middles, axis=0) >= known_min
+        spread_of_step = np.fmax(noise, rules.spread_floor)
+        # Below the median, which is a pause where half of the steps are.
+        most = np.nanquantile(values, 0.4, axis=0) + rules.step_deviations_max * spread_of_step
+        return np.asarray(slower & (middle_means(np.minimum(values, most), known_min) > limit))
 
 
 class SlowWatch:
@@ -215,7 +262,9 @@ class SlowWatch:
         self._own = self._whole
         self._data = SharedData(roster)
         self._slow = np.zeros(size, dtype=bool)
+        # Places that explain their members, and those that are told: these are slow in most steps.
         self._places = NO_PLACES
+        self._told_places = NO_PLACES
         # How far off those are that do different work; 0 for all others.
         self._different = np.zeros(size)
         self._steps = 0
@@ -287,7 +336,7 @@ class SlowWatch:
             nominated=seems & ~self._slow & (self._different == 0),
             slow=self._slow,
             different=self._different > 0,
-            places=self._places,
+            places=self._told_places,
         )
 
     def _judge_all(self) -> Floats:
@@ -299,9 +348,16 @@ class SlowWatch:
         middles, judged = self._judged(some if few else None)
         if few and (judged & ~self._slow).any():
             middles, judged = self._judged(None)
-        still = self._slow & ~(middles < self._rules.cleared_ratio)
+        still = self._slow & ~(middles < self._rules.cleared_ratio) & ~self._gone()
         self._slow = self._without_different(still | judged, middles)
         return middles
+
+    def _gone(self) -> Mask:
+        """Return which slow workers told nothing in any step of the longest window."""
+        gone = np.zeros_like(self._slow)
+        which = np.flatnonzero(self._slow)
+        gone[which] = np.isnan(self._whole.ring[:, which]).all(axis=0)
+        return gone
 
     def _judged(self, some: Mask | None) -> tuple[Floats, Mask]:
         """Judge those workers, or all and the places; return their middles of ten, and the slow."""
@@ -311,6 +367,7 @@ class SlowWatch:
         if some is None:
             found = slow_places(shortest.of_window, shortest.limit, self._roster, rules.ratio)
         self._places = found.kept(self._places, longest, rules.cleared_ratio)
+        self._told_places = self._whole.lasting(self._places, shortest, self._told_places)
         middles = shortest.of_window - self._places.effect(shortest.of_window)
         judged = self._whole.judged(windows, self._places)
         if self._own is not self._whole:

@@ -66,7 +66,8 @@ def test_it_is_raised_after_its_looks_held_while_nobody_knows_and_cleared_with_e
     bench.gpus = (HEALTHY, *bench.gpus[1:])
     bench.says(**unknown)
     bench.look(100)
-    assert bench.found() == {condition}
+    # What a GPU told before and no longer tells is a condition of its own.
+    assert bench.found() - {"GpuMetricsVanished"} == {condition}
     bench.gpus = (HEALTHY, *bench.gpus[1:])
     bench.look(clear_after(condition) - 1)
     assert bench.found() == {condition}
@@ -331,3 +332,37 @@ def test_a_driver_that_misses_one_deadline_is_suspect_and_not_yet_hung() -> None
         "DriverSilent",
         "DriverHang",
     }
+
+
+def test_a_gpu_that_stops_telling_what_its_peers_tell_is_found() -> None:
+    bench = GpuBench()
+    bench.look()
+    bench.says(2, temperature_c=None, sm_clock_mhz=None)
+    bench.look(raise_after("GpuMetricsVanished") - 1)
+    assert "GpuMetricsVanished" not in bench.found()
+    bench.look()
+    assert bench.finding("GpuMetricsVanished").component == "gpu/0000:3d:00.0"
+    assert bench.finding("GpuMetricsVanished").evidence == (
+        "missing: temperature_c, sm_clock_mhz; 3 peers"
+    )
+    bench.says(2, temperature_c=50.0, sm_clock_mhz=1980)
+    bench.look(clear_after("GpuMetricsVanished"))
+    assert "GpuMetricsVanished" not in bench.found()
+
+
+def test_what_no_gpu_tells_any_more_is_not_the_gpus() -> None:
+    bench = GpuBench()
+    bench.look()
+    for gpu in range(4):
+        bench.says(gpu, temperature_c=None)
+    bench.look(2 * raise_after("GpuMetricsVanished"))
+    assert "GpuMetricsVanished" not in bench.found()
+
+
+def test_what_a_gpu_never_told_and_what_slices_hide_has_not_vanished() -> None:
+    bench = GpuBench()
+    bench.says(1, temperature_c=None)
+    bench.look()
+    bench.says(2, busy_ratio=None, mig_enabled=True)
+    bench.look(2 * raise_after("GpuMetricsVanished"))
+    assert "GpuMetricsVanished" not in bench.found()

@@ -68,6 +68,17 @@ def test_a_worker_that_recovers_was_slow_for_a_time() -> None:
     assert 45 <= slow.until_step <= 60
 
 
+def test_a_slow_worker_that_was_replaced_is_slow_no_longer() -> None:
+    seconds = _noise(120, 16)
+    seconds[:60, 3] *= 1.3
+    seconds[60:, 3] = np.nan
+    seconds[:60, 15] = np.nan
+    (slow,) = _verdict(_roster("a" * 16), seconds).slow
+    assert slow.worker == "w3"
+    assert slow.until_step is not None
+    assert 59 <= slow.until_step <= 80
+
+
 def test_a_slow_worker_that_sets_the_pace_is_to_be_swapped() -> None:
     seconds = _noise(60, 16)
     seconds[:, 3] *= 1.5
@@ -107,6 +118,29 @@ def test_three_long_pauses_within_ten_steps_are_no_slowness() -> None:
     seconds[20:40, 5] *= 1.02
     seconds[[24, 27, 29], 5] *= 3.0
     assert not _verdict(_roster("a" * 16), seconds).slow
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        # What a fleet of 16,384 drew: three and four pauses within eight steps, where sequences
+        # have different lengths (5 % from step to step).
+        "-.014 .036 .902 .145 .003 .052 .908 .138 .936 .276",
+        "-.020 .287 .064 .633 .797 .017 .693 .016 -.038 .505",
+    ],
+)
+def test_pauses_that_come_close_together_in_uneven_steps_are_no_slowness(steps: str) -> None:
+    seconds = _noise(60, 64, scale=0.054)
+    seconds[30:40, 5] = np.exp([float(one) for one in steps.split()])
+    assert not _verdict(_roster("a" * 64), seconds).slow
+
+
+def test_pauses_do_not_hide_that_the_steps_between_are_slow() -> None:
+    seconds = _noise(60, 64, scale=0.02)
+    seconds[20:, 5] *= 1.15
+    seconds[22:60:3, 5] *= 2.5
+    (slow,) = _verdict(_roster("a" * 64), seconds).slow
+    assert (slow.worker, slow.judged_step <= 32) == ("w5", True)
 
 
 def test_pauses_of_all_workers_in_turn_are_garbage_collection() -> None:
@@ -304,3 +338,77 @@ def test_nobody_is_blamed_in_a_public_trace_without_a_slow_worker(name: str) -> 
 def test_different_sequence_lengths_are_told_as_imbalance(name: str) -> None:
     verdict = _judged(trace(name))
     assert ImbalanceKind.DATA in {one.kind for one in verdict.imbalances}
+
+
+def test_work_that_moves_from_worker_to_worker_blames_nobody() -> None:
+    """Experts that are chosen more often: six workers of 64 at a time, for thirty steps."""
+    random, seconds = np.random.default_rng(12), _noise(210, 64)
+    for begin in range(0, 210, 30):
+        seconds[begin : begin + 30, random.integers(0, 64, 6)] *= 1.2
+    verdict = _verdict(_roster("a" * 64), seconds)
+    assert not verdict.slow
+    assert [one.kind for one in verdict.imbalances] == [ImbalanceKind.MOVING]
+
+
+def test_a_worker_that_stays_slow_is_named_though_work_moves() -> None:
+    random, seconds = np.random.default_rng(13), _noise(210, 64)
+    for begin in range(0, 210, 30):
+        seconds[begin : begin + 30, random.integers(0, 32, 6)] *= 1.2
+    seconds[20:, 40] *= 1.3
+    assert _slow(_verdict(_roster("a" * 64), seconds)) == ["w40"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_workers_of_a_node_whose_loader_stalls_pause_together(seed: int) -> None:
+    random, seconds = np.random.default_rng(seed), _noise(200, 64, seed)
+    seconds[np.ix_(random.random(200) < 0.15, np.arange(64) // 8 == 1)] += 2.0
+    nodes = "".join(letter * 8 for letter in "ABCDEFGH")
+    verdict = _verdict(_roster("a" * 64, node=nodes), seconds)
+    assert not verdict.slow
+    assert not verdict.places
+    assert [one.kind for one in verdict.pauses] == [PauseKind.TOGETHER]
+    assert "w8, w9, w10, w11, w12, w13, w14, w15" in verdict.pauses[0].sentence
+
+
+def test_evaluation_and_saves_at_different_distances_are_regular() -> None:
+    seconds = _noise(200, 16)
+    seconds[50::50] *= 6.0
+    seconds[30::30] *= 2.5
+    (pause,) = _verdict(_roster("a" * 16), seconds).pauses
+    assert (pause.kind, pause.steps) == (PauseKind.PERIODIC, 8)
+    assert "at multiples of 10" in pause.sentence
+
+
+def test_longer_sequences_from_a_step_on_are_no_pause() -> None:
+    seconds = _noise(200, 16)
+    seconds[100:] *= 2.0
+    (pause,) = _verdict(_roster("a" * 16), seconds).pauses
+    assert pause.kind is PauseKind.LASTING
+    assert "since step 100" in pause.sentence
+
+
+def test_a_table_of_every_tenth_step_has_no_regular_pause_where_the_steps_become_longer() -> None:
+    analysis, seconds = SlowAnalysis(_roster("a" * 16)), _noise(200, 16)
+    seconds[100:] *= 2.0
+    for number, row in enumerate(seconds):
+        analysis.observe(10 * number, row)
+    (pause,) = analysis.verdict().pauses
+    assert pause.kind is PauseKind.LASTING
+    assert "since step 1000" in pause.sentence
+
+
+def test_steps_after_a_restart_are_one_pause() -> None:
+    seconds = _noise(200, 16)
+    seconds[100:103] *= 15.0
+    (pause,) = _verdict(_roster("a" * 16), seconds).pauses
+    assert (pause.kind, pause.steps) == (PauseKind.COMMON, 3)
+    assert "once (steps 100)" in pause.sentence
+
+
+def test_garbage_collection_is_not_told_as_uneven_data() -> None:
+    seconds = _noise(200, 64)
+    for worker in range(64):
+        seconds[worker % 40 :: 40, worker] += 0.8
+    verdict = _verdict(_roster("a" * 64), seconds)
+    assert not verdict.imbalances
+    assert [one.kind for one in verdict.pauses] == [PauseKind.SCATTERED]

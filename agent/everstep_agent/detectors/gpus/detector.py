@@ -14,6 +14,7 @@ from everstep_agent.detectors.gpus.pcie import PcieDetector
 from everstep_agent.detectors.gpus.presence import LOST, RESET_DEMANDED, judge_gpus
 from everstep_agent.detectors.gpus.processes import judge_owners
 from everstep_agent.detectors.gpus.reading import GpuReading, GpusReading
+from everstep_agent.detectors.gpus.vanished import VanishedMetrics
 from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.judging.judgement import Judgement
 from everstep_common.judging.moment import Moment
@@ -82,6 +83,7 @@ class GpuDetector:
         self._rates = EccRates(limits, counters)
         self._worn = WornMemory(limits, counters)
         self._clocks = ClockDetector(limits)
+        self._vanished = VanishedMetrics()
         self._pcie = PcieDetector(limits.busy_ratio, counters)
         self._known = KnownGpus()
         self._nvlink = NvlinkDetector(limits, counters)
@@ -98,6 +100,7 @@ class GpuDetector:
             judgements += self._rates.judge(gpu, now)
             judgements.append(judge_uncorrected(gpu))
         judgements += self._clocks.judge(gpus, now)
+        judgements += self._vanished.judge(gpus)
         if not reading.complete:
             return judgements
         for gpu in gpus:

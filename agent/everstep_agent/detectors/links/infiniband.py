@@ -3,11 +3,13 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from everstep_agent.detectors.links import lone
 from everstep_agent.detectors.links.errors import CountersReading, ErrorCounters
 from everstep_agent.detectors.links.history import LinkHistory
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
 from everstep_agent.detectors.links.infiniband_rules import REGISTERS, rules
-from everstep_agent.detectors.readings.counters import Counters
+from everstep_agent.detectors.links.lone import LoneRecoveries
+from everstep_agent.detectors.readings.counters import Counters, Growth
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
@@ -15,6 +17,7 @@ from everstep_common.judging.moment import Moment
 
 CONDITIONS = (
     *(rule.declared() for rule in rules(InfinibandLimits())),
+    *lone.CONDITIONS,
     Condition(
         name="RdmaDeviceFileMissing",
         component="link/DEVICE",
@@ -44,15 +47,20 @@ class InfinibandDetector:
     ) -> None:
         self._errors = ErrorCounters(rules(limits or InfinibandLimits()), REGISTERS, counters)
         self._history = history
+        self._lone = LoneRecoveries()
         self._had_file: set[str] = set()
 
     def judge(self, readings: Sequence[CountersReading], now: Moment) -> Iterable[Judgement]:
         """Judge one reading of the counters of all ports."""
+        recoveries: dict[str, Growth] = {}
         for reading in readings:
             grown = self._errors.grow(reading, now)
+            if growth := grown.get(lone.COUNTER):
+                recoveries[reading.link] = growth
             yield from self._errors.judge(reading.link, grown, now)
             if (downed := grown.get("link_downed")) and not downed.reset:
                 yield from self._history.lost(reading.link, downed.count, now)
+        yield from self._lone.judge(recoveries, now)
 
     def judge_files(self, files: Collection[DeviceFile]) -> Iterable[Judgement]:
         """Judge the device files; one that was never there may not be wanted here."""
