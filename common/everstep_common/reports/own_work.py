@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 # Both count from the start of the rank's process, and begin anew from 0: after 101 days, and after
 # 65,536 steps. They are one number, which memory and messages hold whole.
-_STEP_BITS, _US_BITS = 16, 43
-_STEPS, _MICROSECONDS = 2**_STEP_BITS, 2**_US_BITS
-PACKED_MAX = 2 ** (_STEP_BITS + _US_BITS) - 1
+STEP_BITS, US_BITS = 16, 43
+STEPS, MICROSECONDS = 2**STEP_BITS, 2**US_BITS
+PACKED_MAX = 2 ** (STEP_BITS + US_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +24,17 @@ class OwnWork:
     def add_step(self, own_ns: int) -> "OwnWork":
         """Return it with one more step."""
         microseconds, rest_ns = divmod(own_ns + self._rest_ns, 1000)
-        steps = (self.packed + 1) % _STEPS
-        total = ((self.packed >> _STEP_BITS) + microseconds) % _MICROSECONDS
+        steps = (self.packed + 1) % STEPS
+        total = ((self.packed >> STEP_BITS) + microseconds) % MICROSECONDS
         # 0 is who has told nothing.
-        return OwnWork(max(1, total << _STEP_BITS | steps), rest_ns)
+        return OwnWork(max(1, total << STEP_BITS | steps), rest_ns)
 
 
 def steps_between(before: int, after: int) -> int:
     """Return how many steps lie between two packed numbers of one process."""
-    return (after - before) % _STEPS
+    return (after - before) % STEPS
 
 
 def seconds_between(before: int, after: int) -> float:
     """Return how long the rank worked itself between them, in seconds."""
-    return ((after >> _STEP_BITS) - (before >> _STEP_BITS)) % _MICROSECONDS / 1e6
+    return ((after >> STEP_BITS) - (before >> STEP_BITS)) % MICROSECONDS / 1e6
