@@ -42,7 +42,7 @@ def slow_table(slow: Sequence[admin_pb2.SlowLine], plan: str) -> Iterator[Render
             f"{one.kind} {printable(one.name)}",
             printable(one.node),
             f"{one.factor:.2f}",
-            str(one.since_step),
+            str(one.first_step),
             f"{one.share:.0%}",
             printable(one.evidence) or "nothing that makes it slow",
         )

@@ -1380,7 +1380,7 @@ class SlowLine(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     FACTOR_FIELD_NUMBER: _builtins.int
-    SINCE_STEP_FIELD_NUMBER: _builtins.int
+    FIRST_STEP_FIELD_NUMBER: _builtins.int
     SHARE_FIELD_NUMBER: _builtins.int
     WORTH_SWAP_FIELD_NUMBER: _builtins.int
     EVIDENCE_FIELD_NUMBER: _builtins.int
@@ -1393,7 +1393,7 @@ class SlowLine(_message.Message):
     """Its node; empty for a place of several."""
     factor: _builtins.float
     """Its seconds, relative to what they would be as its peers' are."""
-    since_step: _builtins.int
+    first_step: _builtins.int
     """From which step on."""
     share: _builtins.float
     """What part of the loss the job would gain without it."""
@@ -1410,7 +1410,7 @@ class SlowLine(_message.Message):
         name: _builtins.str = ...,
         node: _builtins.str = ...,
         factor: _builtins.float = ...,
-        since_step: _builtins.int = ...,
+        first_step: _builtins.int = ...,
         share: _builtins.float = ...,
         worth_swap: _builtins.bool = ...,
         evidence: _builtins.str = ...,
@@ -1418,7 +1418,7 @@ class SlowLine(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence", "factor", b"factor", "kind", b"kind", "name", b"name", "node", b"node", "sentence", b"sentence", "share", b"share", "since_step", b"since_step", "worth_swap", b"worth_swap"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence", "factor", b"factor", "first_step", b"first_step", "kind", b"kind", "name", b"name", "node", b"node", "sentence", b"sentence", "share", b"share", "worth_swap", b"worth_swap"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -234,7 +234,7 @@ def slow_line(state: State, part: SlowPart) -> admin_pb2.SlowLine:
         name=part.name,
         node=part.node,
         factor=part.factor,
-        since_step=part.since_step,
+        first_step=part.since_step,
         share=part.share,
         worth_swap=part.worth_swap,
         evidence=evidence_of(state, node) if node is not None else "",
