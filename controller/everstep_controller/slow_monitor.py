@@ -76,7 +76,7 @@ class SlowMonitor:
         step = job.lineage.last_step or 0
         try:
             # In a thread: up to 50 ms, of which numpy holds the loop up for a few.
-            finding = await asyncio.to_thread(live.take, self._told(job), step)
+            finding = await asyncio.to_thread(live.judge_told, self._told(job), step)
         except Exception as error:  # By what ranks told: it must break nothing else.
             logger.exception("the judge of slow ranks failed")
             self._broken.add(key)

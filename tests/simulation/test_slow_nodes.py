@@ -13,9 +13,9 @@ from everstep_controller.journal.codec import encode
 from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.controller import fold
 from everstep_sim.fleet import JOB
-from everstep_sim.slowness import Slowness, SlowTime
 from simulation.invariants import Invariants
 from simulation.seeds import seeds
+from simulation.slow_ranks import Slowness, SlowTime
 
 _ENFORCED = ("SlowNode",)
 _SHAPE = Shape(nodes=7, nodes_min=5, nodes_max=5, steps=150, enforced=_ENFORCED)

@@ -76,7 +76,7 @@ class LiveSlowness:
         # What was worth a swap stays so while it is slow.
         self._worth: set[tuple[str, str]] = set()
 
-    def take(self, told: Mapping[int, RankColumns], step: int) -> LiveFinding:
+    def judge_told(self, told: Mapping[int, RankColumns], step: int) -> LiveFinding:
         """Take the newest word of nodes, by their place in the generation; judge what is new.
 
         ``step`` is the newest that the job has completed.

@@ -43,7 +43,7 @@ class Told:
         for _ in range(rows):
             for _ in range(steps):
                 self.complete_step()
-            finding = self.live.take(self.columns(), self.step)
+            finding = self.live.judge_told(self.columns(), self.step)
         return finding
 
     def complete_step(self) -> None:
@@ -136,7 +136,7 @@ def test_a_row_waits_for_a_step_of_most_ranks() -> None:
     story = Told(5)
     story.train(2)
     for _ in range(10):
-        assert story.live.take(story.columns(), story.step).rows == 1
+        assert story.live.judge_told(story.columns(), story.step).rows == 1
     assert story.train(1).rows == 2
 
 
@@ -150,8 +150,8 @@ def test_what_a_node_tells_of_other_ranks_or_in_other_shapes_counts_for_nothing(
     told = {**columns, 0: foreign, 1: cut, 2: wild}
     for _ in range(5):
         story.complete_step()
-        assert story.live.take(told, story.step).parts == ()
-    assert story.live.take({}, story.step).telling == 0
+        assert story.live.judge_told(told, story.step).parts == ()
+    assert story.live.judge_told({}, story.step).telling == 0
 
 
 def test_what_was_known_before_a_restart_holds_until_enough_was_seen() -> None:
