@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 _INTERVAL_S = 5.0
 # What a node told longer ago says nothing of now.
 _FRESH_NS = 30 * 10**9
+# A job may tell anything, and each change is journaled.
+_CHANGES_EVERY_NS = 60 * 10**9
 # Of a verdict, what fits a line of `everstep events`.
 _SENTENCE_MAX = 500
 
@@ -41,6 +43,8 @@ class SlowMonitor:
         self._findings: dict[_Watched, LiveFinding] = {}
         # Generations of which the judge broke: they are not judged again.
         self._broken: set[_Watched] = set()
+        # When the core was told last.
+        self._told_ns: dict[_Watched, int] = {}
 
     def finding(self, job: JobRecord) -> LiveFinding:
         """Return what is known of a job's ranks."""
@@ -66,6 +70,7 @@ class SlowMonitor:
     def _forget_others(self, current: set[_Watched]) -> None:
         self._watched = {key: one for key, one in self._watched.items() if key in current}
         self._findings = {key: one for key, one in self._findings.items() if key in current}
+        self._told_ns = {key: at_ns for key, at_ns in self._told_ns.items() if key in current}
         self._broken &= current
 
     async def _judge(self, job: JobRecord) -> None:
@@ -87,12 +92,14 @@ class SlowMonitor:
         self._tell(key, finding)
 
     def _tell(self, key: _Watched, finding: LiveFinding) -> None:
-        """Tell the core what has changed; what is lost is told again."""
+        """Tell the core what has changed, once a minute; what is lost is told again."""
         job = self._runtime.state.jobs.get(key[0])
         if job is None or _watched(job) != key or job.state not in STEPPING:
             return
+        now_ns = self._runtime.now_ns()
         news = news_of(slow_parts(job), finding)
-        if news is not None:
+        if news is not None and now_ns - self._told_ns.get(key, 0) >= _CHANGES_EVERY_NS:
+            self._told_ns[key] = now_ns
             event = SlowJudged(job.id, job.generation.number, _sentence(news), news)
             self._runtime.post(event, again=False)
 

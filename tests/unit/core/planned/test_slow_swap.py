@@ -13,6 +13,7 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import AUTOMATION
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.slowness import JobSlowness, SlowPart
+from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.planned.slow_swap import EVIDENCE, SwapCase, decide_swap
 from everstep_controller.journal.codec import decode_event, decode_state, encode
 from unit.core.jobs.test_stalls import told
@@ -105,6 +106,8 @@ def test_with_a_finding_a_spare_takes_its_place_at_a_step_boundary_and_no_step_i
     assert sorted(story.job.generation.members) == ["n0", "n2"]
     assert story.job.generation.restore_step == step
     assert story.drained() == ["n1"]
+    why = why_ineligible(story.core.state, story.core.state.nodes["n1"])
+    assert "everstep release n1" in why
     story.clear("n1")
     assert story.drained() == []
 
