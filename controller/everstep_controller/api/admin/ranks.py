@@ -15,6 +15,7 @@ from everstep_controller.api.fleet.node_questions import NoAnswerError, NodeQues
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.slowness import SlowPart
+from everstep_controller.core.model.state import State
 from everstep_controller.core.planned.slow_swap import slow_parts
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.live import SURE_ROWS, LiveFinding
@@ -213,27 +214,31 @@ class SlowRanks:
         await check_owner(who, job, "slowness")
         if job.state not in ACTIVE:
             raise OrderRefusedError(f"{job.name} has no ranks now: it is {job.state.value}")
-        finding = self._finding(job)
-        verdict = finding.verdict
-        parts = _newest(slow_parts(job), finding)
-        return admin_pb2.Slowness(
-            job=job.name,
-            sentence=_sentence(parts, finding),
-            slow=[slow_line(self._runtime.state, part) for part in parts],
-            plan=job.slow.plan if parts else "",
-            imbalances=[
-                admin_pb2.ImbalanceLine(kind=one.kind.value, ratio=one.ratio, sentence=one.sentence)
-                for one in (verdict.imbalances if verdict is not None else ())
-            ],
-            pauses=[one.sentence for one in verdict.pauses] if verdict is not None else (),
-            watched=verdict.watched if verdict is not None else (),
-            blind=[printable(one) for one in _blind(finding)],
-            ranks=finding.ranks or job.world_size,
-            telling=finding.telling,
-            comparisons=finding.rows,
-            lost_ratio=verdict.lost_ratio if verdict is not None else 0.0,
-            generation=job.generation.number,
-        )
+        return slowness_of(self._runtime.state, job, self._finding(job))
+
+
+def slowness_of(state: State, job: JobRecord, finding: LiveFinding) -> admin_pb2.Slowness:
+    """Return who makes the others of a job wait, by what is known of its ranks."""
+    verdict = finding.verdict
+    parts = _newest(slow_parts(job), finding)
+    return admin_pb2.Slowness(
+        job=job.name,
+        sentence=_sentence(parts, finding),
+        slow=[slow_line(state, part) for part in parts],
+        plan=job.slow.plan if parts else "",
+        imbalances=[
+            admin_pb2.ImbalanceLine(kind=one.kind.value, ratio=one.ratio, sentence=one.sentence)
+            for one in (verdict.imbalances if verdict is not None else ())
+        ],
+        pauses=[one.sentence for one in verdict.pauses] if verdict is not None else (),
+        watched=verdict.watched if verdict is not None else (),
+        blind=[printable(one) for one in _blind(finding)],
+        ranks=finding.ranks or job.world_size,
+        telling=finding.telling,
+        comparisons=finding.rows,
+        lost_ratio=verdict.lost_ratio if verdict is not None else 0.0,
+        generation=job.generation.number,
+    )
 
 
 def _newest(known: tuple[SlowPart, ...], finding: LiveFinding) -> list[SlowPart]:
