@@ -9,7 +9,8 @@ from dataclasses import dataclass
 # Both count from the start of the rank's process, and begin anew from 0: after 101 days, and after
 # 65,536 steps. They are one number, which memory and messages hold whole.
 STEP_BITS, US_BITS = 16, 43
-STEPS, MICROSECONDS = 2**STEP_BITS, 2**US_BITS
+STEPS: int = 2**STEP_BITS
+MICROSECONDS: int = 2**US_BITS
 PACKED_MAX = 2 ** (STEP_BITS + US_BITS) - 1
 
 

@@ -45,6 +45,10 @@ def part(node: str = "n1", *, worth: bool = True, kind: str = "rank") -> SlowPar
 class SlowStory(PlannedStory):
     """A job of two nodes with a spare, of which ranks are judged."""
 
+    def begin(self, *, spare: bool = True) -> "SlowStory":
+        super().begin(spare=spare)
+        return self
+
     def judge(self, *parts: SlowPart, generation: int | None = None) -> list[actions.Action]:
         number = generation or self.job.generation.number
         sentence = parts[0].sentence if parts else "nobody is slow any more"
