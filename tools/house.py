@@ -27,8 +27,9 @@ LARGE_FOLDERS_MAX = 2
 # Decisions 025 to 030 brought ten subjects: verdicts, rounds, watchers, absence, deadlines,
 # answers, budgets, devices, identities of agents, and removal; 036 brought streams that flap, and
 # liveness became three: evidence, its judgement, and what is found of agents by it. Steps in
-# columns are one more, and hangs three: the word of nodes, what is done about it, and its values.
-CORE_MODULES = range(35, 78)
+# columns are one more, and hangs three: the word of nodes, what is done about it, and its values;
+# slow nodes two: their swap, and its values.
+CORE_MODULES = range(35, 80)
 CORE_MEDIAN_LINES = range(120, 301)
 # The most hand-written files that an addition touches, by a word in the name of its patch.
 ADDITION_FILES_MAX = {"finding": 4, "driver": 2, "category": 1, "admin": 5, "message": 5}

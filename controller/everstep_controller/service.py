@@ -68,6 +68,7 @@ from everstep_controller.runtime.runtime import Journaling, Runtime
 from everstep_controller.runtime.stalls import Absence
 from everstep_controller.runtime.timers import Timers
 from everstep_controller.runtime.vault_service import VaultService
+from everstep_controller.slow_monitor import SlowMonitor
 from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
 from everstep_controller.telemetry.rank_progress import RankProgressTable
 from everstep_controller.telemetry.samples import SampleRing
@@ -137,8 +138,8 @@ class Controller:
             runtime, progress, SessionAcknowledger(sessions), _marks(self._history, replayed)
         )
         questions = NodeQuestions(sessions)
-        samples, kernel = SampleRing(config.samples_window), NewestKernelMessages()
-        ranks = RankProgressTable()
+        samples, ranks = SampleRing(config.samples_window), RankProgressTable()
+        kernel = NewestKernelMessages()
         self._streams = AgentStreams(
             StreamCollaborators(
                 runtime, sessions, self._intake, vault, samples, ranks, kernel, questions
@@ -150,15 +151,23 @@ class Controller:
         )
         runtime.listen(follower.follow)
         runtime.listen(self._streams.note_event)
-        inspector = Inspector(questions)
-        evidence = HangEvidence(config.hang_evidence)
+        inspector, evidence = Inspector(questions), HangEvidence(config.hang_evidence)
         self._hangs = HangWatch(runtime, inspector, evidence)
         self._ends = EndWatch(runtime, inspector, evidence)
         runtime.listen(self._ends.note_event)
         runtime.listen(HangNotices(runtime, sessions).note_event)
+        self._slow = SlowMonitor(runtime, ranks)
         self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
         sources = AdminSources(
-            runtime, sessions, kernel, self._history, vault, questions, inspector, self._trouble
+            runtime=runtime,
+            sessions=sessions,
+            kernel=kernel,
+            history=self._history,
+            vault=vault,
+            questions=questions,
+            inspector=inspector,
+            slowness=self._slow.finding,
+            trouble=self._trouble,
         )
         endpoint = Endpoint(listen=config.listen, tls=config.tls, secret_file=config.secret_file)
         self._guard = endpoint.guard()
@@ -209,6 +218,7 @@ class Controller:
             asyncio.create_task(self._tick(), name="progress ticker"),
             asyncio.create_task(judging, name="judges"),
             asyncio.create_task(hangs, name="hang watch"),
+            asyncio.create_task(self._slow.run(), name="slow monitor"),
             asyncio.create_task(self._ends.run(), name="end watch"),
             asyncio.create_task(self._keep_alive(), name="time alive"),
         ]

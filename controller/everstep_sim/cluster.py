@@ -58,6 +58,8 @@ class Shape:
     hang_patience_s: int = 0
     # After how long without a step a job is stalled, whatever its nodes say; 0: by their word only.
     stall_timeout_s: int = 0
+    # Conditions that operators let automation act on, beyond what they are shipped with.
+    enforced: tuple[str, ...] = ()
     # There is a scheduler with a driver, which others use as well.
     scheduler: bool = False
     # Failure domains over which the nodes are spread; 0: none is known.
@@ -102,6 +104,8 @@ class SimulatedCluster:
             hang_patience_ns=patience_ns,
             stall_timeout_ns=shape.stall_timeout_s * SECOND,
         )
+        modes = tuple((name, Mode.ENFORCE) for name in shape.enforced)
+        settings = replace(settings, condition_modes=modes)
         if shape.scheduler:
             settings = replace(settings, isolation_drivers=(DRIVER,))
 
@@ -300,13 +304,27 @@ class SimulatedCluster:
         )
         self.fleet.find(self.fleet.nodes[name], finding)
 
+    def low_clocks(self, name: str) -> None:
+        """Let a node report that a GPU of its runs at low clocks."""
+        self.fleet.find(
+            self.fleet.nodes[name],
+            Finding(
+                component="gpu/0",
+                condition="GpuClocksLow",
+                severity=Severity.DEGRADED,
+                mode=Mode.ADVISE,
+                message="GPU 0 runs at 800 MHz",
+            ),
+        )
+
+    def clocks_well(self, name: str) -> None:
+        """Let a node report that this GPU is well."""
+        self._clear_finding(name, reports.FindingCleared("gpu/0", "GpuClocksLow", "1,980 MHz"))
+
     def finding_over(self, name: str) -> None:
         """Let a node report that this GPU is well."""
-        node, at_ns = self.fleet.nodes[name], self.time.now_ns
         over = reports.FindingCleared("gpu/0", "XidFatal", "the driver asks for nothing")
-        if node.alive:
-            node.findings.pop(over.key, None)
-            self.fleet.record(node, lambda origin: events.Reported(origin, at_ns, over))
+        self._clear_finding(name, over)
 
     def job_finding(self, name: str, severity: Severity) -> None:
         """Let a node report that the storage which a job's user named fails."""
@@ -317,6 +335,12 @@ class SimulatedCluster:
             message=JOB_FINDING,
         )
         self.fleet.find(self.fleet.nodes[name], finding)
+
+    def _clear_finding(self, name: str, over: reports.FindingCleared) -> None:
+        node, at_ns = self.fleet.nodes[name], self.time.now_ns
+        if node.alive:
+            node.findings.pop(over.key, None)
+            self.fleet.record(node, lambda origin: events.Reported(origin, at_ns, over))
 
     def operator(self, name: str, *, isolate: bool) -> None:
         """Let an operator isolate or release a node."""

@@ -12,7 +12,7 @@ Outside a job (without ``everstep run``) the same lines work and do nothing.
 
 from everstep.copy_engine.views import RestoreError, State, StateError
 from everstep.loss import BadStepError
-from everstep.process import pause, phase, report, snapshots, step
+from everstep.process import pause, phase, report, role, snapshots, step, waiting
 from everstep.rank.agent_link import RefusedError
 from everstep.run import Run, init
 from everstep.saving.digest import DigestError
@@ -41,6 +41,8 @@ __all__ = [
     "pause",
     "phase",
     "report",
+    "role",
     "snapshots",
     "step",
+    "waiting",
 ]

@@ -43,6 +43,7 @@ inspect (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
   everstep events --follow  what happened and what was decided
   everstep jobs             all jobs and the step they have reached
   everstep job NAME         one job: generations, ranks, what is planned
+  everstep job NAME slow    who of its ranks makes the others wait, or that nobody does
   everstep logs JOB         what its ranks wrote lately; --rank N, --follow
   everstep snapshots JOB    its steps, their copies, and which would be restored
   everstep ettr JOB         where a job's time went

@@ -87,6 +87,16 @@ def pause(name: str) -> AbstractContextManager[None]:
     return _process.run().pause(name)
 
 
+def waiting() -> AbstractContextManager[None]:
+    """Return a context in which this rank waits for others; see `Run.waiting`."""
+    return _process.run().waiting()
+
+
+def role(name: str) -> None:
+    """Tell which part of the model this rank computes; see `Run.role`."""
+    _process.run().role(name)
+
+
 def step(step: int) -> None:
     """Tell that ``step`` is complete; call after its snapshot. Never waits, never raises."""
     _process.run().step(step)

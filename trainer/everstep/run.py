@@ -123,6 +123,19 @@ class Run:
         """
         self._declared.enter_phase(name)
 
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a context in which this rank waits for others: ``with run.waiting():``.
+
+        Put it around collectives; on a GPU, synchronise before it and within it. What is left of
+        each step is the rank's own work, by which 'everstep job NAME slow' tells who makes the
+        others wait. Two readings of the clock; outside a job it does nothing else.
+        """
+        return self._declared.waiting()
+
+    def role(self, name: str) -> None:
+        """Tell which part of the model this rank computes ("stage 3"): only like is compared."""
+        self._declared.name_role(name)
+
     def pause(self, name: str) -> AbstractContextManager[None]:
         """Return a context in which no step is expected: ``with run.pause("evaluation"):``.
 

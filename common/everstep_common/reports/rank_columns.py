@@ -26,12 +26,17 @@ class RankRow:
     since_ms: int
     # Its phase or pause, as its script told.
     phase: str
+    # Its own work, as `own_work` packs it; 0: it tells nothing of that.
+    own: int = 0
+    # Which part of the model it computes, as its script told.
+    role: str = ""
 
 
 def pack_ranks(job: str, generation: int, rows: Sequence[RankRow]) -> RankColumns:
     """Return them as columns; the ranks follow one another."""
-    phases = tuple(sorted({row.phase for row in rows}))[:_PHASES_MAX]
-    numbers = {phase: number for number, phase in enumerate(phases)}
+    phases, rank_phases = _numbered([row.phase for row in rows])
+    roles, rank_roles = _numbered([row.role for row in rows])
+    own = [row.own for row in rows]
     return RankColumns(
         job=job,
         generation=generation,
@@ -41,13 +46,23 @@ def pack_ranks(job: str, generation: int, rows: Sequence[RankRow]) -> RankColumn
         p99_ms=_little("I", [min(row.p99_ms, _MS_MAX) for row in rows]),
         since_ms=_little("I", [min(row.since_ms, _MS_MAX) for row in rows]),
         phases=phases,
-        rank_phases=bytes(numbers.get(row.phase, 0) for row in rows),
+        rank_phases=rank_phases,
+        own=_little("q", own) if any(own) else b"",
+        roles=roles if any(roles) else (),
+        rank_roles=rank_roles if any(roles) else b"",
     )
+
+
+def _numbered(names: Sequence[str]) -> tuple[tuple[str, ...], bytes]:
+    """Return the different names, and for each one its place among them."""
+    different = tuple(sorted(set(names)))[:_PHASES_MAX]
+    numbers = {name: number for number, name in enumerate(different)}
+    return different, bytes(numbers.get(name, 0) for name in names)
 
 
 def unpack_ranks(columns: RankColumns) -> Iterator[RankRow]:
     """Yield them one by one; columns of different lengths are read to the shortest."""
-    steps = _values("q", columns.steps)
+    steps, own = _values("q", columns.steps), _values("q", columns.own)
     times = (_values("I", one) for one in (columns.median_ms, columns.p99_ms, columns.since_ms))
     rows = zip(steps, *times, columns.rank_phases, strict=False)
     for place, (step, median_ms, p99_ms, since_ms, phase) in enumerate(rows):
@@ -58,7 +73,14 @@ def unpack_ranks(columns: RankColumns) -> Iterator[RankRow]:
             p99_ms=p99_ms,
             since_ms=since_ms,
             phase=columns.phases[phase] if phase < len(columns.phases) else "",
+            own=max(own[place], 0) if place < len(own) else 0,
+            role=_role(columns, place),
         )
+
+
+def _role(columns: RankColumns, place: int) -> str:
+    number = columns.rank_roles[place] if place < len(columns.rank_roles) else _PHASES_MAX
+    return columns.roles[number] if number < len(columns.roles) else ""
 
 
 def _little(kind: str, values: Sequence[int]) -> bytes:

@@ -79,6 +79,10 @@ class Reader(Protocol):
         """Yield what the ranks of a job do at this moment, a node after the other."""
         ...
 
+    def slowness(self, job: str) -> admin_pb2.Slowness:
+        """Return who of a job makes the others wait."""
+        ...
+
     def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
         """Return where the time of all jobs went, in so many days, weeks or months."""
         ...

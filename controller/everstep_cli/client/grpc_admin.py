@@ -170,6 +170,11 @@ class GrpcAdmin:
         request = admin_pb2.InspectJobRequest(job=job)
         return self.stream(lambda stub: stub.InspectJob, request, job)
 
+    def slowness(self, job: str) -> admin_pb2.Slowness:
+        """See Reader."""
+        request = admin_pb2.GetSlownessRequest(job=job)
+        return self.call(lambda stub: stub.GetSlowness, request, job)
+
     def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
         """See Reader."""
         request = admin_pb2.GetFleetLedgerRequest(period=period, periods=periods)

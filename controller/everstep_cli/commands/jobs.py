@@ -13,6 +13,7 @@ from everstep_cli.views import json_output
 from everstep_cli.views.fleet import fleet_ledger_sheet
 from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet
 from everstep_cli.views.nodes import halt
+from everstep_cli.views.slowness import slowness_sheet
 from everstep_cli.views.snapshots import copy_lines, forgotten, snapshot_sheet
 from everstep_cli.views.stacks import stacks_sheet
 from everstep_common.hangs.judge import judge
@@ -21,7 +22,7 @@ from everstep_common.hangs.told_by_nodes import NodeTold, ToldByNodes, read_all
 from everstep_common.hangs.verdict import HangClass
 from everstep_proto.generated import admin_pb2
 
-_ACTIONS = ("forget", "restart", "stacks", "stop")
+_ACTIONS = ("forget", "restart", "slow", "stacks", "stop")
 
 
 def _actions(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -52,7 +53,7 @@ def jobs(ask: Ask) -> None:
 @click.command()
 @click.argument("name", metavar="NAME", shell_complete=job_names)
 @click.argument(
-    "action", metavar="[forget|restart|stacks|stop]", default="", shell_complete=_actions
+    "action", metavar="[forget|restart|slow|stacks|stop]", default="", shell_complete=_actions
 )
 @click.option("--at-step", type=click.IntRange(0, 2**63 - 1), help="Last step before that.")
 @click.option("--cancel", is_flag=True, help="Cancel a planned restart or stop.")
@@ -73,6 +74,12 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, rea
     it makes no steps. Its launchers end, its last step is brought to storage if it has any, and its
     time from then on is planned. Started again under its name, it goes on from there.
 
+    "slow" shows who of its ranks makes the others wait, how much, since which step and what its
+    node has found, or that nobody does, and where the work is uneven. For that its script tells
+    when a rank waits: 'with everstep.waiting():' around its collectives. Nothing is done on that
+    alone: to have a spare take the place of a node, 'everstep drain NODE'. It is for operators, and
+    for the job's user.
+
     "stacks" shows what the ranks do at this moment: their Python stacks merged, so that the rank
     that does something else stands out, and whose process is stopped or held in the kernel. The
     launchers look, as the job's user; a rank stands still for some milliseconds meanwhile. It is
@@ -85,6 +92,7 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, rea
       everstep job llama-70b forget
       everstep job llama-70b restart --at-step 5000 --reason "new learning rate"
       everstep job llama-70b restart --cancel
+      everstep job llama-70b slow
       everstep job llama-70b stacks
       everstep job llama-70b stop --reason "the budget is spent"
     """
@@ -97,6 +105,10 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, rea
         return
     if action in ("restart", "stop"):
         _restart_or_stop(ask, name, action, at_step, reason)
+        return
+    if action == "slow":
+        slowness = ask.admin.slowness(name)
+        ask.answer(slowness, *slowness_sheet(slowness))
         return
     if action == "stacks":
         _stacks(ask, name)

@@ -10,6 +10,7 @@ from rich.text import Text
 from everstep_cli.views import tables, words
 from everstep_cli.views.deaths import death_lists
 from everstep_cli.views.findings import finding_table
+from everstep_cli.views.slowness import slow_table
 from everstep_cli.views.snapshots import cadence_line, storage_facts
 from everstep_cli.views.stacks import hang_sheet
 from everstep_proto.generated import admin_pb2
@@ -72,6 +73,8 @@ def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]
     )
     if job.HasField("hang"):
         yield from hang_sheet(job.hang)
+    if job.slow:
+        yield from slow_table(job.slow, job.slow_plan)
     if job.findings:
         yield tables.section("findings about it, which its user mends")
         yield finding_table(job.findings, now_ns)

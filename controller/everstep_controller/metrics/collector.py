@@ -21,6 +21,7 @@ from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState
 from everstep_controller.core.nodes import budgets
+from everstep_controller.core.planned.slow_swap import slow_parts
 from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
 from everstep_proto.tls import TlsSettings, is_loopback, split_address
@@ -313,6 +314,17 @@ def standby_metrics(jobs: Iterable[tuple[str, Mapping[str, Standbys]]]) -> Itera
 
 _JOB_GAUGES: tuple[tuple[str, str, Callable[[JobRecord], float]], ...] = (
     ("generation", "Generation of a job.", lambda job: job.generation.number),
+    (
+        "slow_parts",
+        "Ranks and places of a job that make the others wait.",
+        lambda job: len(slow_parts(job)),
+    ),
+    (
+        "slow_ratio",
+        "How many times longer the slowest of them worked than its peers when it was judged; 1 "
+        "where nobody is slow.",
+        lambda job: max((part.factor for part in slow_parts(job)), default=1.0),
+    ),
     (
         "completed_step",
         "Newest step that all ranks completed; -1 before the first.",

@@ -1177,6 +1177,8 @@ class JobDetail(_message.Message):
     CONTINUES_FIELD_NUMBER: _builtins.int
     FINDINGS_FIELD_NUMBER: _builtins.int
     HANG_FIELD_NUMBER: _builtins.int
+    SLOW_FIELD_NUMBER: _builtins.int
+    SLOW_PLAN_FIELD_NUMBER: _builtins.int
     nodes_min: _builtins.int
     """Fewest nodes."""
     nodes_max: _builtins.int
@@ -1193,6 +1195,8 @@ class JobDetail(_message.Message):
     """What it goes on from, or leaves, of the job of its name before it; empty for neither."""
     continues: _builtins.str
     """Id of the job whose state it continues; empty for none."""
+    slow_plan: _builtins.str
+    """What is done about them, in words; empty where there are none."""
     @_builtins.property
     def summary(self) -> Global___JobSummary:
         """The line."""
@@ -1229,6 +1233,10 @@ class JobDetail(_message.Message):
     def hang(self) -> Global___HangLine:
         """Who holds it back where it stands still; not set while nobody has looked."""
 
+    @_builtins.property
+    def slow(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlowLine]:
+        """Ranks and places of it that make the others wait."""
+
     def __init__(
         self,
         *,
@@ -1249,14 +1257,202 @@ class JobDetail(_message.Message):
         continues: _builtins.str = ...,
         findings: _abc.Iterable[Global___FindingLine] | None = ...,
         hang: Global___HangLine | None = ...,
+        slow: _abc.Iterable[Global___SlowLine] | None = ...,
+        slow_plan: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "hang", b"hang", "planned", b"planned", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "continues", b"continues", "findings", b"findings", "hang", b"hang", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "kept_out", b"kept_out", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "planned", b"planned", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "standbys", b"standbys", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "continues", b"continues", "findings", b"findings", "hang", b"hang", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "kept_out", b"kept_out", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "planned", b"planned", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "slow", b"slow", "slow_plan", b"slow_plan", "standbys", b"standbys", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobDetail: _TypeAlias = JobDetail  # noqa: Y015
+
+@_typing.final
+class GetSlownessRequest(_message.Message):
+    """Which job."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Its name, or its id."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSlownessRequest: _TypeAlias = GetSlownessRequest  # noqa: Y015
+
+@_typing.final
+class Slowness(_message.Message):
+    """Who of a job makes the others wait."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    SLOW_FIELD_NUMBER: _builtins.int
+    PLAN_FIELD_NUMBER: _builtins.int
+    IMBALANCES_FIELD_NUMBER: _builtins.int
+    PAUSES_FIELD_NUMBER: _builtins.int
+    WATCHED_FIELD_NUMBER: _builtins.int
+    BLIND_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    TELLING_FIELD_NUMBER: _builtins.int
+    COMPARISONS_FIELD_NUMBER: _builtins.int
+    LOST_RATIO_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Its name."""
+    sentence: _builtins.str
+    """Who, or that nobody does, in a sentence."""
+    plan: _builtins.str
+    """What is done about them, in words; empty where there are none."""
+    ranks: _builtins.int
+    """How many ranks there are, and how many of them tell how long they work themselves."""
+    telling: _builtins.int
+    """See ranks."""
+    comparisons: _builtins.int
+    """How often all were compared; one comparison is of one step, or of those within 5 s."""
+    lost_ratio: _builtins.float
+    """What part of the time goes to the slowest rank of each step."""
+    generation: _builtins.int
+    """Since which generation is judged."""
+    @_builtins.property
+    def slow(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlowLine]:
+        """Who is slow now."""
+
+    @_builtins.property
+    def imbalances(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImbalanceLine]:
+        """Waiting that no rank is to blame for."""
+
+    @_builtins.property
+    def pauses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Single long steps, which are no slowness, a sentence for each kind."""
+
+    @_builtins.property
+    def watched(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ranks that seem slow, of which too few steps are known."""
+
+    @_builtins.property
+    def blind(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What could not be judged, and what follows from it."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        sentence: _builtins.str = ...,
+        slow: _abc.Iterable[Global___SlowLine] | None = ...,
+        plan: _builtins.str = ...,
+        imbalances: _abc.Iterable[Global___ImbalanceLine] | None = ...,
+        pauses: _abc.Iterable[_builtins.str] | None = ...,
+        watched: _abc.Iterable[_builtins.str] | None = ...,
+        blind: _abc.Iterable[_builtins.str] | None = ...,
+        ranks: _builtins.int = ...,
+        telling: _builtins.int = ...,
+        comparisons: _builtins.int = ...,
+        lost_ratio: _builtins.float = ...,
+        generation: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blind", b"blind", "comparisons", b"comparisons", "generation", b"generation", "imbalances", b"imbalances", "job", b"job", "lost_ratio", b"lost_ratio", "pauses", b"pauses", "plan", b"plan", "ranks", b"ranks", "sentence", b"sentence", "slow", b"slow", "telling", b"telling", "watched", b"watched"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Slowness: _TypeAlias = Slowness  # noqa: Y015
+
+@_typing.final
+class SlowLine(_message.Message):
+    """A rank or place that makes the others wait."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    FACTOR_FIELD_NUMBER: _builtins.int
+    FIRST_STEP_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    WORTH_SWAP_FIELD_NUMBER: _builtins.int
+    EVIDENCE_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"rank", or the kind of a place whose ranks are slow together: "node", "domain"."""
+    name: _builtins.str
+    """Its number, or the place's name."""
+    node: _builtins.str
+    """Its node; empty for a place of several."""
+    factor: _builtins.float
+    """Its seconds, relative to what they would be as its peers' are."""
+    first_step: _builtins.int
+    """From which step on."""
+    share: _builtins.float
+    """What part of the loss the job would gain without it."""
+    worth_swap: _builtins.bool
+    """Another node in its place is worth it."""
+    evidence: _builtins.str
+    """What the agent of its node has found that makes a node slow; empty for nothing."""
+    sentence: _builtins.str
+    """All that in a sentence."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        name: _builtins.str = ...,
+        node: _builtins.str = ...,
+        factor: _builtins.float = ...,
+        first_step: _builtins.int = ...,
+        share: _builtins.float = ...,
+        worth_swap: _builtins.bool = ...,
+        evidence: _builtins.str = ...,
+        sentence: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evidence", b"evidence", "factor", b"factor", "first_step", b"first_step", "kind", b"kind", "name", b"name", "node", b"node", "sentence", b"sentence", "share", b"share", "worth_swap", b"worth_swap"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SlowLine: _TypeAlias = SlowLine  # noqa: Y015
+
+@_typing.final
+class ImbalanceLine(_message.Message):
+    """Waiting that no rank is to blame for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    RATIO_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"data", "stage" or "mixed_role"."""
+    ratio: _builtins.float
+    """How much longer it makes the steps."""
+    sentence: _builtins.str
+    """What was seen, in a sentence."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        ratio: _builtins.float = ...,
+        sentence: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "ratio", b"ratio", "sentence", b"sentence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImbalanceLine: _TypeAlias = ImbalanceLine  # noqa: Y015
 
 @_typing.final
 class PlannedLine(_message.Message):

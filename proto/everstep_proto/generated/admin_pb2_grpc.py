@@ -90,6 +90,11 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.InspectJobRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.NodeInspection.FromString,
                 _registered_method=True)
+        self.GetSlowness = channel.unary_unary(
+                '/everstep.admin.v1.Admin/GetSlowness',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetSlownessRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.Slowness.FromString,
+                _registered_method=True)
         self.GetFleetLedger = channel.unary_unary(
                 '/everstep.admin.v1.Admin/GetFleetLedger',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetFleetLedgerRequest.SerializeToString,
@@ -271,6 +276,14 @@ class AdminServicer(object):
     def InspectJob(self, request, context):
         """What the ranks of a job do at this moment, a node after the other; for operators and the job's user. NOT_FOUND for
         an unknown name, FAILED_PRECONDITION for a job that has no ranks now, or that somebody else looks at.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSlowness(self, request, context):
+        """Who of a job makes the others wait, and what is done about it; for operators and the job's user. NOT_FOUND for an
+        unknown name, FAILED_PRECONDITION for a job that has no ranks now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -482,6 +495,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.InspectJob,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.InspectJobRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.NodeInspection.SerializeToString,
+            ),
+            'GetSlowness': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSlowness,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetSlownessRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.Slowness.SerializeToString,
             ),
             'GetFleetLedger': grpc.unary_unary_rpc_method_handler(
                     servicer.GetFleetLedger,
@@ -882,6 +900,33 @@ class Admin(object):
             '/everstep.admin.v1.Admin/InspectJob',
             everstep__proto_dot_generated_dot_admin__pb2.InspectJobRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.NodeInspection.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSlowness(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/GetSlowness',
+            everstep__proto_dot_generated_dot_admin__pb2.GetSlownessRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.Slowness.FromString,
             options,
             channel_credentials,
             insecure,

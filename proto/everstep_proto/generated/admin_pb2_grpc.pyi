@@ -64,6 +64,10 @@ class AdminStub:
     """What the ranks of a job do at this moment, a node after the other; for operators and the job's user. NOT_FOUND for
     an unknown name, FAILED_PRECONDITION for a job that has no ranks now, or that somebody else looks at.
     """
+    GetSlowness: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSlownessRequest, _admin_pb2.Slowness]
+    """Who of a job makes the others wait, and what is done about it; for operators and the job's user. NOT_FOUND for an
+    unknown name, FAILED_PRECONDITION for a job that has no ranks now.
+    """
     GetFleetLedger: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetFleetLedgerRequest, _admin_pb2.FleetLedger]
     """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period."""
     GetSnapshots: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]
@@ -155,6 +159,10 @@ class AdminAsyncStub(AdminStub):
     InspectJob: _aio.UnaryStreamMultiCallable[_admin_pb2.InspectJobRequest, _admin_pb2.NodeInspection]  # type: ignore[assignment]
     """What the ranks of a job do at this moment, a node after the other; for operators and the job's user. NOT_FOUND for
     an unknown name, FAILED_PRECONDITION for a job that has no ranks now, or that somebody else looks at.
+    """
+    GetSlowness: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSlownessRequest, _admin_pb2.Slowness]  # type: ignore[assignment]
+    """Who of a job makes the others wait, and what is done about it; for operators and the job's user. NOT_FOUND for an
+    unknown name, FAILED_PRECONDITION for a job that has no ranks now.
     """
     GetFleetLedger: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetFleetLedgerRequest, _admin_pb2.FleetLedger]  # type: ignore[assignment]
     """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period."""
@@ -310,6 +318,16 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.NodeInspection], _abc.AsyncIterator[_admin_pb2.NodeInspection]]:
         """What the ranks of a job do at this moment, a node after the other; for operators and the job's user. NOT_FOUND for
         an unknown name, FAILED_PRECONDITION for a job that has no ranks now, or that somebody else looks at.
+        """
+
+    @_abc_1.abstractmethod
+    def GetSlowness(
+        self,
+        request: _admin_pb2.GetSlownessRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Slowness, _abc.Awaitable[_admin_pb2.Slowness]]:
+        """Who of a job makes the others wait, and what is done about it; for operators and the job's user. NOT_FOUND for an
+        unknown name, FAILED_PRECONDITION for a job that has no ranks now.
         """
 
     @_abc_1.abstractmethod

@@ -1781,6 +1781,9 @@ class RankColumns(_message.Message):
     SINCE_MS_FIELD_NUMBER: _builtins.int
     PHASES_FIELD_NUMBER: _builtins.int
     RANK_PHASES_FIELD_NUMBER: _builtins.int
+    OWN_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
+    RANK_ROLES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Id of the job."""
     generation: _builtins.int
@@ -1797,9 +1800,19 @@ class RankColumns(_message.Message):
     """Time since its newest step."""
     rank_phases: _builtins.bytes
     """For each rank a byte: which of these is its."""
+    own: _builtins.bytes
+    """Own work of each, of 64 bits: microseconds (43 bits) and steps (16 bits) since its process
+    started, without waiting for others; empty where no rank tells it.
+    """
+    rank_roles: _builtins.bytes
+    """For each rank a byte: which of these is its; empty where none told."""
     @_builtins.property
     def phases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Phases and pauses, as scripts told them."""
+
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Roles, as scripts told them."""
 
     def __init__(
         self,
@@ -1813,10 +1826,13 @@ class RankColumns(_message.Message):
         since_ms: _builtins.bytes = ...,
         phases: _abc.Iterable[_builtins.str] | None = ...,
         rank_phases: _builtins.bytes = ...,
+        own: _builtins.bytes = ...,
+        roles: _abc.Iterable[_builtins.str] | None = ...,
+        rank_roles: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "generation", b"generation", "job", b"job", "median_ms", b"median_ms", "p99_ms", b"p99_ms", "phases", b"phases", "rank_phases", b"rank_phases", "since_ms", b"since_ms", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "generation", b"generation", "job", b"job", "median_ms", b"median_ms", "own", b"own", "p99_ms", b"p99_ms", "phases", b"phases", "rank_phases", b"rank_phases", "rank_roles", b"rank_roles", "roles", b"roles", "since_ms", b"since_ms", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

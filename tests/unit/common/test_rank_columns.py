@@ -1,6 +1,7 @@
 """How far ranks are, packed by an agent and read by the controller."""
 
 import random
+from dataclasses import replace
 
 from everstep_common.reports import RankColumns, SampleBatch
 from everstep_common.reports.rank_columns import RankRow, pack_ranks, unpack_ranks
@@ -22,6 +23,8 @@ def _rows(count: int, seed: int = 0, first: int = 0) -> list[RankRow]:
             p99_ms=chance.getrandbits(32),
             since_ms=chance.getrandbits(10),
             phase=chance.choice(_PHASES),
+            own=chance.choice([0, chance.getrandbits(59)]),
+            role=chance.choice(("", "stage 1", "stage 2")),
         )
         for place in range(count)
     ]
@@ -34,6 +37,14 @@ def test_what_is_packed_is_read_again_also_over_the_wire() -> None:
     there = from_wire(SampleBatch, to_wire(batch, fleet_pb2.SampleBatch))
     assert list(unpack_ranks(there.ranks[0])) == rows
     assert (there.ranks[0].job, there.ranks[0].generation) == ("llama-1", 7)
+
+
+def test_columns_of_an_agent_that_knows_nothing_of_own_work_are_read() -> None:
+    rows = _rows(8)
+    old = replace(pack_ranks("llama-1", 7, rows), own=b"", roles=(), rank_roles=b"")
+    found = list(unpack_ranks(old))
+    assert [(one.rank, one.step) for one in found] == [(one.rank, one.step) for one in rows]
+    assert {(one.own, one.role) for one in found} == {(0, "")}
 
 
 def test_a_time_beyond_what_fits_is_the_longest() -> None:

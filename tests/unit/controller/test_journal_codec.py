@@ -14,7 +14,7 @@ LauncherLeft LayoutLearned MaintenanceCancelled MaintenanceOrdered NodeConnected
 OperatorDrained OperatorForgotJob OperatorIsolated OperatorReleased PeerJudged PeerReported
 PhaseReached RankExited RecordRejected RecoveryBegun RecoveryStepChosen RestartCancelled
 RanksGoOn RanksStandStill RestartOrdered RestartedHere RollbackAsked EndAsked StoringMeasured
-SettingsApplied HangJudged TimeoutJudged
+SettingsApplied HangJudged SlowJudged TimeoutJudged
 StepRecoverable StopOrdered TimerDue
 """
 

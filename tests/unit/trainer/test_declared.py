@@ -10,6 +10,8 @@ from everstep.launch.hangs.rank_pages import RankFacts, RankPages
 from everstep.rank.declared import DeclaredProgress
 from everstep.rank.interpreter import everstep_rank_page as page
 from everstep.run import Run
+from everstep_common.clock import boot_ns
+from everstep_common.reports.own_work import seconds_between, steps_between
 from everstep_common.trainer_messages import Paused
 
 _NOW_NS = 10**18
@@ -48,6 +50,37 @@ def test_steps_and_phases_are_in_the_page_of_the_rank(rank: Rank) -> None:
     assert (facts.step, facts.step_at_ns, facts.phase) == (0, 5, "forward")
     assert facts.shown == "forward"
     assert rank.pages.read(2, _NOW_NS) == RankFacts()
+
+
+def test_own_work_is_a_step_without_the_waiting_in_it(rank: Rank) -> None:
+    declared, began_ns = rank.declared, boot_ns()
+    declared.complete_step(0, began_ns)
+    with declared.waiting(), declared.waiting():
+        pass
+    waited_ns = boot_ns() - began_ns
+    declared.complete_step(1, began_ns + 5 * 10**9)
+    own = rank.facts().own
+    assert steps_between(0, own) == 1
+    assert 5 - waited_ns / 1e9 - 1e-6 <= seconds_between(0, own) < 5
+
+
+def test_a_step_without_a_wait_or_with_a_pause_tells_no_own_work(rank: Rank) -> None:
+    declared, began_ns = rank.declared, boot_ns()
+    declared.complete_step(0, began_ns)
+    declared.complete_step(1, began_ns + 10**9)
+    with declared.waiting(), declared.pause("evaluation"):
+        pass
+    declared.complete_step(2, began_ns + 2 * 10**9)
+    assert rank.facts().own == 0
+    with declared.waiting():
+        declared.complete_step(3, began_ns + 3 * 10**9)
+    assert rank.facts().own == 0
+
+
+def test_a_role_is_in_the_page_of_the_rank(rank: Rank) -> None:
+    rank.declared.name_role("stage 3")
+    assert rank.facts().role == "stage 3"
+    assert rank.pages.read(2, _NOW_NS).role == ""
 
 
 def test_phases_beyond_the_fifteenth_share_a_place(rank: Rank) -> None:

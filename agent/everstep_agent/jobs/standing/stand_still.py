@@ -222,7 +222,7 @@ class StandStill:
         """Yield how far each rank is."""
         if self._over:
             return
-        phases = _phases(self._watched)
+        phases, own, roles = _phases(self._watched), _own(self._watched), _roles(self._watched)
         for rank, gaps in self._gaps.items():
             since_ns = max(0, now_ns - gaps.at_ns) if gaps.step is not None else 0
             yield RankRow(
@@ -232,6 +232,8 @@ class StandStill:
                 p99_ms=gaps.quantile_ns(_SHARE) // _MS,
                 since_ms=since_ns // _MS,
                 phase=phases.get(rank, self._pauses.get(rank, "")),
+                own=own.get(rank, 0),
+                role=roles.get(rank, ""),
             )
 
 
@@ -239,6 +241,17 @@ def _phases(watched: RanksWatched | None) -> dict[int, str]:
     """Return the phase of each rank, of what a launcher told."""
     if watched is None:
         return {}
-    names = watched.phases
-    pairs = zip(watched.ranks, watched.rank_phases, strict=False)
+    return _named(watched.ranks, watched.rank_phases, watched.phases)
+
+
+def _own(watched: RanksWatched | None) -> dict[int, int]:
+    return dict(zip(watched.ranks, watched.own, strict=False)) if watched is not None else {}
+
+
+def _roles(watched: RanksWatched | None) -> dict[int, str]:
+    return _named(watched.ranks, watched.rank_roles, watched.roles) if watched is not None else {}
+
+
+def _named(ranks: Sequence[int], numbers: Sequence[int], names: Sequence[str]) -> dict[int, str]:
+    pairs = zip(ranks, numbers, strict=False)
     return {rank: names[number] for rank, number in pairs if number < len(names)}

@@ -9,7 +9,7 @@ from everstep_controller.api.admin.injections import InjectionOperations
 from everstep_controller.api.admin.maintenance import MaintenanceOperations
 from everstep_controller.api.admin.operations import NodeOperations, PlannedWorkOperations
 from everstep_controller.api.admin.queries import AdminSources, Queries
-from everstep_controller.api.admin.ranks import JobLogs, JobStacks
+from everstep_controller.api.admin.ranks import JobLogs, JobStacks, SlowRanks
 from everstep_controller.api.admin.snapshots import SnapshotOperations
 from everstep_controller.core.model.state import CONTROLLER, FLEET
 from everstep_proto.generated import admin_pb2
@@ -29,6 +29,7 @@ class AdminApi:
         self.planned_work = PlannedWorkOperations(runtime)
         self.logs = JobLogs(runtime, sources.questions)
         self.stacks = JobStacks(runtime, sources.inspector)
+        self.slowness = SlowRanks(runtime, sources.slowness)
         self.maintenance = MaintenanceOperations(runtime)
 
     async def events(self, request: admin_pb2.WatchEventsRequest) -> AsyncIterator[admin_pb2.Event]:

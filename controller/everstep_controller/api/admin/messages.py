@@ -16,11 +16,13 @@ from everstep_controller.core.model.agents import RefusedAgent
 from everstep_controller.core.model.incident import Death, Incident
 from everstep_controller.core.model.job import JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
+from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.nodes.claims import mode_of
 from everstep_controller.core.planned import forecast
 from everstep_controller.core.planned.forecast import window_sentences
+from everstep_controller.core.planned.slow_swap import evidence_of, slow_parts
 from everstep_controller.core.recovery.planning import candidates
 from everstep_controller.journal.store import Announcement
 from everstep_controller.telemetry.clock_map import ClockEstimate
@@ -219,6 +221,24 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
         kept_out=claims.waiting_launchers(state, job),
         findings=_findings_about(state, job),
         hang=hang_line(job),
+        slow=[slow_line(state, part) for part in slow_parts(job)],
+        slow_plan=job.slow.plan if slow_parts(job) else "",
+    )
+
+
+def slow_line(state: State, part: SlowPart) -> admin_pb2.SlowLine:
+    """Return a rank or place that makes the others of its job wait."""
+    node = state.nodes.get(part.node)
+    return admin_pb2.SlowLine(
+        kind=part.kind,
+        name=part.name,
+        node=part.node,
+        factor=part.factor,
+        first_step=part.since_step,
+        share=part.share,
+        worth_swap=part.worth_swap,
+        evidence=evidence_of(state, node) if node is not None else "",
+        sentence=part.sentence,
     )
 
 

@@ -113,6 +113,14 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             async for node in told:
                 yield node
 
+    async def GetSlowness(
+        self, request: admin_pb2.GetSlownessRequest, context: Context
+    ) -> admin_pb2.Slowness:
+        """See admin.proto."""
+        who = await allow(context, VIEWERS)
+        async with for_its_owner(context):
+            return await self._admin.slowness.judge(request.job, who)
+
     async def GetFleetLedger(
         self, request: admin_pb2.GetFleetLedgerRequest, context: Context
     ) -> admin_pb2.FleetLedger:

@@ -6,6 +6,7 @@ from everstep_common.judging.findings import Finding, FindingKey, Measurement
 from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.isolation import IsolationResult, SeenHold
 from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.core.model.snapshots import Cadence, RecoveryStepChosen
 
 
@@ -114,6 +115,19 @@ class HangJudged:
 
 
 @dataclass(frozen=True, slots=True)
+class SlowJudged:
+    """Who makes the others of a job wait has changed; nobody does where there are no parts.
+
+    The numbers that decided are part of the event: the seconds that they come from are not kept.
+    """
+
+    job: str
+    generation: int
+    sentence: str
+    parts: tuple[SlowPart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class TimeoutJudged:
     """Who did not come, of a generation that ended because ranks gave up waiting.
 
@@ -137,6 +151,7 @@ ControllerEvent = (
     | RecoveryBegun
     | VerdictChanged
     | HangJudged
+    | SlowJudged
     | TimeoutJudged
 )
 

@@ -23,6 +23,7 @@ from everstep_controller.core.model.incident import (
 )
 from everstep_controller.core.model.node import Reported
 from everstep_controller.core.model.rank_reports import RankReports
+from everstep_controller.core.model.slowness import JobSlowness
 from everstep_controller.core.model.snapshots import (
     BranchPoint,
     Cadence,
@@ -444,6 +445,8 @@ class JobRecord:
     news: JobNews = field(default_factory=JobNews)
     # The stall that lasts; replaced whole when the job enters another state.
     hang: Hang = field(default_factory=Hang)
+    # Who made the others wait when that was judged last.
+    slow: JobSlowness = field(default_factory=JobSlowness)
     awaited: AwaitedAnswers = field(default_factory=AwaitedAnswers)
     # Nodes that have counted as gone because their agents did not answer, with the generation that
     # this was about; until they take part again.

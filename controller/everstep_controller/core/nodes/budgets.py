@@ -143,6 +143,9 @@ def mark_deferred(turn: Turn) -> None:
     """Have the nodes judged again that automation was not allowed to isolate: it may be now."""
     for name in turn.state.deferred:
         turn.mark_node(name)
+    for job in turn.state.jobs.values():
+        if job.slow.parts:
+            turn.mark_job(job.id)
 
 
 def mark_deferred_members(turn: Turn, job: JobRecord) -> None:

@@ -218,6 +218,8 @@ def _what_ends(node: NodeRecord, claim: Claim) -> str:
         return f"to give it back: everstep release {node.name}"
     if claim.owner == SCHEDULER:
         return "its scheduler keeps it out; it takes ranks when it is freed there"
+    if claim.owner == AUTOMATION and claim.draining:
+        return f"it does when that finding is over; to give it back: everstep release {node.name}"
     if claim.owner == AUTOMATION and node.state is NodeState.REPAIRING:
         return f"when it is repaired: everstep release {node.name}"
     return f"it does when it has passed a check; 'everstep why {node.name}' tells more"

@@ -13,6 +13,7 @@ from everstep.rank.interpreter import everstep_rank_page as page
 from everstep_common.hangs.rank_report import PAUSED
 from everstep_common.printable import printable
 from everstep_common.reports import quantities as q
+from everstep_common.reports.own_work import PACKED_MAX
 from everstep_common.sealed_memory import SIZE_SEALS
 
 # Memory is mapped from places that are multiples of this.
@@ -45,6 +46,9 @@ class RankFacts:
     phase: str = ""
     # What it does that is no step, by its own word or its stack; "": it trains.
     pause: str = ""
+    # As `own_work` packs it; 0: it tells nothing of that.
+    own: int = 0
+    role: str = ""
     frontier: Frontier | None = None
 
     @property
@@ -98,6 +102,8 @@ def rank_facts(content: bytes, now_ns: int) -> RankFacts:
         step_at_ns=step_at_ns if known else 0,
         phase=_name(content, page.NAMES + phase * page.NAME_BYTES),
         pause=_pause(content, words),
+        own=words[page.OWN] if 0 < words[page.OWN] <= PACKED_MAX else 0,
+        role=_name(content, page.ROLE_NAME),
         frontier=_frontier(words, phase, now_ns),
     )
 

@@ -100,9 +100,9 @@ def watched(
     generation: int, standing: Standing, facts: Mapping[int, RankFacts], now_ns: int
 ) -> RanksWatched:
     """Return what the agent is told. Pure."""
-    shown = [one.shown for one in facts.values()]
-    phases = tuple(sorted(set(shown)))[:_PHASES_MAX]
-    numbers = {phase: number for number, phase in enumerate(phases)}
+    phases, rank_phases = _numbered([one.shown for one in facts.values()])
+    roles, rank_roles = _numbered([one.role for one in facts.values()])
+    own = tuple(one.own for one in facts.values())
     return RanksWatched(
         generation=generation,
         at_boot_ns=now_ns,
@@ -112,5 +112,15 @@ def watched(
         blind=standing.blind,
         phases=phases,
         ranks=tuple(facts),
-        rank_phases=tuple(numbers.get(phase, 0) for phase in shown),
+        rank_phases=rank_phases,
+        own=own if any(own) else (),
+        roles=roles,
+        rank_roles=rank_roles if any(roles) else (),
     )
+
+
+def _numbered(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """Return the different names, and for each one its place among them."""
+    different = tuple(sorted(set(names)))[:_PHASES_MAX]
+    numbers = {name: number for number, name in enumerate(different)}
+    return different, tuple(numbers.get(name, 0) for name in names)

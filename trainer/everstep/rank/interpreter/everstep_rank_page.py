@@ -21,7 +21,7 @@ PHASES = 16
 NAME_BYTES = 40
 
 # 64-bit words of the processor's own order, each written whole. Of the SDK:
-(LAYOUT, SDK_PID, STEP, STEP_AT, PHASE, PAUSES) = range(6)
+(LAYOUT, SDK_PID, STEP, STEP_AT, PHASE, PAUSES, OWN) = range(7)
 # and of the watch: times are nanoseconds of the boot clock, gaps nanoseconds.
 (WATCH_PID, READ_AT, MOVED_AT, ENQUEUED, COMPLETED, MOVES, ACTIVITY, LONGEST) = range(8, 16)
 # For each phase: how often the rank has entered it, the longest gap in it, how many moves.
@@ -29,7 +29,9 @@ ENTRIES, GAPS, COUNTS = 16, 16 + PHASES, 16 + 2 * PHASES
 # In bytes: names of the phases, the first of which is "", and of the pause.
 NAMES = 8 * (16 + 3 * PHASES)
 PAUSE_NAME = NAMES + PHASES * NAME_BYTES
-_PARTS = {SDK_PID: (STEP, PAUSES + 1), WATCH_PID: (READ_AT, LONGEST + 1)}
+# The role of the rank, as its script told.
+ROLE_NAME = PAUSE_NAME + NAME_BYTES
+_PARTS = {SDK_PID: (STEP, OWN + 1), WATCH_PID: (READ_AT, LONGEST + 1)}
 # What a rank is seen to do that is no step, by the number in ACTIVITY.
 ACTIVITIES = ("", "compilation", "checkpoint")
 

@@ -1,0 +1,50 @@
+"""Slowness of a job on the terminal: who makes the others wait, and what looks as if they did."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from everstep_cli.views import tables
+from everstep_common.printable import printable
+from everstep_proto.generated import admin_pb2
+
+
+def slowness_sheet(told: admin_pb2.Slowness) -> Iterator[RenderableType]:
+    """Yield who is slow, or that nobody is, with what was seen."""
+    yield Text(printable(told.sentence), style="bold")
+    yield tables.facts(
+        [
+            ("compared", f"{told.comparisons} times, {told.telling} of {told.ranks} ranks"),
+            ("lost", f"{told.lost_ratio:.1%} to the slowest rank of each step"),
+            *(("uneven", printable(one.sentence)) for one in told.imbalances),
+            *(("pauses", printable(one)) for one in told.pauses),
+            *(("watched", printable(one)) for one in told.watched[:_WATCHED_MAX]),
+            *(("not seen", printable(one)) for one in told.blind),
+        ]
+    )
+    if told.slow:
+        yield from slow_table(told.slow, told.plan)
+
+
+_WATCHED_MAX = 8
+
+
+def slow_table(slow: Sequence[admin_pb2.SlowLine], plan: str) -> Iterator[RenderableType]:
+    """Yield who makes the others of a job wait, and what is done about it."""
+    yield tables.section("slow")
+    made = tables.table(
+        "slow", "node", "factor", "since step", "explains", "what its node has found",
+        right=("factor", "since step", "explains"), wrap=("what its node has found",),
+    )  # fmt: skip
+    for one in slow:
+        made.add_row(
+            f"{one.kind} {printable(one.name)}",
+            printable(one.node),
+            f"{one.factor:.2f}",
+            str(one.first_step),
+            f"{one.share:.0%}",
+            printable(one.evidence) or "nothing that makes it slow",
+        )
+    yield made
+    yield Text(printable(plan))

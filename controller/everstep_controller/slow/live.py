@@ -1,0 +1,249 @@
+"""Live slowness: who makes the others of a running job wait, by what its nodes tell every 5 s.
+
+Ranks tell how long they worked themselves in all their steps so far. What is judged as one step
+is what came since the time before: the mean of some steps, where steps are shorter than 5 s.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from everstep_common.printable import printable
+from everstep_common.reports import RankColumns
+from everstep_common.reports.own_work import MICROSECONDS, STEP_BITS, STEPS
+from everstep_controller.core.model.slowness import SlowPart
+from everstep_controller.slow.analysis import SlowAnalysis
+from everstep_controller.slow.peers import Floats, Indices, Mask, Roster
+from everstep_controller.slow.verdict import Advice, SlowVerdict
+from everstep_controller.slow.watch import StepJudgement
+
+# A row is judged when so many of those that tell have completed a step since the one before.
+_SHARE_MOVED = 0.8
+# Longer steps are not compared: an hour.
+_LONGEST_S = 3600.0
+# Who explains less of the loss is not what holds the job back; as `explanation` has it.
+_SHARE_TO_SWAP = 0.5
+# What was not found slow in so many rows is not; before, what was judged earlier holds.
+SURE_ROWS = 20
+_PARTS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlaces:
+    """Where the ranks of a generation run: the node of each, and the domain of each node."""
+
+    nodes: tuple[str, ...]
+    domains: tuple[str, ...]
+    ranks_per_node: int
+
+    @property
+    def ranks(self) -> int:
+        """Return how many ranks there are."""
+        return len(self.nodes) * self.ranks_per_node
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFinding:
+    """What is known of the ranks of a generation at one moment."""
+
+    parts: tuple[SlowPart, ...] = ()
+    # None: nothing could be judged yet.
+    verdict: SlowVerdict | None = None
+    ranks: int = 0
+    # How many of them tell how long they work themselves.
+    telling: int = 0
+    rows: int = 0
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether who is not found slow is not."""
+        return self.rows >= SURE_ROWS
+
+
+class LiveSlowness:
+    """Follows the ranks of one generation. Its state is bounded, as that of SlowAnalysis."""
+
+    def __init__(self, places: LivePlaces) -> None:
+        self._places = places
+        self._before: Indices = np.zeros(places.ranks, dtype=np.int64)
+        self._roles: tuple[tuple[tuple[str, ...], bytes], ...] = ()
+        self._roster: Roster | None = None
+        self._analysis: SlowAnalysis | None = None
+        self._rows = 0
+        # By kind and name of a place: what the job lost while it was slow, and what of it to it.
+        self._lost: dict[tuple[str, str], list[float]] = {}
+        # What was worth a swap stays so while it is slow.
+        self._worth: set[tuple[str, str]] = set()
+
+    def judge_told(self, told: Mapping[int, RankColumns], step: int) -> LiveFinding:
+        """Take the newest word of nodes, by their place in the generation; judge what is new.
+
+        ``step`` is the newest that the job has completed.
+        """
+        now = self._numbers(told)
+        roles = tuple(_roles_of(told.get(place)) for place in range(len(self._places.nodes)))
+        if self._analysis is None or roles != self._roles:
+            self._begin(roles)
+        seconds = self._seconds(now)
+        if seconds is not None and self._analysis is not None:
+            self._rows += 1
+            self._weigh_places(seconds, self._analysis.observe(step, seconds))
+        return self._finding(int(np.count_nonzero(now)))
+
+    def _numbers(self, told: Mapping[int, RankColumns]) -> Indices:
+        """Return what each rank tells of its own work; 0 for those that tell nothing."""
+        numbers, each = np.zeros(self._places.ranks, dtype=np.int64), self._places.ranks_per_node
+        for place, columns in told.items():
+            first = place * each
+            if columns.first_rank == first and len(columns.own) >= 8:
+                count = min(each, len(columns.own) // 8)
+                values = np.frombuffer(columns.own, dtype="<i8", count=count)
+                numbers[first : first + count] = np.maximum(values, 0)
+        return numbers
+
+    def _seconds(self, now: Indices) -> Floats | None:
+        """Return how long each rank worked in a step since the row before; None: too few did."""
+        known = (self._before > 0) & (now > 0)
+        steps = np.where(known, (now - self._before) % STEPS, 0)
+        moved: Mask = steps > 0
+        # Who tells for the first time is compared from then on.
+        first = (self._before == 0) & (now > 0)
+        self._before = np.where(first, now, self._before)
+        count = int(np.count_nonzero(moved))
+        if count < 2 or count < _SHARE_MOVED * np.count_nonzero(now):
+            return None
+        microseconds = ((now >> STEP_BITS) - (self._before >> STEP_BITS)) % MICROSECONDS
+        seconds = microseconds / 1e6 / np.maximum(steps, 1)
+        self._before = np.where(moved, now, self._before)
+        usable = moved & (seconds > 0) & (seconds < _LONGEST_S)
+        return np.where(usable, seconds, np.nan) if np.count_nonzero(usable) > 1 else None
+
+    def _begin(self, roles: tuple[tuple[tuple[str, ...], bytes], ...]) -> None:
+        """Begin anew, with the roles that were told."""
+        self._roles, self._rows = roles, 0
+        self._lost.clear()
+        self._worth.clear()
+        self._roster = _roster(self._places, roles)
+        self._analysis = SlowAnalysis(self._roster)
+
+    def _weigh_places(self, seconds: Floats, judged: StepJudgement) -> None:
+        """Sum up what the job would gain if slow places were as fast as others."""
+        if not judged.places.found:
+            return
+        assert self._roster is not None
+        ideal = np.nanmax(self._roster.by_role.medians(seconds).of_group)
+        loss = float(np.nanmax(seconds) - ideal)
+        names = self._roster.place_names
+        for one in judged.places.found:
+            without = seconds.copy()
+            without[one.members] = judged.expected_s[one.members]
+            gain = float(np.nanmax(seconds) - np.nanmax(without))
+            sums = self._lost.setdefault((one.kind, names[one.kind][one.place]), [0.0, 0.0])
+            sums[0] += max(loss, 0.0)
+            sums[1] += max(gain, 0.0)
+
+    # --- what was found --------------------------------------------------------------------------
+
+    def _finding(self, telling: int) -> LiveFinding:
+        verdict = self._analysis.verdict() if self._analysis is not None and self._rows else None
+        parts = self._parts(verdict) if verdict is not None else ()
+        return LiveFinding(parts, verdict, self._places.ranks, telling, self._rows)
+
+    def _parts(self, verdict: SlowVerdict) -> tuple[SlowPart, ...]:
+        found = [*_slow_places(verdict, self._lost), *_slow_ranks(verdict, self._places)]
+        keys = {(one.kind, one.name) for one in found}
+        self._worth = {key for key in self._worth if key in keys}
+        self._worth |= {(one.kind, one.name) for one in found if one.worth_swap}
+        worth = [replace(one, worth_swap=(one.kind, one.name) in self._worth) for one in found]
+        return tuple(worth[:_PARTS_MAX])
+
+
+def news_of(known: Sequence[SlowPart], finding: LiveFinding) -> tuple[SlowPart, ...] | None:
+    """Return who is slow, where that is another than was known; None where it is not.
+
+    What was known is not taken back before enough was seen: the watch may just have begun.
+    """
+    found = {(one.kind, one.name): one for one in finding.parts}
+    if not finding.is_sure:
+        found = {**{(one.kind, one.name): one for one in known}, **found}
+    news = tuple(found.values())[:_PARTS_MAX]
+    return news if {one.key for one in news} != {one.key for one in known} else None
+
+
+def _slow_ranks(verdict: SlowVerdict, places: LivePlaces) -> list[SlowPart]:
+    found = []
+    for one in verdict.slow:
+        if one.until_step is None:
+            rank = int(one.worker.partition(" ")[0])
+            found.append(
+                SlowPart(
+                    kind="rank",
+                    name=str(rank),
+                    node=places.nodes[rank // places.ranks_per_node],
+                    factor=one.factor,
+                    since_step=one.since_step,
+                    share=one.share,
+                    worth_swap=one.advice is Advice.SWAP,
+                    sentence=one.sentence,
+                )
+            )
+    return found
+
+
+def _slow_places(
+    verdict: SlowVerdict, sums: Mapping[tuple[str, str], Sequence[float]]
+) -> list[SlowPart]:
+    found = []
+    for one in verdict.places:
+        if one.until_step is None:
+            lost, own = sums.get((one.kind, one.name), (0.0, 0.0))
+            share = min(own / lost, 1.0) if lost > 0 else 0.0
+            found.append(
+                SlowPart(
+                    kind=one.kind,
+                    name=one.name,
+                    node=one.name if one.kind == "node" else "",
+                    factor=one.factor,
+                    since_step=one.since_step,
+                    share=share,
+                    worth_swap=share >= _SHARE_TO_SWAP,
+                    sentence=one.sentence,
+                )
+            )
+    return found
+
+
+# --- ranks, their roles and places ---------------------------------------------------------------
+
+
+def _roles_of(columns: RankColumns | None) -> tuple[tuple[str, ...], bytes]:
+    return (columns.roles, columns.rank_roles) if columns is not None else ((), b"")
+
+
+def _place_names(places: LivePlaces) -> dict[str, list[str]]:
+    domains = sorted({one for one in places.domains if one})
+    return {"node": list(places.nodes), "domain": domains}
+
+
+def _roster(places: LivePlaces, told: Sequence[tuple[tuple[str, ...], bytes]]) -> Roster:
+    each, names = places.ranks_per_node, _place_names(places)
+    roles = [_role(told[rank // each], rank % each) for rank in range(places.ranks)]
+    different = sorted(set(roles))
+    numbers = {role: number for number, role in enumerate(different)}
+    domains = {name: number for number, name in enumerate(names["domain"])}
+    of_node = np.repeat(np.arange(len(places.nodes), dtype=np.int64), each)
+    of_domain = np.array([domains.get(one, -1) for one in places.domains], dtype=np.int64)
+    return Roster(
+        names=[f"{rank} ({places.nodes[rank // each]})" for rank in range(places.ranks)],
+        roles=np.array([numbers[role] for role in roles], dtype=np.int64),
+        role_names=[printable(role) for role in different],
+        places={"node": of_node, "domain": np.repeat(of_domain, each)},
+        place_names=names,
+    )
+
+
+def _role(told: tuple[tuple[str, ...], bytes], place: int) -> str:
+    names, numbers = told
+    number = numbers[place] if place < len(numbers) else len(names)
+    return names[number] if number < len(names) else ""

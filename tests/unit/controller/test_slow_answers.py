@@ -1,0 +1,43 @@
+"""Who makes the others of a job wait, as it is answered: who, or nobody, or that nothing tells."""
+
+from dataclasses import replace
+
+from everstep_controller.api.admin.ranks import slowness_of
+from everstep_controller.slow.live import SURE_ROWS, LiveFinding
+from unit.core.planned.test_slow_swap import CLOCKS, SlowStory, part
+from unit.slow.test_live import Told
+
+
+def test_without_a_rank_that_tells_it_is_said_what_a_script_has_to_tell() -> None:
+    story = SlowStory().begin()
+    told = slowness_of(story.core.state, story.job, LiveFinding(ranks=2))
+    assert told.sentence == "Nobody can be judged: no rank tells how long it works itself"
+    assert any("everstep.waiting()" in one for one in told.blind)
+    assert (told.ranks, told.telling, list(told.slow)) == (2, 0, [])
+
+
+def test_who_is_slow_is_told_with_what_its_agent_found_also_after_a_restart() -> None:
+    story = SlowStory().begin()
+    story.find("n1", CLOCKS)
+    story.judge(part())
+    told = slowness_of(story.core.state, story.job, LiveFinding(ranks=2, telling=2))
+    (line,) = told.slow
+    assert (line.kind, line.name, line.node, line.factor) == ("rank", "1", "n1", 1.3)
+    assert "GpuClocksLow" in line.evidence
+    assert told.sentence == "Rank 1 takes 1.30 times as long"
+    assert "mode of SlowNode is advise" in told.plan
+    newest = LiveFinding(parts=(replace(part(), factor=1.5),), rows=30)
+    assert slowness_of(story.core.state, story.job, newest).slow[0].factor == 1.5
+
+
+def test_nobody_is_slow_only_after_enough_comparisons_and_uneven_work_is_told() -> None:
+    story = SlowStory().begin()
+    ranks = Told(1)
+    early = slowness_of(story.core.state, story.job, ranks.train(SURE_ROWS - 1))
+    assert early.sentence.startswith("Nobody is known to be slow after")
+    assert slowness_of(story.core.state, story.job, ranks.train(2)).sentence == "Nobody is slow"
+    roles = {rank: f"stage {rank // 8}" for rank in range(32)}
+    uneven = Told(3, nodes=16, roles=roles, slow=dict.fromkeys(range(24, 32), 1.4))
+    told = slowness_of(story.core.state, story.job, uneven.train(30))
+    assert [one.kind for one in told.imbalances] == ["stage"]
+    assert told.sentence.startswith("Nobody is slow. Role stage 3 takes")

@@ -1,0 +1,186 @@
+"""A slow node is swapped for what its agent finds, and never for what ranks tell."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from everstep_agent.detectors.conditions import CONDITIONS
+from everstep_common import reports
+from everstep_common.judging.findings import Finding, Mode, Severity
+from everstep_controller.core import actions, events
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.node import AUTOMATION
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.slowness import JobSlowness, SlowPart
+from everstep_controller.core.nodes.claims import why_ineligible
+from everstep_controller.core.planned.slow_swap import EVIDENCE, SwapCase, decide_swap
+from everstep_controller.journal.codec import decode_event, decode_state, encode
+from unit.core.jobs.test_stalls import told
+from unit.core.planned.test_restarts import PlannedStory
+
+ENFORCED = Settings(mode=Mode.ENFORCE, condition_modes=(("SlowNode", Mode.ENFORCE),))
+CLOCKS = Finding(
+    component="gpu/0",
+    condition="GpuClocksLow",
+    severity=Severity.DEGRADED,
+    message="GPU 0 runs at 800 MHz",
+    mode=Mode.ADVISE,
+)
+
+
+def part(node: str = "n1", *, worth: bool = True, kind: str = "rank") -> SlowPart:
+    return SlowPart(
+        kind=kind,
+        name="1" if kind == "rank" else node,
+        node=node if kind != "domain" else "",
+        factor=1.3,
+        since_step=2,
+        share=1.0,
+        worth_swap=worth,
+        sentence="rank 1 takes 1.30 times as long",
+    )
+
+
+class SlowStory(PlannedStory):
+    """A job of two nodes with a spare, of which ranks are judged."""
+
+    def begin(self, *, spare: bool = True) -> "SlowStory":
+        super().begin(spare=spare)
+        return self
+
+    def judge(self, *parts: SlowPart, generation: int | None = None) -> list[actions.Action]:
+        number = generation or self.job.generation.number
+        sentence = parts[0].sentence if parts else "nobody is slow any more"
+        return self.tell(events.SlowJudged(self.job.id, number, sentence, parts))
+
+    def clear(self, node: str) -> list[actions.Action]:
+        report = reports.FindingCleared(CLOCKS.component, CLOCKS.condition, "1,980 MHz again")
+        return self.tell(events.Reported(self.origin(node), self.now_ns, report))
+
+    def drained(self) -> list[str]:
+        return list(self.core.state.draining)
+
+
+def _case() -> SwapCase:
+    return SwapCase(job="j", part=part(), evidence="its agent found X", has_spare=True)
+
+
+def test_a_node_is_drained_only_where_nothing_speaks_against_it() -> None:
+    assert decide_swap(_case()).drain
+    for case in (
+        replace(_case(), evidence=""),
+        replace(_case(), part=part(worth=False)),
+        replace(_case(), part=part(kind="domain")),
+        replace(_case(), neighbour="k"),
+        replace(_case(), refusal="the mode of SlowNode is advise"),
+        replace(_case(), planned=True),
+        replace(_case(), has_spare=False),
+    ):
+        assert not decide_swap(case).drain
+
+
+def test_all_that_is_evidence_is_a_condition_of_agents() -> None:
+    assert set(CONDITIONS) >= EVIDENCE
+
+
+def test_without_a_finding_of_its_agent_it_is_told_how_to_swap_a_slow_node() -> None:
+    story = SlowStory(settings=ENFORCED).begin()
+    (judged, planned) = told(story.judge(part()))
+    assert judged == ("SlowJudged", "j: rank 1 takes 1.30 times as long")
+    assert planned[0] == "SlowPlanned"
+    assert "everstep drain n1" in planned[1]
+    assert (story.drained(), story.is_planned()) == ([], False)
+    assert told(story.judge(part())) == [judged, planned]
+
+
+def test_with_a_finding_a_spare_takes_its_place_at_a_step_boundary_and_no_step_is_lost() -> None:
+    story = SlowStory(settings=ENFORCED).begin()
+    story.judge(part())
+    story.find("n1", CLOCKS)
+    assert (story.drained(), story.is_planned()) == (["n1"], True)
+    assert story.state_of_job() is JobState.RUNNING
+    assert decode_state(encode(story.core.state)) == story.core.state
+    step = story.job.planned.after_step if story.job.planned else None
+    assert step is not None
+    story.recoverable(step)
+    assert story.state_of_job() is JobState.STOPPING
+    story.stop_all()
+    story.choose(step)
+    assert sorted(story.job.generation.members) == ["n0", "n2"]
+    assert story.job.generation.restore_step == step
+    assert story.drained() == ["n1"]
+    why = why_ineligible(story.core.state, story.core.state.nodes["n1"])
+    assert "everstep release n1" in why
+    story.clear("n1")
+    assert story.drained() == []
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [Settings(mode=Mode.ENFORCE), Settings(condition_modes=(("SlowNode", Mode.ADVISE),))],
+)
+def test_only_where_operators_let_it_automation_swaps(settings: Settings) -> None:
+    story = SlowStory(settings=settings).begin()
+    story.find("n1", CLOCKS)
+    ((_, plan),) = [one for one in told(story.judge(part())) if one[0] == "SlowPlanned"]
+    assert "GpuClocksLow" in plan
+    assert "mode of SlowNode is advise" in plan
+    assert story.drained() == []
+
+
+def test_who_is_slow_no_more_before_the_boundary_stays() -> None:
+    story = SlowStory(settings=ENFORCED).begin()
+    story.find("n1", CLOCKS)
+    story.judge(part())
+    assert story.drained() == ["n1"]
+    lines = [reason for reason, _ in told(story.judge())]
+    assert {"SlowJudged", "NodeReleased", "PlanDropped"} <= set(lines)
+    assert (story.drained(), story.is_planned()) == ([], False)
+    assert story.job.slow.plan == ""
+
+
+def test_an_operators_release_is_the_word_that_the_finding_is_dealt_with() -> None:
+    story = SlowStory(settings=ENFORCED).begin()
+    story.find("n1", CLOCKS)
+    story.judge(part())
+    story.tell(events.OperatorReleased("n1", "ops", "known"))
+    assert story.drained() == []
+    assert AUTOMATION not in story.owners("n1")
+
+
+def test_without_a_spare_and_within_other_planned_work_it_waits() -> None:
+    story = SlowStory(settings=ENFORCED).begin(spare=False)
+    story.find("n1", CLOCKS)
+    story.judge(part())
+    assert story.drained() == []
+    assert "when a spare waits" in story.job.slow.plan
+    story.join("n2")
+    assert story.drained() == ["n1"]
+
+
+def test_the_second_slow_node_waits_for_the_first_one() -> None:
+    story = SlowStory(nodes=4, settings=ENFORCED).begin()
+    story.join("n3")
+    story.find("n0", CLOCKS)
+    story.find("n1", CLOCKS)
+    story.judge(part("n0"), part("n1"))
+    assert story.drained() == ["n0"]
+
+
+def test_of_another_generation_nothing_is_judged() -> None:
+    story = SlowStory(settings=ENFORCED).begin()
+    assert story.judge(part(), generation=7) == []
+    assert story.job.slow.parts == ()
+
+
+def test_it_is_journaled_with_its_numbers_and_older_journals_are_read() -> None:
+    story = SlowStory(settings=ENFORCED).begin()
+    event = events.SlowJudged("j-1", 1, "who", (part(), part(kind="domain")))
+    assert decode_event("SlowJudged", encode(event)) == event
+    story.judge(part())
+    assert decode_state(encode(story.core.state)) == story.core.state
+    snapshot = json.loads(encode(story.core.state))
+    del snapshot["jobs"][story.job.id]["slow"]
+    older = decode_state(json.dumps(snapshot).encode())
+    assert older.jobs[story.job.id].slow == JobSlowness()
