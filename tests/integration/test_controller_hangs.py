@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -161,6 +164,17 @@ def test_who_sits_before_the_launcher_reads_that_the_job_stands_still_and_that_i
     stalled, again = asyncio.run(scenario())
     assert "train is stalled: no step and no collective for" in stalled
     assert again == "train makes steps again"
+
+
+def test_the_judge_is_the_first_that_a_machine_without_memory_ends() -> None:
+    program = (
+        "import os; from everstep_controller.hang_judge import give_way; give_way();"
+        "print(open('/proc/self/oom_score_adj').read().strip(), os.nice(0))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    score, nice = map(int, found.stdout.split())
+    assert score == 900
+    assert nice >= min(os.nice(0) + 5, 19)
 
 
 def test_what_the_judge_cannot_read_is_an_error_in_a_sentence(tmp_path: Path) -> None:
