@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -199,6 +202,15 @@ def test_a_look_that_finds_nobody_any_more_says_that_what_was_found_is_no_longer
         "train: what was found before is no longer so: No rank told its operations"
         in (asyncio.run(scenario())[-1])
     )
+def test_the_judge_is_the_first_that_a_machine_without_memory_ends() -> None:
+    program = (
+        "import os; from everstep_controller.hangs.look_judge import give_way; give_way();"
+        "print(open('/proc/self/oom_score_adj').read().strip(), os.nice(0))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    score, nice = map(int, found.stdout.split())
+    assert score == 900
+    assert nice >= min(os.nice(0) + 5, 19)
 
 
 def test_what_the_judge_cannot_read_is_an_error_in_a_sentence(tmp_path: Path) -> None:

@@ -85,12 +85,12 @@ class _Members:
 
 
 class _MemberTable:
-    """The members of all groups, each text read once, and all together bounded."""
+    """The members of all groups, each text read once; texts and groups are bounded together."""
 
     def __init__(self, world_size: int, reports: int) -> None:
         self.left_out = 0
         self._world_size = max(world_size, 1)
-        self._budget = _MEMBERS_PER_RANK * max(world_size, reports)
+        self._budget = self._group_budget = _MEMBERS_PER_RANK * max(world_size, reports)
         self._known: dict[str, _Members] = {}
 
     def of(self, group: GroupReport) -> _Members:
@@ -100,6 +100,17 @@ class _MemberTable:
             found = self._known[group.members] = self._read(group)
             self.left_out += not found.usable
         return found
+
+    def has_room_for(self, members: _Members) -> bool:
+        """Return whether one more group with these members may be looked at: then it is counted.
+
+        One text can be that of a million groups, each of which has all its members.
+        """
+        fits = len(members.ranks) <= self._group_budget
+        if fits:
+            self._group_budget -= len(members.ranks)
+        self.left_out += not fits
+        return fits
 
     def _read(self, group: GroupReport) -> _Members:
         if not are_named(group.members):
@@ -131,6 +142,8 @@ def _grouped(
             if members.usable:
                 key = (group.description, group.members, group.ordinal)
                 if (frontier := groups.get(key)) is None:
+                    if not table.has_room_for(members):
+                        continue
                     frontier = GroupFrontier(group.description, group.members, members.ranks)
                     groups[key] = frontier
                 frontier.told[rank] = group

@@ -43,7 +43,10 @@ class HangNotices:
         if said.reason in _TOLD:
             self._stalled = {one for one in self._stalled if one in self._runtime.state.jobs}
             self._stalled.add(job.id)
-            self._tell(job, said.message)
+            # In which functions ranks are is not for everybody who reads the message.
+            judged = said.reason == "HangJudged"
+            where = f"; where each rank is: everstep job {job.name} stacks" if judged else ""
+            self._tell(job, f"{said.message}{where}")
         elif said.reason == _PAST:
             self._tell(job, said.message)
         elif job.id in self._stalled:

@@ -63,7 +63,17 @@ def test_the_main_thread_of_py_spy_is_the_process() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", ["", "null", "[]", "[{}]", "[" * 5000, '[{"os_thread_id": 1, "pid": 1}]']
+    "answer",
+    [
+        "",
+        "null",
+        "[]",
+        "[{}]",
+        "[" * 5000,
+        '[{"os_thread_id": 1, "pid": 1}]',
+        '[{"os_thread_id": 1, "pid": 1, "frames": [{"filename": "", "line": Infinity}]}]',
+        '[{"os_thread_id": 1, "pid": 1, "frames": [{"line": Infinity, "filename": 1, "name": 2}]}]',
+    ],
 )
 def test_an_answer_of_py_spy_that_is_none_is_refused(answer: str) -> None:
     with pytest.raises(ValueError, match=r"py-spy|Expecting|line 1"):

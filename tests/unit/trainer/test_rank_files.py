@@ -147,7 +147,15 @@ def test_ranks_are_listed_by_their_processes(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "[]", "[" * 5000, '{"job": 1}', '{"job": "x", "world_size": 2, "pids": [1]}']
+    "content",
+    [
+        "",
+        "[]",
+        "[" * 5000,
+        '{"job": 1}',
+        '{"job": "x", "world_size": 2, "pids": [1]}',
+        '{"job": "x", "world_size": Infinity, "pids": {}}',
+    ],
 )
 def test_a_list_of_ranks_that_is_none_names_none(place: Path, content: str) -> None:
     (place / "ranks.json").write_text(content)

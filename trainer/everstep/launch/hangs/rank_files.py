@@ -203,7 +203,9 @@ def listed_ranks(folder: Path) -> dict[int, ListedRank]:
             told = json.loads(file.read(_LIST_MAX))
         job, world_size = str(told["job"]), int(told["world_size"])
         pids = {int(pid): int(rank) for rank, pid in told["pids"].items()}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return {}
+    except (RecursionError, OverflowError):  # a hostile rank of the same user wrote it
         return {}
     return {pid: ListedRank(rank, job, world_size) for pid, rank in pids.items()}
 

@@ -189,7 +189,8 @@ class RankReader:
         if look.state is not ProcessState.SLEEPING or not look.syscall:
             return ()
         # While it runs, the kernel tells no stack pointer.
-        with contextlib.suppress(OSError, ValueError, LookupError):
+        # A hostile rank's stack pointer is no place in a file.
+        with contextlib.suppress(OSError, ValueError, LookupError, OverflowError):
             return native_stacks.libraries_on_stack(self._pid, look.syscall, self._proc)
         return ()
 

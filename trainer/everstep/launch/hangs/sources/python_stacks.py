@@ -53,7 +53,7 @@ def py_spy_stack(answer: str) -> StackFrames:
         return tuple(
             frame_text(str(one["filename"]), int(one["line"]), str(one["name"])) for one in frames
         )
-    except (LookupError, TypeError, StopIteration, RecursionError) as error:
+    except (LookupError, TypeError, StopIteration, RecursionError, OverflowError) as error:
         raise ValueError("py-spy's answer is not as expected") from error
 
 
