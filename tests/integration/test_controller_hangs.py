@@ -170,8 +170,9 @@ def test_a_look_that_finds_nobody_any_more_says_that_what_was_found_is_no_longer
                 texts.append((await agent.wait_for("tell_launcher")).tell_launcher.text)
             return texts
 
-    assert "train: what was found before is no longer so: No rank told its operations" in (
-        asyncio.run(scenario())[-1]
+    assert (
+        "train: what was found before is no longer so: No rank told its operations"
+        in (asyncio.run(scenario())[-1])
     )
 
 
