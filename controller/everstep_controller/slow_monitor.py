@@ -6,6 +6,7 @@ changes, with the numbers that decided.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 
 from everstep_common.printable import printable
 from everstep_common.reports import RankColumns
@@ -124,7 +125,7 @@ def _watched(job: JobRecord) -> _Watched:
     return job.id, job.generation.number
 
 
-def _sentence(parts: tuple[SlowPart, ...]) -> str:
+def _sentence(parts: Sequence[SlowPart]) -> str:
     if not parts:
         return "nobody makes the others wait any more"
     more = f"; and {len(parts) - 1} more" if len(parts) > 1 else ""

@@ -163,6 +163,11 @@ class FakeAdmin:
         self.told.append(("inspect", job))
         yield from self.inspections
 
+    def slowness(self, job: str) -> admin_pb2.Slowness:
+        self.job(job)
+        self.told.append(("slowness", job))
+        return admin_pb2.Slowness(job=job, sentence="Nobody is slow", ranks=4, telling=4)
+
     def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
         self._fail()
         self.told.append(("fleet ledger", period, str(periods)))

@@ -4,6 +4,8 @@ from rich.console import Console
 
 from everstep_cli.views.slowness import slowness_sheet
 from everstep_proto.generated import admin_pb2
+from fakes.cli_admin import FakeAdmin
+from unit.cli.test_snapshot_commands import call
 
 
 def _drawn(told: admin_pb2.Slowness) -> str:
@@ -27,6 +29,14 @@ def test_a_slow_rank_is_shown_with_what_its_node_has_found_and_what_is_done() ->
     for word in ("rank 2", "1.30", "40", "97%", "GpuClocksLow", "everstep drain n1", "23.0%"):
         assert word in drawn
     assert "\x1b" not in drawn
+
+
+def test_the_command_asks_for_the_job_that_is_named() -> None:
+    admin = FakeAdmin()
+    code, drawn = call("job", "demo", "slow", admin=admin)
+    assert (code, admin.told[-1]) == (0, ("slowness", "demo"))
+    assert "Nobody is slow" in drawn
+    assert call("job", "slow", "demo")[0] == 2
 
 
 def test_nobody_is_shown_with_what_could_not_be_seen() -> None:
