@@ -202,6 +202,8 @@ def test_a_look_that_finds_nobody_any_more_says_that_what_was_found_is_no_longer
         "train: what was found before is no longer so: No rank told its operations"
         in (asyncio.run(scenario())[-1])
     )
+
+
 def test_the_judge_is_the_first_that_a_machine_without_memory_ends() -> None:
     program = (
         "import os; from everstep_controller.hangs.look_judge import give_way; give_way();"
