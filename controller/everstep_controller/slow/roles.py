@@ -99,13 +99,14 @@ def group_roles(groups: Iterable[ProcessGroup], world_size: int) -> RankRoles:
         said = "no process group says that ranks do different work: all are compared with all"
         return _numbered([""] * world_size, RoleBasis.NOTHING, said)
     together = []
-    for axis in (None, *_SYMMETRIC):
+    names = [_name(axes, places, rank) for rank in range(world_size)]
+    for axis in _SYMMETRIC:
+        if _large_enough(names):
+            break
         if axis in axes:
             axes.remove(axis)
             together.append(axis.value)
-        names = [_name(axes, places, rank) for rank in range(world_size)]
-        if _large_enough(names):
-            break
+            names = [_name(axes, places, rank) for rank in range(world_size)]
     by = " and ".join(axis.value for axis in axes) or "no axis"
     beside = f"; the ranks of {' and '.join(together)} are taken together" if together else ""
     return _numbered(names, RoleBasis.GROUPS, f"roles by {by}, as the process groups show{beside}")
