@@ -123,7 +123,9 @@ def told(fleet: RealFleet) -> list[object]:
 
 
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize("lose", [before_a_generation, before_the_job])
+@pytest.mark.parametrize(
+    "lose", [before_a_generation, pytest.param(before_the_job, marks=pytest.mark.long)]
+)
 def test_a_job_survives_an_old_journal(lose: Callable[[RealFleet, Path], None]) -> None:
     with running_fleet(*NODES) as fleet:
         old = fleet.folder / "old.sqlite"

@@ -84,7 +84,7 @@ async def test_an_evaluation_in_a_pause_is_none_and_a_hang_is_one_until_it_ends(
         assert len(told(node)) == 2
 
 
-@pytest.mark.parametrize("how", ["stop", "gil"])
+@pytest.mark.parametrize("how", ["stop", pytest.param("gil", marks=pytest.mark.long)])
 @lived
 async def test_a_script_without_the_sdk_is_judged_by_its_collectives(
     tmp_path: Path, how: str

@@ -46,6 +46,7 @@ def test_a_rank_that_works_longer_is_named_and_what_it_costs() -> None:
         assert fleet.admin.node("node-2").summary.claims == []
 
 
+@pytest.mark.long
 def test_of_ranks_that_work_equally_long_nobody_is_named() -> None:
     with _training(1.0) as fleet:
         fleet.until(
