@@ -74,14 +74,24 @@ def _rows(how: str, repeats: int) -> Iterator[Row]:
     yield from _marks(how, found, None)
     if how in _STUCK:
         peers = [_torchrun(how) for _ in range(repeats)]
-        peer = row(f"torchrun, timeout 30 s: {how} → new step", _next_steps(peers), "s")
-        yield row(f"{how} → new step", _next_steps(found), "s", peer, _RECOVERED_S)
-        yield peer
+        yield from _beside(how, found, peers)
     elif how in _PROGRAM:
         ends = [_BOUND_S if one.ended_s is None else one.ended_s for one in found]
         yield row(f"{how} → end of the job", ends, "s", target=_RECOVERED_S)
     else:
         yield row(f"{how}: restarts", [float(one.restarts) for one in found], "", target=0.0)
+
+
+def _beside(how: str, found: Sequence[Recovery], peers: Sequence[Recovery]) -> Iterator[Row]:
+    """Yield the new step beside the peer's; a peer that made none in any run has no time."""
+    came = [one.next_step_s for one in peers if one.next_step_s is not None]
+    named = f"torchrun, timeout 30 s: {how} → new step"
+    peer = row(named, came, "s") if came else None
+    yield row(f"{how} → new step", _next_steps(found), "s", peer, _RECOVERED_S)
+    if peer is not None:
+        yield peer
+    without = float(len(peers) - len(came))
+    yield row(f"{named}: runs of {len(peers)} without one", [without], "")
 
 
 def _marks(how: str, found: Sequence[Recovery], target: float | None) -> Iterator[Row]:
