@@ -28,10 +28,6 @@ def _has_driver() -> bool:
     return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
-def _has_mapped(pid: int, library: str) -> bool:
-    return library in Path(f"/proc/{pid}/maps").read_text()
-
-
 pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(not _has_driver(), reason="needs a GPU and its driver"),
@@ -94,7 +90,7 @@ def test_the_probe_makes_no_context_on_a_gpu() -> None:
         assert probe._talk is not None
         pid = probe._talk.child.process.pid
         owners = [one.pid for gpu in reading.gpus for one in gpu.processes or ()]
+        # NVML itself maps CUDA's library; who makes a context with it takes memory, and is listed.
         assert pid not in owners
-        assert not _has_mapped(pid, "libcuda.so")
 
     _with_probe(scenario)
