@@ -122,6 +122,15 @@ def test_a_recorder_that_misleads_is_reported_as_such(folder: Path, how: str, wo
     assert found.groups == ()
 
 
+@pytest.mark.parametrize("how", ["of NCCL", "before 2.10"])
+def test_a_rank_of_nccl_is_read_by_the_recorder_of_nccl(folder: Path, how: str) -> None:
+    with hostile(folder, how) as pid:
+        found = report(folder, pid)
+    assert [one.name for one in found.groups[0].pending] == ["all_reduce"]
+    assert found.backend == "nccl"
+    assert EvidenceSource.FLIGHT_RECORDER not in blind(found)
+
+
 @pytest.mark.parametrize("how", ["a link", "a file", "a pipe"])
 def test_what_stands_in_the_place_of_the_socket_is_not_followed(folder: Path, how: str) -> None:
     with hostile(folder, how) as pid:
