@@ -1,6 +1,6 @@
 """Pair test process: does the fixed work once, writes what it took as one line of JSON, and ends.
 
-Started by its path, with the options as one JSON object: {"gpu_deadline_s": 5.0, "factor": 1.0}.
+Started by its path, with options as one JSON object: {"rounds": 3, "factor": 1.0, "host": true}.
 It gives up all capabilities first, and the kernel kills it when the agent ends.
 """
 
@@ -22,23 +22,18 @@ _HIDES = ("CUDA_VISIBLE_DEVICES", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_INJECTION64_P
 
 def main(text: str) -> None:
     """Do the work."""
-    from everstep_agent.pair_test.work.gpu_work import measure_gpus
+    from everstep_agent.pair_test.work.figure import WorkDone
+    from everstep_agent.pair_test.work.gpu_work import GpuOptions, measure_gpus
     from everstep_agent.pair_test.work.host_work import measure_host
 
     options = json.loads(text)
-    figures = measure_host() if options.get("host", True) else []
-    gpus = measure_gpus(
-        options.get("gpu_deadline_s", 5.0),
-        options.get("cuda_library", "libcuda.so.1"),
-        options.get("nvml_library", "libnvidia-ml.so.1"),
-        Path(options.get("sys", "/sys")),
-    )
-    told = {
-        "figures": [dataclasses.asdict(figure) for figure in (*figures, *gpus.figures)],
-        "untested": [dataclasses.asdict(one) for one in gpus.untested],
-        "models": gpus.models,
-    }
-    os.write(1, json.dumps(told, separators=(",", ":")).encode() + b"\n")
+    rounds, factor = options.get("rounds", 1), options.get("factor", 1.0)
+    host_rounds = rounds if options.get("host", True) else 0
+    figures = [one for _ in range(host_rounds) for one in measure_host(factor=factor)]
+    deadline_s = options.get("gpu_deadline_s", 5.0)
+    gpus = measure_gpus(GpuOptions(rounds=rounds, factor=factor, deadline_s=deadline_s))
+    done = WorkDone((*figures, *gpus.figures), tuple(gpus.untested), tuple(gpus.models))
+    print(json.dumps(dataclasses.asdict(done), separators=(",", ":")), flush=True)
 
 
 def give_up_rights() -> None:

@@ -1,7 +1,6 @@
 """Figure of the pair test: how long a fixed piece of work took, several times."""
 
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -13,7 +12,7 @@ class Figure:
     name: str
     amount: float
     unit: str
-    seconds: Sequence[float]
+    seconds: tuple[float, ...]
 
     @property
     def median_s(self) -> float:
@@ -37,3 +36,13 @@ class Untested:
 
     name: str
     why: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkDone:
+    """What one process of the pair test measured; of several rounds a figure each."""
+
+    figures: tuple[Figure, ...] = ()
+    untested: tuple[Untested, ...] = ()
+    # The GPUs, as their driver calls them.
+    models: tuple[str, ...] = ()

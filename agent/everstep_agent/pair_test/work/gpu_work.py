@@ -42,18 +42,31 @@ class GpuResults:
     models: list[str] = field(default_factory=list)
 
 
-def measure_gpus(deadline_s: float, cuda_library: str, nvml_library: str, sys: Path) -> GpuResults:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuOptions:
+    """What is done on GPUs, and where their libraries are."""
+
+    rounds: int = 1
+    # How much more than the fixed work is done, on purpose.
+    factor: float = 1.0
+    deadline_s: float = 5.0
+    cuda_library: str = "libcuda.so.1"
+    nvml_library: str = "libnvidia-ml.so.1"
+    sys: Path = Path("/sys")
+
+
+def measure_gpus(options: GpuOptions) -> GpuResults:
     """Test all GPUs that nobody uses, at the same time, as training loads them."""
     results = GpuResults()
     try:
-        cuda = Cuda(cuda_library)
+        cuda = Cuda(options.cuda_library)
         gpus = cuda.gpus()
     except NoCudaError:
         return results  # a node without GPUs of this vendor
     except CudaError as error:
         results.untested.append(Untested("gpus", str(error)))
         return results
-    use, copying = GpuUse(nvml_library), threading.Lock()
+    use, copying = GpuUse(options.nvml_library), threading.Lock()
     results.models = [gpu.name for gpu in gpus]
     tests = [_GpuTest(cuda, gpu, f"gpu{i}", copying) for i, gpu in enumerate(gpus)]
     running = []
@@ -61,10 +74,10 @@ def measure_gpus(deadline_s: float, cuda_library: str, nvml_library: str, sys: P
         if why := use.why_not_tested(test.gpu.pci):
             results.untested.append(Untested(test.name, f"GPU {test.gpu.pci}: {why}"))
             continue
-        thread = threading.Thread(target=test.run, args=(sys,), name=test.name, daemon=True)
+        thread = threading.Thread(target=test.run, args=(options,), name=test.name, daemon=True)
         thread.start()
         running.append((test, thread))
-    until = _now_s() + deadline_s
+    until = _now_s() + options.deadline_s
     for test, thread in running:
         thread.join(max(0.0, until - _now_s()))
         _collect(test, thread.is_alive(), results)
@@ -95,34 +108,35 @@ class _GpuTest:
         # Copies from the host one GPU at a time: together they share the host's memory.
         self._copying = copying
 
-    def run(self, sys: Path) -> None:
+    def run(self, options: GpuOptions) -> None:
         """Measure everything, or say why not."""
-        _stay_near(sys, self.gpu.pci)
+        _stay_near(options.sys, self.gpu.pci)
         try:
             with self._cuda.context(self.gpu):
-                self._measure()
+                self._measure(options)
         except CudaError as error:
             self.failure = str(error)
 
-    def _measure(self) -> None:
+    def _measure(self, options: GpuOptions) -> None:
         free = self._cuda.free_bytes()
         if free < _ROOM_BYTES:
             self.failure = f"only {free >> 20} MiB of its memory are free, the test takes "
             self.failure += f"{_ROOM_BYTES >> 20} MiB"
             return
-        self._compute()
-        with self._memory() as (one, other):
-            self._copy_on_device(one, other)
-            with self._copying:
-                self._copy_from_host(one)
-
-    def _compute(self) -> None:
         function = self._cuda.load(fma_ptx(), FUNCTION)
+        for _ in range(options.rounds):
+            self._compute(function, round(_TURNS * options.factor))
+            with self._memory() as (one, other):
+                self._copy_on_device(one, other)
+                with self._copying:
+                    self._copy_from_host(one)
+
+    def _compute(self, function: c_void_p, more_turns: int) -> None:
         blocks = self.gpu.multiprocessors * BLOCKS_PER_MULTIPROCESSOR
         threads = blocks * THREADS_PER_BLOCK
         results = self._cuda.allocate(4 * threads)
         # The parameters are read at the launch, from where these point to.
-        address, turns = c_uint64(results), c_uint(_TURNS)
+        address, turns = c_uint64(results), c_uint(more_turns)
         parameters = (c_void_p * 2)(
             ctypes.cast(ctypes.pointer(address), c_void_p),
             ctypes.cast(ctypes.pointer(turns), c_void_p),
