@@ -34,6 +34,8 @@ _OF_GPUS = frozenset({"cuda_driver", "rccl"})
 _GPU_BACKENDS = frozenset({"nccl", "rccl"})
 _FOR_GPU = re.compile(r"libcuda|libnccl|librccl|libhsa|libamdhip|libnvshmem")
 _INNERMOST = 6
+# Where time.sleep() stands in the kernel.
+_FOR_A_TIME = "hrtimer_nanosleep"
 # Functions of Linux in which who reads a file or a socket sleeps, also where a signal wakes it:
 # file systems in user space (S3, GCS, JuiceFS), NFS, Lustre, Ceph, GPFS; pages; sockets and pipes.
 _FOR_DATA = re.compile(
@@ -125,11 +127,15 @@ def in_communication(report: RankHangReport) -> bool | None:
     return False if stack and not _may_wait_for_gpu(report) else None
 
 
+def _uses_gpu(report: RankHangReport) -> bool:
+    loaded = {library.name for library in report.libraries}
+    return report.backend in _GPU_BACKENDS or bool(loaded & _OF_GPUS)
+
+
 def _may_wait_for_gpu(report: RankHangReport) -> bool:
     """Return whether the main thread may wait for its GPU: most wait by asking it all the time."""
     process = report.process
-    loaded = {library.name for library in report.libraries}
-    if report.backend not in _GPU_BACKENDS and not loaded & _OF_GPUS:
+    if not _uses_gpu(report):
         return False
     if process.state is not ProcessState.SLEEPING or not process.native_stack:
         return process.state is not ProcessState.UNINTERRUPTIBLE
@@ -142,7 +148,11 @@ def _waits_in_torch(report: RankHangReport) -> bool:
     Not with NCCL: there it may wait so for the threads of the backward pass.
     """
     process = report.process
-    if report.backend not in ("", "gloo") or process.state is not ProcessState.SLEEPING:
+    by_gloo = report.backend == "gloo" or (not report.backend and not _uses_gpu(report))
+    if not by_gloo or process.state is not ProcessState.SLEEPING:
+        return False
+    # A stack also has what stood there before; who sleeps for a time waits for nobody.
+    if process.wchan == _FOR_A_TIME:
         return False
     return bool(process.native_stack) and bool(_OF_TORCH.match(process.native_stack[0]))
 

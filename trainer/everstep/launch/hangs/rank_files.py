@@ -173,6 +173,8 @@ class Marker:
     stacks: bool = False
     # Why it has no worker server.
     why: str = ""
+    # A thread of that server; 0: not known.
+    thread: int = 0
 
 
 def marker(folder: Path, pid: int) -> Marker:
@@ -181,8 +183,10 @@ def marker(folder: Path, pid: int) -> Marker:
         number = os.open(folder / f"{pid}.json", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(number, "rb") as file:
             told = json.loads(file.read(_MARKER_MAX))
-        return Marker(told["stacks"] is True, printable(str(told["why"]))[:300])
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        thread = told.get("thread", 0)
+        known = thread if type(thread) is int and 0 < thread < 2**22 else 0
+        return Marker(told["stacks"] is True, printable(str(told["why"]))[:300], known)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return Marker()
 
 

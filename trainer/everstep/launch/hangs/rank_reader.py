@@ -319,10 +319,11 @@ class RankReader:
     def _stack_by_signal(self) -> StackFrames:
         if self._process.answers_ping is not True or self._folder is None:
             raise ValueError("its worker server does not answer")
-        if not self._marker().stacks:
+        told = self._marker()
+        if not told.stacks:
             raise ValueError("its script handles the signal for stacks itself")
-        path = self._folder / f"{self._pid}.stacks"
-        return python_stacks.by_signal(self._pid, path, self._left(_SIGNAL_S), self._proc)
+        path, within_s = self._folder / f"{self._pid}.stacks", self._left(_SIGNAL_S)
+        return python_stacks.by_signal(self._pid, path, within_s, self._proc, told.thread)
 
     def _stack_by_py_spy(self) -> StackFrames:
         if not self._question.py_spy:

@@ -86,20 +86,28 @@ class _Readable:
         os.environ.setdefault(_PIPE, os.path.join(folder, "pipe-"))
         _name_as_older_versions()
         why = _no_room()
-        server_type = None
+        server_type, thread = None, 0
         if not why:
             from torch._C import _distributed_c10d
 
             server_type = getattr(_distributed_c10d, "_WorkerServer", None)
             why = "" if server_type else "this torch has no worker server"
         if server_type is not None:
+            before = _threads()
             self._server = _quietly(server_type, stem + ".sock")
             _keep_for_ever(self._server)
+            # Before torch 2.8 the threads of its server have no name of their own.
+            thread = max(_threads() - before, default=0)
             self._stacks = _stacks_file(stem + ".stacks")
-        _tell(stem, stacks=self._stacks is not None, why=why)
+        _tell(stem, stacks=self._stacks is not None, why=why, thread=thread)
 
 
 _readable = _Readable()
+
+
+def _threads() -> "set[int]":
+    """Return the threads of this process, by the kernel's numbers."""
+    return {int(name) for name in os.listdir("/proc/self/task")}
 
 
 def _allow_tracer() -> None:
@@ -195,13 +203,16 @@ def _stacks_file(path: str) -> "IO[bytes] | None":
     return file
 
 
-def _tell(stem: str, *, stacks: bool, why: str) -> None:
-    """Write what a reader has to know: whether the signal may be sent, and what is missing."""
+def _tell(stem: str, *, stacks: bool, why: str, thread: int = 0) -> None:
+    """Write what a reader has to know: whether the signal may be sent, and what is missing.
+
+    ``thread`` is one of the server's, to which it may be sent.
+    """
     import json
 
     try:
         with open(stem + ".new", "w") as file:
-            json.dump({"stacks": stacks, "why": why}, file)
+            json.dump({"stacks": stacks, "why": why, "thread": thread}, file)
         os.rename(stem + ".new", stem + ".json")
     except OSError:  # the folder is gone with its launcher, or the disk is full
         return

@@ -83,12 +83,15 @@ def by_py_spy(program: str, pid: int, within_s: float) -> StackFrames:
     return py_spy_stack(done.stdout)
 
 
-def by_signal(pid: int, path: Path, within_s: float, proc: Path = Path("/proc")) -> StackFrames:
+def by_signal(
+    pid: int, path: Path, within_s: float, proc: Path = Path("/proc"), told_thread: int = 0
+) -> StackFrames:
     """Have the process write its stacks, which needs no GIL. Raises OSError, ValueError.
 
-    Who has no handler for the signal would die of it, so that is looked at first.
+    Who has no handler for the signal would die of it, so that is looked at first. ``told_thread``
+    is one that the process says is its worker server's, where the threads of that have no name.
     """
-    thread = _idle_thread(proc / str(pid))
+    thread = _idle_thread(proc / str(pid), told_thread)
     if not _handles(proc / str(pid) / "status"):
         raise ValueError("the process has no handler for the signal")
     ends_s = time.monotonic() + within_s
@@ -121,11 +124,13 @@ def _own_file(path: Path) -> BinaryIO:
     return file
 
 
-def _idle_thread(folder: Path) -> int:
+def _idle_thread(folder: Path, told: int) -> int:
     for thread in sorted(folder.glob("task/*"), key=lambda one: -int(one.name)):
         with contextlib.suppress(OSError):  # a thread that ended
             if (thread / "comm").read_text().strip() == _SERVER_THREADS:
                 return int(thread.name)
+    if told and told != int(folder.name) and (folder / "task" / str(told)).exists():
+        return told
     raise ValueError("no thread of its worker server could take the signal")
 
 
