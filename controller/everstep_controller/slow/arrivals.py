@@ -1,0 +1,218 @@
+"""Arrivals: how long the ranks of a group worked between its collectives, and waited in them.
+
+A rank arrives when it enqueues a collective, and waits for the last one. That holds where the next
+one is enqueued by nobody before all have arrived: only such collectives count, and from one of them
+to the next is a round. Where the recorder has durations they tell without clocks: the last one has
+the shortest collective.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from everstep_common.hangs.rank_report import GroupReport, RankHangReport
+from everstep_common.hangs.recent_collectives import (
+    RecentCollectives,
+    SamplesError,
+    Unpacked,
+    unpacked,
+)
+from everstep_controller.slow.peers import Floats, Indices, Mask
+
+# Of fewer rounds nothing is said; of the ranks of a group so many must be known.
+ROUNDS_MIN = 10
+_KNOWN_SHARE = 0.9
+_S = 1e-9
+# Where so many of the collectives do not wait for all, the ranks are not in step.
+_IN_STEP_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClock:
+    """A node's wall clock minus the controller's timeline, and how far that may be off."""
+
+    offset_ns: int
+    uncertainty_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Rounds of one group; a row for each, a column for each of its ranks."""
+
+    name: str
+    label: str
+    # Of the ranks that told enough of it; how many members it has.
+    ranks: Indices
+    size: int
+    own_s: Floats
+    waited_s: Floats
+    # How long each round was.
+    length_s: Floats
+    by_duration: bool
+
+    @property
+    def count(self) -> int:
+        """Return how many rounds there are."""
+        return len(self.length_s)
+
+    @property
+    def last(self) -> Mask:
+        """Return who alone came last in each round."""
+        nothing = self.waited_s <= 0
+        return np.asarray(nothing & (np.count_nonzero(nothing, axis=1) == 1)[:, None])
+
+    @property
+    def waited_share(self) -> Floats:
+        """Return which part of the time each rank waited."""
+        return np.asarray(self.waited_s.sum(axis=0) / max(float(self.length_s.sum()), _S))
+
+
+@dataclass(frozen=True, slots=True)
+class NotJudged:
+    """A group of which nothing can be said, and why."""
+
+    name: str
+    ranks: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    rank: int
+    sequences: Indices
+    at_ns: Indices
+    durations_us: Indices
+
+
+_Key = tuple[str, str, int]
+
+
+def rounds_of(
+    reports: Iterable[RankHangReport], clocks: Mapping[str, NodeClock]
+) -> tuple[list[Rounds], list[NotJudged]]:
+    """Return the rounds of all groups of which enough is known, and why there are not more."""
+    told: dict[_Key, list[tuple[RankHangReport, GroupReport]]] = {}
+    for report in reports:
+        for group in report.groups:
+            if group.recent is not None and group.size != 1:
+                key = (group.description, group.members, group.ordinal)
+                told.setdefault(key, []).append((report, group))
+    found: list[Rounds] = []
+    without: list[NotJudged] = []
+    for (name, _, _), of_group in told.items():
+        one = _of_group(name, of_group, clocks)
+        if isinstance(one, Rounds):
+            found.append(one)
+        else:
+            without.append(one)
+    return found, without
+
+
+def _of_group(
+    name: str,
+    told: Sequence[tuple[RankHangReport, GroupReport]],
+    clocks: Mapping[str, NodeClock],
+) -> Rounds | NotJudged:
+    size = max(group.size for _, group in told) or len(told)
+    recents = [(report, group.recent) for report, group in told if group.recent is not None]
+    labels = Counter(recent.label for _, recent in recents)
+    label = max(sorted(labels), key=lambda one: labels[one])
+    series = [
+        one
+        for report, recent in recents
+        if recent.label == label
+        and (one := _series(report, recent, clocks.get(report.node))) is not None
+    ]
+    known, rows = _together(series)
+    if len(known) < 2 or len(known) < _KNOWN_SHARE * size:
+        why = f"only {len(known)} of its {size} ranks tell of the same collectives"
+        return NotJudged(name, size, why)
+    by_duration = all(len(one.durations_us) for one in known)
+    at_s, durations_s = _tables(known, rows)
+    ranks = np.array([one.rank for one in known], dtype=np.int64)
+    if by_duration:
+        made = _by_duration(at_s, durations_s)
+    elif any(report.node not in clocks for report, _ in told):
+        return NotJudged(name, size, "the clock of one of its nodes is not known")
+    else:
+        made = _by_arrival(at_s)
+    if len(made[2]) < ROUNDS_MIN:
+        return NotJudged(name, size, _too_few(len(made[2]), len(rows)))
+    return Rounds(name, label, ranks, size, *made, by_duration)
+
+
+def _too_few(rounds: int, collectives: int) -> str:
+    if collectives >= ROUNDS_MIN and rounds < _IN_STEP_SHARE * collectives:
+        return "its ranks enqueue collectives without waiting for those before"
+    return f"{rounds} of its collectives are too few"
+
+
+def _series(
+    report: RankHangReport, recent: RecentCollectives, clock: NodeClock | None
+) -> _Series | None:
+    """Return what a rank told, on the controller's timeline; None where it does not fit."""
+    try:
+        packed = unpacked(recent)
+    except SamplesError:
+        return None
+    return _series_of(report.rank, recent, packed, clock.offset_ns if clock else 0)
+
+
+def _series_of(
+    rank: int, recent: RecentCollectives, packed: Unpacked, offset_ns: int
+) -> _Series:
+    ahead, later = (_sums(one) for one in (packed.sequences, packed.times_us))
+    # A number that a rank made too large wraps around, and fits none of the others.
+    first = np.array([recent.first_sequence, recent.first_ns], dtype=np.uint64).view(np.int64)
+    durations = np.frombuffer(packed.durations_us, dtype="<u4").astype(np.int64)
+    return _Series(rank, first[0] + ahead, first[1] - offset_ns + 1000 * later, durations)
+
+
+def _sums(packed: bytes) -> Indices:
+    numbers = np.frombuffer(packed, dtype="<u4").astype(np.int64)
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(numbers)])
+
+
+def _together(series: Sequence[_Series]) -> tuple[list[_Series], Indices]:
+    """Return who knows of the collectives that nearly all know of, and these, oldest first."""
+    if not series:
+        return [], np.zeros(0, dtype=np.int64)
+    every = np.concatenate([one.sequences for one in series])
+    numbers, counts = np.unique(every, return_counts=True)
+    rows = numbers[counts >= _KNOWN_SHARE * len(series)]
+    known = [one for one in series if len(rows) and bool(np.isin(rows, one.sequences).all())]
+    return known, rows
+
+
+def _tables(known: Sequence[_Series], rows: Indices) -> tuple[Floats, Floats]:
+    """Return when each rank enqueued each collective, and how long it took, in seconds."""
+    at_ns = np.zeros((len(rows), len(known)), dtype=np.int64)
+    durations = np.zeros((len(rows), len(known)))
+    for column, one in enumerate(known):
+        places = np.searchsorted(one.sequences, rows)
+        at_ns[:, column] = one.at_ns[places]
+        if len(one.durations_us):
+            durations[:, column] = one.durations_us[places] * 1e-6
+    base = int(np.median(at_ns[0])) if at_ns.size else 0
+    return (at_ns - base) * _S, durations
+
+
+def _by_arrival(at_s: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return own work, waiting and length of rounds, by when ranks arrived."""
+    last = at_s.max(axis=1)
+    # Nobody has gone on before the last one came.
+    waits = np.flatnonzero(at_s[1:].min(axis=1) >= last[:-1])
+    waits = np.append(waits, len(last) - 1)
+    begins, ends = waits[:-1], waits[1:]
+    own = at_s[ends] - last[begins, None]
+    return own, last[ends, None] - at_s[ends], last[ends] - last[begins]
+
+
+def _by_duration(at_s: Floats, durations_s: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the same by how long each was in each collective; no clocks are compared."""
+    length = np.median(np.diff(at_s, axis=0), axis=1)
+    waited = durations_s[1:] - durations_s[1:].min(axis=1)[:, None]
+    own = np.maximum(length[:, None] - waited, 0.0)
+    return own, waited, length
