@@ -12,6 +12,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median_low
 from typing import Annotated
 
@@ -76,7 +77,7 @@ def recent_of(groups: Mapping[str, Sequence[Sample]]) -> dict[str, RecentCollect
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """What is packed of a group: numbers of 32 bits, little-endian, all lists of fitting lengths."""
+    """What is packed of a group: little-endian numbers of 32 bits, in lists whose lengths fit."""
 
     sequences: bytes
     times_us: bytes
@@ -112,7 +113,7 @@ def _chosen(samples: Sequence[Sample]) -> list[Sample]:
     """Return the samples of the label after which the group pauses longest, in their order."""
     rising = _rising(samples)
     pauses: dict[str, list[int]] = defaultdict(list)
-    for one, after in zip(rising, rising[1:], strict=False):
+    for one, after in pairwise(rising):
         pauses[one.label].append(after.created_ns - one.created_ns)
     repeated = {one: gaps for one, gaps in pauses.items() if len(gaps) >= _REPEATED_MIN}
     if not repeated:
@@ -129,7 +130,10 @@ def _rising(samples: Iterable[Sample]) -> list[Sample]:
     found: list[Sample] = []
     for one in sorted(samples, key=lambda sample: sample.sequence):
         if found:
-            ahead, later_ns = one.sequence - found[-1].sequence, one.created_ns - found[-1].created_ns
+            ahead, later_ns = (
+                one.sequence - found[-1].sequence,
+                one.created_ns - found[-1].created_ns,
+            )
             if not ahead:
                 continue
             # The clock was set, or the rank was idle for an hour: what was before is left out.
@@ -145,7 +149,7 @@ def _unmeasured(samples: Iterable[Sample]) -> list[Sample]:
 
 def _packed(chosen: Sequence[Sample], all_of_group: Sequence[Sample]) -> RecentCollectives:
     first, last = chosen[0], chosen[-1]
-    pairs = list(zip(chosen, chosen[1:], strict=False))
+    pairs = list(pairwise(chosen))
     within = sum(first.sequence <= one.sequence <= last.sequence for one in all_of_group)
     measured = first.duration_us is not None
     times = [(one.created_ns - first.created_ns) // 1000 for one in chosen]
@@ -155,7 +159,7 @@ def _packed(chosen: Sequence[Sample], all_of_group: Sequence[Sample]) -> RecentC
         first_ns=first.created_ns,
         sequences=_text([after.sequence - one.sequence for one, after in pairs]),
         # Of sums, so that what is rounded off does not add up.
-        times_us=_text([after - one for one, after in zip(times, times[1:], strict=False)]),
+        times_us=_text([after - one for one, after in pairwise(times)]),
         durations_us=_text([one.duration_us or 0 for one in chosen]) if measured else "",
         recorded=within,
     )

@@ -160,9 +160,7 @@ def _series(
     return _series_of(report.rank, recent, packed, clock.offset_ns if clock else 0)
 
 
-def _series_of(
-    rank: int, recent: RecentCollectives, packed: Unpacked, offset_ns: int
-) -> _Series:
+def _series_of(rank: int, recent: RecentCollectives, packed: Unpacked, offset_ns: int) -> _Series:
     ahead, later = (_sums(one) for one in (packed.sequences, packed.times_us))
     # A number that a rank made too large wraps around, and fits none of the others.
     first = np.array([recent.first_sequence, recent.first_ns], dtype=np.uint64).view(np.int64)
@@ -196,7 +194,7 @@ def _tables(known: Sequence[_Series], rows: Indices) -> tuple[Floats, Floats]:
         if len(one.durations_us):
             durations[:, column] = one.durations_us[places] * 1e-6
     base = int(np.median(at_ns[0])) if at_ns.size else 0
-    return (at_ns - base) * _S, durations
+    return np.asarray((at_ns - base) * _S, dtype=np.float64), durations
 
 
 def _by_arrival(at_s: Floats) -> tuple[Floats, Floats, Floats]:

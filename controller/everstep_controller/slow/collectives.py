@@ -1,11 +1,11 @@
-"""Collective finding: who of a running job comes last again and again, without a line in its script.
+"""Collective finding: who of a running job comes last again and again; its script says nothing.
 
 It is made of one look at the newest collectives of all ranks. It nominates: what ranks tell of
 their collectives isolates nobody, and `LiveSlowness` judges by more.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -76,6 +76,14 @@ class CollectiveFinding:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenLook:
+    """What a look told, and when it was taken, on the controller's timeline."""
+
+    finding: CollectiveFinding
+    at_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Compared:
     """Groups side by side that have one name and no rank in common: a column for each rank."""
 
@@ -104,24 +112,25 @@ def find_late(
     rounds, without = rounds_of(reports, clocks)
     compared = _compared(rounds, places.ranks)
     blind = list(_blind(reports, rounds, without, places.ranks))
-    shown = {
-        "role_names": roles.names,
-        "roles": tuple(roles.roles.tolist()),
-        "roles_sentence": roles.sentence if roles.basis is not RoleBasis.NOTHING else "",
-    }
+    found = CollectiveFinding(
+        sentence="Who comes last to collectives cannot be told",
+        blind=tuple(blind[:_BLIND_MAX]),
+        role_names=roles.names,
+        roles=tuple(roles.roles.tolist()),
+        roles_sentence=roles.sentence if roles.basis is not RoleBasis.NOTHING else "",
+    )
     if not compared:
-        sentence = "Who comes last to collectives cannot be told"
-        return CollectiveFinding(sentence=sentence, blind=tuple(blind[:_BLIND_MAX]), **shown)
+        return found
     judge = _Judge(_main(compared), compared, places, roles, listed, clocks)
     blind += judge.verdict.blind
-    return CollectiveFinding(
+    return replace(
+        found,
         sentence=judge.sentence(),
         late=tuple(judge.late[:_NAMED_MAX]),
         common=tuple(judge.common()),
         blind=tuple(dict.fromkeys(blind))[:_BLIND_MAX],
         collectives=len(judge.main.length_s),
         ranks=int(np.count_nonzero(judge.main.covered)),
-        **shown,
     )
 
 
@@ -318,7 +327,9 @@ class _Judge:
                 told = f"so do most of the ranks {ranks} of {group.name[:80]}"
                 together |= dict.fromkeys(inside, f"{told}: one of them may hold the others up")
         return [
-            one if one.rank not in together else _taken_back(one, together[one.rank])
+            one
+            if one.rank not in together
+            else replace(one, nominated=False, sentence=f"{one.sentence}; {together[one.rank]}")
             for one in found
         ]
 
@@ -364,21 +375,6 @@ def _last_of(group: Rounds) -> int | None:
     times = np.count_nonzero(group.last, axis=0)
     place = int(np.argmax(times))
     return int(group.ranks[place]) if 2 * times[place] > group.count else None
-
-
-def _taken_back(one: LateRank, why: str) -> LateRank:
-    return LateRank(
-        rank=one.rank,
-        node=one.node,
-        group=one.group,
-        times=one.times,
-        of=one.of,
-        wait_ms=one.wait_ms,
-        every_ms=one.every_ms,
-        factor=one.factor,
-        nominated=False,
-        sentence=f"{one.sentence}; {why}",
-    )
 
 
 def _blind(

@@ -7,6 +7,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -224,7 +225,7 @@ class RankReader:
     def _ask_server(self) -> None:
         told = self._marker()
         if self._folder is None or not (path := self._folder / f"{self._pid}.sock").exists():
-            self._blind[EvidenceSource.WORKER_SERVER] = told.why or _NO_SERVER
+            self._blind[EvidenceSource.WORKER_SERVER] = told.why or NO_SERVER
             return
         server = WorkerServer(path, self._pid)
         if self._ping(server):
@@ -253,19 +254,13 @@ class RankReader:
 
     def _read_recorder(self, server: WorkerServer) -> None:
         try:
-            content = self._recorder(server)
+            content = recorder_content(server, lambda: self._left(_RECORDER_S))
             world_size = self._question.world_size
             report = report_of_dump(read_dump(content), self._asked.rank, world_size=world_size)
         except (NoAnswerError, DumpError) as error:
             self._blind[EvidenceSource.FLIGHT_RECORDER] = str(error)
         else:
             self._recorded = report
-
-    def _recorder(self, server: WorkerServer) -> bytes:
-        try:
-            return server.ask("fr_trace_json", self._left(_RECORDER_S), _RECORDER_BYTES)
-        except NoHandlerError:  # torch before 2.10, built for NCCL
-            return server.ask("dump_nccl_trace_json", self._left(_RECORDER_S), _RECORDER_BYTES)
 
     def _probe_gil(self, server: WorkerServer) -> None:
         """Ask what needs the GIL, and with it for the stacks."""
@@ -346,7 +341,15 @@ class RankReader:
             raise ValueError(f"{error} ({why})") from error
 
 
-_NO_SERVER = (
+def recorder_content(server: WorkerServer, left_s: Callable[[], float]) -> bytes:
+    """Return what torch's recorder has of a rank, as JSON. Raises NoAnswerError."""
+    try:
+        return server.ask("fr_trace_json", left_s(), _RECORDER_BYTES)
+    except NoHandlerError:  # torch before 2.10, built for NCCL
+        return server.ask("dump_nccl_trace_json", left_s(), _RECORDER_BYTES)
+
+
+NO_SERVER = (
     "the rank has no worker server: it has made no process group of torch.distributed, or its"
     " interpreter ignores PYTHONPATH (-I, -E)"
 )
