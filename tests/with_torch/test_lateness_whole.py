@@ -29,9 +29,7 @@ def _slow(fleet: RealFleet) -> dict[str, Any]:
 
 
 def _look(fleet: RealFleet) -> dict[str, Any]:
-    found = _slow(fleet).get("collectives", {})
-    assert isinstance(found, dict)
-    return found
+    return dict(_slow(fleet).get("collectives") or {})
 
 
 def _enough(fleet: RealFleet) -> bool:
