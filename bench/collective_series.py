@@ -96,9 +96,7 @@ class MadeJob:
                 told.append(Sample(len(told) + 1, at_ns, f"all_reduce {name}", took_us))
         return after
 
-    def _report(
-        self, rank: int, samples: dict[tuple[int, str], list[Sample]]
-    ) -> RankHangReport:
+    def _report(self, rank: int, samples: dict[tuple[int, str], list[Sample]]) -> RankHangReport:
         kinds = ((self.outer, self.outer_name), (self.inner, self.inner_name))
         own = {name: samples[rank, name] for _, name in kinds if (rank, name) in samples}
         recent = recent_of(own)
@@ -118,5 +116,5 @@ class MadeJob:
 
 
 def noise(seed: int, steps: int, ranks: int, scale: float = 0.01) -> Floats:
-    """Return what ranks that work equally long take, relative to one: heavy tails (Student-t, 3)."""
+    """Return what equal ranks take, relative to one: heavy tails (Student-t, 3)."""
     return np.asarray(np.exp(scale * np.random.default_rng(seed).standard_t(3, (steps, ranks))))

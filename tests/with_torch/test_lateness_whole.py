@@ -48,7 +48,7 @@ def test_a_rank_that_works_longer_is_named_without_a_line_in_the_script() -> Non
         assert _named(look) == [2]
         late = look["late"][0]
         assert (late["node"], late["group"]) == ("node-2", "default_pg")
-        assert late["times"] > 0.7 * late["of"]
+        assert late["came_last"] > 0.7 * late["of"]
         assert late["wait_ms"] > 30
         assert told["sentence"].startswith("Rank 2 (node-2) comes last to ")
         # It nominates: nothing is known to be slow, and nothing is done.

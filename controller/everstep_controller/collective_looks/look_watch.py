@@ -7,7 +7,7 @@ become slower than it was: that is looked at again after minutes.
 import asyncio
 import logging
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from everstep_controller.api.fleet.inspector import Inspector, gather_told
 from everstep_controller.api.fleet.sessions import Sessions
@@ -42,13 +42,31 @@ _Watched = tuple[str, int]
 
 
 @dataclass(slots=True)
-class _Known:
-    """What is known of a generation: the newest look, and how fast it was at best."""
+class LookPace:
+    """When a generation is to be looked at: once, and again while it is slower than it was."""
 
-    seen: SeenLook | None = None
-    # When it was looked at last, also in vain.
+    # When it was looked at last, also in vain; whether anything was seen; its steps at best.
     tried_ns: int = 0
+    has_seen: bool = False
     fastest_ns: int = 0
+
+    def is_due(self, running_ns: int, now_ns: int, step_ns: int) -> bool:
+        """Return whether it is; ``step_ns`` is how long a step takes of late, 0: not known."""
+        if step_ns and (not self.fastest_ns or step_ns < self.fastest_ns):
+            self.fastest_ns = step_ns
+        if self.tried_ns and now_ns - self.tried_ns < _AGAIN_AFTER_NS:
+            return False
+        if not self.has_seen:
+            return running_ns >= _FIRST_AFTER_NS
+        return step_ns > _SLOWER * self.fastest_ns > 0
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of a generation: the newest look, and the one that is being taken."""
+
+    pace: LookPace = field(default_factory=LookPace)
+    seen: SeenLook | None = None
     task: "asyncio.Task[None] | None" = None
 
 
@@ -113,18 +131,12 @@ class LookWatch:
                 self._begin(job, known)
 
     def _is_due(self, job: JobRecord, known: _Known) -> bool:
-        now_ns, step_ns = self._runtime.now_ns(), usual_step_ns(job)
-        if step_ns and (not known.fastest_ns or step_ns < known.fastest_ns):
-            known.fastest_ns = step_ns
-        if known.tried_ns and now_ns - known.tried_ns < _AGAIN_AFTER_NS:
-            return False
-        if known.seen is None:
-            return now_ns - job.since_ns >= _FIRST_AFTER_NS
-        return step_ns > _SLOWER * known.fastest_ns > 0
+        now_ns = self._runtime.now_ns()
+        return known.pace.is_due(now_ns - job.since_ns, now_ns, usual_step_ns(job))
 
     def _begin(self, job: JobRecord, known: _Known) -> "asyncio.Task[None]":
         if known.task is None:
-            known.tried_ns = self._runtime.now_ns()
+            known.pace.tried_ns = self._runtime.now_ns()
             known.task = asyncio.create_task(
                 self._look(job, known), name=f"collectives of {job.id}"
             )
@@ -147,6 +159,7 @@ class LookWatch:
                 finally:
                     file.unlink(missing_ok=True)
                 known.seen = SeenLook(finding, self._runtime.now_ns())
+                known.pace.has_seen = True
         except (JudgeError, OSError, ValueError) as error:
             logger.warning("who comes last in %s is not known: %s", job.id, error)
 

@@ -1445,7 +1445,7 @@ class LateLine(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
-    TIMES_FIELD_NUMBER: _builtins.int
+    CAME_LAST_FIELD_NUMBER: _builtins.int
     OF_FIELD_NUMBER: _builtins.int
     WAIT_MS_FIELD_NUMBER: _builtins.int
     EVERY_MS_FIELD_NUMBER: _builtins.int
@@ -1458,7 +1458,7 @@ class LateLine(_message.Message):
     """Its node."""
     group: _builtins.str
     """The group."""
-    times: _builtins.int
+    came_last: _builtins.int
     """To so many of its collectives it came last."""
     of: _builtins.int
     """Of so many."""
@@ -1478,7 +1478,7 @@ class LateLine(_message.Message):
         rank: _builtins.int = ...,
         node: _builtins.str = ...,
         group: _builtins.str = ...,
-        times: _builtins.int = ...,
+        came_last: _builtins.int = ...,
         of: _builtins.int = ...,
         wait_ms: _builtins.float = ...,
         every_ms: _builtins.float = ...,
@@ -1488,7 +1488,7 @@ class LateLine(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["every_ms", b"every_ms", "factor", b"factor", "group", b"group", "node", b"node", "nominated", b"nominated", "of", b"of", "rank", b"rank", "sentence", b"sentence", "times", b"times", "wait_ms", b"wait_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["came_last", b"came_last", "every_ms", b"every_ms", "factor", b"factor", "group", b"group", "node", b"node", "nominated", b"nominated", "of", b"of", "rank", b"rank", "sentence", b"sentence", "wait_ms", b"wait_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

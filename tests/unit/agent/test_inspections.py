@@ -5,7 +5,7 @@ import asyncio
 from everstep_agent.jobs.job.inspection import Inspections
 from everstep_agent.jobs.job.peers import LauncherLink
 from everstep_common.reports import RanksInspected
-from everstep_common.trainer_messages import Inspect, Inspected, InspectEnd, Join
+from everstep_common.trainer_messages import Inspect, Inspected, InspectEnd, InspectRecent, Join
 from fakes.jumping_loop import simulate
 
 _RANKS = 2
@@ -155,6 +155,22 @@ def test_what_was_seen_of_an_end_is_asked_of_launchers_that_look_and_of_no_older
             (answer,) = story.answers
             assert bool(answer.reports) is bool(asked)
             assert ("older version" in answer.missing) is not bool(asked)
+
+    simulate(told())
+
+
+def test_recent_collectives_are_asked_of_launchers_that_tell_them_and_of_no_older_ones() -> None:
+    async def told() -> None:
+        for protocol, asked in ((12, [InspectRecent(1)]), (11, [])):
+            story = Story()
+            story.link.request = _join(protocol)
+            story.inspections.begin("a", story.answers.append, recent=True)
+            assert story.launcher.told == asked
+            story.inspections.begin("b", story.answers.append)
+            story.take(_REPORT, _REPORT)
+            first = story.answers[0]
+            assert ("something else" if asked else "older version") in first.missing
+            assert len(story.launcher.told) == 1
 
     simulate(told())
 

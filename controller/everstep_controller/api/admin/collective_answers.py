@@ -32,7 +32,7 @@ def _late_line(one: LateRank) -> admin_pb2.LateLine:
         rank=one.rank,
         node=one.node,
         group=printable(one.group),
-        times=one.times,
+        came_last=one.times,
         of=one.of,
         wait_ms=one.wait_ms,
         every_ms=one.every_ms,
