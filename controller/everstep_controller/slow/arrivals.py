@@ -7,7 +7,8 @@ the shortest collective.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -119,12 +120,7 @@ def _of_group(
     recents = [(report, group.recent) for report, group in told if group.recent is not None]
     labels = Counter(recent.label for _, recent in recents)
     label = max(sorted(labels), key=lambda one: labels[one])
-    series = [
-        one
-        for report, recent in recents
-        if recent.label == label
-        and (one := _series(report, recent, clocks.get(report.node))) is not None
-    ]
+    series = _series([one for one in recents if one[1].label == label], clocks)
     known, rows = _together(series)
     if len(known) < 2 or len(known) < _KNOWN_SHARE * size:
         why = f"only {len(known)} of its {size} ranks tell of the same collectives"
@@ -150,33 +146,56 @@ def _too_few(rounds: int, collectives: int) -> str:
 
 
 def _series(
-    report: RankHangReport, recent: RecentCollectives, clock: NodeClock | None
-) -> _Series | None:
-    """Return what a rank told, on the controller's timeline; None where it does not fit."""
-    try:
-        packed = unpacked(recent)
-    except SamplesError:
-        return None
-    return _series_of(report.rank, recent, packed, clock.offset_ns if clock else 0)
+    told: Iterable[tuple[RankHangReport, RecentCollectives]], clocks: Mapping[str, NodeClock]
+) -> list[_Series]:
+    """Return what ranks told, on the controller's timeline; what does not fit is left out."""
+    alike: dict[tuple[int, int], list[tuple[RankHangReport, RecentCollectives, Unpacked]]] = {}
+    for report, recent in told:
+        with suppress(SamplesError):
+            packed = unpacked(recent)
+            sizes = len(packed.sequences), len(packed.durations_us)
+            alike.setdefault(sizes, []).append((report, recent, packed))
+    return [one for some in alike.values() for one in _of_one_size(some, clocks)]
 
 
-def _series_of(rank: int, recent: RecentCollectives, packed: Unpacked, offset_ns: int) -> _Series:
-    ahead, later = (_sums(one) for one in (packed.sequences, packed.times_us))
+def _of_one_size(
+    told: Sequence[tuple[RankHangReport, RecentCollectives, Unpacked]],
+    clocks: Mapping[str, NodeClock],
+) -> Iterator[_Series]:
+    """Yield the series of ranks that told of as many collectives, read at once."""
     # A number that a rank made too large wraps around, and fits none of the others.
-    first = np.array([recent.first_sequence, recent.first_ns], dtype=np.uint64).view(np.int64)
-    durations = np.frombuffer(packed.durations_us, dtype="<u4").astype(np.int64)
-    return _Series(rank, first[0] + ahead, first[1] - offset_ns + 1000 * later, durations)
+    first = np.array(
+        [(recent.first_sequence, recent.first_ns) for _, recent, _ in told], dtype=np.uint64
+    ).view(np.int64)
+    offsets = [clocks[one.node].offset_ns if one.node in clocks else 0 for one, _, _ in told]
+    ahead = _sums([packed.sequences for _, _, packed in told])
+    later = _sums([packed.times_us for _, _, packed in told])
+    durations = _numbers([packed.durations_us for _, _, packed in told])
+    sequences = first[:, :1] + ahead
+    at_ns = (first[:, 1] - np.array(offsets, dtype=np.int64))[:, None] + 1000 * later
+    for row, (report, _, _) in enumerate(told):
+        yield _Series(report.rank, sequences[row], at_ns[row], durations[row])
 
 
-def _sums(packed: bytes) -> Indices:
-    numbers = np.frombuffer(packed, dtype="<u4").astype(np.int64)
-    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(numbers)])
+def _numbers(packed: Sequence[bytes]) -> Indices:
+    numbers = np.frombuffer(b"".join(packed), dtype="<u4")
+    return np.asarray(numbers.reshape(len(packed), len(packed[0]) // 4), dtype=np.int64)
+
+
+def _sums(packed: Sequence[bytes]) -> Indices:
+    numbers = _numbers(packed)
+    return np.concatenate([np.zeros((len(packed), 1), np.int64), np.cumsum(numbers, axis=1)], 1)
 
 
 def _together(series: Sequence[_Series]) -> tuple[list[_Series], Indices]:
     """Return who knows of the collectives that nearly all know of, and these, oldest first."""
     if not series:
         return [], np.zeros(0, dtype=np.int64)
+    first = series[0].sequences
+    if all(len(one.sequences) == len(first) for one in series):
+        told = np.stack([one.sequences for one in series])
+        if (told == first).all():
+            return list(series), first
     every = np.concatenate([one.sequences for one in series])
     numbers, counts = np.unique(every, return_counts=True)
     rows = numbers[counts >= _KNOWN_SHARE * len(series)]
@@ -186,13 +205,15 @@ def _together(series: Sequence[_Series]) -> tuple[list[_Series], Indices]:
 
 def _tables(known: Sequence[_Series], rows: Indices) -> tuple[Floats, Floats]:
     """Return when each rank enqueued each collective, and how long it took, in seconds."""
-    at_ns = np.zeros((len(rows), len(known)), dtype=np.int64)
-    durations = np.zeros((len(rows), len(known)))
-    for column, one in enumerate(known):
-        places = np.searchsorted(one.sequences, rows)
-        at_ns[:, column] = one.at_ns[places]
-        if len(one.durations_us):
-            durations[:, column] = one.durations_us[places] * 1e-6
+    places = [
+        slice(None) if one.sequences is rows else np.searchsorted(one.sequences, rows)
+        for one in known
+    ]
+    at_ns = np.stack([one.at_ns[place] for one, place in zip(known, places, strict=True)], axis=1)
+    durations: Floats = np.zeros(at_ns.shape)
+    if all(len(one.durations_us) for one in known):
+        told = [one.durations_us[place] for one, place in zip(known, places, strict=True)]
+        durations = np.asarray(np.stack(told, axis=1) * 1e-6, dtype=np.float64)
     base = int(np.median(at_ns[0])) if at_ns.size else 0
     return np.asarray((at_ns - base) * _S, dtype=np.float64), durations
 

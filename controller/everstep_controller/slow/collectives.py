@@ -26,7 +26,7 @@ from everstep_controller.slow.roles import (
     group_roles,
     reported_groups,
 )
-from everstep_controller.slow.verdict import PauseKind, SlowVerdict, SlowWorker
+from everstep_controller.slow.verdict import ImbalanceKind, PauseKind, SlowVerdict, SlowWorker
 
 _NAMED_MAX, _BLIND_MAX = 16, 16
 # Who waits elsewhere for half of the time by which it comes late was kept there.
@@ -35,6 +35,7 @@ _KEPT_SHARE = 0.5
 _TOGETHER_SHARE = 0.5
 # Groups cover as many ranks as the one that covers most.
 _COVERED_SHARE = 0.9
+_NOT_SURE = "its own work is not longer than its peers' by enough to be sure"
 _PAUSES = (PauseKind.ONE_WORKER, PauseKind.TOGETHER)
 
 
@@ -52,9 +53,19 @@ class LateRank:
     every_ms: float
     # Its own work relative to its peers'; 0: they are too few to be compared.
     factor: float
-    # It is worth a look; otherwise the sentence says why not.
-    nominated: bool
     sentence: str
+    # Why it is not worth a look nevertheless; "" where it is.
+    why_not: str = ""
+
+    @property
+    def nominated(self) -> bool:
+        """Return whether it is worth a look."""
+        return not self.why_not
+
+    @property
+    def told(self) -> str:
+        """Return all that in a sentence."""
+        return f"{self.sentence}; {self.why_not}" if self.why_not else self.sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +237,7 @@ class _Judge:
             for one in self.verdict.slow
             if one.until_step is None
         }
-        last = {rank for group in self.main.groups for rank in _last_again(group)}
+        last = _last_again(self.main)
         in_places = self._in_slow_places()
         found = [
             self._late_rank(group, int(rank), slow.get(int(rank)))
@@ -262,7 +273,8 @@ class _Judge:
         times, node = int(np.count_nonzero(is_last)), self._node(rank)
         sentence = (
             f"rank {rank} ({node}) comes last to {times} of {group.count} collectives of "
-            f"{group.name}: the others wait {_ms(wait_s)} of {_ms(every_s)} from one to the next"
+            f"{group.name}: the others wait {_span(wait_s)} of {_span(every_s)} from one to the "
+            "next"
         )
         why_not = self._why_not(group, rank, ahead_s, every_s)
         if not why_not and slow is None:
@@ -276,15 +288,17 @@ class _Judge:
             wait_ms=1000 * wait_s,
             every_ms=1000 * every_s,
             factor=slow.factor if slow is not None else 0.0,
-            nominated=not why_not,
-            sentence=f"{sentence}; {why_not}" if why_not else sentence,
+            sentence=sentence,
+            why_not=why_not,
         )
 
     def _why_not(self, group: Rounds, rank: int, ahead_s: float, every_s: float) -> str:
         """Return why it is not nominated; "" where it is."""
         off_s = self._clocks_off_s(group, rank)
         if not group.by_duration and ahead_s <= off_s:
-            return f"the clocks of the nodes agree to {_ms(off_s)} only, so that this says nothing"
+            return (
+                f"the clocks of the nodes agree to {_span(off_s)} only, so that this says nothing"
+            )
         if self._waits_elsewhere[rank] * every_s >= _KEPT_SHARE * ahead_s:
             for other in self._others:
                 for one in other.groups:
@@ -312,24 +326,24 @@ class _Judge:
             return (
                 "with fewer than three peers it cannot be told whether it does other work than they"
             )
-        return "its own work is not longer than its peers' by enough to be sure"
+        return _NOT_SURE
 
     def _without_together(self, found: Sequence[LateRank]) -> list[LateRank]:
-        """Take back nominations of ranks that are late together with most of another group."""
+        """Name nobody of ranks that are late together with most of another group."""
+        open_to = {one.rank for one in found if one.why_not in ("", _NOT_SURE)}
         named = {one.rank for one in found if one.nominated}
         together: dict[int, str] = {}
         same = {tuple(one.ranks.tolist()) for one in self.main.groups}
         for group in self._listed:
-            inside = named & set(group.ranks) if len(named) > 1 else set()
+            inside = open_to.intersection(group.ranks) if len(open_to) > 1 else set()
             most = len(inside) >= max(2, _TOGETHER_SHARE * len(group.ranks))
-            if most and group.ranks not in same:
+            # Where one of them is slow by its own work, the others wait for that one.
+            if most and len(inside & named) != 1 and group.ranks not in same:
                 ranks = members_text(group.ranks)
                 told = f"so do most of the ranks {ranks} of {group.name[:80]}"
                 together |= dict.fromkeys(inside, f"{told}: one of them may hold the others up")
         return [
-            one
-            if one.rank not in together
-            else replace(one, nominated=False, sentence=f"{one.sentence}; {together[one.rank]}")
+            one if one.rank not in together else replace(one, why_not=together[one.rank])
             for one in found
         ]
 
@@ -343,31 +357,37 @@ class _Judge:
         verdict = self.verdict
         places = [one.sentence for one in verdict.places if one.until_step is None]
         pauses = [one.sentence for one in verdict.pauses if one.kind in _PAUSES]
-        return [*places, *(one.sentence for one in verdict.imbalances), *pauses]
+        # What stages of a pipeline wait for one another is in their own work here.
+        uneven = [one.sentence for one in verdict.imbalances if one.kind is not ImbalanceKind.STAGE]
+        return [*places, *uneven, *pauses]
 
     def sentence(self) -> str:
         """Return the finding in one sentence."""
         named = [one for one in self.late if one.nominated]
         if named:
             more = f"; and {len(named) - 1} more" if len(named) > 1 else ""
-            return _capital(named[0].sentence) + more
+            return _capital(named[0].told) + more
         common = self.common()
         if len(self.main.length_s) < SURE_ROWS and not common:
             return (
                 f"Nobody is known to come last again and again; {len(self.main.length_s)} "
                 f"collectives are few, {SURE_ROWS} are enough"
             )
+        if self.late and not common:
+            return f"Nobody is named: {self.late[0].told}"
         said = "Nobody comes last to collectives again and again"
         return f"{said}. {_capital(common[0])}" if common else said
 
 
-def _last_again(group: Rounds) -> list[int]:
+def _last_again(main: _Compared) -> set[int]:
     """Return who comes last so often that it is no chance, and keeps the others by enough."""
-    lateness = CollectiveLateness([np.arange(len(group.ranks))], len(group.ranks))
-    nominated = np.zeros(len(group.ranks), dtype=np.bool_)
-    for waited, length in zip(group.waited_s, group.length_s, strict=True):
+    ranks = main.waited_s.shape[1]
+    lateness = CollectiveLateness([one.ranks for one in main.groups], ranks)
+    nominated = np.zeros(ranks, dtype=np.bool_)
+    # It looks at twenty collectives back.
+    for waited, length in zip(main.waited_s[-20:], main.length_s[-20:], strict=True):
         nominated = lateness.observe(waited, float(length)).nominated
-    return [int(one) for one in group.ranks[nominated]]
+    return set(np.flatnonzero(nominated).tolist())
 
 
 def _last_of(group: Rounds) -> int | None:
@@ -402,8 +422,8 @@ def _blind(
     return found
 
 
-def _ms(seconds: float) -> str:
-    return f"{1000 * seconds:.3g} ms"
+def _span(seconds: float) -> str:
+    return f"{1000 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
 
 
 def _capital(text: str) -> str:

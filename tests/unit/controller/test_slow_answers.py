@@ -47,7 +47,7 @@ def test_nobody_is_slow_only_after_enough_comparisons_and_uneven_work_is_told() 
 def _seen(rank: int) -> SeenLook:
     late = LateRank(
         rank=rank, node="n1", group="dp", times=50, of=60, wait_ms=40.0, every_ms=240.0, factor=1.2,
-        nominated=True, sentence=f"rank {rank} (n1) comes last to 50 of 60 collectives of dp",
+        sentence=f"rank {rank} (n1) comes last to 50 of 60 collectives of dp",
     )  # fmt: skip
     found = CollectiveFinding(sentence="Rank 1 comes last", late=(late,), collectives=60, ranks=2)
     return SeenLook(found, at_ns=5)

@@ -112,14 +112,14 @@ def test_of_a_pipeline_that_is_late_as_a_whole_one_may_hold_the_others_up() -> N
     found = _found(replace(job, outer=data, outer_name="mesh_dp", silent=pipes))
     assert not _nominated(found)
     assert {one.rank for one in found.late} == set(pipes[2])
-    assert "one of them may hold the others up" in found.late[0].sentence
+    assert "one of them may hold the others up" in found.late[0].why_not
     assert found.roles_sentence == "roles by pp, as the process groups show"
 
 
 def test_a_clock_that_is_off_by_more_than_the_lateness_nominates_nobody() -> None:
     off = _found(replace(_job(7), clock_s={4: 0.03}, uncertainty_s=0.02))
     assert not _nominated(off)
-    assert "the clocks of the nodes agree to 40 ms only" in off.late[0].sentence
+    assert "the clocks of the nodes agree to 40 ms only" in off.late[0].why_not
     # Durations need no clocks.
     timed = replace(_slowed(_job(7), {2: 1.2}), clock_s={4: 0.03}, uncertainty_s=0.02, timed=True)
     assert _nominated(_found(timed)) == [2]
@@ -129,7 +129,7 @@ def test_of_two_ranks_nobody_is_nominated_and_why_is_told() -> None:
     found = _found(_slowed(_job(8, ranks=2), {1: 1.5}))
     (late,) = found.late
     assert (late.rank, late.nominated) == (1, False)
-    assert "fewer than three peers" in late.sentence
+    assert "fewer than three peers" in late.why_not
 
 
 def test_launches_on_a_gpu_without_timing_say_what_they_do_not_show() -> None:
