@@ -36,13 +36,17 @@ def _enough(fleet: RealFleet) -> bool:
     return int(_look(fleet).get("collectives", 0)) >= _SURE
 
 
+def _named_surely(fleet: RealFleet) -> bool:
+    return _enough(fleet) and bool(_named(_look(fleet)))
+
+
 def _named(look: dict[str, Any]) -> list[int]:
     return [int(one.get("rank", 0)) for one in look.get("late", []) if one.get("nominated")]
 
 
 def test_a_rank_that_works_longer_is_named_without_a_line_in_the_script() -> None:
     with _training("slow") as fleet:
-        fleet.until("the late rank", _PATIENCE_S, lambda: _enough(fleet) and _named(_look(fleet)))
+        fleet.until("the late rank", _PATIENCE_S, lambda: _named_surely(fleet))
         told = _slow(fleet)
         look = told["collectives"]
         assert _named(look) == [2]

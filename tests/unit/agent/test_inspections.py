@@ -166,11 +166,28 @@ def test_recent_collectives_are_asked_of_launchers_that_tell_them_and_of_no_olde
             story.link.request = _join(protocol)
             story.inspections.begin("a", story.answers.append, recent=True)
             assert story.launcher.told == asked
-            story.inspections.begin("b", story.answers.append)
             story.take(_REPORT, _REPORT)
-            first = story.answers[0]
-            assert ("something else" if asked else "older version") in first.missing
-            assert len(story.launcher.told) == 1
+            (answer,) = story.answers
+            assert bool(answer.reports) is bool(asked)
+            assert ("older version" in answer.missing) is not bool(asked)
+
+    simulate(told())
+
+
+def test_who_looks_at_ranks_that_hang_waits_for_a_look_at_collectives_to_end() -> None:
+    async def told() -> None:
+        story = Story()
+        story.link.request = _join(12)
+        story.inspections.begin("a", story.answers.append, recent=True)
+        story.begin("b")
+        assert story.launcher.told == [InspectRecent(1)]
+        story.take(_REPORT, _REPORT)
+        assert story.launcher.told == [InspectRecent(1), Inspect(2)]
+        story.inspections.begin("c", story.answers.append, recent=True)
+        assert "something else" in story.answers[1].missing
+        story.take(_REPORT, _REPORT, look=2)
+        assert [one.inspection_id for one in story.answers] == ["a", "c", "b"]
+        assert story.answers[2].reports
 
     simulate(told())
 

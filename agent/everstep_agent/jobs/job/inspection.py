@@ -9,6 +9,8 @@ from everstep_common.trainer_messages import Inspect, Inspected, InspectEnd, Ins
 
 # The reader of the launcher has two seconds; its start on a busy node takes another.
 _LAUNCHER_S = 4.0
+# A look at collectives takes a second; so many questions wait for its end.
+_NEXT_MAX = 8
 # In one answer, whatever the ranks have written into it: well below what a stream takes at once.
 _ANSWER_MAX = 1024 * 1024
 
@@ -27,6 +29,8 @@ class Inspections:
         self._look = 0
         # What the look that is being taken is of.
         self._generation, self._recent = 0, False
+        # Questions that wait for the end of a look at collectives.
+        self._next: list[Callable[[], None]] = []
         self._reports: list[str] = []
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -39,7 +43,12 @@ class Inspections:
         With a ``generation`` it tells what it saw when that one ended; with ``recent`` only when
         ranks enqueued their newest collectives.
         """
-        if self._waiting and (generation, recent) != (self._generation, self._recent):
+        other = (generation, recent) != (self._generation, self._recent)
+        if self._waiting and other and self._recent and len(self._next) < _NEXT_MAX:
+            # Whoever looks at ranks that hang must not miss those of a node.
+            self._next.append(lambda: self.begin(inspection_id, answer, generation, recent=recent))
+            return
+        if self._waiting and other:
             answer(RanksInspected(inspection_id, missing="it is asked something else just now"))
             return
         under_way = bool(self._waiting)
@@ -88,3 +97,6 @@ class Inspections:
         self._waiting, self._reports, self._size = {}, [], 0
         for inspection_id, answer in waiting.items():
             answer(RanksInspected(inspection_id, reports, missing))
+        following, self._next = self._next, []
+        for begin in following:
+            begin()
