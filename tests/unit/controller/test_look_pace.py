@@ -15,18 +15,18 @@ def test_a_generation_is_looked_at_once_after_its_first_minute() -> None:
         assert not pace.is_due(minute * _MINUTE, minute * _MINUTE, _S + minute)
 
 
-def test_a_job_that_has_become_slower_is_looked_at_every_five_minutes() -> None:
+def test_a_job_that_has_become_slower_is_looked_at_every_ten_minutes() -> None:
     pace = LookPace(tried_ns=_MINUTE, has_seen=True, fastest_ns=_S)
     due = []
-    for minute in range(1, 20):
+    for minute in range(1, 40):
         if pace.is_due(minute * _MINUTE, minute * _MINUTE, int(1.2 * _S)):
             due.append(minute)
             pace.tried_ns = minute * _MINUTE
-    assert due == [6, 11, 16]
-    assert not pace.is_due(40 * _MINUTE, 40 * _MINUTE, int(1.05 * _S))
+    assert due == [11, 21, 31]
+    assert not pace.is_due(60 * _MINUTE, 60 * _MINUTE, int(1.05 * _S))
 
 
 def test_what_was_tried_in_vain_is_not_tried_again_at_once() -> None:
     pace = LookPace(tried_ns=_MINUTE)
-    assert not pace.is_due(_MINUTE, 5 * _MINUTE, 0)
-    assert pace.is_due(6 * _MINUTE, 6 * _MINUTE, 0)
+    assert not pace.is_due(_MINUTE, 10 * _MINUTE, 0)
+    assert pace.is_due(11 * _MINUTE, 11 * _MINUTE, 0)
