@@ -19,7 +19,8 @@ from everstep_common.hangs.members import members_text
 from everstep_common.hangs.rank_report import GroupReport, RankHangReport
 from everstep_common.hangs.recent_collectives import Sample, recent_of
 from everstep_common.hangs.told_by_nodes import NodeTold, read_all
-from everstep_controller.slow.collectives import CollectiveFinding, find_late
+from everstep_controller.slow.collective_finding import CollectiveFinding
+from everstep_controller.slow.collectives import find_late
 
 _RANKS, _EACH = 16_384, 8
 _STEPS, _MADE_RANKS = 65, 64

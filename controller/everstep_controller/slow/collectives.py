@@ -1,4 +1,4 @@
-"""Collective finding: who of a running job comes last again and again; its script says nothing.
+"""Collectives: who of a running job comes last again and again; its script says nothing.
 
 It is made of one look at the newest collectives of all ranks. It nominates: what ranks tell of
 their collectives isolates nobody, and `LiveSlowness` judges by more.
@@ -6,16 +6,14 @@ their collectives isolates nobody, and `LiveSlowness` judges by more.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import numpy as np
 
-from everstep_common.bounds import Items
 from everstep_common.hangs.members import members_text
 from everstep_common.hangs.rank_report import RankHangReport
-from everstep_common.reports import quantities as q
 from everstep_controller.slow.analysis import SlowAnalysis
 from everstep_controller.slow.arrivals import NodeClock, NotJudged, Rounds, rounds_of
+from everstep_controller.slow.collective_finding import NAMED_MAX, CollectiveFinding, LateRank
 from everstep_controller.slow.lateness import CollectiveLateness
 from everstep_controller.slow.live import SURE_ROWS, LivePlaces, roster_of
 from everstep_controller.slow.peers import Floats, Mask
@@ -28,7 +26,7 @@ from everstep_controller.slow.roles import (
 )
 from everstep_controller.slow.verdict import ImbalanceKind, PauseKind, SlowVerdict, SlowWorker
 
-_NAMED_MAX, _BLIND_MAX = 16, 16
+_BLIND_MAX = 16
 # Who waits elsewhere for half of the time by which it comes late was kept there.
 _KEPT_SHARE = 0.5
 # So much of a group comes late together that one of it may hold up the others.
@@ -37,61 +35,6 @@ _TOGETHER_SHARE = 0.5
 _COVERED_SHARE = 0.9
 _NOT_SURE = "its own work is not longer than its peers' by enough to be sure"
 _PAUSES = (PauseKind.ONE_WORKER, PauseKind.TOGETHER)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LateRank:
-    """A rank that comes last to the collectives of a group again and again."""
-
-    rank: q.Rank
-    node: q.Line
-    group: q.Title
-    # To so many of so many collectives; how long most others wait then, and from one to the next.
-    times: q.Count
-    of: q.Count
-    wait_ms: float
-    every_ms: float
-    # Its own work relative to its peers'; 0: they are too few to be compared.
-    factor: float
-    sentence: str
-    # Why it is not worth a look nevertheless; "" where it is.
-    why_not: str = ""
-
-    @property
-    def nominated(self) -> bool:
-        """Return whether it is worth a look."""
-        return not self.why_not
-
-    @property
-    def told(self) -> str:
-        """Return all that in a sentence."""
-        return f"{self.sentence}; {self.why_not}" if self.why_not else self.sentence
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectiveFinding:
-    """What one look at the newest collectives of a job's ranks tells."""
-
-    sentence: str
-    late: Annotated[tuple[LateRank, ...], Items(_NAMED_MAX)] = ()
-    # Places whose ranks are late together, and waiting that nobody is to blame for, in words.
-    common: tuple[str, ...] = ()
-    blind: tuple[str, ...] = ()
-    # How many collectives were compared, of how many ranks.
-    collectives: int = 0
-    ranks: int = 0
-    # The role of each rank, by the names; and how roles are known.
-    role_names: tuple[str, ...] = ("",)
-    roles: tuple[int, ...] = ()
-    roles_sentence: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SeenLook:
-    """What a look told, and when it was taken, on the controller's timeline."""
-
-    finding: CollectiveFinding
-    at_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +80,7 @@ def find_late(
     return replace(
         found,
         sentence=judge.sentence(),
-        late=tuple(judge.late[:_NAMED_MAX]),
+        late=tuple(judge.late[:NAMED_MAX]),
         common=tuple(judge.common()),
         blind=tuple(dict.fromkeys(blind))[:_BLIND_MAX],
         collectives=len(judge.main.length_s),
