@@ -14,6 +14,14 @@ _CONTENT = {
     "another rank": json.dumps(_OTHER_S).encode(),
     "deep": b'{"entries":' + b"[" * 100_000,
 }
+# What the recorders of a job of NCCL answer: that of all other backends knows nothing.
+_NCCL_S = {"record_id": 0, "pg_id": 0, "process_group": ["0", "default_pg"], "is_p2p": False}
+_NCCL_S |= {"collective_seq_id": 1, "p2p_seq_id": 0, "profiling_name": "nccl:all_reduce"}
+_GROUP_OF_TWO = {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}
+_RECORDERS = {
+    "fr_trace_json": {"version": "2.10", "pg_config": {}, "pg_status": {}},
+    "dump_nccl_trace_json": {"version": "2.10", "pg_config": _GROUP_OF_TWO, "entries": [_NCCL_S]},
+}
 _OK = b"HTTP/1.1 200 OK\r\n"
 # What is sent first, what again and again, and the pause in between.
 _RAW = {
@@ -61,6 +69,13 @@ def answer(client: socket.socket, handler: str, how: str) -> None:
         return
     if handler == "ping":
         send(client, b"pong")
+        return
+    if how == "before 2.10" and handler == "fr_trace_json":
+        client.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+        client.close()
+        return
+    if how in ("of NCCL", "before 2.10") and handler in _RECORDERS:
+        send(client, json.dumps(_RECORDERS[handler]).encode())
         return
     first, more, pause_s = _RAW.get(how, (b"", b"", 0.0))
     if not first:

@@ -127,7 +127,8 @@ def test_a_recorder_that_misleads_is_reported_as_such(folder: Path, how: str, wo
 @pytest.mark.parametrize(
     ("how", "source", "words"),
     [
-        ("never answers", EvidenceSource.FLIGHT_RECORDER, "no answer to 'fr_trace_json' within"),
+        ("never answers", EvidenceSource.WORKER_SERVER, "no answer to 'ping' within"),
+        ("drips", EvidenceSource.FLIGHT_RECORDER, "no answer to 'fr_trace_json' within"),
         ("endless body", EvidenceSource.FLIGHT_RECORDER, "more than 16777216 bytes"),
         ("another rank", EvidenceSource.FLIGHT_RECORDER, "it is not rank 1's"),
         ("deep", EvidenceSource.FLIGHT_RECORDER, "nested too deeply"),
@@ -143,6 +144,15 @@ def test_a_look_at_collectives_asks_the_recorder_alone_and_believes_it_no_more(
     assert words in blind(found)[source]
     assert (found.groups, found.pid) == ((), pid)
     assert found.process == ProcessFacts()
+
+
+@pytest.mark.parametrize("how", ["of NCCL", "before 2.10"])
+def test_a_rank_of_nccl_is_read_by_the_recorder_of_nccl(folder: Path, how: str) -> None:
+    with hostile(folder, how) as pid:
+        found = report(folder, pid)
+    assert [one.name for one in found.groups[0].pending] == ["all_reduce"]
+    assert found.backend == "nccl"
+    assert EvidenceSource.FLIGHT_RECORDER not in blind(found)
 
 
 @pytest.mark.parametrize("how", ["a link", "a file", "a pipe"])

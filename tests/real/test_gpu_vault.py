@@ -13,6 +13,7 @@ import everstep
 from everstep.copy_engine.device_copies import DeviceCopies, DeviceCopy
 from everstep.copy_engine.views import ShardView
 from everstep.saving.mapping import Mapping
+from fakes.passed_descriptors import sealed_memory
 from integration.trainer_node import Node
 
 try:
@@ -37,8 +38,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 @pytest.fixture
 def slot() -> Iterator[Mapping]:
-    fd = os.memfd_create("slot")
-    os.ftruncate(fd, 1024 * MIB)
+    fd = sealed_memory(1024 * MIB)
     mapping = Mapping(fd, 1024 * MIB, writable=True)
     os.close(fd)
     yield mapping

@@ -135,8 +135,9 @@ def of_unrecorded_waits(
     at = f" (rank {first} in {frames})" if frames else ""
     network = "" if one_node else "; if not, the network between two of these ranks"
     return (
-        f"All ranks wait in communication, {plural(ranks)} in sends and receives that gloo does not"
-        f" record{at}: most likely a send or receive has no other end, so the program{network}"
+        f"All ranks wait in communication, {plural(ranks)} in sends and receives of which no"
+        f" recorder tells{at}: most likely a send or receive has no other end, so the"
+        f" program{network}"
     )
 
 

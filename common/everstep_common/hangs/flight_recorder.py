@@ -47,6 +47,8 @@ _NUMBERS = re.compile(r"\d{1,7}")
 _P2P = re.compile(r"(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})")
 _STATES = {state.value: state for state in OperationState}
 _DEFAULT_GROUP = "default_pg"
+# A recorder that has recorded no operation leaves their list out; a report has groups.
+_PARTS = frozenset({"entries", "groups", "pg_status"})
 
 
 class DumpError(ValueError):
@@ -89,7 +91,7 @@ def read_dump(data: bytes) -> Mapping[str, object]:
     if not data:
         raise DumpError("it is empty: its rank ended while it wrote")
     values = _json_values(data) if data.lstrip()[:1] == b"{" else _pickle_values(data)
-    if not isinstance(values, dict) or not {"entries", "groups"} & values.keys():
+    if not isinstance(values, dict) or not _PARTS & values.keys():
         raise DumpError("it is no Flight Recorder dump: it has no entries")
     return values
 

@@ -14,9 +14,9 @@ from everstep_common.hangs.flight_recorder import (
     blind_report,
     merged,
     read_dump,
-    report_of_dump,
 )
 from everstep_common.hangs.rank_report import EvidenceSource, RankHangReport
+from everstep_common.hangs.two_recorders import report_of_values
 from everstep_common.reports.quantities import RANKS_MAX
 
 # torch ends a dump's name with the rank; people add an ending, or put the rank before one.
@@ -91,7 +91,7 @@ def _report(path: Path, rank: int, world_size: int) -> RankHangReport:
         values = read_dump(file_bytes(path))
         if "groups" in values and "rank" in values:
             return _kept_report(values, rank)
-        return report_of_dump(values, rank, world_size=world_size)
+        return report_of_values(values, rank, world_size=world_size)
     except DumpError as error:
         return blind_report(rank, f"{path.name}: {error}", _source(error))
 

@@ -267,7 +267,7 @@ def _may_wait_unseen(case: Case, rank: int) -> bool:
 
 
 def _unseen_wait(case: Case, waiting: set[int]) -> HangClass:
-    """The waiting leads to ranks that wait in sends or receives which gloo does not record."""
+    """The waiting leads to ranks that wait in sends or receives of which no recorder tells."""
     case.culprits.clear()
     if _data_moves(case):
         return HangClass.NO_WAIT
@@ -281,7 +281,10 @@ def _unseen_wait(case: Case, waiting: set[int]) -> HangClass:
         return _shared_class(case)
     case.suspects = frozenset(waiting)
     # Everybody waits in communication, so some of it does not fit together.
-    inside = all(in_communication(report) for report in case.reports.values())
+    inside = all(
+        in_communication(report) or (rank in case.graph.heads and in_communication(report) is None)
+        for rank, report in case.reports.items()
+    )
     if not inside or case.silent:
         case.confidence = Confidence.UNSURE
         return HangClass.UNKNOWN

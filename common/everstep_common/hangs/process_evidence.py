@@ -28,6 +28,11 @@ _P2P = re.compile(r":\d+ (?:i?send|i?recv|batch_isend_irecv)$")
 # Libraries of torch in which a main thread waits for others, and of the interpreter.
 _OF_TORCH = re.compile(r"libtorch|libgloo|libc10")
 _INTERPRETER = re.compile(r"(?:lib)?python")
+# What is loaded where a process uses a GPU (torch's builds for CUDA have NCCL loaded always), and
+# what a main thread waits in for its GPU.
+_OF_GPUS = frozenset({"cuda_driver", "rccl"})
+_GPU_BACKENDS = frozenset({"nccl", "rccl"})
+_FOR_GPU = re.compile(r"libcuda|libnccl|librccl|libhsa|libamdhip|libnvshmem")
 _INNERMOST = 6
 # Functions of Linux in which who reads a file or a socket sleeps, also where a signal wakes it:
 # file systems in user space (S3, GCS, JuiceFS), NFS, Lustre, Ceph, GPFS; pages; sockets and pipes.
@@ -108,13 +113,27 @@ def _native_place(process: ProcessFacts) -> str:
 
 
 def in_communication(report: RankHangReport) -> bool | None:
-    """Return whether a rank's main thread is inside of communication; None without a stack."""
+    """Return whether a rank's main thread is inside of communication; None: it is not known.
+
+    Where it uses a GPU, it may wait in any line for a collective that it has enqueued before.
+    """
     stack = report.process.python_stack
     if any(_COMMUNICATION.search(frame) for frame in stack[:_INNERMOST]):
         return True
     if _waits_in_torch(report):
         return True
-    return False if stack else None
+    return False if stack and not _may_wait_for_gpu(report) else None
+
+
+def _may_wait_for_gpu(report: RankHangReport) -> bool:
+    """Return whether the main thread may wait for its GPU: most wait by asking it all the time."""
+    process = report.process
+    loaded = {library.name for library in report.libraries}
+    if report.backend not in _GPU_BACKENDS and not loaded & _OF_GPUS:
+        return False
+    if process.state is not ProcessState.SLEEPING or not process.native_stack:
+        return process.state is not ProcessState.UNINTERRUPTIBLE
+    return any(_FOR_GPU.match(library) for library in process.native_stack)
 
 
 def _waits_in_torch(report: RankHangReport) -> bool:

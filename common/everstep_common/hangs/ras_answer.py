@@ -21,7 +21,9 @@ _LINE_MAX = 300
 MISSING = "is missing, it is"
 # NCCL 2.28.7 to 2.28.9 leave out the comma after nvml_dev, where a rank is missing.
 _NO_COMMA = re.compile(r'("nvml_dev": -?\d+)(\s*\n\s*"status")')
-_TELLING = re.compile(r"missing|unresponsive|dead|mismatch|error", re.IGNORECASE)
+_TELLING = re.compile(r"missing|unresponsive|dead|mismatch|different|launched|error", re.IGNORECASE)
+# Titles of its parts, and of the columns of its table.
+_TITLE = re.compile(r"Errors|.* Status Errors")
 _NUMBERS = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?")
 
 
@@ -56,7 +58,8 @@ def read_json(text: str, ours: Iterable[int]) -> tuple[str, ...]:
 def read_text(text: str) -> tuple[str, ...]:
     """Return the telling lines of an answer before 2.28.7, which is no JSON."""
     lines = (" ".join(line.split()) for line in text.splitlines() if _TELLING.search(line))
-    found = [f"NCCL RAS: {printable(line)}"[:_LINE_MAX] for line in lines]
+    told = (line for line in lines if not _TITLE.fullmatch(line))
+    found = [f"NCCL RAS: {printable(line)}"[:_LINE_MAX] for line in told]
     return tuple(dict.fromkeys(found))[:RAS_LINES_MAX] or ("NCCL RAS: no rank is missing",)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from everstep_common.hangs.members import members_text
 from everstep_common.hangs.rank_report import RankHangReport
+from everstep_common.hangs.two_recorders import ON_CPUS
 from everstep_controller.slow.analysis import SlowAnalysis
 from everstep_controller.slow.arrivals import NodeClock, NotJudged, Rounds, rounds_of
 from everstep_controller.slow.collective_finding import NAMED_MAX, CollectiveFinding, LateRank
@@ -353,7 +354,8 @@ def _blind(
     silent = [one for one in reports if one.blind and not one.groups]
     if silent:
         found.append(f"rank {silent[0].rank}: {silent[0].blind[0].reason}")
-    if any(one.backend == "nccl" for one in reports) and not all(r.by_duration for r in rounds):
+    on_gpus = [one for one in rounds if not one.name.endswith(ON_CPUS)]
+    if any(one.backend == "nccl" for one in reports) and not all(r.by_duration for r in on_gpus):
         found.append(
             "when collectives were launched is known, not when GPUs came to them: a slow GPU does "
             "not show. TORCH_NCCL_ENABLE_TIMING=1 in the environment of the job shows it, or 'with "

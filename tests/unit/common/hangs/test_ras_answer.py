@@ -74,8 +74,9 @@ def test_whatever_it_says_is_printable_words(ranks: object, strange: object, los
 
 def test_an_older_text_is_told_by_its_telling_lines() -> None:
     text = "Job summary\n  Nodes 2\n\nErrors\n------\n#0-0 (0xab) MISSING rank 3\x1b[31m\n"
-    assert read_text(text)[0] == "NCCL RAS: Errors"
-    assert any("MISSING rank 3" in line and line.isprintable() for line in read_text(text))
+    (line,) = read_text(text)
+    assert "MISSING rank 3" in line
+    assert line.isprintable()
     assert read_text("all is well") == ("NCCL RAS: no rank is missing",)
 
 

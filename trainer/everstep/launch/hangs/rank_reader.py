@@ -7,7 +7,6 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,15 +16,14 @@ from everstep.launch.hangs.sources import libraries, native_stacks, process_look
 from everstep.launch.hangs.sources.dump_files import report_of_files
 from everstep.launch.hangs.sources.process_look import GoneError, ProcessLook
 from everstep.launch.hangs.sources.ras_client import ask_ras
+from everstep.launch.hangs.sources.recorders import read_recorders
 from everstep.launch.hangs.sources.worker_server import (
     NoAnswerError,
-    NoHandlerError,
     SilentError,
     StrangerError,
     WorkerServer,
 )
 from everstep_common.clock import boot_ns
-from everstep_common.hangs.flight_recorder import DumpError, read_dump, report_of_dump
 from everstep_common.hangs.rank_report import (
     BLIND_MAX,
     LIBRARIES_MAX,
@@ -54,8 +52,6 @@ _PY_SPY_S = 0.5
 _POLL_S, _SECOND_LOOK_S = 0.05, 0.1
 # Two looks at a process are so far apart at least; a tick of its times is 10 ms.
 _LOOKS_S = 0.25
-# The newest 2,000 operations take 1 MB; a user may have asked for more.
-_RECORDER_BYTES = 16 * 1024 * 1024
 _STACKS_BYTES = 256 * 1024
 # Where the GIL is held, each question keeps one of the server's 8 threads until it is given up.
 _UNANSWERED_MAX = 3
@@ -253,14 +249,11 @@ class RankReader:
         return True
 
     def _read_recorder(self, server: WorkerServer) -> None:
-        try:
-            content = recorder_content(server, lambda: self._left(_RECORDER_S))
-            world_size = self._question.world_size
-            report = report_of_dump(read_dump(content), self._asked.rank, world_size=world_size)
-        except (NoAnswerError, DumpError) as error:
-            self._blind[EvidenceSource.FLIGHT_RECORDER] = str(error)
-        else:
-            self._recorded = report
+        rank, world_size = self._asked.rank, self._question.world_size
+        found, missing = read_recorders(server, self._left(_RECORDER_S), rank, world_size)
+        self._recorded = found or self._recorded
+        if missing:
+            self._blind[EvidenceSource.FLIGHT_RECORDER] = missing
 
     def _probe_gil(self, server: WorkerServer) -> None:
         """Ask what needs the GIL, and with it for the stacks."""
@@ -339,14 +332,6 @@ class RankReader:
         except ValueError as error:
             why = process_look.why_unreadable(self._pid, self._proc)
             raise ValueError(f"{error} ({why})") from error
-
-
-def recorder_content(server: WorkerServer, left_s: Callable[[], float]) -> bytes:
-    """Return what torch's recorder has of a rank, as JSON. Raises NoAnswerError."""
-    try:
-        return server.ask("fr_trace_json", left_s(), _RECORDER_BYTES)
-    except NoHandlerError:  # torch before 2.10, built for NCCL
-        return server.ask("dump_nccl_trace_json", left_s(), _RECORDER_BYTES)
 
 
 NO_SERVER = (

@@ -11,15 +11,15 @@ from pathlib import Path
 
 from everstep.launch.hangs.question import Answer, Question, RankAsked
 from everstep.launch.hangs.rank_files import marker, rank_process
-from everstep.launch.hangs.rank_reader import NO_SERVER, recorder_content
+from everstep.launch.hangs.rank_reader import NO_SERVER
 from everstep.launch.hangs.sources import process_look
 from everstep.launch.hangs.sources.process_look import GoneError
+from everstep.launch.hangs.sources.recorders import read_recorders
 from everstep.launch.hangs.sources.worker_server import NoAnswerError, StrangerError, WorkerServer
-from everstep_common.hangs.flight_recorder import DumpError, read_dump, recent_of_dump
 from everstep_common.hangs.rank_report import Blind, EvidenceSource, RankHangReport
 
 # On a node without a free processor an answer takes longer than the 40 ms of others.
-_RECORDER_S = 1.2
+_PING_S, _RECORDER_S = 0.5, 1.2
 
 
 def read_recent(
@@ -32,24 +32,33 @@ def read_recent(
     try:
         if process_look.owner(pid, proc) != os.geteuid():
             raise StrangerError("the process belongs to another user")
-        content = _content(folder, pid, ends_s)
-        report = recent_of_dump(read_dump(content), asked.rank, world_size=question.world_size)
+        server = _server(folder, pid)
+        server.ask("ping", _left(ends_s, _PING_S), 1024)
+        found, missing = read_recorders(
+            server, _left(ends_s, _RECORDER_S), asked.rank, question.world_size, recent=True
+        )
+        report = found or report
+        if missing and found is None:
+            report = _blind(report, EvidenceSource.FLIGHT_RECORDER, missing)
     except GoneError as error:
         report = _blind(report, EvidenceSource.PROCESS_STATE, str(error))
     except StrangerError as error:
         report = _blind(report, EvidenceSource.IDENTITY, str(error))
-    except (NoAnswerError, DumpError) as error:
-        report = _blind(report, EvidenceSource.FLIGHT_RECORDER, str(error))
+    except NoAnswerError as error:
+        report = _blind(report, EvidenceSource.WORKER_SERVER, str(error))
     report = replace(report, node=question.node, pid=pid, taken_ns=time.time_ns())
     return Answer(report, asked.pid, None)
 
 
-def _content(folder: Path | None, pid: int, ends_s: float) -> bytes:
-    """Return what the recorder has. Raises NoAnswerError."""
+def _server(folder: Path | None, pid: int) -> WorkerServer:
+    """Return the rank's worker server. Raises NoAnswerError where it has none."""
     if folder is None or not (path := folder / f"{pid}.sock").exists():
         raise NoAnswerError((marker(folder, pid).why if folder else "") or NO_SERVER)
-    within_s = min(_RECORDER_S, ends_s - time.monotonic())
-    return recorder_content(WorkerServer(path, pid), lambda: within_s)
+    return WorkerServer(path, pid)
+
+
+def _left(ends_s: float, most_s: float) -> float:
+    return min(most_s, ends_s - time.monotonic())
 
 
 def _blind(report: RankHangReport, source: EvidenceSource, why: str) -> RankHangReport:

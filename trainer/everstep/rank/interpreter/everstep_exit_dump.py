@@ -16,6 +16,8 @@ _FOLDER = "EVERSTEP_RANK_FILES"
 # The rank follows: `everstep hang FOLDER --prefix exit-` reads them as they are.
 PREFIX = "exit-"
 _KEY = "everstep_ended"
+# In the dump of all other backends: what NCCL's recorder knows, where torch is built for it.
+_OF_NCCL = "everstep_nccl"
 # A recorder of 2,000 operations tells 1 MB; nobody waits for a rank that writes more at its end.
 _BYTES_MAX = 16 * 1024 * 1024
 _CAUSES_MAX = 8
@@ -51,27 +53,29 @@ def _write(path: str, error: BaseException) -> None:
     import time
 
     at_ns = time.time_ns()
-    dump = _recorded()
-    if not dump.startswith("{") or len(dump) > _BYTES_MAX:
+    others, nccl = _recorded("_dump_fr_trace_json"), _recorded("_dump_nccl_trace_json")
+    if not (others or nccl) or len(others) + len(nccl) > _BYTES_MAX:
         return
     call, frames = _where(error.__traceback__)
     told = {"at_ns": at_ns, "timed_out": _timed_out(error), "call": call, "frames": frames}
+    beside = f', "{_OF_NCCL}": {nccl}' if nccl else ""
+    rest = others[1:].lstrip() if others else '"entries": []}'
     draft = f"{path}.new-{os.getpid()}"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        file.write(f'{{"{_KEY}": {json.dumps(told)}, {dump.lstrip()[1:]}')
+        file.write(f'{{"{_KEY}": {json.dumps(told)}{beside}, {rest}')
     os.rename(draft, path)
 
 
-def _recorded() -> str:
-    """Return the recorder as JSON; "" where this torch has none, or the script uses no torch."""
+def _recorded(name: str) -> str:
+    """Return a recorder as JSON; "" where this torch has none, or the script uses no torch."""
     module = sys.modules.get("torch._C._distributed_c10d")
-    dump: Callable[[], str | bytes] | None = getattr(module, "_dump_fr_trace_json", None)
-    dump = dump or getattr(module, "_dump_nccl_trace_json", None)
+    dump: Callable[[], str | bytes] | None = getattr(module, name, None)
     if dump is None:
         return ""
     told = dump()
-    return told.decode() if isinstance(told, bytes) else told
+    text = (told.decode() if isinstance(told, bytes) else told).strip()
+    return text if text.startswith("{") and len(text) > len("{}") else ""
 
 
 def _by_others(error: BaseException) -> bool:

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from everstep.rank.interpreter.everstep_exit_dump import PREFIX
-from everstep_common.hangs.flight_recorder import DumpError, blind_report, read_dump, report_of_dump
+from everstep_common.hangs.flight_recorder import DumpError, blind_report
 from everstep_common.hangs.folder import file_bytes
 from everstep_common.hangs.rank_report import RankHangReport
+from everstep_common.hangs.two_recorders import report_of_content
 
 # A dump is of this generation if it is not older than its start, by the clock of its file system.
 _CLOCK_NS = 1_000_000_000
@@ -24,7 +25,7 @@ def report_of_files(
     report = blind_report(rank, "it has ended, and left no dump of its operations")
     for path in fresh_dumps(prefixes, rank, since_ns):
         try:
-            return report_of_dump(read_dump(file_bytes(path)), rank, world_size=world_size)
+            return report_of_content(file_bytes(path), rank, world_size=world_size)
         except DumpError as error:
             report = blind_report(rank, f"{path.name}: {error}")
     return report

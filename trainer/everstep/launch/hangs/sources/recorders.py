@@ -1,0 +1,53 @@
+"""Recorders of a rank's collectives, over its worker server: of NCCL, and of all other backends.
+
+A torch that is built for NCCL has both, and which of them a job fills depends on its backend; one
+for CPUs has the second alone, and a torch before 2.10 the first alone.
+"""
+
+import time
+from collections.abc import Mapping
+
+from everstep.launch.hangs.sources.worker_server import (
+    NoAnswerError,
+    NoHandlerError,
+    SilentError,
+    WorkerServer,
+)
+from everstep_common.hangs.flight_recorder import DumpError, read_dump
+from everstep_common.hangs.rank_report import RankHangReport
+from everstep_common.hangs.two_recorders import report_of_both
+
+# Of all other backends, and of NCCL.
+_HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
+# The newest 2,000 operations take 1 MB; a user may have asked for more.
+_BYTES = 16 * 1024 * 1024
+
+
+def read_recorders(
+    server: WorkerServer, within_s: float, rank: int, world_size: int, *, recent: bool = False
+) -> tuple[RankHangReport | None, str]:
+    """Return what the recorders of a rank tell, and why one of them does not.
+
+    With ``recent`` it is when the rank enqueued its newest collectives, and no more.
+    """
+    until_s = time.monotonic() + within_s
+    told: dict[str, Mapping[str, object]] = {}
+    missing = ""
+    for handler in _HANDLERS:
+        try:
+            content = server.ask(handler, until_s - time.monotonic(), _BYTES)
+            told[handler] = read_dump(content)
+        except NoHandlerError:
+            continue
+        except (NoAnswerError, DumpError) as error:
+            missing = missing or str(error)
+            if isinstance(error, SilentError):
+                break
+    if not told:
+        return None, missing or "this torch has no recorder that could be asked"
+    others, nccl = (told.get(handler, {}) for handler in _HANDLERS)
+    try:
+        told_by_both = report_of_both(others, nccl, rank, world_size=world_size, recent=recent)
+    except DumpError as error:
+        return None, str(error)
+    return told_by_both, missing
