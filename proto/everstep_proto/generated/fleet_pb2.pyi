@@ -3222,6 +3222,7 @@ class InspectRanks(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    RECENT_FIELD_NUMBER: _builtins.int
     inspection_id: _builtins.str
     """Id to echo."""
     job: _builtins.str
@@ -3230,6 +3231,8 @@ class InspectRanks(_message.Message):
     """Its id."""
     generation: _builtins.int
     """What was seen of this generation when it ended because ranks gave up waiting; 0: now."""
+    recent: _builtins.bool
+    """Of ranks that step: only when they enqueued their newest collectives."""
     def __init__(
         self,
         *,
@@ -3237,10 +3240,11 @@ class InspectRanks(_message.Message):
         job: _builtins.str = ...,
         job_id: _builtins.str = ...,
         generation: _builtins.int = ...,
+        recent: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "inspection_id", b"inspection_id", "job", b"job", "job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "inspection_id", b"inspection_id", "job", b"job", "job_id", b"job_id", "recent", b"recent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
