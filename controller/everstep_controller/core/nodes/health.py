@@ -34,7 +34,7 @@ from everstep_controller.core.model.node import (
     OpenFinding,
 )
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import claims, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.registry import Handlers, Timers
@@ -91,14 +91,28 @@ def finding_cleared(turn: Turn, event: Reported[FindingCleared]) -> None:
 
 
 def verdict_changed(turn: Turn, event: VerdictChanged) -> None:
-    """Take what a judge of the controller finds about a node, or finds over."""
+    """Take what a judge of the controller finds about a node or a domain, or finds over."""
     node = turn.state.nodes.get(event.node)
+    if not event.node:
+        _record_domain_verdict(turn, event)
     if node is None:
         return
     if event.finding is not None:
         _raise_finding(turn, node, OpenFinding(event.finding, turn.now_ns))
     else:
         _clear_finding(turn, node, _finding_name(FindingOwner.CONTROLLER, event.key), event)
+
+
+def _record_domain_verdict(turn: Turn, event: VerdictChanged) -> None:
+    """Keep what is found about a failure domain: it is the controller's, and of no node."""
+    name, key = f"{event.key.component} {event.key.condition}", event.key
+    if event.finding is not None:
+        turn.state.findings[name] = OpenFinding(event.finding, turn.now_ns)
+        sentence = f"{key.component}: {event.finding.message}: {event.evidence}"
+        turn.announce(CONTROLLER, key.condition, sentence)
+    elif turn.state.findings.pop(name, None) is not None:
+        sentence = f"{key.condition} of {key.component} is over: {event.evidence}"
+        turn.announce(CONTROLLER, f"{key.condition}Cleared", sentence)
 
 
 def finding_settled(turn: Turn, event: FindingSettled) -> None:
