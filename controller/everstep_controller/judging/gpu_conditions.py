@@ -2,7 +2,7 @@
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.fault import Fault
-from everstep_common.judging.findings import Mode, SuggestedAction
+from everstep_common.judging.findings import Mode
 
 _COMPARED = (
     "busy GPUs of one model in one job, of which 4 nodes are known, in 24 of the newest 36 samples "
@@ -76,32 +76,28 @@ DOMAIN_BRAKE = Condition(
     mode=Mode.ADVISE,
 )
 _RULE = "the same in two of three minutes, beside GPUs of one model in one job"
+# None of them explains why ranks die: what is suggested is to watch.
 FAULTS = {
     CLOCKS.name: Fault(
         message="GPUs run at lower clocks than their peers in the same job",
         rule=_RULE,
-        action=SuggestedAction.REPAIR_HARDWARE,
     ),
     BRAKE.name: Fault(
         message="the power brake or the hardware holds GPUs down, and not their peers in the job",
         rule=_RULE,
-        action=SuggestedAction.REPAIR_HARDWARE,
     ),
     PCIE.name: Fault(
         message="GPUs have narrower or slower PCIe links than their peers in the same job",
         rule=_RULE,
-        action=SuggestedAction.REPAIR_HARDWARE,
     ),
     DOMAIN_CLOCKS.name: Fault(
         message="GPUs of most nodes of a failure domain run at low clocks together: to look at its "
         "power and cooling",
         rule=_RULE,
-        action=SuggestedAction.REPAIR_HARDWARE,
     ),
     DOMAIN_BRAKE.name: Fault(
         message="the power brake holds GPUs of most nodes of a failure domain down together: to "
         "look at its power supply",
         rule=_RULE,
-        action=SuggestedAction.REPAIR_HARDWARE,
     ),
 }
