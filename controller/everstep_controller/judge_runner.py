@@ -67,7 +67,7 @@ class JudgeRunner:
         view = await self._view()
         if self._runtime.state.halted:
             return
-        changes = self._evaluator.follow(view, _open_verdicts(self._runtime.state))
+        changes = self._evaluator.follow(view, open_verdicts(self._runtime.state))
         for judge in self._judges:
             changes += await self._ask(judge, view)
         for change in changes:
@@ -162,7 +162,7 @@ def _generation(job: JobRecord) -> tuple[str, int]:
     return job.id, job.generation.number
 
 
-def _open_verdicts(state: State) -> dict[str, Sequence[Verdict]]:
+def open_verdicts(state: State) -> dict[str, Sequence[Verdict]]:
     """Return what judges have found and is open, by node; that of domains under no node."""
     with_findings = [node for node in state.nodes.values() if node.findings]
     verdicts: dict[str, Sequence[Verdict]] = {
