@@ -11,7 +11,6 @@ import numpy as np
 from everstep_controller.api.fleet.sessions import Session, Sessions
 from everstep_controller.core.events import VerdictChanged
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
-from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import FindingOwner, NodeRecord, NodeState
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.judging.evaluator import NO_NODE, Evaluator, Verdict
@@ -48,7 +47,7 @@ class JudgeRunner:
         self._judges = judges
         self._evaluator = Evaluator(judges)
         self._failures: dict[str, str] = {}
-        # When each generation was first seen to step.
+        # Since when each generation is seen to step.
         self._stepping_ns: dict[tuple[str, int], int] = {}
 
     @property
@@ -100,36 +99,20 @@ class JudgeRunner:
             if len(nodes) % _AT_ONCE == 0:
                 await asyncio.sleep(0)
         columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T / _SECOND_NS
-        works, known = self._works(), self._runtime.state.nodes
+        state, now_ns = self._runtime.state, self._runtime.now_ns()
+        known, works = state.nodes, works_of(state, self._stepping_ns, now_ns)
         return FleetView(
-            now_ns=self._runtime.now_ns(),
+            now_ns=now_ns,
             nodes=tuple(nodes),
             clock_uncertainty_s=columns[0],
             wall_offset_s=columns[1],
             stream_age_s=columns[2],
             sample_age_s=columns[3],
             samples=self._samples,
-            gpus=self._gpus.view(nodes, self._runtime.now_ns()),
+            gpus=self._gpus.view(nodes, now_ns),
             domains=tuple(known[name].domain if name in known else "" for name in nodes),
             works=tuple(works.get(name) for name in nodes),
         )
-
-    def _works(self) -> dict[str, Work | None]:
-        """Return by node the one job that has ranks there and steps; None where several have."""
-        state = self._runtime.state
-        active = [job for job in state.jobs.values() if job.state in ACTIVE]
-        stepping = [job for job in active if job.state in STEPPING]
-        now_ns = self._runtime.now_ns()
-        self._stepping_ns = {
-            key: self._stepping_ns.get(key, now_ns) for key in map(_generation, stepping)
-        }
-        works: dict[str, Work | None] = {}
-        for job in active:
-            since_ns = self._stepping_ns.get(_generation(job))
-            work = Work(job.id, since_ns) if since_ns is not None else None
-            for name in job.generation.members:
-                works[name] = None if name in works else work
-        return works
 
     def _row(self, session: Session) -> _Row:
         """Return a node's values in the order of the view's columns, in nanoseconds."""
@@ -154,12 +137,29 @@ def _may_be_judged(node: NodeRecord | None) -> bool:
     )
 
 
+def works_of(
+    state: State, stepping_ns: dict[tuple[str, int], int], now_ns: int
+) -> dict[str, Work | None]:
+    """Return by node the one job that has ranks there and steps; None where several have ranks.
+
+    ``stepping_ns`` keeps, by job and generation, since when it is seen to step.
+    """
+    active = [job for job in state.jobs.values() if job.state in ACTIVE]
+    seen = {(job.id, job.generation.number): job.state in STEPPING for job in active}
+    for key in [*stepping_ns]:
+        if not seen.get(key):
+            del stepping_ns[key]
+    works: dict[str, Work | None] = {}
+    for job in active:
+        key = (job.id, job.generation.number)
+        work = Work(job.id, stepping_ns.setdefault(key, now_ns)) if seen[key] else None
+        for name in job.generation.members:
+            works[name] = None if name in works else work
+    return works
+
+
 def _rulings(judge: Judge, view: FleetView) -> list[Ruling | DomainRuling]:
     return list(judge.judge(view))
-
-
-def _generation(job: JobRecord) -> tuple[str, int]:
-    return job.id, job.generation.number
 
 
 def open_verdicts(state: State) -> dict[str, Sequence[Verdict]]:

@@ -61,4 +61,5 @@ def test_a_low_clock_is_told_with_its_numbers_and_the_command_that_swaps_the_nod
     (found,) = [one for one in detail.findings if one.condition == _LOW]
     assert "0000:3c:00.0: SM clock 1,230 MHz beside 1,980 MHz of 7 peers since 2" in found.evidence
     assert f"everstep drain {low} --reason" in detail.swap_plan
-    assert f"everstep drain {low} --reason" in fleet.everstep("job", JOB).stdout.replace("\n", " ")
+    for shown in (("job", JOB), ("why", low), ("events",)):
+        assert f"everstep drain {low} --reason" in " ".join(fleet.everstep(*shown).stdout.split())

@@ -13,11 +13,9 @@ import pytest
 
 from everstep_common.reports.gpu_columns import Held
 from everstep_controller.core import events
-from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.node import AUTOMATION
 from everstep_controller.journal.codec import encode
-from everstep_controller.judge_runner import open_verdicts
-from everstep_controller.judging.gpu_view import Work
+from everstep_controller.judge_runner import open_verdicts, works_of
 from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.controller import fold
 from everstep_sim.fleet import JOB
@@ -51,15 +49,7 @@ class GpuWatch:
         if state.term != self._term:
             self._term = state.term
             self.gpus.restart()
-        works: dict[str, Work | None] = {}
-        for job in state.jobs.values():
-            if job.state in ACTIVE:
-                key = (job.id, job.generation.number)
-                since_ns = self._since.setdefault(key, int(self.gpus.now_s * 1e9))
-                work = Work(job.id, since_ns) if job.state in STEPPING else None
-                for name in job.generation.members:
-                    works[name] = None if name in works else work
-        nodes = state.nodes
+        works, nodes = works_of(state, self._since, int(self.gpus.now_s * 1e9)), state.nodes
         self.gpus.works = [works.get(name) for name in self._names]
         self.gpus.domains = [nodes[name].domain if name in nodes else "" for name in self._names]
         self.gpus.pass_slots()
