@@ -401,6 +401,7 @@ class NodeDetail(_message.Message):
     CLOCK_OFFSET_NS_FIELD_NUMBER: _builtins.int
     CLOCK_UNCERTAINTY_NS_FIELD_NUMBER: _builtins.int
     KERNEL_MESSAGES_FIELD_NUMBER: _builtins.int
+    SWAP_PLAN_FIELD_NUMBER: _builtins.int
     agent_version: _builtins.str
     """Version of its agent."""
     boot_id: _builtins.str
@@ -415,6 +416,8 @@ class NodeDetail(_message.Message):
     """Its clock: controller time minus boot time of the node, in nanoseconds."""
     clock_uncertainty_ns: _builtins.int
     """How far that may be off."""
+    swap_plan: _builtins.str
+    """What is done about a finding that foretells a failure, in words; empty for none, and where no job has ranks there."""
     @_builtins.property
     def summary(self) -> Global___NodeSummary:
         """The line."""
@@ -460,10 +463,11 @@ class NodeDetail(_message.Message):
         clock_offset_ns: _builtins.int = ...,
         clock_uncertainty_ns: _builtins.int = ...,
         kernel_messages: _abc.Iterable[_builtins.str] | None = ...,
+        swap_plan: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "agent_version", b"agent_version", "boot_id", b"boot_id", "clock_offset_ns", b"clock_offset_ns", "clock_uncertainty_ns", b"clock_uncertainty_ns", "cpu_model", b"cpu_model", "disks", b"disks", "domain", b"domain", "findings", b"findings", "interfaces", b"interfaces", "kernel", b"kernel", "kernel_messages", b"kernel_messages", "notes", b"notes", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "agent_version", b"agent_version", "boot_id", b"boot_id", "clock_offset_ns", b"clock_offset_ns", "clock_uncertainty_ns", b"clock_uncertainty_ns", "cpu_model", b"cpu_model", "disks", b"disks", "domain", b"domain", "findings", b"findings", "interfaces", b"interfaces", "kernel", b"kernel", "kernel_messages", b"kernel_messages", "notes", b"notes", "summary", b"summary", "swap_plan", b"swap_plan"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1179,6 +1183,7 @@ class JobDetail(_message.Message):
     HANG_FIELD_NUMBER: _builtins.int
     SLOW_FIELD_NUMBER: _builtins.int
     SLOW_PLAN_FIELD_NUMBER: _builtins.int
+    SWAP_PLANS_FIELD_NUMBER: _builtins.int
     nodes_min: _builtins.int
     """Fewest nodes."""
     nodes_max: _builtins.int
@@ -1237,6 +1242,10 @@ class JobDetail(_message.Message):
     def slow(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlowLine]:
         """Ranks and places of it that make the others wait."""
 
+    @_builtins.property
+    def swap_plans(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is done about nodes of it on which a failure is foretold, in words."""
+
     def __init__(
         self,
         *,
@@ -1259,10 +1268,11 @@ class JobDetail(_message.Message):
         hang: Global___HangLine | None = ...,
         slow: _abc.Iterable[Global___SlowLine] | None = ...,
         slow_plan: _builtins.str = ...,
+        swap_plans: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "hang", b"hang", "planned", b"planned", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "continues", b"continues", "findings", b"findings", "hang", b"hang", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "kept_out", b"kept_out", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "planned", b"planned", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "slow", b"slow", "slow_plan", b"slow_plan", "standbys", b"standbys", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "continues", b"continues", "findings", b"findings", "hang", b"hang", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "kept_out", b"kept_out", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "planned", b"planned", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "slow", b"slow", "slow_plan", b"slow_plan", "standbys", b"standbys", "storage", b"storage", "summary", b"summary", "swap_plans", b"swap_plans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
