@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from everstep_agent.probes.gpus.nvml import NvmlDeadlines, NvmlProbe
@@ -99,7 +100,7 @@ def test_what_the_driver_says_of_clocks_comes_to_the_judges(
 
     view = asyncio.run(scenario())
     gpus = view.gpus
-    (slot,) = gpus.busy[:, 0].any(axis=1).nonzero()[0]
+    (slot,) = np.flatnonzero(gpus.busy[:, 0].any(axis=1))
     assert gpus.devices[0][:2] == ("0000:3b:00.0", "0000:3c:00.0")
     assert gpus.models[0] == ("NVIDIA H100 80GB HBM3",) * 8
     assert list(gpus.busy[slot, 0]) == [5, 5, 5, 5, 0, 5, 5, 5]
