@@ -23,6 +23,7 @@ from everstep_controller.judging.gpu_conditions import (
     DOMAIN_CLOCKS,
     FAULTS,
     PCIE,
+    SET_LOW,
 )
 from everstep_controller.judging.gpu_table import (
     GpuTable,
@@ -74,7 +75,7 @@ class GpuPeersJudge:
     """Compares the GPUs of each job with each other, and looks where the low ones are."""
 
     conditions: ClassVar[tuple[Condition, ...]] = (
-        *(CLOCKS, BRAKE, PCIE),
+        *(CLOCKS, SET_LOW, BRAKE, PCIE),
         *(DOMAIN_CLOCKS, DOMAIN_BRAKE),
     )
 
@@ -83,8 +84,10 @@ class GpuPeersJudge:
         table = table_of(view)
         if table is None:
             return
+        low, set_low = _clocks(table)
         for compared, condition, of_domain in (
-            (_clocks(table), CLOCKS, DOMAIN_CLOCKS),
+            (low, CLOCKS, DOMAIN_CLOCKS),
+            (set_low, SET_LOW, None),
             (_brakes(table), BRAKE, DOMAIN_BRAKE),
             (_pcie(table), PCIE, None),
         ):
@@ -97,7 +100,8 @@ class GpuPeersJudge:
 # --- what is compared ----------------------------------------------------------------------------
 
 
-def _clocks(table: GpuTable) -> _Compared:
+def _clocks(table: GpuTable) -> tuple[_Compared, _Compared]:
+    """Return who is low without an explanation by its work or a setting, and who is set so."""
     clock = table.clock_mhz
     known = table.busy & (clock > 0) & (clock <= _CLOCK_MAX_MHZ)
     shape = (SLOTS, len(table.group_bounds) - 1)
@@ -113,9 +117,9 @@ def _clocks(table: GpuTable) -> _Compared:
         enough = np.where(peers.count > 0, peers.median - limit / 2, _CLOCK_MAX_MHZ + 1)
         low[:, columns] = clock[:, columns] < least[:, None]
         well[:, columns] = clock[:, columns] >= enough.astype(np.uint16)[:, None]
+        known[:, columns] &= (peers.count > 0)[:, None]
     judged = known & ((table.held & _BY_WORK) == 0)
-    for group, columns, _ in _groups(table):
-        judged[:, columns] &= (count[:, group] > 0)[:, None]
+    is_set = known & ((table.held & int(Held.SETTING)) > 0)
     group_of = table.unit_group[table.unit]
 
     def told(slot: int, gpu: int) -> str:
@@ -136,7 +140,11 @@ def _clocks(table: GpuTable) -> _Compared:
             Measurement("peers", float(count[slot, of] - 1)),
         )
 
-    return _Compared(low & judged, judged, well & known, told, numbers)
+    well &= known
+    return (
+        _Compared(low & judged, judged, well, told, numbers),
+        _Compared(low & is_set, is_set, well, told, numbers),
+    )
 
 
 def _brakes(table: GpuTable) -> _Compared:

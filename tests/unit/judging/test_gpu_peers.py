@@ -6,8 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from everstep_common.judging.findings import Mode, Severity
 from everstep_common.reports.gpu_columns import Held
-from everstep_controller.judging.gpu_conditions import BRAKE, CLOCKS, PCIE
+from everstep_controller.core.planned.precursors import PRECURSORS
+from everstep_controller.core.planned.swaps import JUDGED
+from everstep_controller.judging.gpu_conditions import BRAKE, CLOCKS, PCIE, SET_LOW
 from everstep_controller.judging.gpu_view import SLOTS, Work
 from simulation.seeds import seeds
 from unit.judging.virtual_gpus import H100, SlotOfGpus, VirtualGpus, braked, low_clock, narrow
@@ -77,10 +80,19 @@ def test_a_controller_that_restarts_again_and_again_finds_nobody_before_it_has_s
     assert fleet.look(20)
 
 
-@pytest.mark.parametrize("held", [Held.POWER_CAP, Held.SETTING, Held.IDLE, Held.UNKNOWN])
+@pytest.mark.parametrize("held", [Held.POWER_CAP, Held.IDLE, Held.UNKNOWN])
 def test_low_clocks_that_work_or_an_operator_explains_are_no_finding(held: Held) -> None:
     fleet = VirtualGpus(8, faults=[low_clock(5, slice(None), held=int(held))])
     assert fleet.look(_FOUND) == []
+
+
+def test_clocks_that_an_operator_has_set_are_told_once_and_are_no_evidence() -> None:
+    fleet = VirtualGpus(8, faults=[low_clock(5, slice(None), held=int(Held.SETTING))])
+    (raised,) = fleet.look(2 * _FOUND)
+    assert raised.key.condition == SET_LOW.name
+    assert raised.finding is not None
+    assert (raised.finding.severity, raised.finding.mode) == (Severity.INFO, Mode.OBSERVE)
+    assert SET_LOW.name not in JUDGED | PRECURSORS.keys()
 
 
 def test_heat_is_named_as_what_holds_the_clocks_down() -> None:
