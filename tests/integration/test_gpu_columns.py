@@ -14,7 +14,7 @@ from everstep_agent.sampling import GpuSeconds, pack
 from everstep_common.clock import Stamp
 from everstep_common.judging.condition import Condition
 from everstep_common.reports import GpuColumns
-from everstep_common.reports.gpu_columns import Held
+from everstep_common.reports.gpu_columns import HeldBy
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.judging.judge import Ruling
 from everstep_controller.judging.view import FleetView
@@ -57,7 +57,7 @@ async def _columns(driver: FakeDriver) -> GpuColumns:
             seconds.add(await probe.read())
     finally:
         probe.close()
-    told = seconds.take()
+    told = seconds.take_columns()
     assert told is not None
     return told
 
@@ -105,7 +105,7 @@ def test_what_the_driver_says_of_clocks_comes_to_the_judges(
     assert gpus.models[0] == ("NVIDIA H100 80GB HBM3",) * 8
     assert list(gpus.busy[slot, 0]) == [5, 5, 5, 5, 0, 5, 5, 5]
     assert list(gpus.sm_clock_mhz[slot, 0]) == [1980, 1980, 1980, 1230, 0, 0, 1980, 1980]
-    brake, unknown = int(Held.POWER_BRAKE | Held.HARDWARE), int(Held.UNKNOWN)
+    brake, unknown = int(HeldBy.POWER_BRAKE | HeldBy.HARDWARE), int(HeldBy.UNKNOWN)
     assert list(gpus.held[slot, 0]) == [0, 0, 0, brake, 0, 0, unknown, 0]
     assert list(gpus.pcie_width[slot, 0]) == [16, 16, 16, 16, 0, 8, 16, 16]
     assert view.works == (None,)

@@ -14,7 +14,7 @@ import numpy as np
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Measurement
-from everstep_common.reports.gpu_columns import Held
+from everstep_common.reports.gpu_columns import HeldBy
 from everstep_controller.core.model.windows import shown
 from everstep_controller.judging.gpu_conditions import (
     BRAKE,
@@ -49,12 +49,12 @@ _CROWD = 0.1
 _CLOCK_RATIO, _CLOCK_SIGMAS = 0.08, 6.0
 # A wrong reading, not a clock.
 _CLOCK_MAX_MHZ = 10_000
-_BY_WORK = int(Held.POWER_CAP | Held.SETTING | Held.IDLE | Held.UNKNOWN)
-_BRAKES = int(Held.POWER_BRAKE | Held.HARDWARE)
+_BY_WORK = int(HeldBy.POWER_CAP | HeldBy.SETTING | HeldBy.IDLE | HeldBy.UNKNOWN)
+_BRAKES = int(HeldBy.POWER_BRAKE | HeldBy.HARDWARE)
 _REASONS = (
-    (Held.POWER_BRAKE, "the power brake"),
-    (Held.HARDWARE, "a hardware slowdown"),
-    (Held.HEAT, "heat"),
+    (HeldBy.POWER_BRAKE, "the power brake"),
+    (HeldBy.HARDWARE, "a hardware slowdown"),
+    (HeldBy.HEAT, "heat"),
 )
 
 
@@ -119,7 +119,7 @@ def _clocks(table: GpuTable) -> tuple[_Compared, _Compared]:
         well[:, columns] = clock[:, columns] >= enough.astype(np.uint16)[:, None]
         known[:, columns] &= (peers.count > 0)[:, None]
     judged = known & ((table.held & _BY_WORK) == 0)
-    is_set = known & ((table.held & int(Held.SETTING)) > 0)
+    is_set = known & ((table.held & int(HeldBy.SETTING)) > 0)
     group_of = table.unit_group[table.unit]
 
     def told(slot: int, gpu: int) -> str:
@@ -148,7 +148,7 @@ def _clocks(table: GpuTable) -> tuple[_Compared, _Compared]:
 
 
 def _brakes(table: GpuTable) -> _Compared:
-    known = table.busy & ((table.held & int(Held.UNKNOWN)) == 0)
+    known = table.busy & ((table.held & int(HeldBy.UNKNOWN)) == 0)
     braked = known & ((table.held & _BRAKES) > 0)
     alone = np.zeros_like(known)
     enough = np.zeros_like(known)

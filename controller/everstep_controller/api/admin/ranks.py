@@ -16,7 +16,7 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.core.model.state import State
-from everstep_controller.core.planned.slow_swap import slow_parts
+from everstep_controller.core.planned.swaps import slow_parts
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.live import SURE_ROWS, LiveFinding
 from everstep_proto.generated import admin_pb2

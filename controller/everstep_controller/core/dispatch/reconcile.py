@@ -32,7 +32,7 @@ from everstep_controller.core.nodes import (
     liveness,
     stream_flaps,
 )
-from everstep_controller.core.planned import maintenance, precursors, restarts, slow_swap, user_end
+from everstep_controller.core.planned import maintenance, restarts, swaps, user_end
 from everstep_controller.core.recovery import blame, deadlines, planning, spares, start
 from everstep_controller.core.turn import Marks, Reconciliation
 
@@ -67,9 +67,7 @@ def _reconcile_round(turn: Reconciliation) -> set[str]:
     for job_id in sorted(marks.jobs):
         _reconcile_job(turn, job_id)
     restarts.reconcile_jobs(turn, marks.jobs)
-    precursors.reconcile_drained(turn, marks.jobs)
-    slow_swap.reconcile_jobs(turn, marks.jobs)
-    precursors.reconcile_jobs(turn, marks.jobs)
+    swaps.reconcile_jobs(turn, marks.jobs)
     for job_id in marks.jobs & turn.state.jobs.keys():
         turn.state.jobs[job_id].news = JobNews()
     waiting = nodes | _waiting_nodes(turn, marks)
@@ -109,7 +107,7 @@ def _reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     isolation.claim_for_schedulers(turn, node)
     membership.reconcile_node(turn, node)
     blame.reconcile_node(turn, node)
-    precursors.reconcile_node(turn, node)
+    swaps.reconcile_node(turn, node)
 
 
 def _tell_agents(turn: Reconciliation) -> None:
