@@ -44,8 +44,8 @@ def judge_ms(seed: int) -> list[float]:
     return spent
 
 
-def samples_cost(seed: int) -> tuple[float, float]:
-    """Return CPU microseconds to take a node's message, and milliseconds to copy what is known."""
+def samples_cost(seed: int) -> tuple[float, float, float]:
+    """Return CPU microseconds to take a node's message, ms to copy all, and ms to gather them."""
     random = np.random.default_rng(seed)
     samples, names = GpuSamples(), tuple(f"n{number}" for number in range(NODES))
     rows = [GpuRow(f"0000:{gpu:02x}:00.0", "H100", 5, 1980, 0, 16, 5) for gpu in range(GPUS)]
@@ -61,8 +61,13 @@ def samples_cost(seed: int) -> tuple[float, float]:
     took_s = (time.process_time() - began_s) / (5 * NODES)
     began_s = time.process_time()
     for _ in range(_LOOKS):
+        samples.copy()
+    copy_s = (time.process_time() - began_s) / _LOOKS
+    began_s = time.process_time()
+    for _ in range(_LOOKS):
         samples.view(names, 5 * SLOT_NS)
-    return 1e6 * took_s, 1e3 * (time.process_time() - began_s) / _LOOKS
+    gather_s = (time.process_time() - began_s) / _LOOKS
+    return 1e6 * took_s, 1e3 * copy_s, 1e3 * gather_s
 
 
 def agent_us() -> float:
@@ -87,7 +92,7 @@ def agent_us() -> float:
     for _ in range(messages):
         for reading in readings:
             seconds.add(reading)
-        seconds.take()
+        seconds.take_columns()
     return 1e6 * (time.process_time() - began_s) / (5 * messages)
 
 
@@ -116,9 +121,13 @@ def fleet_days(seed: int, days: float) -> Iterator[tuple[str, float, str, str, s
 def rows(seed: int, days: float) -> Iterator[tuple[str, float, str, str, str]]:
     """Yield name, value, unit, target and note of each row."""
     spent = judge_ms(seed)
-    note = f"{min(spent):.1f} to {max(spent):.1f}; three minutes of samples, all judged anew"
-    yield "GPU judge, 2,048 nodes of 8", float(np.median(spent)), "CPU ms", "≤ 50", note
-    message_us, copy_ms = samples_cost(seed)
+    message_us, copy_ms, gather_ms = samples_cost(seed)
+    note = (
+        f"{min(spent):.1f} to {max(spent):.1f}, and {gather_ms:.1f} to gather three minutes of "
+        "samples; in a thread, every 5 s"
+    )
+    whole_ms = float(np.median(spent)) + gather_ms
+    yield "GPU judge, 2,048 nodes of 8", whole_ms, "CPU ms", "≤ 50", note
     yield "a copy of their samples", copy_ms, "CPU ms", "", "on the event loop, every 5 s"
     yield "a node's message", message_us, "CPU µs", "", "every 5 s for each node"
     agent = agent_us()

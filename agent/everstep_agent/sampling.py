@@ -13,7 +13,7 @@ from everstep_agent.detectors.host.usage import HostReading
 from everstep_agent.inventory.node_view import NodeView
 from everstep_common.clock import Stamp, StampClock
 from everstep_common.reports import GpuColumns, RankColumns, SampleBatch
-from everstep_common.reports.gpu_columns import GpuRow, Held, pack_gpus
+from everstep_common.reports.gpu_columns import GpuRow, HeldBy, pack_gpus
 from everstep_common.samples import COLUMNS, SCHEMA
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
@@ -83,22 +83,22 @@ def _gpu_values(gpus: Sequence[GpuReading]) -> dict[str, float]:
 
 # What of a driver's reasons is which of ours; plain numbers, for speed.
 _REASONS = (
-    (int(ClockReason.POWER_BRAKE), int(Held.POWER_BRAKE)),
-    (int(ClockReason.HARDWARE_SLOWDOWN), int(Held.HARDWARE)),
-    (int(ClockReason.HARDWARE_THERMAL | ClockReason.SOFTWARE_THERMAL), int(Held.HEAT)),
-    (int(ClockReason.SOFTWARE_POWER_CAP), int(Held.POWER_CAP)),
+    (int(ClockReason.POWER_BRAKE), int(HeldBy.POWER_BRAKE)),
+    (int(ClockReason.HARDWARE_SLOWDOWN), int(HeldBy.HARDWARE)),
+    (int(ClockReason.HARDWARE_THERMAL | ClockReason.SOFTWARE_THERMAL), int(HeldBy.HEAT)),
+    (int(ClockReason.SOFTWARE_POWER_CAP), int(HeldBy.POWER_CAP)),
     (
         int(ClockReason.APPLICATION_SETTING | ClockReason.SYNC_BOOST | ClockReason.DISPLAY_SETTING),
-        int(Held.SETTING),
+        int(HeldBy.SETTING),
     ),
-    (int(ClockReason.IDLE), int(Held.IDLE)),
+    (int(ClockReason.IDLE), int(HeldBy.IDLE)),
 )
 
 
 def held_by(reasons: int | None) -> int:
     """Return what holds a GPU's clocks down, by the reasons that its driver gives."""
     if reasons is None:
-        return int(Held.UNKNOWN)
+        return int(HeldBy.UNKNOWN)
     return sum(ours for theirs, ours in _REASONS if reasons & theirs) if reasons else 0
 
 
@@ -125,7 +125,7 @@ class GpuSeconds:
                 held = self._held.get(gpu.pci, 0)
                 self._held[gpu.pci] = held | held_by(gpu.clock_reasons)
 
-    def take(self) -> GpuColumns | None:
+    def take_columns(self) -> GpuColumns | None:
         """Return them, and begin anew."""
         gpus = self._seen.gpus if self._seen is not None else ()
         rows = [self._row(gpu) for gpu in gpus]
@@ -195,5 +195,5 @@ class SampleSender:
                 gpus.add(self._view.gpus)
                 await tick(SAMPLE_INTERVAL_S)
             interval_ns = int(SAMPLE_INTERVAL_S * 1e9)
-            batch = pack(rows, first, interval_ns, self._ranks(), gpus.take())
+            batch = pack(rows, first, interval_ns, self._ranks(), gpus.take_columns())
             self._send(to_wire(batch, fleet_pb2.SampleBatch))

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -64,6 +65,10 @@ class JudgeRunner:
     async def judge_once(self) -> None:
         """Show all judges the fleet as it is now. While the controller is halted, all is held."""
         view = await self._view()
+        gpus = self._gpus.copy()
+        # In a thread: the GPUs of a large fleet take it tens of milliseconds, as does their judge.
+        shown = await asyncio.to_thread(gpus.view, view.nodes, view.now_ns)
+        view = replace(view, gpus=shown)
         if self._runtime.state.halted:
             return
         changes = self._evaluator.follow(view, open_verdicts(self._runtime.state))
@@ -76,7 +81,6 @@ class JudgeRunner:
     async def _ask(self, judge: Judge, view: FleetView) -> Sequence[VerdictChanged]:
         name, enter = type(judge).__name__, self._evaluator.enter
         try:
-            # In a thread: the GPUs of a large fleet take it tens of milliseconds.
             rulings = await asyncio.to_thread(_rulings, judge, view)
             changes = [one for ruling in rulings for one in enter(view, ruling)]
         except Exception as error:  # One that fails must not stop the others.
@@ -109,7 +113,6 @@ class JudgeRunner:
             stream_age_s=columns[2],
             sample_age_s=columns[3],
             samples=self._samples,
-            gpus=self._gpus.view(nodes, now_ns),
             domains=tuple(known[name].domain if name in known else "" for name in nodes),
             works=tuple(works.get(name) for name in nodes),
         )

@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from everstep_common.reports.gpu_columns import Held
+from everstep_common.reports.gpu_columns import HeldBy
 from everstep_controller.core import events
 from everstep_controller.core.model.node import AUTOMATION
 from everstep_controller.journal.codec import encode
@@ -205,8 +205,8 @@ def test_a_hostile_job_has_no_node_of_another_found_or_moved(seed: int) -> None:
                     idle = rng.random() < 0.4
                     slot.busy[place] = rng.randrange(5) if idle else 5
                     slot.clock[place] = 210 if idle else rng.choice([600, 1200, 1980])
-                    full = 0 if slot.clock[place][0] == 1980 else int(Held.POWER_CAP)
-                    slot.held[place] = int(Held.IDLE) if idle else full
+                    full = 0 if slot.clock[place][0] == 1980 else int(HeldBy.POWER_CAP)
+                    slot.held[place] = int(HeldBy.IDLE) if idle else full
 
         story.add_fault(pattern)
 

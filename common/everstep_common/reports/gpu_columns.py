@@ -14,7 +14,7 @@ _CLOCK_MAX = 2**16 - 1
 _BYTE_MAX = 255
 
 
-class Held(IntFlag):
+class HeldBy(IntFlag):
     """What holds a GPU's clocks down, whoever made it."""
 
     POWER_BRAKE = 1

@@ -270,7 +270,7 @@ class GpuColumns:
     busy: Annotated[bytes, Bytes(q.GPUS_OF_NODE_MAX)]
     # Median of its SM clock in them, in MHz, of 16 bits; 0 where it is not known.
     sm_clock_mhz: Annotated[bytes, Bytes(2 * q.GPUS_OF_NODE_MAX)]
-    # What held its clocks down in any of them: bits of `Held`.
+    # What held its clocks down in any of them: bits of `HeldBy`.
     held: Annotated[bytes, Bytes(q.GPUS_OF_NODE_MAX)]
     # Lanes and generation of its PCIe link; 0 where they are not known.
     pcie_width: Annotated[bytes, Bytes(q.GPUS_OF_NODE_MAX)]

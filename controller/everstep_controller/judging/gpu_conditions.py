@@ -2,7 +2,7 @@
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.fault import Fault
-from everstep_common.judging.findings import Mode
+from everstep_common.judging.findings import Mode, Severity
 
 _COMPARED = (
     "busy GPUs of one model in one job, of which 4 nodes are known, in 24 of the newest 36 samples "
@@ -28,6 +28,16 @@ CLOCKS = Condition(
     raise_after=2,
     clear_after=2,
     mode=Mode.ADVISE,
+)
+SET_LOW = Condition(
+    name="GpuClocksSetLow",
+    component="gpus",
+    meaning="the SM clock of a GPU is as far below its peers as for GpuClocksBelowPeers, and it "
+    "says that its clocks are set (application clocks, sync boost): somebody's wish, or forgotten",
+    source="NVML's clock event reasons; limits as for GpuClocksBelowPeers",
+    clears_when=_CLEARS,
+    raise_after=2,
+    clear_after=2,
 )
 BRAKE = Condition(
     name="GpuBrakedUnlikePeers",
@@ -81,6 +91,12 @@ FAULTS = {
     CLOCKS.name: Fault(
         message="GPUs run at lower clocks than their peers in the same job",
         rule=_RULE,
+    ),
+    SET_LOW.name: Fault(
+        message="GPUs run at lower clocks than their peers in the same job because they are set "
+        "so; to let them run free: nvidia-smi -rac, nvidia-smi -rgc",
+        rule=_RULE,
+        severity=Severity.INFO,
     ),
     BRAKE.name: Fault(
         message="the power brake or the hardware holds GPUs down, and not their peers in the job",

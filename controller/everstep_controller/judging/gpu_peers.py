@@ -14,7 +14,7 @@ import numpy as np
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Measurement
-from everstep_common.reports.gpu_columns import Held
+from everstep_common.reports.gpu_columns import HeldBy
 from everstep_controller.core.model.windows import shown
 from everstep_controller.judging.gpu_conditions import (
     BRAKE,
@@ -23,6 +23,7 @@ from everstep_controller.judging.gpu_conditions import (
     DOMAIN_CLOCKS,
     FAULTS,
     PCIE,
+    SET_LOW,
 )
 from everstep_controller.judging.gpu_table import (
     GpuTable,
@@ -48,12 +49,12 @@ _CROWD = 0.1
 _CLOCK_RATIO, _CLOCK_SIGMAS = 0.08, 6.0
 # A wrong reading, not a clock.
 _CLOCK_MAX_MHZ = 10_000
-_BY_WORK = int(Held.POWER_CAP | Held.SETTING | Held.IDLE | Held.UNKNOWN)
-_BRAKES = int(Held.POWER_BRAKE | Held.HARDWARE)
+_BY_WORK = int(HeldBy.POWER_CAP | HeldBy.SETTING | HeldBy.IDLE | HeldBy.UNKNOWN)
+_BRAKES = int(HeldBy.POWER_BRAKE | HeldBy.HARDWARE)
 _REASONS = (
-    (Held.POWER_BRAKE, "the power brake"),
-    (Held.HARDWARE, "a hardware slowdown"),
-    (Held.HEAT, "heat"),
+    (HeldBy.POWER_BRAKE, "the power brake"),
+    (HeldBy.HARDWARE, "a hardware slowdown"),
+    (HeldBy.HEAT, "heat"),
 )
 
 
@@ -74,7 +75,7 @@ class GpuPeersJudge:
     """Compares the GPUs of each job with each other, and looks where the low ones are."""
 
     conditions: ClassVar[tuple[Condition, ...]] = (
-        *(CLOCKS, BRAKE, PCIE),
+        *(CLOCKS, SET_LOW, BRAKE, PCIE),
         *(DOMAIN_CLOCKS, DOMAIN_BRAKE),
     )
 
@@ -83,8 +84,10 @@ class GpuPeersJudge:
         table = table_of(view)
         if table is None:
             return
+        low, set_low = _clocks(table)
         for compared, condition, of_domain in (
-            (_clocks(table), CLOCKS, DOMAIN_CLOCKS),
+            (low, CLOCKS, DOMAIN_CLOCKS),
+            (set_low, SET_LOW, None),
             (_brakes(table), BRAKE, DOMAIN_BRAKE),
             (_pcie(table), PCIE, None),
         ):
@@ -97,7 +100,8 @@ class GpuPeersJudge:
 # --- what is compared ----------------------------------------------------------------------------
 
 
-def _clocks(table: GpuTable) -> _Compared:
+def _clocks(table: GpuTable) -> tuple[_Compared, _Compared]:
+    """Return who is low without an explanation by its work or a setting, and who is set so."""
     clock = table.clock_mhz
     known = table.busy & (clock > 0) & (clock <= _CLOCK_MAX_MHZ)
     shape = (SLOTS, len(table.group_bounds) - 1)
@@ -113,9 +117,9 @@ def _clocks(table: GpuTable) -> _Compared:
         enough = np.where(peers.count > 0, peers.median - limit / 2, _CLOCK_MAX_MHZ + 1)
         low[:, columns] = clock[:, columns] < least[:, None]
         well[:, columns] = clock[:, columns] >= enough.astype(np.uint16)[:, None]
+        known[:, columns] &= (peers.count > 0)[:, None]
     judged = known & ((table.held & _BY_WORK) == 0)
-    for group, columns, _ in _groups(table):
-        judged[:, columns] &= (count[:, group] > 0)[:, None]
+    is_set = known & ((table.held & int(HeldBy.SETTING)) > 0)
     group_of = table.unit_group[table.unit]
 
     def told(slot: int, gpu: int) -> str:
@@ -136,11 +140,15 @@ def _clocks(table: GpuTable) -> _Compared:
             Measurement("peers", float(count[slot, of] - 1)),
         )
 
-    return _Compared(low & judged, judged, well & known, told, numbers)
+    well &= known
+    return (
+        _Compared(low & judged, judged, well, told, numbers),
+        _Compared(low & is_set, is_set, well, told, numbers),
+    )
 
 
 def _brakes(table: GpuTable) -> _Compared:
-    known = table.busy & ((table.held & int(Held.UNKNOWN)) == 0)
+    known = table.busy & ((table.held & int(HeldBy.UNKNOWN)) == 0)
     braked = known & ((table.held & _BRAKES) > 0)
     alone = np.zeros_like(known)
     enough = np.zeros_like(known)

@@ -48,8 +48,16 @@ class GpuSamples:
             values = np.frombuffer(packed[:count], dtype=np.uint8)
             self._bytes[which, place, index, : len(values)] = values
 
+    def copy(self) -> "GpuSamples":
+        """Return what is known now, for another thread: this goes on to be written to."""
+        copied = GpuSamples()
+        copied._index, copied._devices = dict(self._index), list(self._devices)
+        copied._slot, copied._clock = self._slot.copy(), self._clock.copy()
+        copied._bytes = self._bytes.copy()
+        return copied
+
     def view(self, nodes: Sequence[str], now_ns: int) -> GpuView:
-        """Return what is known of these nodes, oldest slot first: a copy, for another thread."""
+        """Return what is known of these nodes, oldest slot first."""
         if not self._devices:
             return GpuView(devices=(_NOBODY[0],) * len(nodes), models=(_NOBODY[1],) * len(nodes))
         newest = now_ns // SLOT_NS

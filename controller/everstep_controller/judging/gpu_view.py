@@ -41,7 +41,7 @@ class GpuView:
     sm_clock_mhz: Clocks = field(default_factory=_no_clocks)
     # Seconds in which it was busy; all else is of these.
     busy: Bytes = field(default_factory=_no_bytes)
-    # Bits of `Held`.
+    # Bits of `HeldBy`.
     held: Bytes = field(default_factory=_no_bytes)
     pcie_width: Bytes = field(default_factory=_no_bytes)
     pcie_generation: Bytes = field(default_factory=_no_bytes)

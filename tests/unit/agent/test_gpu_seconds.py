@@ -8,7 +8,7 @@ import pytest
 from everstep_agent.detectors.gpus.reading import ClockReason, GpuReading, GpusReading
 from everstep_agent.sampling import GpuSeconds, held_by
 from everstep_common.reports import GpuColumns, SampleBatch
-from everstep_common.reports.gpu_columns import GpuRow, Held, pack_gpus
+from everstep_common.reports.gpu_columns import GpuRow, HeldBy, pack_gpus
 from everstep_common.stamp import Stamp
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire, to_wire
@@ -30,7 +30,7 @@ def _read(*readings: GpuReading) -> GpuColumns | None:
     seconds = GpuSeconds(busy_ratio=0.9)
     for reading in readings:
         seconds.add(GpusReading(gpus=(reading,)))
-    return seconds.take()
+    return seconds.take_columns()
 
 
 def _clock(columns: GpuColumns | None) -> int:
@@ -44,7 +44,7 @@ def test_the_median_of_busy_seconds_and_all_reasons_in_them_are_told() -> None:
     idle = replace(_GPU, busy_ratio=0.1, sm_clock_mhz=210, clock_reasons=int(ClockReason.IDLE))
     told = _read(_GPU, idle, brake, _GPU, idle)
     assert told is not None
-    assert (_clock(told), told.busy, told.held) == (1980, b"\3", bytes([Held.POWER_BRAKE]))
+    assert (_clock(told), told.busy, told.held) == (1980, b"\3", bytes([HeldBy.POWER_BRAKE]))
     assert (told.devices, told.models) == (("0000:3b:00.0",), ("H100",))
     assert (told.pcie_width, told.pcie_generation) == (b"\x10", b"\5")
 
@@ -53,11 +53,11 @@ def test_an_old_reading_says_nothing_of_another_second() -> None:
     seconds, stale = GpuSeconds(0.9), GpusReading(gpus=(_GPU,))
     for _ in range(5):
         seconds.add(stale)
-    told = seconds.take()
+    told = seconds.take_columns()
     assert told is not None
     assert told.busy == b"\1"
     seconds.add(stale)
-    later = seconds.take()
+    later = seconds.take_columns()
     assert later is not None
     assert later.busy == b"\0"
 
@@ -83,17 +83,17 @@ def test_a_wrong_clock_is_not_known(clock: int | None) -> None:
 
 
 def test_each_reason_of_the_driver_is_one_of_ours() -> None:
-    assert held_by(None) == Held.UNKNOWN
+    assert held_by(None) == HeldBy.UNKNOWN
     assert held_by(0) == 0
-    assert held_by(int(ClockReason.SOFTWARE_POWER_CAP)) == Held.POWER_CAP
-    assert held_by(int(ClockReason.SOFTWARE_THERMAL | ClockReason.HARDWARE_THERMAL)) == Held.HEAT
-    assert held_by(int(ClockReason.SYNC_BOOST)) == Held.SETTING
+    assert held_by(int(ClockReason.SOFTWARE_POWER_CAP)) == HeldBy.POWER_CAP
+    assert held_by(int(ClockReason.SOFTWARE_THERMAL | ClockReason.HARDWARE_THERMAL)) == HeldBy.HEAT
+    assert held_by(int(ClockReason.SYNC_BOOST)) == HeldBy.SETTING
     both = ClockReason.POWER_BRAKE | ClockReason.HARDWARE_SLOWDOWN
-    assert held_by(int(both)) == Held.POWER_BRAKE | Held.HARDWARE
+    assert held_by(int(both)) == HeldBy.POWER_BRAKE | HeldBy.HARDWARE
 
 
 def test_a_node_without_gpus_tells_of_none_and_more_than_fit_are_left_out() -> None:
-    assert GpuSeconds(0.9).take() is None
+    assert GpuSeconds(0.9).take_columns() is None
     many = pack_gpus([GpuRow(f"{number}", "H100") for number in range(40)])
     assert many is not None
     assert len(many.devices) == len(many.busy) == 32

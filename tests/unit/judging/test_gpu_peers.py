@@ -6,8 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from everstep_common.reports.gpu_columns import Held
-from everstep_controller.judging.gpu_conditions import BRAKE, CLOCKS, PCIE
+from everstep_common.judging.findings import Mode, Severity
+from everstep_common.reports.gpu_columns import HeldBy
+from everstep_controller.core.planned.swaps import JUDGED, PRECURSORS
+from everstep_controller.judging.gpu_conditions import BRAKE, CLOCKS, PCIE, SET_LOW
 from everstep_controller.judging.gpu_view import SLOTS, Work
 from simulation.seeds import seeds
 from unit.judging.virtual_gpus import H100, SlotOfGpus, VirtualGpus, braked, low_clock, narrow
@@ -77,14 +79,23 @@ def test_a_controller_that_restarts_again_and_again_finds_nobody_before_it_has_s
     assert fleet.look(20)
 
 
-@pytest.mark.parametrize("held", [Held.POWER_CAP, Held.SETTING, Held.IDLE, Held.UNKNOWN])
-def test_low_clocks_that_work_or_an_operator_explains_are_no_finding(held: Held) -> None:
+@pytest.mark.parametrize("held", [HeldBy.POWER_CAP, HeldBy.IDLE, HeldBy.UNKNOWN])
+def test_low_clocks_that_work_or_an_operator_explains_are_no_finding(held: HeldBy) -> None:
     fleet = VirtualGpus(8, faults=[low_clock(5, slice(None), held=int(held))])
     assert fleet.look(_FOUND) == []
 
 
+def test_clocks_that_an_operator_has_set_are_told_once_and_are_no_evidence() -> None:
+    fleet = VirtualGpus(8, faults=[low_clock(5, slice(None), held=int(HeldBy.SETTING))])
+    (raised,) = fleet.look(2 * _FOUND)
+    assert raised.key.condition == SET_LOW.name
+    assert raised.finding is not None
+    assert (raised.finding.severity, raised.finding.mode) == (Severity.INFO, Mode.OBSERVE)
+    assert SET_LOW.name not in JUDGED | PRECURSORS.keys()
+
+
 def test_heat_is_named_as_what_holds_the_clocks_down() -> None:
-    fleet = VirtualGpus(8, faults=[low_clock(5, 3, held=int(Held.HEAT))])
+    fleet = VirtualGpus(8, faults=[low_clock(5, 3, held=int(HeldBy.HEAT))])
     (raised,) = fleet.look(_FOUND)
     assert "held down by heat" in raised.evidence
 
@@ -203,7 +214,7 @@ def test_whatever_a_job_has_its_own_gpus_do_no_node_of_others_is_found(seed: int
         idle = rng.random(shape) < rng.random()
         slot.busy[:10] = np.where(idle, 0, 5)
         slot.clock[:10] = rng.choice([210, 600, 1200, 1980], shape)
-        slot.held[:10] = rng.choice([0, int(Held.IDLE), int(Held.POWER_CAP)], shape)
+        slot.held[:10] = rng.choice([0, int(HeldBy.IDLE), int(HeldBy.POWER_CAP)], shape)
 
     beside.faults = [play]
     beside.look(_FOUND)
@@ -221,7 +232,7 @@ def test_idling_and_drawing_power_in_any_pattern_makes_no_node_slow(seed: int) -
         idle = rng.random((len(victims), 8)) < 0.3
         slot.busy[victims] = np.where(idle, rng.integers(0, 5, idle.shape), 5)
         slot.clock[victims] = np.where(idle, 210, 900)
-        slot.held[victims] = np.where(idle, int(Held.IDLE), int(Held.POWER_CAP))
+        slot.held[victims] = np.where(idle, int(HeldBy.IDLE), int(HeldBy.POWER_CAP))
 
     fleet.faults = [play]
     assert fleet.look(_FOUND) == []

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everstep_common.judging.findings import FindingKey
-from everstep_common.reports.gpu_columns import Held
+from everstep_common.reports.gpu_columns import HeldBy
 from everstep_controller.core.events import VerdictChanged
 from everstep_controller.judging.evaluator import Evaluator, Verdict
 from everstep_controller.judging.gpu_peers import GpuPeersJudge
@@ -155,8 +155,8 @@ class VirtualGpus:
         # Between two phases of work a clock may be anywhere, with or without a reason.
         between = chance > 0.98
         clock = np.where(between, rng.uniform(600, _MAX_MHZ, shape), clock)
-        held = np.where(capped, int(Held.POWER_CAP), 0)
-        held = np.where(chance > 0.995, int(Held.HEAT | Held.HARDWARE), held)
+        held = np.where(capped, int(HeldBy.POWER_CAP), 0)
+        held = np.where(chance > 0.995, int(HeldBy.HEAT | HeldBy.HARDWARE), held)
         # All idle at once at a checkpoint, single ones at any time; messages are lost.
         busy = np.where(chance > 0.97, 0, 5) * (rng.random() > 0.05)
         busy = busy * (rng.random((self.nodes, 1)) > 0.01)
@@ -190,7 +190,7 @@ def braked(node: int, gpu: int | slice = slice(None)) -> Fault:
 
     def apply(slot: SlotOfGpus) -> None:
         slot.clock[node, gpu] = np.minimum(slot.clock[node, gpu], 900)
-        slot.held[node, gpu] = int(Held.POWER_BRAKE | Held.HARDWARE)
+        slot.held[node, gpu] = int(HeldBy.POWER_BRAKE | HeldBy.HARDWARE)
 
     return apply
 

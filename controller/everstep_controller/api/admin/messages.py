@@ -22,8 +22,7 @@ from everstep_controller.core.nodes import claims
 from everstep_controller.core.nodes.claims import mode_of
 from everstep_controller.core.planned import forecast
 from everstep_controller.core.planned.forecast import window_sentences
-from everstep_controller.core.planned.precursors import swap_plan
-from everstep_controller.core.planned.slow_swap import evidence_of, slow_parts
+from everstep_controller.core.planned.swaps import evidence_of, slow_parts, swap_plan
 from everstep_controller.core.recovery.planning import candidates
 from everstep_controller.journal.store import Announcement
 from everstep_controller.telemetry.clock_map import ClockEstimate

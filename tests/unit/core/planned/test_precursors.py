@@ -13,7 +13,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import AUTOMATION, FindingOwner
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.planned.precursors import PRECURSORS, precursor_of
+from everstep_controller.core.planned.swaps import PRECURSORS, precursor_of
 from everstep_controller.journal.codec import decode_state, encode
 from everstep_controller.judging.judges import JUDGES
 from unit.core.jobs.test_stalls import told

@@ -15,8 +15,7 @@ from everstep_controller.core.model.node import AUTOMATION
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.slowness import JobSlowness, SlowPart
 from everstep_controller.core.nodes.claims import why_ineligible
-from everstep_controller.core.planned.slow_swap import EVIDENCE, decide_slow
-from everstep_controller.core.planned.swaps import JUDGED, SwapCase
+from everstep_controller.core.planned.swaps import EVIDENCE, JUDGED, SwapCase, decide_slow
 from everstep_controller.journal.codec import decode_event, decode_state, encode
 from everstep_controller.judging.gpu_conditions import BRAKE, PCIE
 from everstep_controller.judging.gpu_conditions import CLOCKS as CLOCKS_BELOW
