@@ -18,6 +18,7 @@ from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.pair_test import PAIR_HOLD_NS, PairOutcome, PairRecord
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.recovery import pair_tests
+from everstep_controller.core.turn import Turn
 from everstep_controller.journal.codec import decode_event, decode_state, encode
 from unit.core.jobs.test_stalls import told
 from unit.core.planned.test_slow_swap import CLOCKS, ENFORCED, SlowStory, part
@@ -119,10 +120,10 @@ def test_one_that_passes_is_told_stays_and_is_not_tested_again_for_an_hour() -> 
     assert sorted(story.job.generation.members) == ["n0", "n1"]
     story.choose(0)
     node, job = story.node(), story.job
-    turn = pair_tests.Turn(story.core.state, story.now_ns)
+    turn = Turn(story.core.state, story.now_ns)
     pair_tests.nominate(turn, node, job, "again")
     assert not node.pair.nominated_ns
-    turn = pair_tests.Turn(story.core.state, story.now_ns + pair_tests.REST_NS)
+    turn = Turn(story.core.state, story.now_ns + pair_tests.REST_NS)
     pair_tests.nominate(turn, node, job, "again")
     assert node.pair.nominated_ns
 
@@ -150,8 +151,9 @@ def test_a_refusal_ends_it_at_once() -> None:
     story.stop()
     story.answer("n1", refusal="2 ranks run here")
     assert story.state_of_job() is JobState.REPLANNING
-    assert story.node().pair.result is not None
-    assert story.node().pair.result.outcome is PairOutcome.UNDECIDED
+    result = story.node().pair.result
+    assert result is not None
+    assert result.outcome is PairOutcome.UNDECIDED
 
 
 def test_a_partner_that_is_silent_is_left_out_after_the_deadline() -> None:
