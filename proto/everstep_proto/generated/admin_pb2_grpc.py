@@ -175,6 +175,16 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ResumeRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.AutomationReply.FromString,
                 _registered_method=True)
+        self.TestPair = channel.unary_unary(
+                '/everstep.admin.v1.Admin/TestPair',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.TestPairRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.PairTestReply.FromString,
+                _registered_method=True)
+        self.GetPairTest = channel.unary_unary(
+                '/everstep.admin.v1.Admin/GetPairTest',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetPairTestRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.PairTestReply.FromString,
+                _registered_method=True)
         self.Inject = channel.unary_unary(
                 '/everstep.admin.v1.Admin/Inject',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.InjectRequest.SerializeToString,
@@ -409,6 +419,21 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TestPair(self, request, context):
+        """Have a node do fixed work beside another one, where no ranks are on either. NOT_FOUND for an unknown node; where
+        it cannot be done now, the reply says why.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPairTest(self, request, context):
+        """What the newest pair test of a node has shown. NOT_FOUND for an unknown node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Inject(self, request, context):
         """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
         node, FAILED_PRECONDITION for one that is not connected.
@@ -580,6 +605,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ResumeRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.AutomationReply.SerializeToString,
+            ),
+            'TestPair': grpc.unary_unary_rpc_method_handler(
+                    servicer.TestPair,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.TestPairRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.PairTestReply.SerializeToString,
+            ),
+            'GetPairTest': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPairTest,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetPairTestRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.PairTestReply.SerializeToString,
             ),
             'Inject': grpc.unary_unary_rpc_method_handler(
                     servicer.Inject,
@@ -1359,6 +1394,60 @@ class Admin(object):
             '/everstep.admin.v1.Admin/Resume',
             everstep__proto_dot_generated_dot_admin__pb2.ResumeRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.AutomationReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TestPair(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/TestPair',
+            everstep__proto_dot_generated_dot_admin__pb2.TestPairRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.PairTestReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPairTest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/GetPairTest',
+            everstep__proto_dot_generated_dot_admin__pb2.GetPairTestRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.PairTestReply.FromString,
             options,
             channel_credentials,
             insecure,

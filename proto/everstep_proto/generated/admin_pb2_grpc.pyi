@@ -116,6 +116,12 @@ class AdminStub:
     """Stop automation, for everything or for one node or job."""
     Resume: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ResumeRequest, _admin_pb2.AutomationReply]
     """Let automation go on."""
+    TestPair: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TestPairRequest, _admin_pb2.PairTestReply]
+    """Have a node do fixed work beside another one, where no ranks are on either. NOT_FOUND for an unknown node; where
+    it cannot be done now, the reply says why.
+    """
+    GetPairTest: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPairTestRequest, _admin_pb2.PairTestReply]
+    """What the newest pair test of a node has shown. NOT_FOUND for an unknown node."""
     Inject: _grpc.UnaryUnaryMultiCallable[_admin_pb2.InjectRequest, _admin_pb2.InjectionLine]
     """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
     node, FAILED_PRECONDITION for one that is not connected.
@@ -212,6 +218,12 @@ class AdminAsyncStub(AdminStub):
     """Stop automation, for everything or for one node or job."""
     Resume: _aio.UnaryUnaryMultiCallable[_admin_pb2.ResumeRequest, _admin_pb2.AutomationReply]  # type: ignore[assignment]
     """Let automation go on."""
+    TestPair: _aio.UnaryUnaryMultiCallable[_admin_pb2.TestPairRequest, _admin_pb2.PairTestReply]  # type: ignore[assignment]
+    """Have a node do fixed work beside another one, where no ranks are on either. NOT_FOUND for an unknown node; where
+    it cannot be done now, the reply says why.
+    """
+    GetPairTest: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPairTestRequest, _admin_pb2.PairTestReply]  # type: ignore[assignment]
+    """What the newest pair test of a node has shown. NOT_FOUND for an unknown node."""
     Inject: _aio.UnaryUnaryMultiCallable[_admin_pb2.InjectRequest, _admin_pb2.InjectionLine]  # type: ignore[assignment]
     """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
     node, FAILED_PRECONDITION for one that is not connected.
@@ -473,6 +485,24 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.AutomationReply, _abc.Awaitable[_admin_pb2.AutomationReply]]:
         """Let automation go on."""
+
+    @_abc_1.abstractmethod
+    def TestPair(
+        self,
+        request: _admin_pb2.TestPairRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.PairTestReply, _abc.Awaitable[_admin_pb2.PairTestReply]]:
+        """Have a node do fixed work beside another one, where no ranks are on either. NOT_FOUND for an unknown node; where
+        it cannot be done now, the reply says why.
+        """
+
+    @_abc_1.abstractmethod
+    def GetPairTest(
+        self,
+        request: _admin_pb2.GetPairTestRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.PairTestReply, _abc.Awaitable[_admin_pb2.PairTestReply]]:
+        """What the newest pair test of a node has shown. NOT_FOUND for an unknown node."""
 
     @_abc_1.abstractmethod
     def Inject(
