@@ -32,12 +32,12 @@ class PairTester:
     def __init__(
         self,
         answer: Callable[[PairTested], None],
-        training_pids: Callable[[], Sequence[int]],
+        rank_pids: Callable[[], Sequence[int]],
         work_factor: Callable[[], float],
         command: tuple[str, ...] = _COMMAND,
     ) -> None:
         self._answer = answer
-        self._training_pids = training_pids
+        self._rank_pids = rank_pids
         self._work_factor = work_factor
         self._command = command
         # None: it runs.
@@ -71,7 +71,7 @@ class PairTester:
             return "another pair test runs here"
         if self._leaving is not None and self._leaving.process.poll() is None:
             return "the process of the last pair test cannot be killed: it is stuck in a driver"
-        count = len(self._training_pids())
+        count = len(self._rank_pids())
         return f"{count} ranks run here" if count else ""
 
     async def _run(self, wanted: RunPairTest) -> None:

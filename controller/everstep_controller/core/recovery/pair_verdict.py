@@ -40,7 +40,8 @@ def judge_pair(
     """Return what the answers show of a node.
 
     It is slow where its fastest round is slower than the slowest of a partner, by the factor, and
-    that partner agrees with another one or with its own baseline. It is equal where nothing is.
+    that partner agrees with another one or with its own baseline. It is equal where nothing is, and
+    everything was measured.
     """
     if answer is None or answer.refusal:
         why = "its agent has not answered in time" if answer is None else answer.refusal
@@ -57,6 +58,9 @@ def judge_pair(
         sentence = f"{node} and {_names(answered)} have no work in common that was measured"
         return PairResult(test, PairOutcome.UNDECIDED, sentence + _left_out(answer))
     outcome, sentence = _judge(node, mine, rows, answered)
+    if outcome is PairOutcome.EQUAL and answer.untested:
+        # What is slow may be just what was not measured, such as a GPU that somebody uses.
+        outcome = PairOutcome.UNDECIDED
     return PairResult(test, outcome, sentence + _left_out(answer), rows, injected)
 
 

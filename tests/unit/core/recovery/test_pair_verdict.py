@@ -113,7 +113,8 @@ def test_without_two_answers_that_can_be_compared_nothing_is_said(
 def test_a_partner_that_refuses_is_left_out_and_what_was_not_measured_is_told() -> None:
     mine = PairTested("x/pair/1", (PairFigure(WORK, USUAL),), ("gpu1: in use by process 7",))
     result = judge(mine, partner(refusal="busy"), partner(*USUAL, name="z"))
-    assert result.outcome is PairOutcome.EQUAL
+    assert result.outcome is PairOutcome.UNDECIDED
+    assert "shows no difference" in result.sentence
     assert result.sentence.endswith("not measured: gpu1: in use by process 7")
     assert {row.partner for row in result.rows} == {"z"}
 
