@@ -116,12 +116,6 @@ class AdminStub:
     """Stop automation, for everything or for one node or job."""
     Resume: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ResumeRequest, _admin_pb2.AutomationReply]
     """Let automation go on."""
-    TestPair: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TestPairRequest, _admin_pb2.PairTestReply]
-    """Have a node do fixed work beside another one, where no ranks are on either. NOT_FOUND for an unknown node; where
-    it cannot be done now, the reply says why.
-    """
-    GetPairTest: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPairTestRequest, _admin_pb2.PairTestReply]
-    """What the newest pair test of a node has shown. NOT_FOUND for an unknown node."""
     Inject: _grpc.UnaryUnaryMultiCallable[_admin_pb2.InjectRequest, _admin_pb2.InjectionLine]
     """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
     node, FAILED_PRECONDITION for one that is not connected.
@@ -130,6 +124,12 @@ class AdminStub:
     """End what was injected into a node."""
     ListInjections: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListInjectionsRequest, _admin_pb2.InjectionsReply]
     """What is and lately was injected into a node."""
+    TestPair: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TestPairRequest, _admin_pb2.PairTestReply]
+    """Have a node do fixed work beside another one, where no ranks are on either. NOT_FOUND for an unknown node; where
+    it cannot be done now, the reply says why.
+    """
+    GetPairTest: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPairTestRequest, _admin_pb2.PairTestReply]
+    """What the newest pair test of a node has shown. NOT_FOUND for an unknown node."""
     GetController: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetControllerRequest, _admin_pb2.ControllerDetail]
     """Version and state of the controller itself."""
 
@@ -218,12 +218,6 @@ class AdminAsyncStub(AdminStub):
     """Stop automation, for everything or for one node or job."""
     Resume: _aio.UnaryUnaryMultiCallable[_admin_pb2.ResumeRequest, _admin_pb2.AutomationReply]  # type: ignore[assignment]
     """Let automation go on."""
-    TestPair: _aio.UnaryUnaryMultiCallable[_admin_pb2.TestPairRequest, _admin_pb2.PairTestReply]  # type: ignore[assignment]
-    """Have a node do fixed work beside another one, where no ranks are on either. NOT_FOUND for an unknown node; where
-    it cannot be done now, the reply says why.
-    """
-    GetPairTest: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPairTestRequest, _admin_pb2.PairTestReply]  # type: ignore[assignment]
-    """What the newest pair test of a node has shown. NOT_FOUND for an unknown node."""
     Inject: _aio.UnaryUnaryMultiCallable[_admin_pb2.InjectRequest, _admin_pb2.InjectionLine]  # type: ignore[assignment]
     """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
     node, FAILED_PRECONDITION for one that is not connected.
@@ -232,6 +226,12 @@ class AdminAsyncStub(AdminStub):
     """End what was injected into a node."""
     ListInjections: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListInjectionsRequest, _admin_pb2.InjectionsReply]  # type: ignore[assignment]
     """What is and lately was injected into a node."""
+    TestPair: _aio.UnaryUnaryMultiCallable[_admin_pb2.TestPairRequest, _admin_pb2.PairTestReply]  # type: ignore[assignment]
+    """Have a node do fixed work beside another one, where no ranks are on either. NOT_FOUND for an unknown node; where
+    it cannot be done now, the reply says why.
+    """
+    GetPairTest: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPairTestRequest, _admin_pb2.PairTestReply]  # type: ignore[assignment]
+    """What the newest pair test of a node has shown. NOT_FOUND for an unknown node."""
     GetController: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetControllerRequest, _admin_pb2.ControllerDetail]  # type: ignore[assignment]
     """Version and state of the controller itself."""
 
@@ -487,24 +487,6 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         """Let automation go on."""
 
     @_abc_1.abstractmethod
-    def TestPair(
-        self,
-        request: _admin_pb2.TestPairRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.PairTestReply, _abc.Awaitable[_admin_pb2.PairTestReply]]:
-        """Have a node do fixed work beside another one, where no ranks are on either. NOT_FOUND for an unknown node; where
-        it cannot be done now, the reply says why.
-        """
-
-    @_abc_1.abstractmethod
-    def GetPairTest(
-        self,
-        request: _admin_pb2.GetPairTestRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_admin_pb2.PairTestReply, _abc.Awaitable[_admin_pb2.PairTestReply]]:
-        """What the newest pair test of a node has shown. NOT_FOUND for an unknown node."""
-
-    @_abc_1.abstractmethod
     def Inject(
         self,
         request: _admin_pb2.InjectRequest,
@@ -529,6 +511,24 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.InjectionsReply, _abc.Awaitable[_admin_pb2.InjectionsReply]]:
         """What is and lately was injected into a node."""
+
+    @_abc_1.abstractmethod
+    def TestPair(
+        self,
+        request: _admin_pb2.TestPairRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.PairTestReply, _abc.Awaitable[_admin_pb2.PairTestReply]]:
+        """Have a node do fixed work beside another one, where no ranks are on either. NOT_FOUND for an unknown node; where
+        it cannot be done now, the reply says why.
+        """
+
+    @_abc_1.abstractmethod
+    def GetPairTest(
+        self,
+        request: _admin_pb2.GetPairTestRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.PairTestReply, _abc.Awaitable[_admin_pb2.PairTestReply]]:
+        """What the newest pair test of a node has shown. NOT_FOUND for an unknown node."""
 
     @_abc_1.abstractmethod
     def GetController(
