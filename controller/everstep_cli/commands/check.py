@@ -71,7 +71,7 @@ def _views(node: str, reply: admin_pb2.PairTestReply) -> Iterator[RenderableType
     yield Text(f"{reply.sentence[:1].upper()}{reply.sentence[1:]}{on_purpose}")
     if not reply.rows:
         return
-    numbers = table("work", f"ms on {node}", "partner", "ms there", "times")
+    numbers = table("work", f"ms on {node}", "partner", "ms there", "times", "")
     for row in reply.rows:
         factor = row.node_ns / row.partner_ns if row.partner_ns else 0.0
         numbers.add_row(
@@ -80,6 +80,7 @@ def _views(node: str, reply: admin_pb2.PairTestReply) -> Iterator[RenderableType
             row.partner,
             f"{row.partner_ns / 1e6:.2f}",
             f"{factor:.2f}",
+            "slow" if row.slow else "",
         )
     yield numbers
 

@@ -3136,6 +3136,7 @@ class PairTestRow(_message.Message):
     NODE_NS_FIELD_NUMBER: _builtins.int
     PARTNER_NS_FIELD_NUMBER: _builtins.int
     PARTNER_FIELD_NUMBER: _builtins.int
+    SLOW_FIELD_NUMBER: _builtins.int
     work: _builtins.str
     """What was done."""
     node_ns: _builtins.int
@@ -3144,6 +3145,8 @@ class PairTestRow(_message.Message):
     """And on the partner."""
     partner: _builtins.str
     """Name of the partner."""
+    slow: _builtins.bool
+    """It takes longer on the node in all rounds, beyond what may be chance."""
     def __init__(
         self,
         *,
@@ -3151,10 +3154,11 @@ class PairTestRow(_message.Message):
         node_ns: _builtins.int = ...,
         partner_ns: _builtins.int = ...,
         partner: _builtins.str = ...,
+        slow: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_ns", b"node_ns", "partner", b"partner", "partner_ns", b"partner_ns", "work", b"work"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_ns", b"node_ns", "partner", b"partner", "partner_ns", b"partner_ns", "slow", b"slow", "work", b"work"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

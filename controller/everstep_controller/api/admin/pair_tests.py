@@ -50,7 +50,11 @@ def _shown(result: PairResult, done_ns: int) -> admin_pb2.PairTestReply:
         sentence=result.sentence,
         rows=[
             admin_pb2.PairTestRow(
-                work=row.work, node_ns=row.node_ns, partner_ns=row.partner_ns, partner=row.partner
+                work=row.work,
+                node_ns=row.node_ns,
+                partner_ns=row.partner_ns,
+                partner=row.partner,
+                slow=row.slow,
             )
             for row in result.rows
         ],

@@ -46,7 +46,8 @@ PAIR_TEST_SLOW = Condition(
     component="node",
     meaning="fixed work takes longer on the node than on nodes like it, in each of three rounds: "
     "1.08 times as long on a GPU, 1.25 times on its processors or in their memory, while its "
-    "partners agree with each other or with what they took before",
+    "partners agree with each other or with what they took before. Where only the host is slow, it "
+    "is told and nothing more: any process there can make it so",
     source="a pair test, made where ranks have gone anyway: everstep check NODE --pair; the factor "
     "of GPUs is published for tests of pairs out of a job, that of hosts is ours",
     clears_when="a later pair test shows no difference, or an operator releases the node",
@@ -332,7 +333,8 @@ def _finding(result: PairResult) -> Finding:
         component=PAIR_TEST_SLOW.component,
         condition=PAIR_TEST_SLOW.name,
         mode=PAIR_TEST_SLOW.mode,
-        severity=Severity.DEGRADED,
+        # What any process on the node can make is told, and no evidence.
+        severity=Severity.DEGRADED if pair_verdict.is_of_devices(result) else Severity.INFO,
         message=result.sentence,
         suggested_action=SuggestedAction.WATCH,
         rule="see its clocks, power, heat, PCIe and memory: 'everstep node NODE'; test it again "

@@ -45,9 +45,15 @@ class PairStory(SlowStory):
         return self.stop_all()
 
     def answer(
-        self, name: str, took: int = USUAL, *, refusal: str = "", test: str = "n1/pair/1"
+        self,
+        name: str,
+        took: int = USUAL,
+        *,
+        refusal: str = "",
+        test: str = "n1/pair/1",
+        work: str = "gpu0 compute",
     ) -> list[actions.Action]:
-        figures = () if refusal else (PairFigure("gpu0 compute", (took,) * 3),)
+        figures = () if refusal else (PairFigure(work, (took,) * 3),)
         report = PairTested(test, figures, refusal=refusal)
         return self.tell(events.Reported(self.origin(name), self.now_ns, report))
 
@@ -99,6 +105,16 @@ def test_a_confirmed_node_is_swapped_before_the_next_plan() -> None:
     assert "gpu0 compute 1.20 times (12 ms, 10 ms on n0)" in finding
     (_, plan), *_ = [one for one in told(done) if one[0] == "SlowPlanned"]
     assert "n1 makes j wait, and a pair test found PairTestSlow: n1 is slower than" in plan
+
+
+def test_a_host_that_any_process_can_slow_down_is_told_and_is_no_evidence() -> None:
+    story = PairStory(settings=ENFORCED).begin()
+    story.stop()
+    for name, took in (("n0", USUAL), ("n2", USUAL), ("n1", 2 * USUAL)):
+        story.answer(name, took, work="host cores")
+    assert story.is_slow()
+    assert (story.drained(), story.state("n1").value) == ([], "healthy")
+    assert sorted(story.job.generation.members) == ["n0", "n1"]
 
 
 def test_where_swaps_are_only_advised_it_is_told_and_the_job_goes_on_there() -> None:
