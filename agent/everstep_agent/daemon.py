@@ -181,7 +181,7 @@ class Daemon:
                 self._injector,
                 PairTester(
                     lambda answer: self._outbox.record(record_of(answer)),
-                    self._jobs.training_pids,
+                    self._jobs.rank_pids,
                     lambda: self._node.injections.work_factor,
                 ),
                 self._uplink.say,

@@ -3165,6 +3165,140 @@ class AutomationReply(_message.Message):
 Global___AutomationReply: _TypeAlias = AutomationReply  # noqa: Y015
 
 @_typing.final
+class TestPairRequest(_message.Message):
+    """Test which node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    PARTNER_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Name of the node."""
+    partner: _builtins.str
+    """Beside which; empty for any that is healthy, alike and without ranks."""
+    operator: _builtins.str
+    """Who asks; replaced by the certificate's subject when TLS is on."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        partner: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "operator", b"operator", "partner", b"partner"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestPairRequest: _TypeAlias = TestPairRequest  # noqa: Y015
+
+@_typing.final
+class GetPairTestRequest(_message.Message):
+    """Of which node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Name of the node."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPairTestRequest: _TypeAlias = GetPairTestRequest  # noqa: Y015
+
+@_typing.final
+class PairTestReply(_message.Message):
+    """What a pair test shows of a node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEST_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    INJECTED_FIELD_NUMBER: _builtins.int
+    DONE_NS_FIELD_NUMBER: _builtins.int
+    test: _builtins.str
+    """Id of the test; empty where the node was never tested."""
+    outcome: _builtins.str
+    """"slow", "equal" or "undecided"; "running" until it has ended, "refused" where it cannot be done now, "never"."""
+    sentence: _builtins.str
+    """One sentence."""
+    injected: _builtins.bool
+    """A fault that was ordered on purpose made the work more."""
+    done_ns: _builtins.int
+    """When it ended."""
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___PairTestRow]:
+        """What was measured on both."""
+
+    def __init__(
+        self,
+        *,
+        test: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        sentence: _builtins.str = ...,
+        rows: _abc.Iterable[Global___PairTestRow] | None = ...,
+        injected: _builtins.bool = ...,
+        done_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done_ns", b"done_ns", "injected", b"injected", "outcome", b"outcome", "rows", b"rows", "sentence", b"sentence", "test", b"test"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PairTestReply: _TypeAlias = PairTestReply  # noqa: Y015
+
+@_typing.final
+class PairTestRow(_message.Message):
+    """A piece of fixed work on a node and on its partner."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORK_FIELD_NUMBER: _builtins.int
+    NODE_NS_FIELD_NUMBER: _builtins.int
+    PARTNER_NS_FIELD_NUMBER: _builtins.int
+    PARTNER_FIELD_NUMBER: _builtins.int
+    SLOW_FIELD_NUMBER: _builtins.int
+    work: _builtins.str
+    """What was done."""
+    node_ns: _builtins.int
+    """The median of its rounds on the node."""
+    partner_ns: _builtins.int
+    """And on the partner."""
+    partner: _builtins.str
+    """Name of the partner."""
+    slow: _builtins.bool
+    """It takes longer on the node in all rounds, beyond what may be chance."""
+    def __init__(
+        self,
+        *,
+        work: _builtins.str = ...,
+        node_ns: _builtins.int = ...,
+        partner_ns: _builtins.int = ...,
+        partner: _builtins.str = ...,
+        slow: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_ns", b"node_ns", "partner", b"partner", "partner_ns", b"partner_ns", "slow", b"slow", "work", b"work"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PairTestRow: _TypeAlias = PairTestRow  # noqa: Y015
+
+@_typing.final
 class InjectRequest(_message.Message):
     """Inject what."""
 
