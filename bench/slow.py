@@ -1,11 +1,12 @@
 """Slow workers: who is named, how soon, and who is not, on public traces, in noise, in a fleet.
 
-    python bench/slow.py [--seed N] [--long] [--only traces|injected|scale|fleet] [--json]
+    python bench/slow.py [--seed N] [--long] [--only PART] [--json]
 
 ``traces``: AR has one slow worker, SE none. ``injected``: one worker made slower on AR without its
 slow worker, on SE, and on noise that is made from the seed; published rules on the same series.
 ``scale``: one step of 16,384 ranks, CPU time. ``fleet``: 16,384 GPUs in the noise that
-slow_noise.toml fixes; 2,500 node-days, with ``--long`` 30,720. The made parts depend on the seed.
+slow_noise.toml fixes; 2,500 node-days, with ``--long`` 30,720. ``collectives``: who is nominated by
+one look at the newest collectives of all ranks, and its CPU time. What is made depends on the seed.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import slow_collectives
 from slow_fleet import run_fleet
 from slow_rules import RULES
 from slow_series import NAMES, SLOW_IN_AR, Series, healthy, made, trace
@@ -258,11 +260,21 @@ def _rate(probability: Callable[[float], float], wanted: float) -> float:
     return low
 
 
+# --- collectives ---------------------------------------------------------------------------------
+
+
+def collectives(options: Options) -> Iterator[Row]:
+    """Yield who is nominated by one look at collectives, and what a look at many ranks takes."""
+    for what, value, unit, target, note in slow_collectives.rows(options.seed, long=options.long):
+        yield _row(what, value, unit, target, note)
+
+
 _PARTS: dict[str, Callable[[Options], Iterator[Row]]] = {
     "traces": public_traces,
     "injected": injected,
     "scale": scale,
     "fleet": fleet,
+    "collectives": collectives,
 }
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from everstep_agent.monitoring.findings import Findings, load_findings
 from everstep_agent.monitoring.memory import Memory
 from everstep_agent.monitoring.node_watch import NodeWatch
 from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate, run_check
+from everstep_agent.pair_test.runner import PairTester
 from everstep_agent.persistence.agent_database import CLUSTER_NOTE
 from everstep_agent.persistence.data_folder import only_agent_of, open_store
 from everstep_agent.persistence.outbox import Outbox
@@ -44,6 +45,7 @@ from everstep_common.version import VERSION
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.local.client import LocalAccess
 from everstep_proto.record_codec import to_wire
+from everstep_proto.reports import record_of
 from everstep_proto.tls import split_address
 
 logger = logging.getLogger(__name__)
@@ -176,6 +178,11 @@ class Daemon:
                 self._check,
                 self._outbox.record,
                 self._injector,
+                PairTester(
+                    lambda answer: self._outbox.record(record_of(answer)),
+                    self._jobs.training_pids,
+                    lambda: self._node.injections.work_factor,
+                ),
                 self._uplink.say,
             ),
         )

@@ -20,8 +20,10 @@ from everstep_common.orders import (
     PeerList,
     ReadOutput,
     RunCheck,
+    RunPairTest,
     SpareMemory,
     SparePreload,
+    StartGeneration,
     TellLauncher,
     VaultDirective,
 )
@@ -104,6 +106,18 @@ class Injections(Protocol):
         ...
 
 
+class PairTests(Protocol):
+    """Port to the part that does the fixed work of pair tests; each once."""
+
+    def order(self, wanted: RunPairTest) -> None:
+        """Do the work, or say why not."""
+        ...
+
+    def cancel(self, why: str) -> None:
+        """Stop at once what is being done."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class CheckResult:
     """Result of a check: whether the node may take ranks by it, and one sentence."""
@@ -180,6 +194,7 @@ class OrderTargets:
     check: Callable[[], Awaitable[CheckResult]]
     record: Callable[[fleet_pb2.Record], None]
     injections: Injections
+    pair_tests: PairTests
     # Says a word on the stream that is worth nothing later.
     say: Callable[[fleet_pb2.AgentMessage], None]
 
@@ -273,11 +288,15 @@ class Orders:
         match order:
             case RunCheck():
                 self._check(order.id)
+            case RunPairTest():
+                self._to.pair_tests.order(order)
             case Inject():
                 self._to.injections.order(order.id, order.spec, order.duration_ns / 1e9)
             case ClearInjection():
                 self._to.injections.clear(order.injection)
             case _:
+                if isinstance(order, StartGeneration):
+                    self._to.pair_tests.cancel(f"ranks of {order.job} start here")
                 self._to.jobs.on_order(order)
 
     def _check(self, order_id: str) -> None:

@@ -7,6 +7,7 @@ from everstep_common.judging.condition import Condition
 from everstep_controller.core.dispatch import controller
 from everstep_controller.core.nodes import agent_findings, health, stream_flaps
 from everstep_controller.core.planned import slow_swap
+from everstep_controller.core.recovery import pair_tests
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.runtime import controller_findings
 
@@ -20,6 +21,7 @@ GROUPS: Mapping[str, tuple[Condition, ...]] = MappingProxyType(
             health.CHECK_FAILED,
             health.RANKS_DIE,
             slow_swap.SLOW_NODE,
+            pair_tests.PAIR_TEST_SLOW,
             health.ORDERS_UNANSWERED,
             agent_findings.AGENT_GONE,
             agent_findings.AGENT_HUNG,

@@ -26,6 +26,7 @@ from everstep_controller.api.fleet.node_questions import NodeQuestions
 from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.api.server import Endpoint, ListenError, make_server
+from everstep_controller.collective_looks.look_watch import LookWatch
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.events import (
     ClusterNamed,
@@ -145,9 +146,12 @@ class Controller:
                 runtime, sessions, self._intake, vault, samples, ranks, kernel, questions
             )
         )
-        streams = self._streams
         follower = EventFollower(
-            self._state, targets, streams.tell_halt, self._resume, streams.peers_changed
+            self._state,
+            targets,
+            self._streams.tell_halt,
+            self._resume,
+            self._streams.peers_changed,
         )
         runtime.listen(follower.follow)
         runtime.listen(self._streams.note_event)
@@ -156,7 +160,8 @@ class Controller:
         self._ends = EndWatch(runtime, inspector, evidence)
         runtime.listen(self._ends.note_event)
         runtime.listen(HangNotices(runtime, sessions).note_event)
-        self._slow = SlowMonitor(runtime, ranks)
+        looks = self._looks = LookWatch(runtime, inspector, evidence, sessions)
+        self._slow = SlowMonitor(runtime, ranks, looks.roles)
         self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
         sources = AdminSources(
             runtime=runtime,
@@ -167,6 +172,7 @@ class Controller:
             questions=questions,
             inspector=inspector,
             slowness=self._slow.finding,
+            collectives=looks.look,
             trouble=self._trouble,
         )
         endpoint = Endpoint(listen=config.listen, tls=config.tls, secret_file=config.secret_file)
@@ -214,10 +220,12 @@ class Controller:
         self._drivers.start()
         judging = self._judging.run(self._config.judge_interval_s)
         hangs = self._hangs.run()
+        looks = self._looks.run()
         self._tickers = [
             asyncio.create_task(self._tick(), name="progress ticker"),
             asyncio.create_task(judging, name="judges"),
             asyncio.create_task(hangs, name="hang watch"),
+            asyncio.create_task(looks, name="collective looks"),
             asyncio.create_task(self._slow.run(), name="slow monitor"),
             asyncio.create_task(self._ends.run(), name="end watch"),
             asyncio.create_task(self._keep_alive(), name="time alive"),

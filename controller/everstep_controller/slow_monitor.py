@@ -6,7 +6,7 @@ changes, with the numbers that decided.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from everstep_common.printable import printable
 from everstep_common.reports import RankColumns
@@ -37,8 +37,15 @@ _Watched = tuple[str, int]
 class SlowMonitor:
     """Has the ranks of each job that steps judged, and tells the core who is slow."""
 
-    def __init__(self, runtime: Runtime, ranks: RankProgressTable) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        ranks: RankProgressTable,
+        roles: Callable[[JobRecord], Sequence[str]] = lambda _: (),
+    ) -> None:
+        """``roles`` returns that of each rank as process groups show it; () if that is unknown."""
         self._runtime = runtime
+        self._roles = roles
         self._ranks = ranks
         self._watched: dict[_Watched, LiveSlowness] = {}
         self._findings: dict[_Watched, LiveFinding] = {}
@@ -80,6 +87,8 @@ class SlowMonitor:
         if live is None:
             live = self._watched[key] = LiveSlowness(self._places(job))
         step = job.lineage.last_step or 0
+        if roles := self._roles(job):
+            live.learn_roles(roles)
         try:
             # In a thread: up to 50 ms, of which numpy holds the loop up for a few.
             finding = await asyncio.to_thread(live.judge_told, self._told(job), step)

@@ -29,13 +29,15 @@ from everstep_sim.watching import Watching
 
 # After so long a launcher has heard what its agent was told about it.
 _TOLD_S = 0.01
+# How long the fixed work of a pair test takes; some agents need more than anybody waits.
+_WORK_S = (1.0, 3.0)
 # What a node says of a storage folder that a user named.
 JOB_FINDING = "the job's steps do not reach its storage"
 # How often the controller writes down how far it has come, and how soon after a stall it tells it.
 _ALIVE_S, _PASS_S = 5.0, 0.05
 
 # What an agent does, and what it tells a launcher.
-_Order = actions.RunCheck | actions.StartGeneration | actions.StopGeneration
+_Order = actions.RunCheck | actions.RunPairTest | actions.StartGeneration | actions.StopGeneration
 _Word = actions.HoldLauncher | actions.EndJob | actions.RefuseLauncher
 
 
@@ -377,7 +379,12 @@ class SimulatedCluster:
                 self.scheduler.call(action)
             case actions.ConfirmSilence() | actions.PingAgent():
                 self._ask(action)
-            case actions.RunCheck() | actions.StartGeneration() | actions.StopGeneration():
+            case (
+                actions.RunCheck()
+                | actions.RunPairTest()
+                | actions.StartGeneration()
+                | actions.StopGeneration()
+            ):
                 self.time.soon(0.001, 0.02, partial(self._deliver, action))
             case actions.HoldLauncher() | actions.EndJob() | actions.RefuseLauncher():
                 self.time.after(_TOLD_S, partial(self._deliver_word, action))
@@ -448,11 +455,29 @@ class SimulatedCluster:
         match order:
             case actions.RunCheck():
                 self.fleet.record(node, lambda origin: node.checked(origin, order.id))
+            case actions.RunPairTest():
+                self._work(node, order)
             case actions.StartGeneration():
                 _learn_id(node, order)
                 self.ranks_of[order.job].start(node, order)
             case actions.StopGeneration():
                 self.ranks_of[order.job].stop(node, order)
+
+    def _work(self, node: SimulatedNode, order: actions.RunPairTest) -> None:
+        if order.id in node.work:
+            self._tell_work(node, order, node.agents_lost)
+        elif node.has_ranks:
+            node.work[order.id] = reports.PairTested(order.id, refusal="ranks run here")
+            self._tell_work(node, order, node.agents_lost)
+        else:
+            node.work[order.id] = node.worked(order)
+            tell = partial(self._tell_work, node, order, node.agents_lost)
+            self.time.soon(*_WORK_S, tell)
+
+    def _tell_work(self, node: SimulatedNode, order: actions.RunPairTest, agents_lost: int) -> None:
+        answer = node.work.get(order.id)
+        if answer is not None and node.alive and node.agent and node.agents_lost == agents_lost:
+            self.fleet.record(node, lambda origin: events.Reported(origin, 0, answer))
 
     def _deliver_word(self, told: _Word) -> None:
         if node := self.fleet.nodes.get(told.node):

@@ -18,6 +18,8 @@ from everstep_sim.clocks import MachineClock
 SLOTS = 3
 # A peer is silent after so many probes in a row that it did not answer.
 MISSES = 3
+# How long a piece of the fixed work of a pair test takes.
+_WORK_NS = 10_000_000
 
 
 @dataclass(slots=True)
@@ -150,6 +152,9 @@ class SimulatedNode:
     # Its probes cannot be read.
     blind: bool = False
     leftovers: Leftovers = field(default_factory=Leftovers)
+    # How many times as long as elsewhere fixed work takes; and what it took when it was ordered.
+    work_factor: float = 1.0
+    work: dict[str, reports.PairTested] = field(default_factory=dict)
     # What its agent finds, until that is over or the machine boots anew.
     findings: dict[FindingKey, Finding] = field(default_factory=dict)
 
@@ -171,6 +176,17 @@ class SimulatedNode:
         """Return what a check shows."""
         message = "probe nvml: no answer" if self.blind else "all is well"
         return events.Reported(origin, 0, reports.CheckFinished(order_id, not self.blind, message))
+
+    @property
+    def has_ranks(self) -> bool:
+        """Return whether ranks of any job run here."""
+        return any(local.running for local in self.jobs.values())
+
+    def worked(self, order: actions.RunPairTest) -> reports.PairTested:
+        """Return how long fixed work takes here."""
+        took_ns = round(_WORK_NS * self.work_factor)
+        figure = reports.PairFigure("gpu0 compute", (took_ns,) * order.rounds)
+        return reports.PairTested(order.id, (figure,))
 
     def origin(self) -> Origin:
         """Return the origin of the next record."""
@@ -211,6 +227,7 @@ class SimulatedNode:
     def lose_agent(self) -> None:
         """Lose the agent with the memory that it keeps; launchers and ranks live on."""
         self.agents_lost += 1
+        self.work.clear()
         self.stop_agent()
         for local in self.jobs.values():
             local.lose_memory()

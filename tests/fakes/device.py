@@ -15,6 +15,8 @@ class Tensor:
     data: bytearray
     device: int = 0
     alive: bool = True
+    # How often training has changed it, counted when the change is queued, as torch does.
+    _version: int = 0
 
 
 @dataclass(slots=True)

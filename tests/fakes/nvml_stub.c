@@ -160,6 +160,12 @@ result nvmlDeviceGetPciInfo_v3(void *h, pci_info *info) {
   snprintf(info->bus_id, sizeof info->bus_id, "00000000:%02X:00.0", 0x3b + i);
   return OK;
 }
+result nvmlDeviceGetHandleByPciBusId_v2(const char *text, void **handle) {
+  unsigned domain, bus;
+  if (sscanf(text, "%x:%x:", &domain, &bus) != 2 || bus < 0x3b || bus - 0x3b >= state->gpus)
+    return NOT_FOUND;
+  return nvmlDeviceGetHandleByIndex_v2(bus - 0x3b, handle);
+}
 typedef struct {
   u64 total, free, used;
 } memory_info;

@@ -22,6 +22,7 @@ from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
 from fakes.local_secret import access_to
 from fakes.no_injections import NoInjections
+from fakes.no_pair_tests import NoPairTests
 from fakes.one_loop import run
 from fakes.tiny_fleet import TinyFleet, serving
 from integration.vault_world import Kept, Node, Outlet, launcher, plan, settings
@@ -48,6 +49,7 @@ class _Agent:
             self._check,
             self.outbox.record,
             NoInjections(),
+            NoPairTests(),
             lambda _: None,
         )
         self.orders = Orders(TermGate(0, lambda _: None), targets)

@@ -31,6 +31,7 @@ from everstep_common.reports import OutputRead, RanksInspected
 from everstep_proto.generated import fleet_pb2
 from fakes.local_secret import access_to
 from fakes.no_injections import NoInjections
+from fakes.no_pair_tests import NoPairTests
 from fakes.one_loop import run
 from fakes.ports import reserved_port
 from fakes.tiny_fleet import TinyFleet, serving
@@ -105,6 +106,7 @@ class Rig:
             self._check,
             self.outbox.record,
             NoInjections(),
+            NoPairTests(),
             lambda _: None,
         )
         self.terms = TermGate(0, lambda _: None)

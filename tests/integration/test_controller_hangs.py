@@ -222,5 +222,5 @@ def test_what_the_judge_cannot_read_is_an_error_in_a_sentence(tmp_path: Path) ->
     assert (look.at_ns, look.stuck, look.verdict.kind.value) == (7, (0,), "frozen")
     bad = tmp_path / "bad.jsonl.gz"
     bad.write_bytes(b"no gzip")
-    with pytest.raises(JudgeError, match=r"the judge of hangs exited 1: .*BadGzipFile"):
+    with pytest.raises(JudgeError, match=r"the judge exited 1: .*BadGzipFile"):
         asyncio.run(judge_look(bad, 7))

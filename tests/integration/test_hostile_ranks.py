@@ -60,13 +60,15 @@ def hostile(folder: Path, how: str, *become: str) -> Iterator[int]:
             process.kill()
 
 
-def answers(folder: Path, *asked: RankAsked) -> tuple[Answer, ...]:
+def answers(folder: Path, *asked: RankAsked, recent: bool = False) -> tuple[Answer, ...]:
     """Return what a look at some ranks yields."""
     selector = selectors.DefaultSelector()
     found: list[Answer] = []
     # Where a busy machine delays the reader itself, that is what the reports would tell.
     reading = Reading(selector, found.extend, deadline_s=20.0)
-    question = Question(ranks=(), folder=str(folder), within_s=0.0, node="node-1", world_size=4)
+    question = Question(
+        ranks=(), folder=str(folder), within_s=0.0, node="node-1", world_size=4, recent=recent
+    )
     reading.begin(question, asked)
     while reading.under_way:
         call_ready(selector, reading.due_in_s())
@@ -120,6 +122,28 @@ def test_a_recorder_that_misleads_is_reported_as_such(folder: Path, how: str, wo
     assert found.process.answers_ping is True
     assert words in blind(found)[EvidenceSource.FLIGHT_RECORDER]
     assert found.groups == ()
+
+
+@pytest.mark.parametrize(
+    ("how", "source", "words"),
+    [
+        ("never answers", EvidenceSource.WORKER_SERVER, "no answer to 'ping' within"),
+        ("drips", EvidenceSource.FLIGHT_RECORDER, "no answer to 'fr_trace_json' within"),
+        ("endless body", EvidenceSource.FLIGHT_RECORDER, "more than 16777216 bytes"),
+        ("another rank", EvidenceSource.FLIGHT_RECORDER, "it is not rank 1's"),
+        ("deep", EvidenceSource.FLIGHT_RECORDER, "nested too deeply"),
+        ("a link", EvidenceSource.IDENTITY, "is not a socket of user"),
+    ],
+)
+def test_a_look_at_collectives_asks_the_recorder_alone_and_believes_it_no_more(
+    folder: Path, how: str, source: EvidenceSource, words: str
+) -> None:
+    with hostile(folder, how) as pid:
+        (answer,) = answers(folder, RankAsked(1, pid), recent=True)
+    found = answer.report
+    assert words in blind(found)[source]
+    assert (found.groups, found.pid) == ((), pid)
+    assert found.process == ProcessFacts()
 
 
 @pytest.mark.parametrize("how", ["of NCCL", "before 2.10"])

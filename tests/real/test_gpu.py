@@ -90,7 +90,6 @@ def test_the_probe_makes_no_context_on_a_gpu() -> None:
         assert probe._talk is not None
         pid = probe._talk.child.process.pid
         owners = [one.pid for gpu in reading.gpus for one in gpu.processes or ()]
-        # NVML itself maps CUDA's library; who makes a context with it takes memory, and is listed.
         assert pid not in owners
 
     _with_probe(scenario)

@@ -16,6 +16,7 @@ from everstep_agent.injections.specs import (
     Spec,
     TemperatureSpec,
     ThrottleSpec,
+    WorkSpec,
     XidSpec,
 )
 
@@ -96,6 +97,11 @@ def _slow(rest: str) -> SlowSpec | None:
     return SlowSpec(int(percent) / 100) if _number(percent, 1, 95) else None
 
 
+def _work(rest: str) -> WorkSpec | None:
+    percent = rest.removesuffix("%")
+    return WorkSpec(int(percent) / 100) if _number(percent, 1, 300) else None
+
+
 def _place(rest: str) -> tuple[str, str]:
     """Return what stands before the "@" and the PCI address behind it. Raises SpecError."""
     what, at, pci = rest.partition("@")
@@ -121,6 +127,7 @@ _READERS: Mapping[str, Callable[[str], Spec | None]] = MappingProxyType(
         "link-errors": _link_errors,
         "hang": _hang,
         "slow": _slow,
+        "slow-work": _work,
     }
 )
 _FORMS: Mapping[str, str] = MappingProxyType(
@@ -135,6 +142,7 @@ _FORMS: Mapping[str, str] = MappingProxyType(
         "link-errors": "link-errors:mlx5_0/1=symbol_error:200",
         "hang": "hang:nvml",
         "slow": "slow:20%",
+        "slow-work": "slow-work:20%",
     }
 )
 _LIMITS: Mapping[str, str] = MappingProxyType(
@@ -145,5 +153,6 @@ _LIMITS: Mapping[str, str] = MappingProxyType(
         "temperature": ", 1 to 150 degrees Celsius",
         "link-errors": ", at least 1 each second",
         "slow": ", 1% to 95%",
+        "slow-work": ", 1% to 300%",
     }
 )

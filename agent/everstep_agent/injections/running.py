@@ -16,6 +16,7 @@ from everstep_agent.injections.specs import (
     LinkDownSpec,
     LinkErrorsSpec,
     Spec,
+    WorkSpec,
     XidSpec,
 )
 from everstep_agent.sources.source import Source, ThreadedLook
@@ -79,6 +80,12 @@ class RunningInjections:
         if not self.running:
             return reading
         return replace(reading, gpus=tuple(self._gpu(gpu) for gpu in reading.gpus))
+
+    @property
+    def work_factor(self) -> float:
+        """Return how much work a pair test does here; 1: what it does everywhere."""
+        works = (one.spec for one in self.running.values() if isinstance(one.spec, WorkSpec))
+        return 1.0 + sum(spec.ratio for spec in works)
 
     def links(self, links: tuple[LinkReading, ...]) -> tuple[LinkReading, ...]:
         """Return what sysfs would say of links."""

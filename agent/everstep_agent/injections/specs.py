@@ -133,6 +133,18 @@ class SlowSpec:
         return f"training processes stand still for {self.ratio:.0%} of the time"
 
 
+@dataclass(frozen=True, slots=True)
+class WorkSpec:
+    """Fixed work of a pair test that is more than elsewhere."""
+
+    ratio: float
+
+    @property
+    def phrase(self) -> str:
+        """Return it as a phrase."""
+        return f"the work of a pair test is {self.ratio:.0%} more here"
+
+
 GpuSpec = EccSpec | TemperatureSpec | ThrottleSpec | LostSpec
 LinkSpec = LinkDownSpec | LinkErrorsSpec
-Spec = XidSpec | KernelSpec | GpuSpec | LinkSpec | HangSpec | SlowSpec
+Spec = XidSpec | KernelSpec | GpuSpec | LinkSpec | HangSpec | SlowSpec | WorkSpec

@@ -154,7 +154,9 @@ class NodeJobs:
             missing = "no rank of it runs here"
             answer(RanksInspected(question.inspection_id, missing=missing))
         else:
-            job.inspections.begin(question.inspection_id, answer, question.generation)
+            job.inspections.begin(
+                question.inspection_id, answer, question.generation, recent=question.recent
+            )
 
     def tell_launcher(self, told: TellLauncher) -> None:
         """Have the user of a job read a sentence, where its launcher runs."""

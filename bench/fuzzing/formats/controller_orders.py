@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 
 from everstep_agent.liveness import Liveness
 from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
-from everstep_common.orders import ConfirmPeer, PeerList
+from everstep_common.orders import ConfirmPeer, PeerList, RunPairTest
 from everstep_proto.generated import fleet_pb2
 from fuzzing.choices import Choices, option
 from fuzzing.format import Format, Handler
@@ -57,6 +57,16 @@ class _Injections:
         """See Injections."""
 
 
+class _PairTests:
+    """Does no work: how long that takes is no part of the format."""
+
+    def order(self, wanted: RunPairTest) -> None:
+        """See PairTests."""
+
+    def cancel(self, why: str) -> None:
+        """See PairTests."""
+
+
 class _Peers:
     """Watches peers as the agent does, but asks no network about one of them."""
 
@@ -97,7 +107,13 @@ async def _world(folder: Path) -> AsyncIterator[Handler]:
     async with training(folder) as node:
         outlet = Outlet()
         targets = OrderTargets(
-            node.jobs, _Peers(), _check, outlet.record, _Injections(), lambda _: None
+            node.jobs,
+            _Peers(),
+            _check,
+            outlet.record,
+            _Injections(),
+            _PairTests(),
+            lambda _: None,
         )
 
         async def handle(case: tuple[bytes, ...]) -> None:

@@ -10,7 +10,7 @@ from everstep_common.failures.texts import kind_of
 from everstep_common.failures.tracebacks import last_chain, plain
 
 # Version of the table of kinds, raised with every change: a record says which one judged it.
-TABLE_VERSION = 5
+TABLE_VERSION = 6
 
 
 # Kind of a rank that waited for others until the timeout of its process group.
@@ -103,6 +103,9 @@ _OF_A_SHELL = _CRASHES | {1, 2, 9, 15}
 _USAGE = frozenset({2, 126, 127})
 # torch's error for a data loader worker that is gone; its cause names the signal, if there is one.
 _WORKER_GONE = re.compile(r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly")
+# What the main thread raises when NCCL's watchdog has aborted its operation; only the watchdog says
+# why: a timeout, or an error of a peer.
+_ABORTED = re.compile(r"NCCL communicator (?:was|has been) aborted")
 # torch's warning at every end that was not planned; it is the reason for none.
 _AFTERWARDS = re.compile(r"process group has NOT been destroyed|destroy_process_group\(\)")
 
@@ -140,7 +143,8 @@ def classify(
     exception = chain[-1] if chain else ""
     for told in reversed(chain):
         if kind := kind_of(told):
-            return Failure(kind, exception)
+            aborted = kind == "collective" and _ABORTED.search(told)
+            return Failure(_why_given_up(kind, last_lines) if aborted else kind, exception)
     if signal and not (died_of and signal in _CRASHES):
         kind = _spoken(last_lines, _SPOKEN) if signal in _CRASHES else "killed"
         return Failure(kind or "crash", exception)
@@ -159,16 +163,20 @@ def _without_traceback(exit_code: int, last_lines: Sequence[str]) -> Failure:
 
 
 def _spoken(lines: Sequence[str], kinds: frozenset[str]) -> str:
-    """Return the kind that the newest telling line tells of, if it is one of these.
+    """Return the kind that the newest telling line tells of, if it is one of these."""
+    return _why_given_up(_told(lines, kinds)[0], lines)
+
+
+def _why_given_up(kind: str, lines: Sequence[str]) -> str:
+    """Return why a collective was given up, where lines before the newest ones tell it.
 
     The watchdog tells of the timeout first, and then where in torch it noticed that; so does gloo
     of data that does not fit.
     """
-    kind = _told(lines, kinds)[0]
-    if kind == "collective":
-        told = (_told(lines, frozenset({one}))[0] for one in (WAITED_IN_VAIN, MISMATCH))
-        return next(filter(None, told), kind)
-    return kind
+    if kind != "collective":
+        return kind
+    told = (_told(lines, frozenset({one}))[0] for one in (WAITED_IN_VAIN, MISMATCH))
+    return next(filter(None, told), kind)
 
 
 def _told(lines: Sequence[str], kinds: frozenset[str]) -> tuple[str, str]:

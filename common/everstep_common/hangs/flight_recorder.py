@@ -10,7 +10,7 @@ pg_status. That counts groups by a number of the process, which the operations l
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from everstep_common.hangs.departures import departure_of
 from everstep_common.hangs.exit_dumps import before_giving_up
@@ -27,6 +27,7 @@ from everstep_common.hangs.rank_report import (
     OperationState,
     RankHangReport,
 )
+from everstep_common.hangs.recent_collectives import Sample, recent_of
 from everstep_common.reports.quantities import RANKS_MAX
 
 # 2,000 operations take 1 MB without stacks, and 8 MB with them.
@@ -40,6 +41,8 @@ _MEMBERS_MAX = 4_000_000
 # Files of torch itself say nothing about where in the program an operation was called.
 _OF_TORCH = ("/torch/", "/functorch/")
 _FRAMES = 3
+# Of one collective: an hour.
+_DURATION_MAX_MS = 3.6e6
 _NUMBERS = re.compile(r"\d{1,7}")
 _P2P = re.compile(r"(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})")
 _STATES = {state.value: state for state in OperationState}
@@ -111,6 +114,24 @@ def _pickle_values(data: bytes) -> object:
         raise DumpError(str(error)) from error
 
 
+def recent_of_dump(dump: Mapping[str, object], rank: int, *, world_size: int = 0) -> RankHangReport:
+    """Return when the rank that a dump is said to be of enqueued its newest collectives.
+
+    Raises DumpError where the dump is another rank's, or is none.
+    """
+    reading = _DumpReading(dump, rank, world_size)
+    groups, left_out = reading.recent_groups()
+    return RankHangReport(
+        rank=rank,
+        world_size=max(world_size, reading.world_size()),
+        schema=_word(dump.get("version")),
+        backend=reading.entries[-1].backend[:40] if reading.entries else "",
+        groups=groups,
+        groups_left_out=left_out,
+        blind=tuple(reading.blind()),
+    )
+
+
 def report_of_dump(dump: Mapping[str, object], rank: int, *, world_size: int = 0) -> RankHangReport:
     """Return the report of the rank that a dump is said to be of.
 
@@ -161,12 +182,32 @@ class _DumpReading:
 
     def groups(self) -> tuple[tuple[GroupReport, ...], int]:
         """Return the groups of more than one member, and how many there was no room for."""
+        found = [group for _, group in self._named_groups()]
+        found.sort(key=lambda one: (not one.pending_count, not one.enqueued))
+        return tuple(found[:GROUPS_MAX]), max(0, len(found) - GROUPS_MAX)
+
+    def recent_groups(self) -> tuple[tuple[GroupReport, ...], int]:
+        """Return the same with their newest collectives, and without what waits in them."""
+        samples = {name: _samples(entries) for name, entries in self._entries_by_name().items()}
+        recent = recent_of(samples)
+        found = [
+            replace(group, pending=(), pending_count=0, done="", recent=recent.get(name))
+            for name, group in self._named_groups()
+        ]
+        found.sort(key=lambda one: (one.recent is None, not one.enqueued))
+        return tuple(found[:GROUPS_MAX]), max(0, len(found) - GROUPS_MAX)
+
+    def _entries_by_name(self) -> dict[str, list[_Entry]]:
         entries: dict[str, list[_Entry]] = {}
         for entry in self.entries:
             entries.setdefault(self._config_name(entry), []).append(entry)
+        return entries
+
+    def _named_groups(self) -> Iterator[tuple[str, GroupReport]]:
+        """Yield the groups of more than one member, with their names in this process."""
+        entries = self._entries_by_name()
         numbers = {name: number for number, name in self.names.items()}
         ordinals: dict[_GroupKey, int] = {}
-        found = []
         for name in sorted({*self.configured, *entries}, key=_creation):
             key = self.configured.get(name) or (entries[name][0].description, ())
             ordinal = 0
@@ -174,9 +215,7 @@ class _DumpReading:
                 ordinal = ordinals[key] = ordinals.get(key, -1) + 1
             if len(key[1]) != 1:
                 status = self.status.get(numbers[name]) if name in numbers else None
-                found.append(self._group(name, key, ordinal, entries.get(name, []), status))
-        found.sort(key=lambda one: (not one.pending_count, not one.enqueued))
-        return tuple(found[:GROUPS_MAX]), max(0, len(found) - GROUPS_MAX)
+                yield name, self._group(name, key, ordinal, entries.get(name, []), status)
 
     def _group(
         self,
@@ -451,6 +490,23 @@ def _libraries(dump: Mapping[str, object]) -> Iterator[Library]:
 
 def _timeout_ms(entry: _Entry) -> int:
     return min(max(0, _number(entry.raw.get("timeout_ms")) or 0), 2**53)
+
+
+def _samples(entries: Iterable[_Entry]) -> list[Sample]:
+    """Return the collectives of a group, with what is the same of them in each step."""
+    found = []
+    for entry in entries:
+        created_ns = _number(entry.raw.get("time_created_ns")) or 0
+        if not entry.is_p2p and created_ns > 0:
+            label = f"{entry.name} {_shapes(entry.raw)}"[:200]
+            found.append(Sample(entry.collective, created_ns, label, _duration_us(entry)))
+    return found
+
+
+def _duration_us(entry: _Entry) -> int | None:
+    """Return how long an operation took on its device, where the recorder measures that."""
+    told = entry.raw.get("duration_ms")
+    return int(1000 * told) if isinstance(told, float) and 0 <= told < _DURATION_MAX_MS else None
 
 
 def _label(entry: _Entry) -> str:

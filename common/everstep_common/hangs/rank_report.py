@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Annotated
 
 from everstep_common.bounds import Integer, Items, Opaque, Text
+from everstep_common.hangs.recent_collectives import RecentCollectives
 from everstep_common.reports import quantities as q
 
 # Sequence ids count collectives of a group from 1; 0: none yet.
@@ -92,6 +93,8 @@ class GroupReport:
     done: q.Title = ""
     # Which one it is of several with the same description and members, by their age in the process.
     ordinal: q.Count = 0
+    # When its newest collectives were enqueued; only where a job that steps is looked at.
+    recent: RecentCollectives | None = None
 
     def problems(self) -> list[str]:
         """Return what two fields make impossible together."""

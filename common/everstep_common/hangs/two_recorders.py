@@ -8,7 +8,7 @@ ranks or in none, for a group is made by all of them together.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from everstep_common.hangs.flight_recorder import read_dump, report_of_dump
+from everstep_common.hangs.flight_recorder import read_dump, recent_of_dump, report_of_dump
 from everstep_common.hangs.rank_report import GROUPS_MAX, GroupReport, RankHangReport
 
 # In a dump of the other backends' recorder: what that of NCCL has recorded.
@@ -33,13 +33,22 @@ def report_of_values(
 
 
 def report_of_both(
-    others: Mapping[str, object], nccl: Mapping[str, object], rank: int, *, world_size: int = 0
+    others: Mapping[str, object],
+    nccl: Mapping[str, object],
+    rank: int,
+    *,
+    world_size: int = 0,
+    recent: bool = False,
 ) -> RankHangReport:
-    """Return the report of one rank by what both of its recorders know. Raises DumpError."""
-    of_others = report_of_dump(_whole(others), rank, world_size=world_size)
+    """Return the report of one rank by what both of its recorders know. Raises DumpError.
+
+    With ``recent`` it is when it enqueued its newest collectives, and no more.
+    """
+    reduced = recent_of_dump if recent else report_of_dump
+    of_others = reduced(_whole(others), rank, world_size=world_size)
     if not _knows_groups(nccl):
         return of_others
-    of_nccl = report_of_dump(_whole(nccl), rank, world_size=world_size)
+    of_nccl = reduced(_whole(nccl), rank, world_size=world_size)
     if not _knows_groups(others):
         return replace(of_nccl, process=of_others.process)
     return _together(of_others, of_nccl)

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from everstep_common.bounds import Items
+from everstep_common.bounds import Integer, Items
 from everstep_common.reports import DataRanges, StoredStep
 from everstep_common.reports import quantities as q
+from everstep_common.reports.nodes import PAIR_ROUNDS_MAX
 
 # As many copies as a job of 100,000 ranks has, each on two nodes, with room.
 SOURCES_MAX = 1_000_000
@@ -168,6 +169,14 @@ class RunCheck(NodeOrder):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunPairTest(NodeOrder):
+    """Do fixed work and time it, where no ranks are; PairTested answers."""
+
+    rounds: Annotated[int, Integer(1, PAIR_ROUNDS_MAX)]
+    deadline_ns: q.DurationNs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inject(NodeOrder):
     """Make a fault on purpose, for a while; InjectionChanged answers. Its id is the injection's."""
 
@@ -186,4 +195,4 @@ class ClearInjection(NodeOrder):
 JobOrder = (
     StartGeneration | StopGeneration | EndJob | ForgetJob | KeepJob | RefuseLauncher | HoldLauncher
 )
-Order = JobOrder | RunCheck | Inject | ClearInjection
+Order = JobOrder | RunCheck | RunPairTest | Inject | ClearInjection

@@ -30,6 +30,8 @@ class InspectRanks:
     job_id: q.JobId = ""
     # What was seen of this generation when it ended because ranks gave up waiting; 0: now.
     generation: q.ToldGeneration = 0
+    # Of ranks that step: only when they enqueued their newest collectives.
+    recent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

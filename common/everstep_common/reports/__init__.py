@@ -50,6 +50,8 @@ from everstep_common.reports.nodes import (
     OrderRejected,
     OutputPiece,
     OutputRead,
+    PairFigure,
+    PairTested,
     PeerEvidence,
     PeerReport,
     Pong,
@@ -91,6 +93,8 @@ __all__ = [
     "OrderRejected",
     "OutputPiece",
     "OutputRead",
+    "PairFigure",
+    "PairTested",
     "PeerEvidence",
     "PeerReport",
     "PersistFailure",
@@ -117,5 +121,7 @@ __all__ = [
     "VaultReport",
 ]
 
-NodeReport = FindingRaised | FindingCleared | CheckFinished | InjectionChanged | OrderRejected
+NodeReport = (
+    FindingRaised | FindingCleared | CheckFinished | PairTested | InjectionChanged | OrderRejected
+)
 Report = JobReport | NodeReport

@@ -43,6 +43,33 @@ class CheckFinished:
     message: q.Evidence
 
 
+# Rounds of a pair test; and pieces of work: some of the host, four of each accelerator.
+PAIR_ROUNDS_MAX = 10
+_PAIR_FIGURES_MAX = 128
+
+
+@dataclass(frozen=True, slots=True)
+class PairFigure:
+    """How long a piece of fixed work took, in each round; equal names are equal work."""
+
+    name: q.Word
+    rounds_ns: Annotated[tuple[q.DurationNs, ...], Items(PAIR_ROUNDS_MAX)]
+
+
+@dataclass(frozen=True, slots=True)
+class PairTested:
+    """How long fixed work took that an order asked for, or why it was not done."""
+
+    order_id: q.Key
+    figures: Annotated[tuple[PairFigure, ...], Items(_PAIR_FIGURES_MAX)] = ()
+    # What was not measured and why, a sentence each.
+    untested: Annotated[tuple[q.Line, ...], Items(64)] = ()
+    # Why nothing was done; "" where the test ran.
+    refusal: q.Evidence = ""
+    # A fault that was ordered on purpose made the work more.
+    injected: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class OrderRejected:
     """Messages of the controller of one kind that this agent cannot use, and has left out.

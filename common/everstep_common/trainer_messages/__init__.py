@@ -32,6 +32,7 @@ from everstep_common.trainer_messages.launcher import (
     Inspect,
     Inspected,
     InspectEnd,
+    InspectRecent,
     Join,
     Joined,
     Notice,
@@ -100,6 +101,7 @@ __all__ = [
     "Identified",
     "Inspect",
     "InspectEnd",
+    "InspectRecent",
     "Inspected",
     "Join",
     "Joined",
@@ -166,6 +168,7 @@ TO_LAUNCHER = (
     Settled,
     Inspect,
     InspectEnd,
+    InspectRecent,
     Preload,
     Notice,
 )

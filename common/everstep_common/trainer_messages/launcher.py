@@ -189,6 +189,14 @@ class InspectEnd(Inspect):
 
 
 @dataclass(frozen=True, slots=True)
+class InspectRecent(Inspect):
+    """The same, of ranks that step: when they enqueued their newest collectives, and no more.
+
+    Of protocol 12.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """All local ranks have completed a step: what would have disturbed their start may begin."""
 

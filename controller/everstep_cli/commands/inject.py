@@ -82,6 +82,7 @@ def inject(
       hang:nvml                             a driver that does not answer; found after 65 s, so
                                             give --for 3m
       slow:20%                              training processes that are stopped a fifth of the time
+      slow-work:20%                         a pair test whose work is a fifth more on this node
 
     \b
     Examples:

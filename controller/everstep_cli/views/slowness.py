@@ -25,6 +25,24 @@ def slowness_sheet(told: admin_pb2.Slowness) -> Iterator[RenderableType]:
     )
     if told.slow:
         yield from slow_table(told.slow, told.plan)
+    if told.HasField("collectives"):
+        yield from _collectives(told.collectives)
+
+
+def _collectives(look: admin_pb2.CollectiveLook) -> Iterator[RenderableType]:
+    """Yield what the newest look at the collectives of all ranks told."""
+    yield tables.section("collectives")
+    yield Text(printable(look.sentence))
+    yield tables.facts(
+        [
+            ("compared", f"{look.collectives} collectives, {look.ranks} ranks"),
+            *((("roles", printable(look.roles)),) if look.roles else ()),
+            *((("beside", printable(look.beside)),) if look.beside else ()),
+            *(("late", printable(one.sentence)) for one in look.late),
+            *(("common", printable(one)) for one in look.common),
+            *(("not seen", printable(one)) for one in look.blind),
+        ]
+    )
 
 
 _WATCHED_MAX = 8

@@ -15,6 +15,7 @@ from everstep_common.orders import (
     Order,
     RefuseLauncher,
     RunCheck,
+    RunPairTest,
     StartGeneration,
     StopGeneration,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "ReadIsolation",
     "RefuseLauncher",
     "RunCheck",
+    "RunPairTest",
     "SetTimer",
     "StartGeneration",
     "StopGeneration",

@@ -31,18 +31,26 @@ class JudgeError(Exception):
 
 async def judge_look(file: Path, at_ns: int) -> Look:
     """Return what a look found that was written to a file. Raises JudgeError."""
+    return await asyncio.to_thread(_look_of, await printed_by(__name__, file), at_ns)
+
+
+async def printed_by(module: str, file: Path, told: bytes = b"") -> bytes:
+    """Return what a judge prints of a file, in a process of its own. Raises JudgeError.
+
+    ``told`` comes to it on standard input.
+    """
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        __name__,
+        module,
         str(file),
-        stdin=asyncio.subprocess.DEVNULL,
+        stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     try:
         async with asyncio.timeout(_DEADLINE_S):
-            out, errors = await process.communicate()
+            out, errors = await process.communicate(told)
     except TimeoutError as error:
         raise JudgeError(f"no verdict within {_DEADLINE_S:.0f} s") from error
     finally:
@@ -51,8 +59,8 @@ async def judge_look(file: Path, at_ns: int) -> Look:
             await process.wait()
     if process.returncode:
         last = errors.decode(errors="replace").strip().rpartition("\n")[2]
-        raise JudgeError(f"the judge of hangs exited {process.returncode}: {last}")
-    return await asyncio.to_thread(_look_of, out, at_ns)
+        raise JudgeError(f"the judge exited {process.returncode}: {last}")
+    return out
 
 
 def _look_of(printed: bytes, at_ns: int) -> Look:

@@ -70,11 +70,21 @@ class LiveSlowness:
         self._roles: tuple[tuple[tuple[str, ...], bytes], ...] = ()
         self._roster: Roster | None = None
         self._analysis: SlowAnalysis | None = None
+        # The role of each rank as its process groups show it; the script's own word counts first.
+        self._learned: Sequence[str] | None = None
         self._rows = 0
         # By kind and name of a place: what the job lost while it was slow, and what of it to it.
         self._lost: dict[tuple[str, str], list[float]] = {}
         # What was worth a swap stays so while it is slow.
         self._worth: set[tuple[str, str]] = set()
+
+    def learn_roles(self, roles: Sequence[str]) -> None:
+        """Compare only ranks of one role from now on, unless their script tells roles itself."""
+        if self._learned is None and len(roles) == self._places.ranks:
+            self._learned = roles
+            told = self._roster is not None and any(self._roster.role_names)
+            if len(set(roles)) > 1 and not told:
+                self._analysis = None  # what was seen so far compared different work
 
     def judge_told(self, told: Mapping[int, RankColumns], step: int) -> LiveFinding:
         """Take the newest word of nodes, by their place in the generation; judge what is new.
@@ -124,7 +134,10 @@ class LiveSlowness:
         self._roles, self._rows = roles, 0
         self._lost.clear()
         self._worth.clear()
-        self._roster = _roster(self._places, roles)
+        each = self._places.ranks_per_node
+        told = [_role(roles[rank // each], rank % each) for rank in range(self._places.ranks)]
+        learned = self._learned if self._learned is not None and not any(told) else told
+        self._roster = roster_of(self._places, learned)
         self._analysis = SlowAnalysis(self._roster)
 
     def _weigh_places(self, seconds: Floats, judged: StepJudgement) -> None:
@@ -226,9 +239,9 @@ def _place_names(places: LivePlaces) -> dict[str, list[str]]:
     return {"node": list(places.nodes), "domain": domains}
 
 
-def _roster(places: LivePlaces, told: Sequence[tuple[tuple[str, ...], bytes]]) -> Roster:
+def roster_of(places: LivePlaces, roles: Sequence[str]) -> Roster:
+    """Return the ranks of a generation, with the role of each."""
     each, names = places.ranks_per_node, _place_names(places)
-    roles = [_role(told[rank // each], rank % each) for rank in range(places.ranks)]
     different = sorted(set(roles))
     numbers = {role: number for number, role in enumerate(different)}
     domains = {name: number for number, name in enumerate(names["domain"])}

@@ -225,7 +225,7 @@ class _Track:
         held = {(one.kind, one.place) for one in before.found}
         rest = self.ring[window.rows].copy() if places.found else self.ring[:0]
         for one in places.found:
-            steps = np.nanmedian(rest[:, one.members], axis=1)[:, None]
+            steps = _known_medians(rest[:, one.members])[:, None]
             limit = np.array([self._rules.ratio])
             noise = np.nanmedian(self.noise[one.members], keepdims=True)
             lasts = self._lasts(steps, np.array([one.ratio]), limit, noise)[0]
@@ -243,6 +243,14 @@ class _Track:
         # Below the median, which is a pause where half of the steps are.
         most = np.nanquantile(values, 0.4, axis=0) + rules.step_deviations_max * spread_of_step
         return np.asarray(slower & (middle_means(np.minimum(values, most), known_min) > limit))
+
+
+def _known_medians(rows: Floats) -> Floats:
+    """Return the median of each row; NaN of those in which nothing is known."""
+    known = ~np.isnan(rows).all(axis=1)
+    medians = np.full(len(rows), np.nan)
+    medians[known] = np.nanmedian(rows[known], axis=1)
+    return medians
 
 
 class SlowWatch:

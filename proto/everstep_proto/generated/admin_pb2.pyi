@@ -1309,6 +1309,7 @@ class Slowness(_message.Message):
     COMPARISONS_FIELD_NUMBER: _builtins.int
     LOST_RATIO_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    COLLECTIVES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Its name."""
     sentence: _builtins.str
@@ -1345,6 +1346,10 @@ class Slowness(_message.Message):
     def blind(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What could not be judged, and what follows from it."""
 
+    @_builtins.property
+    def collectives(self) -> Global___CollectiveLook:
+        """Who comes last to collectives, as the newest look at them tells; not set before one."""
+
     def __init__(
         self,
         *,
@@ -1361,14 +1366,133 @@ class Slowness(_message.Message):
         comparisons: _builtins.int = ...,
         lost_ratio: _builtins.float = ...,
         generation: _builtins.int = ...,
+        collectives: Global___CollectiveLook | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["collectives", b"collectives"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blind", b"blind", "comparisons", b"comparisons", "generation", b"generation", "imbalances", b"imbalances", "job", b"job", "lost_ratio", b"lost_ratio", "pauses", b"pauses", "plan", b"plan", "ranks", b"ranks", "sentence", b"sentence", "slow", b"slow", "telling", b"telling", "watched", b"watched"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blind", b"blind", "collectives", b"collectives", "comparisons", b"comparisons", "generation", b"generation", "imbalances", b"imbalances", "job", b"job", "lost_ratio", b"lost_ratio", "pauses", b"pauses", "plan", b"plan", "ranks", b"ranks", "sentence", b"sentence", "slow", b"slow", "telling", b"telling", "watched", b"watched"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Slowness: _TypeAlias = Slowness  # noqa: Y015
+
+@_typing.final
+class CollectiveLook(_message.Message):
+    """What one look at the newest collectives of a job's ranks tells; it nominates and isolates nobody."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    LATE_FIELD_NUMBER: _builtins.int
+    COMMON_FIELD_NUMBER: _builtins.int
+    BLIND_FIELD_NUMBER: _builtins.int
+    COLLECTIVES_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
+    AGE_NS_FIELD_NUMBER: _builtins.int
+    BESIDE_FIELD_NUMBER: _builtins.int
+    sentence: _builtins.str
+    """Who comes last again and again, or that nobody does, in a sentence."""
+    collectives: _builtins.int
+    """How many collectives were compared, of how many ranks."""
+    ranks: _builtins.int
+    """See collectives."""
+    roles: _builtins.str
+    """By what ranks are compared, where their process groups show that they do different work."""
+    age_ns: _builtins.int
+    """How long ago it was."""
+    beside: _builtins.str
+    """What follows from it beside what the script tells, in a sentence; empty where that tells nothing."""
+    @_builtins.property
+    def late(self) -> _containers.RepeatedCompositeFieldContainer[Global___LateLine]:
+        """Who comes last, the nominated first."""
+
+    @_builtins.property
+    def common(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is late together, and waiting that no rank is to blame for, a sentence each."""
+
+    @_builtins.property
+    def blind(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What could not be seen, and what would show it."""
+
+    def __init__(
+        self,
+        *,
+        sentence: _builtins.str = ...,
+        late: _abc.Iterable[Global___LateLine] | None = ...,
+        common: _abc.Iterable[_builtins.str] | None = ...,
+        blind: _abc.Iterable[_builtins.str] | None = ...,
+        collectives: _builtins.int = ...,
+        ranks: _builtins.int = ...,
+        roles: _builtins.str = ...,
+        age_ns: _builtins.int = ...,
+        beside: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_ns", b"age_ns", "beside", b"beside", "blind", b"blind", "collectives", b"collectives", "common", b"common", "late", b"late", "ranks", b"ranks", "roles", b"roles", "sentence", b"sentence"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectiveLook: _TypeAlias = CollectiveLook  # noqa: Y015
+
+@_typing.final
+class LateLine(_message.Message):
+    """A rank that comes last to the collectives of a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    CAME_LAST_FIELD_NUMBER: _builtins.int
+    OF_FIELD_NUMBER: _builtins.int
+    WAIT_MS_FIELD_NUMBER: _builtins.int
+    EVERY_MS_FIELD_NUMBER: _builtins.int
+    FACTOR_FIELD_NUMBER: _builtins.int
+    NOMINATED_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    rank: _builtins.int
+    """The rank."""
+    node: _builtins.str
+    """Its node."""
+    group: _builtins.str
+    """The group."""
+    came_last: _builtins.int
+    """To so many of its collectives it came last."""
+    of: _builtins.int
+    """Of so many."""
+    wait_ms: _builtins.float
+    """How long most others wait for it."""
+    every_ms: _builtins.float
+    """How long it is from one to the next."""
+    factor: _builtins.float
+    """Its own work relative to its peers'; 0: they are too few to be compared."""
+    nominated: _builtins.bool
+    """It is worth a look; otherwise the sentence says why not."""
+    sentence: _builtins.str
+    """All that in a sentence."""
+    def __init__(
+        self,
+        *,
+        rank: _builtins.int = ...,
+        node: _builtins.str = ...,
+        group: _builtins.str = ...,
+        came_last: _builtins.int = ...,
+        of: _builtins.int = ...,
+        wait_ms: _builtins.float = ...,
+        every_ms: _builtins.float = ...,
+        factor: _builtins.float = ...,
+        nominated: _builtins.bool = ...,
+        sentence: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["came_last", b"came_last", "every_ms", b"every_ms", "factor", b"factor", "group", b"group", "node", b"node", "nominated", b"nominated", "of", b"of", "rank", b"rank", "sentence", b"sentence", "wait_ms", b"wait_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LateLine: _TypeAlias = LateLine  # noqa: Y015
 
 @_typing.final
 class SlowLine(_message.Message):

@@ -810,6 +810,7 @@ class Record(_message.Message):
     END_ASKED_FIELD_NUMBER: _builtins.int
     RANKS_STAND_STILL_FIELD_NUMBER: _builtins.int
     RANKS_GO_ON_FIELD_NUMBER: _builtins.int
+    PAIR_TESTED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Counts from 1 within the outbox."""
     job: _builtins.str
@@ -890,6 +891,10 @@ class Record(_message.Message):
     def ranks_go_on(self) -> Global___RanksGoOn:
         """A rank of a node that stood still has moved again."""
 
+    @_builtins.property
+    def pair_tested(self) -> Global___PairTested:
+        """How long fixed work took that an order asked for."""
+
     def __init__(
         self,
         *,
@@ -914,14 +919,15 @@ class Record(_message.Message):
         end_asked: Global___EndAsked | None = ...,
         ranks_stand_still: Global___RanksStandStill | None = ...,
         ranks_go_on: Global___RanksGoOn | None = ...,
+        pair_tested: Global___PairTested | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_uid", b"_uid", "body", b"body", "check_finished", b"check_finished", "end_asked", b"end_asked", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "order_rejected", b"order_rejected", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "ranks_go_on", b"ranks_go_on", "ranks_stand_still", b"ranks_stand_still", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "stamp", b"stamp", "steps_completed", b"steps_completed", "uid", b"uid"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_uid", b"_uid", "body", b"body", "check_finished", b"check_finished", "end_asked", b"end_asked", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "order_rejected", b"order_rejected", "pair_tested", b"pair_tested", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "ranks_go_on", b"ranks_go_on", "ranks_stand_still", b"ranks_stand_still", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "stamp", b"stamp", "steps_completed", b"steps_completed", "uid", b"uid"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_uid", b"_uid", "body", b"body", "check_finished", b"check_finished", "end_asked", b"end_asked", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "job", b"job", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "order_rejected", b"order_rejected", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "ranks_go_on", b"ranks_go_on", "ranks_stand_still", b"ranks_stand_still", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "sequence", b"sequence", "stamp", b"stamp", "steps_completed", b"steps_completed", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_uid", b"_uid", "body", b"body", "check_finished", b"check_finished", "end_asked", b"end_asked", "finding_cleared", b"finding_cleared", "finding_raised", b"finding_raised", "generation_finished", b"generation_finished", "generation_stopped", b"generation_stopped", "injection_changed", b"injection_changed", "job", b"job", "launcher_joined", b"launcher_joined", "launcher_left", b"launcher_left", "order_rejected", b"order_rejected", "pair_tested", b"pair_tested", "phase_reached", b"phase_reached", "rank_exited", b"rank_exited", "ranks_go_on", b"ranks_go_on", "ranks_stand_still", b"ranks_stand_still", "restarted_here", b"restarted_here", "rollback_asked", b"rollback_asked", "sequence", b"sequence", "stamp", b"stamp", "steps_completed", b"steps_completed", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__uid: _TypeAlias = _typing.Literal["uid"]  # noqa: Y015
     _WhichOneofArgType__uid: _TypeAlias = _typing.Literal["_uid", b"_uid"]  # noqa: Y015
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "steps_completed", "check_finished", "injection_changed", "rollback_asked", "restarted_here", "order_rejected", "end_asked", "ranks_stand_still", "ranks_go_on"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["finding_raised", "finding_cleared", "launcher_joined", "launcher_left", "phase_reached", "rank_exited", "generation_stopped", "generation_finished", "steps_completed", "check_finished", "injection_changed", "rollback_asked", "restarted_here", "order_rejected", "end_asked", "ranks_stand_still", "ranks_go_on", "pair_tested"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__uid) -> _WhichOneofReturnType__uid | None: ...
@@ -1655,6 +1661,76 @@ class CheckFinished(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CheckFinished: _TypeAlias = CheckFinished  # noqa: Y015
+
+@_typing.final
+class PairFigure(_message.Message):
+    """How long a piece of fixed work took on a node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ROUNDS_NS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """What was done; equal names are equal work on all nodes with the same accelerators."""
+    @_builtins.property
+    def rounds_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """How long it took in each round, in nanoseconds."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        rounds_ns: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "rounds_ns", b"rounds_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PairFigure: _TypeAlias = PairFigure  # noqa: Y015
+
+@_typing.final
+class PairTested(_message.Message):
+    """How long fixed work took that an order asked for, or why it was not done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORDER_ID_FIELD_NUMBER: _builtins.int
+    FIGURES_FIELD_NUMBER: _builtins.int
+    UNTESTED_FIELD_NUMBER: _builtins.int
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    INJECTED_FIELD_NUMBER: _builtins.int
+    order_id: _builtins.str
+    """Id of the order that asked."""
+    refusal: _builtins.str
+    """Why nothing was done; empty where the test ran."""
+    injected: _builtins.bool
+    """A fault that was ordered on purpose made the work more."""
+    @_builtins.property
+    def figures(self) -> _containers.RepeatedCompositeFieldContainer[Global___PairFigure]:
+        """What was measured."""
+
+    @_builtins.property
+    def untested(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What was not measured and why, a sentence each."""
+
+    def __init__(
+        self,
+        *,
+        order_id: _builtins.str = ...,
+        figures: _abc.Iterable[Global___PairFigure] | None = ...,
+        untested: _abc.Iterable[_builtins.str] | None = ...,
+        refusal: _builtins.str = ...,
+        injected: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures", "injected", b"injected", "order_id", b"order_id", "refusal", b"refusal", "untested", b"untested"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PairTested: _TypeAlias = PairTested  # noqa: Y015
 
 @_typing.final
 class OrderRejected(_message.Message):
@@ -2417,6 +2493,7 @@ class Order(_message.Message):
     CLEAR_INJECTION_FIELD_NUMBER: _builtins.int
     FORGET_JOB_FIELD_NUMBER: _builtins.int
     KEEP_JOB_FIELD_NUMBER: _builtins.int
+    RUN_PAIR_TEST_FIELD_NUMBER: _builtins.int
     order_id: _builtins.str
     """Id of the order; the same whenever it is sent again."""
     term: _builtins.int
@@ -2463,6 +2540,10 @@ class Order(_message.Message):
     def keep_job(self) -> Global___KeepJob:
         """Keep the memory of a job that has ended: the next one of its name goes on from it."""
 
+    @_builtins.property
+    def run_pair_test(self) -> Global___RunPairTest:
+        """Do fixed work and time it, where no ranks are; answer with PairTested."""
+
     def __init__(
         self,
         *,
@@ -2479,12 +2560,13 @@ class Order(_message.Message):
         clear_injection: Global___ClearInjection | None = ...,
         forget_job: Global___ForgetJob | None = ...,
         keep_job: Global___KeepJob | None = ...,
+        run_pair_test: Global___RunPairTest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "clear_injection", b"clear_injection", "end_job", b"end_job", "forget_job", b"forget_job", "hold_launcher", b"hold_launcher", "inject", b"inject", "keep_job", b"keep_job", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "start_generation", b"start_generation", "stop_generation", b"stop_generation"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "clear_injection", b"clear_injection", "end_job", b"end_job", "forget_job", b"forget_job", "hold_launcher", b"hold_launcher", "inject", b"inject", "keep_job", b"keep_job", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "run_pair_test", b"run_pair_test", "start_generation", b"start_generation", "stop_generation", b"stop_generation"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "clear_injection", b"clear_injection", "end_job", b"end_job", "forget_job", b"forget_job", "hold_launcher", b"hold_launcher", "inject", b"inject", "keep_job", b"keep_job", "order_id", b"order_id", "reason", b"reason", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "start_generation", b"start_generation", "stop_generation", b"stop_generation", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "clear_injection", b"clear_injection", "end_job", b"end_job", "forget_job", b"forget_job", "hold_launcher", b"hold_launcher", "inject", b"inject", "keep_job", b"keep_job", "order_id", b"order_id", "reason", b"reason", "refuse_launcher", b"refuse_launcher", "run_check", b"run_check", "run_pair_test", b"run_pair_test", "start_generation", b"start_generation", "stop_generation", b"stop_generation", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["start_generation", "stop_generation", "end_job", "run_check", "refuse_launcher", "hold_launcher", "inject", "clear_injection", "forget_job", "keep_job"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["start_generation", "stop_generation", "end_job", "run_check", "refuse_launcher", "hold_launcher", "inject", "clear_injection", "forget_job", "keep_job", "run_pair_test"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -2801,6 +2883,34 @@ class RunCheck(_message.Message):
 Global___RunCheck: _TypeAlias = RunCheck  # noqa: Y015
 
 @_typing.final
+class RunPairTest(_message.Message):
+    """Do fixed work and time it, for a comparison with another node that does the same: processors, memory and
+    every accelerator that nobody uses. An agent on whose node ranks run refuses.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUNDS_FIELD_NUMBER: _builtins.int
+    DEADLINE_NS_FIELD_NUMBER: _builtins.int
+    rounds: _builtins.int
+    """How often everything is done."""
+    deadline_ns: _builtins.int
+    """For how long at most."""
+    def __init__(
+        self,
+        *,
+        rounds: _builtins.int = ...,
+        deadline_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_ns", b"deadline_ns", "rounds", b"rounds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RunPairTest: _TypeAlias = RunPairTest  # noqa: Y015
+
+@_typing.final
 class Inject(_message.Message):
     """Make a fault on purpose, for a while."""
 
@@ -3112,6 +3222,7 @@ class InspectRanks(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
+    RECENT_FIELD_NUMBER: _builtins.int
     inspection_id: _builtins.str
     """Id to echo."""
     job: _builtins.str
@@ -3120,6 +3231,8 @@ class InspectRanks(_message.Message):
     """Its id."""
     generation: _builtins.int
     """What was seen of this generation when it ended because ranks gave up waiting; 0: now."""
+    recent: _builtins.bool
+    """Of ranks that step: only when they enqueued their newest collectives."""
     def __init__(
         self,
         *,
@@ -3127,10 +3240,11 @@ class InspectRanks(_message.Message):
         job: _builtins.str = ...,
         job_id: _builtins.str = ...,
         generation: _builtins.int = ...,
+        recent: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "inspection_id", b"inspection_id", "job", b"job", "job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "inspection_id", b"inspection_id", "job", b"job", "job_id", b"job_id", "recent", b"recent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

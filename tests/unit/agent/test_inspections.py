@@ -5,7 +5,7 @@ import asyncio
 from everstep_agent.jobs.job.inspection import Inspections
 from everstep_agent.jobs.job.peers import LauncherLink
 from everstep_common.reports import RanksInspected
-from everstep_common.trainer_messages import Inspect, Inspected, InspectEnd, Join
+from everstep_common.trainer_messages import Inspect, Inspected, InspectEnd, InspectRecent, Join
 from fakes.jumping_loop import simulate
 
 _RANKS = 2
@@ -155,6 +155,39 @@ def test_what_was_seen_of_an_end_is_asked_of_launchers_that_look_and_of_no_older
             (answer,) = story.answers
             assert bool(answer.reports) is bool(asked)
             assert ("older version" in answer.missing) is not bool(asked)
+
+    simulate(told())
+
+
+def test_recent_collectives_are_asked_of_launchers_that_tell_them_and_of_no_older_ones() -> None:
+    async def told() -> None:
+        for protocol, asked in ((12, [InspectRecent(1)]), (11, [])):
+            story = Story()
+            story.link.request = _join(protocol)
+            story.inspections.begin("a", story.answers.append, recent=True)
+            assert story.launcher.told == asked
+            story.take(_REPORT, _REPORT)
+            (answer,) = story.answers
+            assert bool(answer.reports) is bool(asked)
+            assert ("older version" in answer.missing) is not bool(asked)
+
+    simulate(told())
+
+
+def test_who_looks_at_ranks_that_hang_waits_for_a_look_at_collectives_to_end() -> None:
+    async def told() -> None:
+        story = Story()
+        story.link.request = _join(12)
+        story.inspections.begin("a", story.answers.append, recent=True)
+        story.begin("b")
+        assert story.launcher.told == [InspectRecent(1)]
+        story.take(_REPORT, _REPORT)
+        assert story.launcher.told == [InspectRecent(1), Inspect(2)]
+        story.inspections.begin("c", story.answers.append, recent=True)
+        assert "something else" in story.answers[1].missing
+        story.take(_REPORT, _REPORT, look=2)
+        assert [one.inspection_id for one in story.answers] == ["a", "c", "b"]
+        assert story.answers[2].reports
 
     simulate(told())
 

@@ -44,3 +44,18 @@ def test_nobody_is_shown_with_what_could_not_be_seen() -> None:
     assert "Nobody is slow" in drawn
     assert "3 ranks tell nothing" in drawn
     assert "SINCE" not in drawn.upper()
+
+
+def test_what_a_look_at_collectives_told_is_shown_below() -> None:
+    late = admin_pb2.LateLine(rank=2, nominated=True, sentence="rank 2 comes last to 50 of 60\x1b")
+    look = admin_pb2.CollectiveLook(
+        sentence="Rank 2 comes last", late=[late], collectives=60, ranks=4, roles="roles by pp",
+        blind=["a slow GPU does not show"], beside="both agree",
+    )  # fmt: skip
+    drawn = _drawn(admin_pb2.Slowness(sentence="Nobody is slow", collectives=look))
+    for word in ("Rank 2 comes last", "50 of 60", "60 collectives, 4 ranks", "roles by pp"):
+        assert word in drawn
+    assert "a slow GPU does not show" in drawn
+    assert "both agree" in drawn
+    assert "\x1b" not in drawn
+    assert "collectives" not in _drawn(admin_pb2.Slowness(sentence="Nobody is slow"))

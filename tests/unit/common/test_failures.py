@@ -297,3 +297,29 @@ def test_the_same_exception_is_recognised_whatever_varies(once: str, again: str)
 )
 def test_what_tells_exceptions_apart_is_kept(one: str, other: str) -> None:
     assert unvarying("exception", one) != unvarying("exception", other)
+
+
+# As torch 2.11 wrote it on a node with a GPU: the main thread sees the abort only.
+_ABORTED = [
+    "[rank0]: Traceback (most recent call last):",
+    '[rank0]:   File "/train.py", line 51, in main',
+    "[rank0]:     dist.all_reduce(data)",
+    "[rank0]: torch.distributed.DistBackendError: NCCL communicator was aborted on rank 0. ",
+]
+_GAVE_UP = (
+    "terminate called after throwing an instance of 'c10::DistBackendError'",
+    "  what():  [PG ID 0 PG GUID 0(default_pg) Rank 0] Process group watchdog thread terminated"
+    " with exception: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=452)",
+)
+
+
+def test_a_rank_whose_operation_the_watchdog_aborted_for_a_timeout_gave_up_waiting() -> None:
+    lines = [*_ABORTED, *_GAVE_UP]
+    told = classify(0, 6, lines, _ABORTED)
+    assert told.kind == "collective_timeout"
+    assert "was aborted on rank 0" in told.exception
+
+
+def test_a_rank_whose_operation_was_aborted_for_a_peer_s_error_followed_another() -> None:
+    lines = [*_ABORTED, "[rank0]: NCCL error: remote process exited or there was a network error"]
+    assert classify(0, 6, lines, _ABORTED).kind == "collective"

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from everstep_controller.api.admin.ranks import slowness_of
+from everstep_controller.slow.collective_finding import CollectiveFinding, LateRank, SeenLook
 from everstep_controller.slow.live import SURE_ROWS, LiveFinding
 from unit.core.planned.test_slow_swap import CLOCKS, SlowStory, part
 from unit.slow.test_live import Told
@@ -41,3 +42,35 @@ def test_nobody_is_slow_only_after_enough_comparisons_and_uneven_work_is_told() 
     told = slowness_of(story.core.state, story.job, uneven.train(30))
     assert [one.kind for one in told.imbalances] == ["stage"]
     assert told.sentence.startswith("Nobody is slow. Role stage 3 takes")
+
+
+def _seen(rank: int) -> SeenLook:
+    late = LateRank(
+        rank=rank, node="n1", group="dp", times=50, of=60, wait_ms=40.0, every_ms=240.0, factor=1.2,
+        sentence=f"rank {rank} (n1) comes last to 50 of 60 collectives of dp",
+    )  # fmt: skip
+    found = CollectiveFinding(sentence="Rank 1 comes last", late=(late,), collectives=60, ranks=2)
+    return SeenLook(found, at_ns=5)
+
+
+def test_of_a_job_that_tells_nothing_the_look_at_its_collectives_is_the_answer() -> None:
+    story = SlowStory().begin()
+    told = slowness_of(story.core.state, story.job, LiveFinding(ranks=2), _seen(1), now_ns=8)
+    assert told.sentence == "Rank 1 comes last"
+    assert (told.collectives.age_ns, told.collectives.beside) == (3, "")
+    assert [one.rank for one in told.collectives.late] == [1]
+    assert not told.slow
+
+
+def test_whether_the_look_and_what_ranks_tell_agree_is_told() -> None:
+    story = SlowStory().begin()
+    sure = LiveFinding(ranks=2, telling=2, rows=SURE_ROWS)
+    told = slowness_of(story.core.state, story.job, sure, _seen(1))
+    assert "as fast as its peers by what ranks tell" in told.collectives.beside
+    story.judge(part())
+    told = slowness_of(story.core.state, story.job, sure, _seen(1))
+    assert "both agree" in told.collectives.beside
+    assert told.sentence == "Rank 1 takes 1.30 times as long"
+    nobody = SeenLook(replace(_seen(1).finding, late=()), at_ns=5)
+    told = slowness_of(story.core.state, story.job, sure, nobody)
+    assert "does not come last" in told.collectives.beside

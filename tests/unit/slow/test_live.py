@@ -164,3 +164,29 @@ def test_what_was_known_before_a_restart_holds_until_enough_was_seen() -> None:
     other = replace(known, name="7")
     assert news_of([known], LiveFinding(parts=(other,), rows=1)) == (known, other)
     assert news_of([known], LiveFinding(parts=(replace(known, factor=1.4),), rows=30)) is None
+
+
+def test_ranks_are_compared_by_the_roles_that_their_groups_show() -> None:
+    heavy = dict.fromkeys(range(8, 16), 1.4)
+    learned = [f"pp{rank // 8}" for rank in range(16)]
+    story = Told(1, slow=heavy)
+    story.train(5)
+    story.live.learn_roles(learned)
+    finding = story.train(30)
+    assert not finding.parts
+    assert finding.rows == 30, "what was seen before compared different work"
+    story.slow[9] = 1.4 * 1.3
+    (part,) = story.train(30).parts
+    assert part.name == "9"
+    assert story.live.judge_told(story.columns(), story.step).rows == 60
+
+
+def test_what_a_script_tells_of_roles_counts_before_what_groups_show() -> None:
+    roles = {rank: f"stage {rank // 8}" for rank in range(16)}
+    story = Told(2, slow=dict.fromkeys(range(8, 16), 1.4), roles=roles)
+    story.train(10)
+    story.live.learn_roles(["a", "b"] * 8)
+    finding = story.train(20)
+    assert finding.rows == 29
+    assert finding.verdict is not None
+    assert "role stage 1 takes" in finding.verdict.sentence.lower()

@@ -6,6 +6,7 @@ from functools import partial
 from everstep.copy_engine.device_copies import DeviceCopies, DeviceCopy
 from everstep.copy_engine.views import ShardView
 from everstep.saving.early import Early
+from everstep.saving.step_saving import Witness
 from fakes.device import FakeDevice, Tensor
 
 
@@ -104,6 +105,16 @@ def test_what_a_forward_pass_changes_is_copied_on_the_device_at_once() -> None:
     copy = detached[1].cuda
     assert isinstance(copy, Tensor)
     assert bytes(copy.data) == b"\3" * 8
+
+
+def test_what_was_copied_on_the_device_may_change_while_the_rest_is_saved() -> None:
+    weight, mean = Tensor(bytearray(8)), Tensor(bytearray(8))
+    shards = (shard(weight, "weight"), shard(mean, "mean"))
+    witness = Witness(Early({"model": Model(mean)}).detach(shards, FakeDevice()))
+    mean._version += 1
+    assert witness.changed() == ""
+    weight._version += 1
+    assert witness.changed() == "weight"
 
 
 def test_memory_that_a_forward_pass_changes_is_copied_at_once() -> None:

@@ -19,6 +19,7 @@ from everstep.launch.hangs.inspected import inspected
 from everstep.launch.hangs.look_service import LookService
 from everstep.launch.hangs.question import Answer
 from everstep.launch.hangs.rank_files import RankFiles, rank_notes
+from everstep.launch.hangs.recent_looks import RecentLooks
 from everstep.launch.link import LaunchLink, not_understood
 from everstep.launch.membership import Departure, join_message
 from everstep.launch.output.terminal import Terminal
@@ -35,6 +36,7 @@ from everstep_common.trainer_messages import (
     End,
     Inspect,
     InspectEnd,
+    InspectRecent,
     Join,
     Joined,
     Notice,
@@ -83,11 +85,10 @@ class Launcher:
             lambda: self._workers.running(),
             lambda rank: self._generation.watch.facts(rank),
         )
-        self._workers = Workers(
-            self._selector,
-            self._rank_ended,
-            lambda: self._standbys.pids() | self._looks.pids() | self._evidence.pids(),
+        self._recent = RecentLooks(
+            self._selector, files.folder if files else None, lambda: self._workers.running()
         )
+        self._workers = Workers(self._selector, self._rank_ended, self._other_pids)
         places = EvidencePlaces.of(files.folder if files else None, environ, options.ras)
         self._evidence = EndEvidence(self._selector, self._looks, places, monotonic)
         self._files = files
@@ -108,6 +109,11 @@ class Launcher:
         # Until then an agent is waited for that has not answered yet; None: one has.
         self._agent_by: float | None = None
 
+    def _other_pids(self) -> set[int]:
+        """Return the processes that are ours, and no ranks."""
+        readers = self._looks.pids() | self._recent.pids() | self._evidence.pids()
+        return self._standbys.pids() | readers
+
     def run(self) -> int:
         """Return the exit code when the job is over or its user has had enough."""
         more = (*PASSED_ON, *self._options.ends_on)
@@ -119,6 +125,7 @@ class Launcher:
             self._workers.signal_groups(signal.SIGKILL)
             self._standbys.close()
             self._looks.close()
+            self._recent.close()
             self._evidence.close()
             self._link.drop()
         for line in self._last_words:
@@ -151,6 +158,7 @@ class Launcher:
             self._generation.steps.advance()
             self._generation.output.advance()
             self._looks.advance()
+            self._recent.advance()
             self._evidence.advance()
             self._generation.watch.advance(self._generation.steps.newest)
             if self._exit_code is None:
@@ -197,7 +205,7 @@ class Launcher:
 
     def _wait_s(self) -> float | None:
         waits = [self._generation.steps.due_in_s(), self._generation.output.due_in_s()]
-        waits += [self._looks.due_in_s(), self._evidence.due_in_s()]
+        waits += [self._looks.due_in_s(), self._recent.due_in_s(), self._evidence.due_in_s()]
         waits.append(self._generation.watch.due_in_s())
         if self._exit_code is None:
             waits += [self._link.due_in_s(), self._words.due_in_s()]
@@ -248,6 +256,8 @@ class Launcher:
 
         if isinstance(asked, InspectEnd):
             self._evidence.answer(asked.generation, tell)
+        elif isinstance(asked, InspectRecent):
+            self._recent.ask(tell)
         else:
             self._looks.ask(tell)
 

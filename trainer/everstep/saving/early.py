@@ -62,7 +62,8 @@ def _waits(part: object) -> bool:
 
 def _detached(shard: ShardView, device: Device | None) -> ShardView:
     if shard.cuda is not None and device is not None:
-        return replace(shard, cuda=device.clone(shard.cuda))
+        clone = device.clone(shard.cuda)
+        return replace(shard, cuda=clone, keep=clone)
     memory = (ctypes.c_ubyte * shard.size_bytes)()
     ctypes.memmove(memory, shard.address, shard.size_bytes)
     return replace(shard, address=ctypes.addressof(memory), keep=memory)

@@ -5,10 +5,12 @@ from collections.abc import Callable
 
 from everstep_agent.jobs.job.peers import LauncherLink
 from everstep_common.reports import RanksInspected
-from everstep_common.trainer_messages import Inspect, Inspected, InspectEnd
+from everstep_common.trainer_messages import Inspect, Inspected, InspectEnd, InspectRecent
 
 # The reader of the launcher has two seconds; its start on a busy node takes another.
 _LAUNCHER_S = 4.0
+# A look at collectives takes a second; so many questions wait for its end.
+_NEXT_MAX = 8
 # In one answer, whatever the ranks have written into it: well below what a stream takes at once.
 _ANSWER_MAX = 1024 * 1024
 
@@ -25,34 +27,53 @@ class Inspections:
         # Who waits for the look that is being taken, by the question's id.
         self._waiting: dict[str, Answer] = {}
         self._look = 0
-        self._generation = 0
+        # What the look that is being taken is of.
+        self._generation, self._recent = 0, False
+        # Questions that wait for the end of a look at collectives.
+        self._next: list[Callable[[], None]] = []
         self._reports: list[str] = []
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, inspection_id: str, answer: Answer, generation: int = 0) -> None:
+    def begin(
+        self, inspection_id: str, answer: Answer, generation: int = 0, *, recent: bool = False
+    ) -> None:
         """Have the launcher look, if it does not already; the answer comes in any case.
 
-        With a ``generation`` it tells what it saw when that one ended.
+        With a ``generation`` it tells what it saw when that one ended; with ``recent`` only when
+        ranks enqueued their newest collectives.
         """
-        if self._waiting and generation != self._generation:
+        other = (generation, recent) != (self._generation, self._recent)
+        if self._waiting and other and self._recent and len(self._next) < _NEXT_MAX:
+            # Whoever looks at ranks that hang must not miss those of a node.
+            self._next.append(lambda: self.begin(inspection_id, answer, generation, recent=recent))
+            return
+        if self._waiting and other:
             answer(RanksInspected(inspection_id, missing="it is asked something else just now"))
             return
         under_way = bool(self._waiting)
         self._waiting[inspection_id] = answer
         if under_way:
             return
-        self._look, self._generation = self._look + 1, generation
+        self._look += 1
+        self._generation, self._recent = generation, recent
         if generation and not self._link.looks:
             self._end("its launcher is of an older version, or away: it keeps nothing of an end")
             return
-        question = InspectEnd(self._look, generation) if generation else Inspect(self._look)
-        if not self._link.send(question):
+        if recent and self._link.connected and not self._link.tells_recent:
+            self._end("its launcher is of an older version: it tells nothing of collectives")
+            return
+        if not self._link.send(self._question()):
             self._end("its launcher is away, and it alone may look at its ranks")
             return
         loop = asyncio.get_running_loop()
         said = f"its launcher did not answer within {_LAUNCHER_S:g} s; it may stand still itself"
         self._timer = loop.call_later(_LAUNCHER_S, self._end, said)
+
+    def _question(self) -> Inspect:
+        if self._generation:
+            return InspectEnd(self._look, self._generation)
+        return InspectRecent(self._look) if self._recent else Inspect(self._look)
 
     def take_part(self, told: Inspected) -> None:
         """Take what the launcher tells of the look that was asked for; all else is left out."""
@@ -76,3 +97,6 @@ class Inspections:
         self._waiting, self._reports, self._size = {}, [], 0
         for inspection_id, answer in waiting.items():
             answer(RanksInspected(inspection_id, reports, missing))
+        following, self._next = self._next, []
+        for begin in following:
+            begin()

@@ -9,6 +9,8 @@ from everstep_common.trainer_messages import Join, Standbys
 
 # The protocol of launchers that look at ranks before they stop them.
 _LOOKS_SINCE = 10
+# The first protocol whose launchers tell when ranks enqueued their newest collectives.
+_RECENT_SINCE = 12
 
 
 class LauncherPeer(Protocol):
@@ -55,6 +57,11 @@ class LauncherLink:
     def looks(self) -> bool:
         """Return whether the launcher looks at ranks before it stops them."""
         return self.request is not None and self.request.protocol >= _LOOKS_SINCE
+
+    @property
+    def tells_recent(self) -> bool:
+        """Return whether the launcher tells when ranks enqueued their newest collectives."""
+        return self.request is not None and self.request.protocol >= _RECENT_SINCE
 
     def connect(self, peer: LauncherPeer, request: Join, job: str) -> None:
         """A launcher joined."""

@@ -29,7 +29,7 @@ class AdminApi:
         self.planned_work = PlannedWorkOperations(runtime)
         self.logs = JobLogs(runtime, sources.questions)
         self.stacks = JobStacks(runtime, sources.inspector)
-        self.slowness = SlowRanks(runtime, sources.slowness)
+        self.slowness = SlowRanks(runtime, sources.slowness, sources.collectives)
         self.maintenance = MaintenanceOperations(runtime)
 
     async def events(self, request: admin_pb2.WatchEventsRequest) -> AsyncIterator[admin_pb2.Event]:

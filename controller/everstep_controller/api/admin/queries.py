@@ -1,7 +1,7 @@
 """Queries of the admin API: nodes, findings, incidents, jobs, ledgers, and reasons for states."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -28,6 +28,7 @@ from everstep_controller.journal.store import JournalStore
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
 from everstep_controller.runtime.housekeeping import current_rows
 from everstep_controller.runtime.runtime import Runtime
+from everstep_controller.slow.collective_finding import SeenLook
 from everstep_controller.slow.live import LiveFinding
 from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
 from everstep_proto.generated import admin_pb2
@@ -48,6 +49,7 @@ class AdminSources:
     questions: NodeQuestions
     inspector: Inspector
     slowness: Callable[[JobRecord], LiveFinding]
+    collectives: Callable[[JobRecord], Awaitable[SeenLook | None]]
     trouble: Callable[[], ShellTrouble]
 
 

@@ -3,11 +3,12 @@
 import asyncio
 import pwd
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 
 from everstep_common.orders import ReadOutput
 from everstep_common.printable import printable
+from everstep_controller.api.admin.collective_answers import look_message
 from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError, job_named
 from everstep_controller.api.admin.messages import slow_line
 from everstep_controller.api.fleet.inspector import BusyError, Inspector
@@ -18,6 +19,7 @@ from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.core.model.state import State
 from everstep_controller.core.planned.slow_swap import slow_parts
 from everstep_controller.runtime.runtime import Runtime
+from everstep_controller.slow.collective_finding import SeenLook
 from everstep_controller.slow.live import SURE_ROWS, LiveFinding
 from everstep_proto.generated import admin_pb2
 from everstep_proto.tls import Identity, Role
@@ -204,9 +206,16 @@ _NOTHING_TOLD = (
 class SlowRanks:
     """Tells who is slow. Raises UnknownNameError, NotTheOwnerError and OrderRefusedError."""
 
-    def __init__(self, runtime: Runtime, finding: Callable[[JobRecord], LiveFinding]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        finding: Callable[[JobRecord], LiveFinding],
+        look: Callable[[JobRecord], Awaitable[SeenLook | None]],
+    ) -> None:
+        """``look`` looks at the collectives of a job's ranks, and takes seconds."""
         self._runtime = runtime
         self._finding = finding
+        self._look = look
 
     async def judge(self, name: str, who: Identity) -> admin_pb2.Slowness:
         """Return what is known of a job's ranks."""
@@ -214,16 +223,26 @@ class SlowRanks:
         await check_owner(who, job, "slowness")
         if job.state not in ACTIVE:
             raise OrderRefusedError(f"{job.name} has no ranks now: it is {job.state.value}")
-        return slowness_of(self._runtime.state, job, self._finding(job))
+        seen = await self._look(job)
+        now_ns = self._runtime.now_ns()
+        return slowness_of(self._runtime.state, job, self._finding(job), seen, now_ns)
 
 
-def slowness_of(state: State, job: JobRecord, finding: LiveFinding) -> admin_pb2.Slowness:
+def slowness_of(
+    state: State,
+    job: JobRecord,
+    finding: LiveFinding,
+    seen: SeenLook | None = None,
+    now_ns: int = 0,
+) -> admin_pb2.Slowness:
     """Return who makes the others of a job wait, by what is known of its ranks."""
     verdict = finding.verdict
     parts = _newest(slow_parts(job), finding)
+    by_look = seen is not None and seen.finding.collectives and not (parts or finding.telling)
+    sentence = seen.finding.sentence if seen is not None and by_look else _sentence(parts, finding)
     return admin_pb2.Slowness(
         job=job.name,
-        sentence=_sentence(parts, finding),
+        sentence=printable(sentence),
         slow=[slow_line(state, part) for part in parts],
         plan=job.slow.plan if parts else "",
         imbalances=[
@@ -238,6 +257,7 @@ def slowness_of(state: State, job: JobRecord, finding: LiveFinding) -> admin_pb2
         comparisons=finding.rows,
         lost_ratio=verdict.lost_ratio if verdict is not None else 0.0,
         generation=job.generation.number,
+        collectives=look_message(seen, now_ns, parts, finding) if seen is not None else None,
     )
 
 

@@ -60,6 +60,10 @@ class Inspector:
         """Yield the same for who bounds itself; agents whom two ask at once look once for both."""
         return self._ask_all(job, job.generation.members, 0, nodes_at_once)
 
+    def ask_recent(self, job: JobRecord, nodes_at_once: int) -> AsyncGenerator[NodeTold, None]:
+        """Yield when the ranks of each node enqueued their newest collectives."""
+        return self._ask_all(job, job.generation.members, 0, nodes_at_once, recent=True)
+
     async def inspect_ended(
         self, job: JobRecord, generation: int, members: Sequence[str]
     ) -> AsyncGenerator[NodeTold, None]:
@@ -74,10 +78,16 @@ class Inspector:
                     yield told
 
     async def _ask_all(
-        self, job: JobRecord, members: Sequence[str], generation: int, nodes_at_once: int
+        self,
+        job: JobRecord,
+        members: Sequence[str],
+        generation: int,
+        nodes_at_once: int,
+        *,
+        recent: bool = False,
     ) -> AsyncGenerator[NodeTold, None]:
         turns = asyncio.Semaphore(nodes_at_once)
-        question = InspectRanks("", job.name, job.id, generation)
+        question = InspectRanks("", job.name, job.id, generation, recent)
         ranks = job.spec.processes_per_node
         asked = [
             asyncio.create_task(self._ask(question, node, place * ranks, ranks, turns))

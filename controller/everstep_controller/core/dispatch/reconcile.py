@@ -33,7 +33,7 @@ from everstep_controller.core.nodes import (
     stream_flaps,
 )
 from everstep_controller.core.planned import maintenance, restarts, slow_swap, user_end
-from everstep_controller.core.recovery import blame, deadlines, planning, spares, start
+from everstep_controller.core.recovery import blame, deadlines, pair_tests, planning, spares, start
 from everstep_controller.core.turn import Marks, Reconciliation
 
 # Each round ends with fewer things undecided; this many only a rule that contradicts itself needs.
@@ -70,6 +70,7 @@ def _reconcile_round(turn: Reconciliation) -> set[str]:
     slow_swap.reconcile_jobs(turn, marks.jobs)
     for job_id in marks.jobs & turn.state.jobs.keys():
         turn.state.jobs[job_id].news = JobNews()
+    pair_tests.reconcile_free(turn)
     waiting = nodes | _waiting_nodes(turn, marks)
     spares.reconcile_spares(turn, waiting)
     orders.hold_where_eligibility_changed(turn, waiting)
@@ -107,6 +108,7 @@ def _reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     isolation.claim_for_schedulers(turn, node)
     membership.reconcile_node(turn, node)
     blame.reconcile_node(turn, node)
+    pair_tests.reconcile_node(turn, node)
     slow_swap.reconcile_node(turn, node)
 
 
@@ -136,5 +138,7 @@ def _reconcile_job(turn: Reconciliation, job_id: str) -> None:
         absence.reconcile_job(turn, job)
         deadlines.reconcile_job(turn, job)
         user_end.reconcile_job(turn, job)
+        pair_tests.reconcile_job(turn, job)
+        slow_swap.reconcile_boundary(turn, job)
         planning.reconsider(turn, job)
         ending.reconcile_job(turn, job)

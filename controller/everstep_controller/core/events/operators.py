@@ -130,6 +130,15 @@ class InjectionCleared(OperatorOrder):
 
 
 @dataclass(frozen=True, slots=True)
+class PairTestOrdered(OperatorOrder):
+    """An operator wants a node tested, beside a partner or, for "", beside any that is good."""
+
+    node: str
+    partner: str
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorForgotJob(OperatorOrder):
     """An operator has the memory dropped that is kept of a job that has ended."""
 
@@ -151,5 +160,6 @@ OperatorEvent = (
     | AutomationResumed
     | InjectionOrdered
     | InjectionCleared
+    | PairTestOrdered
     | OperatorForgotJob
 )

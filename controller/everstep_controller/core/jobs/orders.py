@@ -269,6 +269,7 @@ def for_node(state: State, node: NodeRecord) -> Iterator[Action]:
     """Yield what a node should be told now, also after it has been away."""
     yield from lifecycle.unanswered_checks(node)
     yield from unanswered_questions(state, node)
+    yield from lifecycle.unanswered_pair_tests(state, node)
     for injection in node.injections.values():
         yield from injection_orders(node.name, injection)
     for job in jobs_involving(state, node):

@@ -255,6 +255,8 @@ class Generation:
     moving_place: int = 0
     # What is to be done about the hang for which it was stopped; None where nothing was judged.
     hang_judgement: Judgement | None = None
+    # Members were tested beside others when it had stopped: the next plan waited once.
+    pair_tested: bool = False
     # What its ranks have said of themselves, as far as somebody keeps it.
     rank_reports: RankReports = field(default_factory=RankReports)
 

@@ -10,6 +10,7 @@ from everstep_common.reports import CheckFinished, InjectionState, Inventory, Re
 from everstep_controller.core.model.agents import Contender
 from everstep_controller.core.model.hang import NodeHang
 from everstep_controller.core.model.incident import Strike
+from everstep_controller.core.model.pair_test import PairRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +289,7 @@ class NodeRecord:
     # Silent while it is in maintenance, so nothing there is waited for.
     absent: bool = False
     spare_check: SpareCheck = field(default_factory=SpareCheck)
+    pair: PairRecord = field(default_factory=PairRecord)
 
     def claim_of(self, owner: str) -> Claim | None:
         """Return the claim of one owner."""

@@ -132,6 +132,8 @@ class State:
     # Nodes that are drained; that automation was not allowed to isolate; that are alive and claimed
     # by it; and those of the latter that got this claim when they were dead. In order.
     draining: list[str] = field(default_factory=list)
+    # Nodes that are to be tested beside others when nothing runs there.
+    pair_wanted: list[str] = field(default_factory=list)
     deferred: list[str] = field(default_factory=list)
     isolated: list[str] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)

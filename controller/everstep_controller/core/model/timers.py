@@ -7,13 +7,14 @@ from enum import Enum, StrEnum, auto
 class TimerKind(StrEnum):
     """Purpose of a timer; the part of its name before the slash."""
 
-    # Of nodes: a silence to judge, answers about it, a stream that stays open, checks, the end of a
-    # probation.
+    # Of nodes: a silence to judge, answers about it, a stream that stays open, checks, a pair
+    # test, the end of a probation.
     SILENCE = "silence"
     STREAM = "stream"
     CONFIRM = "confirm"
     CHECK = "check"
     SPARE = "spare"
+    PAIR = "pair"
     PROBATION = "probation"
     FLAPPING = "flapping"
     INJECTION = "injection"

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from types import MappingProxyType
 
-from everstep_controller.core.actions import RunCheck
+from everstep_controller.core.actions import RunCheck, RunPairTest
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState
-from everstep_controller.core.model.state import note_hearing
+from everstep_controller.core.model.pair_test import PAIR_ROUNDS, PAIR_WORK_NS
+from everstep_controller.core.model.state import State, note_hearing
 from everstep_controller.core.model.timers import Overdue, Wait
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.turn import Reconciliation, TimerKind
@@ -294,3 +295,19 @@ def spare_check_order(node: NodeRecord) -> RunCheck:
         node=node.name,
         reason="it waits as a spare",
     )
+
+
+def unanswered_pair_tests(state: State, node: NodeRecord) -> Iterator[RunPairTest]:
+    """Yield the pair test that a node takes part in and has not answered."""
+    subject = state.nodes.get(node.pair.partner_of or node.name)
+    running = subject.pair.running if subject is not None else None
+    if subject is None or running is None or node.name in running.answers:
+        return
+    if node is subject or node.name in running.partners:
+        yield RunPairTest(
+            id=running.id,
+            node=node.name,
+            reason=f"{subject.name} is compared with {' and '.join(running.partners)}",
+            rounds=PAIR_ROUNDS,
+            deadline_ns=PAIR_WORK_NS,
+        )

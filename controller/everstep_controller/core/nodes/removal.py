@@ -22,6 +22,7 @@ _TIMERS = (
     TimerKind.STREAM,
     TimerKind.CHECK,
     TimerKind.SPARE,
+    TimerKind.PAIR,
     TimerKind.PROBATION,
     TimerKind.FLAPPING,
     TimerKind.INJECTION,
@@ -123,6 +124,7 @@ def _forget_record(turn: Turn, node: NodeRecord) -> None:
         state.isolated,
         state.returned,
         state.flapping,
+        state.pair_wanted,
     ):
         keep_listed(names, node.name, listed=False)
     for kind in _TIMERS:

@@ -2,8 +2,9 @@
 
 Who is slow was judged outside, from what ranks tell: a job's own word, and statistics, which are
 never sure enough to take a node away. Only where the node's agent has found something of its own
-that makes a node slow, the operators let automation act on it, and a spare waits, the node is
-drained: the job leaves it at a step boundary, and no step is lost.
+that makes a node slow, or a pair test has shown that it is, the operators let automation act on it,
+and a spare waits, the node is drained: the job leaves it at a step boundary, and no step is lost.
+Without either the node is nominated for a pair test, when its ranks stop next.
 """
 
 from collections.abc import Set
@@ -14,13 +15,13 @@ from everstep_common.judging.findings import Mode, Severity
 from everstep_controller.core import events
 from everstep_controller.core.events import SlowJudged
 from everstep_controller.core.jobs.lifecycle import ACTIVE
-from everstep_controller.core.model.job import JobRecord, PlanKind
-from everstep_controller.core.model.node import AUTOMATION, FindingOwner, NodeRecord
+from everstep_controller.core.model.job import JobRecord, JobState, PlanKind
+from everstep_controller.core.model.node import AUTOMATION, FindingOwner, NodeRecord, OpenFinding
 from everstep_controller.core.model.slowness import JobSlowness, SlowPart
 from everstep_controller.core.model.state import State, jobs_of_node
 from everstep_controller.core.nodes import budgets, claims, health
 from everstep_controller.core.planned.forecast import plan_without
-from everstep_controller.core.recovery import blame
+from everstep_controller.core.recovery import blame, pair_tests
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
@@ -29,9 +30,10 @@ SLOW_NODE = Condition(
     name="SlowNode",
     component="node",
     meaning="ranks on the node make the others of their job wait, and its agent has found what "
-    "makes a node slow: a spare takes its place at a step boundary, where that is enforced",
+    "makes a node slow, or a pair test has shown that it is: a spare takes its place at a step "
+    "boundary, where that is enforced",
     source="the ranks' own work in each step (`run.waiting()`), compared with that of their peers, "
-    "and an open finding of the agent about clocks, power, heat, PCIe or links",
+    "and an open finding of the agent about clocks, power, heat, PCIe or links, or PairTestSlow",
     clears_when="the finding is over, or the job goes on on the node and its ranks are as fast as "
     "their peers",
     mode=Mode.ADVISE,
@@ -59,8 +61,10 @@ class SwapCase:
 
     job: str
     part: SlowPart
-    # What its node's agent has found; "" for nothing that makes a node slow.
+    # What its node's agent, or a pair test, has found; "" for nothing that makes a node slow.
     evidence: str = ""
+    # What a pair test of the node is going to show, or has shown; "" where none is made.
+    pair_test: str = ""
     # Why automation may not drain the node; the job of another user that steps there; "" for none.
     refusal: str = ""
     neighbour: str = ""
@@ -87,7 +91,8 @@ def decide_swap(case: SwapCase) -> Swap:
         return Swap(False, f"nothing is done: without it {case.job} would be about as slow")
     if not case.evidence:
         why = f"the agent of {part.node} has found nothing that makes a node slow"
-        return Swap(False, f"nothing is done by itself: {why}; {order}")
+        tested = f", and {case.pair_test}" if case.pair_test else ""
+        return Swap(False, f"nothing is done by itself: {why}{tested}; {order}")
     if case.neighbour:
         why = f"job {case.neighbour} of another user steps on {part.node}"
         return Swap(False, f"nothing is done by itself: {why}; {order}")
@@ -110,6 +115,10 @@ def slow_judged(turn: Turn, event: SlowJudged) -> None:
     if job is None or job.state not in ACTIVE or event.generation != job.generation.number:
         return
     job.slow = JobSlowness(event.generation, event.parts, turn.now_ns)
+    slow = {part.node for part in event.parts if part.worth_swap}
+    for name in list(turn.state.pair_wanted):
+        if name not in slow and name in turn.state.nodes:
+            pair_tests.withdraw(turn.state, turn.state.nodes[name], job)
     turn.announce(job.name, "SlowJudged", f"{job.name}: {event.sentence}")
     turn.mark_job(job.id)
 
@@ -130,6 +139,12 @@ def reconcile_jobs(turn: Reconciliation, job_ids: Set[str]) -> None:
             _reconcile_job(turn, job)
 
 
+def reconcile_boundary(turn: Reconciliation, job: JobRecord) -> None:
+    """Drain a node that a pair test has shown to be slow before its job gets its next plan."""
+    if job.state is JobState.STOPPING and job.generation.pair_tested:
+        _reconcile_job(turn, job)
+
+
 def _reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     """Drain a slow node that may be swapped, or say what is done; one node of a job at a time."""
     told = []
@@ -138,7 +153,11 @@ def _reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
         if node is not None and _holds(node):
             told.append(f"a spare takes the place of {node.name} at a step boundary")
             continue
-        swap = decide_swap(_case(turn, job, part, node))
+        case = _case(turn, job, part, node)
+        swap = decide_swap(case)
+        if node is not None and part.worth_swap and not case.evidence and job.state in ACTIVE:
+            pair_tests.nominate(turn, node, job, part.sentence)
+            swap = decide_swap(_case(turn, job, part, node))
         told.append(swap.why)
         if swap.drain and node is not None:
             budgets.record_isolation(turn)
@@ -161,6 +180,9 @@ def _case(turn: Turn, job: JobRecord, part: SlowPart, node: NodeRecord | None) -
     refused = claims.refusal(turn, node, SLOW_NODE.name, SLOW_NODE.mode)
     why = refused.why if refused is not None else _kept_out(node)
     members, kind = plan_without(state, job, {*leaving, node.name})
+    # A generation that has stopped gets its next plan at once, whatever it was stopped for.
+    running = job.state in ACTIVE
+    planned = job.planned is not None or not leaving.isdisjoint(job.generation.members)
     return SwapCase(
         job=job.name,
         part=part,
@@ -168,8 +190,16 @@ def _case(turn: Turn, job: JobRecord, part: SlowPart, node: NodeRecord | None) -
         refusal=why or turn.paused(job.name),
         neighbour=blame.neighbour(turn, job, node.name),
         has_spare=bool(members) and kind is PlanKind.SPARE,
-        planned=job.planned is not None or not leaving.isdisjoint(job.generation.members),
+        planned=running and planned,
+        pair_test=_pair_test(node),
     )
+
+
+def _pair_test(node: NodeRecord) -> str:
+    """Return what a pair test is going to show of a node, or has shown."""
+    if node.pair.nominated_ns:
+        return "it is tested beside another node when its ranks stop next"
+    return node.pair.result.sentence if node.pair.result is not None else ""
 
 
 def _kept_out(node: NodeRecord) -> str:
@@ -178,15 +208,24 @@ def _kept_out(node: NodeRecord) -> str:
 
 
 def evidence_of(state: State, node: NodeRecord) -> str:
-    """Return what the agent of a node has found that makes it slow, in words; "" for nothing."""
+    """Return what an agent or a pair test has found that makes a node slow; "" for nothing."""
     for held in node.findings.values():
         finding = held.finding
-        counts = held.owner is FindingOwner.AGENT and health.counts_against_node(held)
         observed = claims.mode_of(state, finding.condition, finding.mode) is Mode.OBSERVE
-        bad = finding.severity is not Severity.INFO and finding.condition in EVIDENCE
-        if counts and bad and not observed:
-            return f"its agent found {finding.condition}: {health.finding_sentence(finding)}"
+        bad = finding.severity is not Severity.INFO and _is_evidence(held)
+        if bad and health.counts_against_node(held) and not observed:
+            who = "its agent" if held.owner is FindingOwner.AGENT else "a pair test"
+            return f"{who} found {finding.condition}: {health.finding_sentence(finding)}"
     return ""
+
+
+def _is_evidence(held: OpenFinding) -> bool:
+    """Return whether a finding is about slowness, and of somebody whom no job can make find it."""
+    if held.owner is FindingOwner.AGENT:
+        return held.finding.condition in EVIDENCE
+    return (
+        held.owner is FindingOwner.CORE and held.finding.condition == pair_tests.PAIR_TEST_SLOW.name
+    )
 
 
 # --- the node that was swapped -------------------------------------------------------------------

@@ -19,7 +19,7 @@ from everstep_controller.core.model.job import (
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import claims
-from everstep_controller.core.recovery import blame, placement
+from everstep_controller.core.recovery import blame, pair_tests, placement
 from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
@@ -154,7 +154,8 @@ def _stopping(turn: Reconciliation, job: JobRecord) -> None:
     )
     missing = next(silent, None)
     if missing is None:
-        plan(turn, job)
+        if not pair_tests.holds(turn.state, job):
+            plan(turn, job)
     elif not nodes[missing].connected and not any(nodes[name].connected for name in silent):
         # Only the verdict on silent nodes is missing.
         segment = job.ledger.segments[-1]

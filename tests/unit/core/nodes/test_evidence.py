@@ -134,6 +134,7 @@ def test_every_timer_of_an_answer_waits_anew_after_a_start() -> None:
         TimerKind.STREAM,
         TimerKind.CONFIRM,
         TimerKind.SPARE,
+        TimerKind.PAIR,
         TimerKind.INJECTION,
         TimerKind.CONTENDER,
         TimerKind.ISOLATION,

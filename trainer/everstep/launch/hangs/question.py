@@ -61,6 +61,8 @@ class Question:
     # Where NCCL RAS listens, and processes of this job by which its answer is known to be of it.
     ras: Annotated[str, Text(300)] = ""
     pids: Annotated[tuple[q.Pid, ...], Items(q.RANKS_OF_NODE_MAX)] = ()
+    # Only when they enqueued their newest collectives: nothing is asked that takes the GIL.
+    recent: bool = False
     # Path of py-spy; "": not installed.
     py_spy: Annotated[str, Opaque(0, 4096, "a program")] = ""
 

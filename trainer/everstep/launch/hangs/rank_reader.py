@@ -221,7 +221,7 @@ class RankReader:
     def _ask_server(self) -> None:
         told = self._marker()
         if self._folder is None or not (path := self._folder / f"{self._pid}.sock").exists():
-            self._blind[EvidenceSource.WORKER_SERVER] = told.why or _NO_SERVER
+            self._blind[EvidenceSource.WORKER_SERVER] = told.why or NO_SERVER
             return
         server = WorkerServer(path, self._pid)
         if self._ping(server):
@@ -335,7 +335,7 @@ class RankReader:
             raise ValueError(f"{error} ({why})") from error
 
 
-_NO_SERVER = (
+NO_SERVER = (
     "the rank has no worker server: it has made no process group of torch.distributed, or its"
     " interpreter ignores PYTHONPATH (-I, -E)"
 )

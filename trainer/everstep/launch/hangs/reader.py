@@ -20,14 +20,20 @@ def main(paths: list[str]) -> None:
     sys.path[:0] = paths
     import json
 
-    from everstep.launch.hangs.question import LINE_MAX, Answer, Question
+    from everstep.launch.hangs.question import LINE_MAX, Answer, Question, RankAsked
     from everstep.launch.hangs.rank_reader import RankReader
+    from everstep.launch.hangs.recent_reader import read_recent
     from everstep_common.codec import from_json, json_text
 
     question = from_json(Question, json.loads(sys.stdin.readline()))
     ends_s = began_s + question.within_s
     read_by_s = ends_s - _WRITE_S
     turn = threading.Lock()
+
+    def read(asked: RankAsked) -> Answer:
+        if question.recent:
+            return read_recent(asked, question, read_by_s)
+        return RankReader(asked, question, read_by_s).read()
 
     def write(answer: Answer) -> None:
         line = json_text(answer).encode() + b"\n"
@@ -36,8 +42,8 @@ def main(paths: list[str]) -> None:
                 os.write(1, line)
 
     threads = [
-        threading.Thread(target=lambda one=reader: write(one.read()), daemon=True)
-        for reader in (RankReader(asked, question, read_by_s) for asked in question.ranks)
+        threading.Thread(target=lambda one=asked: write(read(one)), daemon=True)
+        for asked in question.ranks
     ]
     for thread in threads:
         thread.start()

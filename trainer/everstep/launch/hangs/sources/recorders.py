@@ -24,9 +24,12 @@ _BYTES = 16 * 1024 * 1024
 
 
 def read_recorders(
-    server: WorkerServer, within_s: float, rank: int, world_size: int
+    server: WorkerServer, within_s: float, rank: int, world_size: int, *, recent: bool = False
 ) -> tuple[RankHangReport | None, str]:
-    """Return what the recorders of a rank tell, and why one of them does not."""
+    """Return what the recorders of a rank tell, and why one of them does not.
+
+    With ``recent`` it is when the rank enqueued its newest collectives, and no more.
+    """
     until_s = time.monotonic() + within_s
     told: dict[str, Mapping[str, object]] = {}
     missing = ""
@@ -44,6 +47,7 @@ def read_recorders(
         return None, missing or "this torch has no recorder that could be asked"
     others, nccl = (told.get(handler, {}) for handler in _HANDLERS)
     try:
-        return report_of_both(others, nccl, rank, world_size=world_size), missing
+        told_by_both = report_of_both(others, nccl, rank, world_size=world_size, recent=recent)
     except DumpError as error:
         return None, str(error)
+    return told_by_both, missing

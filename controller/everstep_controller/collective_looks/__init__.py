@@ -1,0 +1,1 @@
+"""Collective looks at the controller: when the ranks of running jobs enqueued collectives."""

@@ -1,0 +1,189 @@
+"""Look watch: each generation is looked at once for its roles, and again where it is asked for.
+
+A look takes a thread of each rank some 30 ms. So none is taken at intervals, but of a job that has
+become slower than it was: that is looked at again after minutes.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from everstep_controller.api.fleet.inspector import Inspector, gather_told
+from everstep_controller.api.fleet.sessions import Sessions
+from everstep_controller.collective_looks.look_judge import LookedAt, judge_look
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.planned.restarts import usual_step_ns
+from everstep_controller.hangs.evidence import HangEvidence
+from everstep_controller.hangs.fair_turns import FairTurns
+from everstep_controller.hangs.look_judge import JudgeError
+from everstep_controller.runtime.runtime import Runtime
+from everstep_controller.slow.collective_finding import SeenLook
+
+logger = logging.getLogger(__name__)
+
+_S = 10**9
+_SWEEP_S = 10.0
+# The first steps are no measure of the others.
+_FIRST_AFTER_NS = 60 * _S
+# A job that has become slower is looked at again so long after the last look at it: a look takes
+# some 0.6 s of processors on a node of 8 ranks, and this is 0.1 % of one.
+_AGAIN_AFTER_NS = 600 * _S
+_SLOWER = 1.1
+# Who asks again so soon is told the same.
+_SAME_FOR_NS = 10 * _S
+# Who asks waits no longer; the look goes on, and the next who asks is told.
+_ANSWER_S = 7.0
+# So many jobs are looked at at once; users take turns. So many nodes of each.
+_JOBS_AT_ONCE, _NODES_AT_ONCE = 4, 1024
+
+# Job and generation.
+_Watched = tuple[str, int]
+
+
+@dataclass(slots=True)
+class LookPace:
+    """When a generation is to be looked at: once, and again while it is slower than it was."""
+
+    # When it was looked at last, also in vain; whether anything was seen; its steps at best.
+    tried_ns: int = 0
+    has_seen: bool = False
+    fastest_ns: int = 0
+
+    def is_due(self, running_ns: int, now_ns: int, step_ns: int) -> bool:
+        """Return whether it is; ``step_ns`` is how long a step takes of late, 0: not known."""
+        if step_ns and (not self.fastest_ns or step_ns < self.fastest_ns):
+            self.fastest_ns = step_ns
+        if self.tried_ns and now_ns - self.tried_ns < _AGAIN_AFTER_NS:
+            return False
+        if not self.has_seen:
+            return running_ns >= _FIRST_AFTER_NS
+        return step_ns > _SLOWER * self.fastest_ns > 0
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of a generation: the newest look, and the one that is being taken."""
+
+    pace: LookPace = field(default_factory=LookPace)
+    seen: SeenLook | None = None
+    task: "asyncio.Task[None] | None" = None
+
+
+class LookWatch:
+    """Looks at the collectives of running jobs, and keeps what the newest look at each told."""
+
+    def __init__(
+        self, runtime: Runtime, inspector: Inspector, evidence: HangEvidence, sessions: Sessions
+    ) -> None:
+        self._runtime = runtime
+        self._inspector = inspector
+        self._evidence = evidence
+        self._sessions = sessions
+        self._known: dict[_Watched, _Known] = {}
+        self._turns = FairTurns(_JOBS_AT_ONCE)
+
+    def roles(self, job: JobRecord) -> tuple[str, ...]:
+        """Return the role of each rank as its process groups show it; () before that is known."""
+        known = self._known.get(_watched(job))
+        if known is None or known.seen is None:
+            return ()
+        finding = known.seen.finding
+        return tuple(finding.role_names[role] for role in finding.roles)
+
+    async def look(self, job: JobRecord) -> SeenLook | None:
+        """Return what a look tells now; an older one or None where it takes too long."""
+        if not _may_look(job):
+            return None
+        known = self._known.setdefault(_watched(job), _Known())
+        fresh = known.seen is not None and self._age_ns(known.seen) < _SAME_FOR_NS
+        if not fresh or known.task is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_ANSWER_S):
+                    await asyncio.shield(self._begin(job, known))
+        return known.seen
+
+    async def run(self) -> None:
+        """Look at what is due until cancelled."""
+        try:
+            while True:
+                await asyncio.sleep(_SWEEP_S)
+                self.sweep()
+        finally:
+            tasks = [one.task for one in self._known.values() if one.task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def sweep(self) -> None:
+        """Begin looks that are due. While the controller is halted, none is."""
+        state = self._runtime.state
+        if state.halted:
+            return
+        jobs = [job for job in state.jobs.values() if _may_look(job)]
+        current = {_watched(job) for job in jobs}
+        self._known = {
+            key: one for key, one in self._known.items() if key in current or one.task is not None
+        }
+        for job in jobs:
+            known = self._known.setdefault(_watched(job), _Known())
+            if job.world_size > 1 and known.task is None and self._is_due(job, known):
+                self._begin(job, known)
+
+    def _is_due(self, job: JobRecord, known: _Known) -> bool:
+        now_ns = self._runtime.now_ns()
+        return known.pace.is_due(now_ns - job.since_ns, now_ns, usual_step_ns(job))
+
+    def _begin(self, job: JobRecord, known: _Known) -> "asyncio.Task[None]":
+        if known.task is None:
+            known.pace.tried_ns = self._runtime.now_ns()
+            known.task = asyncio.create_task(
+                self._look(job, known), name=f"collectives of {job.id}"
+            )
+            known.task.add_done_callback(lambda _: self._end(known))
+        return known.task
+
+    def _end(self, known: _Known) -> None:
+        known.task = None
+
+    async def _look(self, job: JobRecord, known: _Known) -> None:
+        try:
+            async with self._turns.turn(job.spec.uid):
+                if _watched(job) not in self._known or not _may_look(job):
+                    return
+                told = await gather_told(self._inspector.ask_recent(job, _NODES_AT_ONCE))
+                looked_at = self._looked_at(job)
+                file = await asyncio.to_thread(self._evidence.write, told)
+                try:
+                    finding = await judge_look(file, looked_at)
+                finally:
+                    file.unlink(missing_ok=True)
+                known.seen = SeenLook(finding, self._runtime.now_ns())
+                known.pace.has_seen = True
+        except (JudgeError, OSError, ValueError) as error:
+            logger.warning("who comes last in %s is not known: %s", job.id, error)
+
+    def _looked_at(self, job: JobRecord) -> LookedAt:
+        nodes, now_ns = self._runtime.state.nodes, self._runtime.now_ns()
+        members = tuple(job.generation.members)
+        clocks = [self._sessions.clock(name).wall_offset(now_ns) for name in members]
+        return LookedAt(
+            nodes=members,
+            domains=tuple(nodes[name].domain if name in nodes else "" for name in members),
+            ranks_per_node=job.spec.processes_per_node,
+            offsets_ns=tuple(one.offset_ns if one is not None else 0 for one in clocks),
+            uncertainties_ns=tuple(one.uncertainty_ns if one is not None else -1 for one in clocks),
+        )
+
+    def _age_ns(self, seen: SeenLook) -> int:
+        return self._runtime.now_ns() - seen.at_ns
+
+
+def _watched(job: JobRecord) -> _Watched:
+    return job.id, job.generation.number
+
+
+def _may_look(job: JobRecord) -> bool:
+    """Return whether a job has ranks that are not known to stand still; those have other looks."""
+    return job.state in ACTIVE and job.state is not JobState.STALLED
