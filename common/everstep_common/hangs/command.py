@@ -36,7 +36,8 @@ How to get the dumps:
   gloo   in each rank, from a thread:
            open(f"/shared/hang/rank_{rank}", "wb").write(
                torch._C._distributed_c10d._dump_fr_trace())
-  any    from torch's worker server: POST /handler/fr_trace_json, kept as rank_N.json
+  any    from torch's worker server: POST /handler/dump_nccl_trace_json, or for other
+         backends than NCCL /handler/fr_trace_json, kept as rank_N.json
 
 Dumps may be pickle or JSON, and some may be missing: a rank without one is evidence too.
 
