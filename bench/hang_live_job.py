@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,7 @@ from types import TracebackType
 from hang_cases import Case, layout_seed
 from hang_programs import PROGRESS, Fault, Start, phase_name
 
+from everstep.launch.hangs.look_service import rank_asked
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_files import RankFiles
 from everstep.launch.hangs.rank_watch import RankWatch
@@ -54,13 +55,12 @@ _SIGNALS = {"stop": signal.SIGSTOP, "kill": signal.SIGKILL}
 class JobWatch:
     """When the ranks of a job stand still, by the launcher's watch and the agent's judge."""
 
-    def __init__(self, ranks: int, ended: Callable[[], set[int]]) -> None:
-        """``ended`` returns the ranks that have ended."""
+    def __init__(self, ranks: int, running: Callable[[], Mapping[int, int]]) -> None:
+        """``running`` returns the processes of the ranks that have not ended."""
         self._ranks = ranks
-        self._ended = ended
         self._watched: RanksWatched | None = None
         self._told = False
-        self._watch = RankWatch(self._hear, self._running)
+        self._watch = RankWatch(self._hear, running)
         self._watch.begin(_GENERATION, range(ranks), ranks)
         self._judge = StandStill()
         self.begin()
@@ -86,17 +86,18 @@ class JobWatch:
         told = self._watched
         return told is not None and told.phases == (phase,) and told.usual_ns > 0
 
+    def moved_since(self, at_ns: int) -> bool:
+        """Return whether each rank was seen to move since then, on the boot clock."""
+        facts = [self._watch.facts(rank).frontier for rank in range(self._ranks)]
+        return all(one is not None and one.moved_at_ns > at_ns for one in facts)
+
     def asked(self, rank: int, pid: int, seen: Seen | None) -> RankAsked:
         """Return the question for a rank, with what it has told of itself."""
-        facts = self._watch.facts(rank)
-        return RankAsked(rank, pid, seen, step=facts.step, phase=facts.shown)
+        return rank_asked(rank, pid, seen, self._watch.facts(rank))
 
     def end(self) -> None:
         """Free the pages."""
         self._watch.end()
-
-    def _running(self) -> dict[int, int]:
-        return {rank: rank for rank in range(self._ranks) if rank not in self._ended()}
 
     def _hear(self, told: object) -> None:
         assert isinstance(told, RanksWatched)
@@ -181,7 +182,7 @@ class LiveJob:
         # The last record is the phase that all are to enter, beside the steps of each.
         self._progress_path.write_bytes(bytes(PROGRESS.size * (case.ranks + 1)))
         self._part = 0
-        self._watch = JobWatch(case.ranks, self._ended)
+        self._watch = JobWatch(case.ranks, self._running)
         seed = layout_seed(case.layout, case.ranks)
         self.pids = {
             rank: forge.start(
@@ -214,7 +215,12 @@ class LiveJob:
         return True
 
     def begin_part(self) -> None:
-        """Have all ranks go on in a phase of its own, in which nothing has stood still yet."""
+        """Have all ranks go on in a phase of its own, in which nothing has stood still yet.
+
+        A gap belongs to each phase in which a rank was meanwhile, so it has to be over.
+        """
+        now_ns = boot_ns()
+        self._comes(lambda: self._watch.moved_since(now_ns), _LEARNS_S)
         self._part += 1
         with self._progress_path.open("r+b") as file:
             file.seek(-PROGRESS.size, os.SEEK_END)
@@ -234,7 +240,7 @@ class LiveJob:
         last, moved_s = self.progress(), time.monotonic()
         while (passed_s := (time.monotonic_ns() - began_ns) / 1e9) < _UNDETECTED_S:
             self._forge.poll()
-            if self._ended() or self._watch.stands_still():
+            if len(self._running()) < self.ranks or self._watch.stands_still():
                 return True
             if (now := self.progress()) != last:
                 last, moved_s = now, time.monotonic()
@@ -243,8 +249,8 @@ class LiveJob:
             time.sleep(_POLL_S)
         return True
 
-    def _ended(self) -> set[int]:
-        return {rank for rank, pid in self.pids.items() if pid in self._forge.ended}
+    def _running(self) -> dict[int, int]:
+        return {rank: pid for rank, pid in self.pids.items() if pid not in self._forge.ended}
 
     def _comes(self, so: Callable[[], bool], within_s: float) -> bool:
         ends_s = time.monotonic() + within_s
