@@ -31,6 +31,7 @@ from everstep_common.hangs.process_evidence import (
 )
 from everstep_common.hangs.rank_report import EvidenceSource, Operation, RankHangReport
 from everstep_common.hangs.silent_ranks import explained_by_silence
+from everstep_common.hangs.stuck_operations import stuck_ranks_of
 from everstep_common.hangs.verdict import (
     CULPRITS_MAX,
     Confidence,
@@ -202,8 +203,7 @@ def _ends(case: Case) -> list[int]:
     ends = [rank for rank in sinks if not gave_up_waiting(case.reports[rank].process)]
     idle_or_late = case.graph.late | behind
     alone = [rank for rank in ends if rank not in case.graph.heads or rank in idle_or_late]
-    together = (r for r in ends if r in case.graph.awaited and not _may_wait_for_silent(case, r))
-    return sorted(alone or together)
+    return sorted(alone)
 
 
 def _may_wait_for_silent(case: Case, rank: int) -> bool:
@@ -420,10 +420,11 @@ def _from_one_operation(case: Case) -> HangClass | None:
         return _shared_class(case)
     if _data_moves(case):
         return HangClass.NO_WAIT
-    if case.graph.awaited:
+    stuck = stuck_ranks_of(case.frontiers, case.graph)
+    if case.graph.awaited and not stuck:
         case.confidence = Confidence.UNSURE
         return HangClass.UNKNOWN
-    case.suspects = frozenset(heads)
+    case.suspects = stuck or frozenset(heads)
     case.confidence = Confidence.LIKELY
     return _or_known_fault(case, HangClass.FABRIC)
 
