@@ -6,11 +6,11 @@ python bench/hang_faults.py [--jobs N] [--seed N] [--missing SHARE] [--wrong] [F
 import argparse
 import random
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hang_layouts import Layout, Op, Program, drawn_layout
-from hang_runs import Run, RunningRank, drawn_recorder, dump_of, launches_of, names_of
+from hang_runs import Recorder, Run, RunningRank, drawn_recorder, dump_of, launches_of, names_of
 from table import lines
 
 from everstep_common.hangs.flight_recorder import report_of_dump
@@ -86,24 +86,37 @@ def _attempt(
     waiting = [n for n, one in enumerate(ranks) if n not in bitten and len(one.done) < one.enqueued]
     if not bitten or not waiting:
         return None
-    names = names_of(layout.programs, layout.everybody)
+    for number in set(chosen) - bitten:
+        ranks[number].unnoticed = None
     lost = {n for n in range(len(ranks)) if n not in bitten and draw.random() < missing}
-    reports = []
-    for number, rank in enumerate(ranks):
-        if number in lost or (number in bitten and fault == "silent"):
+    told = [n for n in range(len(ranks)) if n not in lost]
+    reports = _reports(fault, layout, how, ranks, bitten, told)
+    hidden = frozenset(n for n in bitten if _is_hidden(ranks[n], fault))
+    return FaultyJob(seed, fault, layout.name, tuple(reports), len(ranks), bitten, hidden)
+
+
+def _reports(
+    fault: str,
+    layout: Layout,
+    how: Recorder,
+    ranks: Sequence[RunningRank],
+    bitten: Collection[int],
+    told: Iterable[int],
+) -> Iterator[RankHangReport]:
+    names = names_of(layout.programs, layout.everybody)
+    for number in told:
+        if number in bitten and fault == "silent":
             continue
         if number in bitten and fault in _TOLD_BY_PROCESS:
             process = _TOLD_BY_PROCESS[fault]
-            reports.append(RankHangReport(rank=number, world_size=len(ranks), process=process))
+            yield RankHangReport(rank=number, world_size=len(ranks), process=process)
             continue
-        dump = dump_of(number, rank, names, how)
+        dump = dump_of(number, ranks[number], names, how)
         report = report_of_dump(dump, number, world_size=len(ranks))
         if number in bitten and fault == "gil":
             held = ProcessFacts(ProcessState.SLEEPING, answers_ping=True, gil_held=True)
             report = replace(report, process=held)
-        reports.append(report)
-    hidden = frozenset(n for n in bitten if _is_hidden(ranks[n], fault))
-    return FaultyJob(seed, fault, layout.name, tuple(reports), len(ranks), bitten, hidden)
+        yield report
 
 
 def _is_hidden(rank: RunningRank, fault: str) -> bool:

@@ -65,6 +65,7 @@ class _Group:
         self.entries = entries
         self.counts = counts
         self.ends = [one for one in entries if _ends_batch(one)]
+        self.in_batches = _share_number(entries)
         self.counted_twice = bool(self.ends) and _counts_twice(entries, schema)
 
     def singles(self) -> list[DumpEntry]:
@@ -101,9 +102,17 @@ class _Group:
             # The ends of what is not done are here, and one that is older than these is done.
             return batch[0].record < self.ends[-1].record
         if self.counts is None:
-            return False
-        nothing_pends = self.counts.enqueued == self.counts.completed
-        return (nothing_pends or len(batch) > 1) and batch[0].p2p <= self.counts.enqueued
+            return self.in_batches
+        if self.counts.enqueued == self.counts.completed:
+            return batch[0].p2p <= self.counts.enqueued
+        # A batch is counted when its end is written: this may be the one that its CPU is at.
+        return self.in_batches and batch[0].p2p != self.counts.enqueued + 1
+
+
+def _share_number(entries: Sequence[DumpEntry]) -> bool:
+    """Return whether sends and receives have a number together, as those of a batch do."""
+    numbers = [one.p2p for one in entries if one.is_p2p]
+    return len(set(numbers)) < len(numbers)
 
 
 def _of_batch(batch: Sequence[DumpEntry], end: DumpEntry) -> list[DumpEntry]:

@@ -149,6 +149,15 @@ def of_data_that_moves(ranks: Collection[int], written_bytes: int) -> str:
     )
 
 
+def of_missing_dumps(ranks: Collection[int], silent: int) -> str:
+    """Return what ranks show that told nothing, where others that nobody waits for did not either."""
+    return (
+        f"The waiting leads to {plural(ranks)}, which told nothing; {silent} ranks left no dump, so"
+        " it may as well be the GPU of another rank that waits there, or a link: their dumps are"
+        " needed to tell"
+    )
+
+
 def blind_reason(report: RankHangReport) -> str:
     """Return why a report tells no operation."""
     reasons = [one.reason for one in report.blind if one.source is EvidenceSource.FLIGHT_RECORDER]

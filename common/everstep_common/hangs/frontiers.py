@@ -11,6 +11,10 @@ from everstep_common.hangs.rank_report import GroupReport, Operation, RankHangRe
 # report holds. A few hostile reports could otherwise name 200,000 ranks in every group.
 _MEMBERS_PER_RANK = 64
 
+# Collectives in which one rank gives and the others take: the giver may be far ahead of a taker
+# that is well.
+ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
+
 GroupKey = tuple[str, str, int]
 
 
@@ -159,9 +163,27 @@ def _fill(group: GroupFrontier) -> None:
             group.enqueued[rank] = one.enqueued
     if not group.named:
         group.members = tuple(told)
-    group.unknown = [rank for rank in group.members if rank not in group.enqueued]
     group.waiting = [rank for rank in group.enqueued if first_collective(told[rank]) is not None]
+    group.enqueued.update(_inferred(group))
+    group.unknown = [rank for rank in group.members if rank not in group.enqueued]
     group.waiting.sort(key=group.enqueued.__getitem__, reverse=True)
+
+
+def _inferred(group: GroupFrontier) -> dict[int, int]:
+    """Return how far members have come whose recorders kept nothing of the group.
+
+    A dump of what is active, without numbers beside it: they stand in no operation of the group. So
+    they have not come to the first one that others wait in, which nobody completes without them.
+    """
+    first = [one for rank in group.waiting if (one := first_collective(group.told[rank]))]
+    oldest_waited = min(first, key=lambda one: one.sequence, default=None)
+    if oldest_waited is None or oldest_waited.name in ROOTED:
+        return {}
+    before = oldest_waited.sequence - 1
+    if any((one.completed or 0) > before for one in group.told.values()):
+        return {}
+    quiet = (r for r, one in group.told.items() if r not in group.enqueued and not one.pending)
+    return dict.fromkeys(quiet, before)
 
 
 def first_collective(group: GroupReport) -> Operation | None:

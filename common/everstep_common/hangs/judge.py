@@ -44,6 +44,9 @@ from everstep_common.printable import printable
 
 # Of ranks without any frontier, so few may stand elsewhere than all others to be called outliers.
 _OUTLIERS = 0.25
+# A rank without a dump is named where fewer than this many of its operation's members would have
+# none for the same reason as ranks that nobody waits for.
+_BY_CHANCE = 0.1
 
 
 Seen = tuple[HangClass, str]
@@ -184,7 +187,9 @@ def _from_frontiers(case: Case) -> HangClass | None:
 
 
 def _add_laggards(case: Case) -> None:
-    for rank, reason in completion_laggards(case.frontiers).items():
+    behind = behind_their_peers(case.frontiers)
+    late = {rank: behind[rank] for rank in case.culprits if rank in behind}
+    for rank, reason in (late | completion_laggards(case.frontiers)).items():
         if gave_up_waiting(case.reports[rank].process):
             continue
         known = case.culprits.get(rank)
@@ -198,7 +203,7 @@ def _ends(case: Case) -> list[int]:
     First those that wait in nothing, or are behind their peers; only without them, those that stand
     in an operation together with all its members.
     """
-    behind = behind_their_peers(case.frontiers)
+    behind = set(behind_their_peers(case.frontiers))
     sinks = case.graph.sinks() | (behind & (case.graph.awaited_by_gpu | case.graph.awaited))
     ends = [rank for rank in sinks if not gave_up_waiting(case.reports[rank].process)]
     idle_or_late = case.graph.late | behind
@@ -312,18 +317,21 @@ def _program_or_network(case: Case, in_p2p: Collection[int]) -> HangClass:
 
 def _from_silence(case: Case) -> HangClass | None:
     """Ranks that told nothing, where the waiting of others has no other explanation."""
-    forced, possible = explained_by_silence(case)
-    told = {rank: case.reports[rank] for rank in forced if rank in case.reports}
+    silence = explained_by_silence(case)
+    told = {rank: case.reports[rank] for rank in silence.forced if rank in case.reports}
     # Something false that was told in a rank's name is no evidence against it, and one that gave up
     # waiting was waiting.
     cleared = {rank for rank, report in told.items() if _is_no_evidence(report)}
-    for rank in forced - cleared:
+    for rank in silence.forced - cleared:
         case.culprits[rank] = _class_of_silent(told.get(rank))
-    case.suspects = possible | cleared
+    case.suspects = silence.possible | cleared
     case.confidence = Confidence.LIKELY
     seen = all(kind is not HangClass.SILENT for kind, _ in case.culprits.values())
-    if len(case.culprits) > 1 and not seen:
-        # Each may wait for another of them.
+    by_chance = silence.by_chance > _BY_CHANCE
+    if by_chance and case.culprits and not seen:
+        case.sentence = words.of_missing_dumps(case.culprits, len(case.silent))
+    if (len(case.culprits) > 1 or by_chance) and not seen:
+        # Each may wait for another of them, or have no dump as others have none.
         case.suspects |= case.culprits.keys()
         case.culprits.clear()
     if case.culprits:
