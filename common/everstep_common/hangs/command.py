@@ -15,6 +15,7 @@ from everstep_common.printable import printable
 from everstep_common.reports.quantities import RANKS_MAX
 
 _NAMED, _NOT_NAMED, _USAGE = 0, 1, 2
+_NAMES_TOLD = 4
 
 _USAGE_LINES = """\
 everstep hang [--prefix PREFIX] [--world-size N] [--json] FOLDER
@@ -141,6 +142,7 @@ def told(verdict: HangVerdict, folder: Folder) -> list[str]:
         *_groups(verdict),
         *_beside(verdict),
         *_blind(verdict),
+        *_left_out(folder),
     ]
 
 
@@ -187,3 +189,15 @@ def _blind(verdict: HangVerdict) -> Iterable[str]:
     if not verdict.blind:
         return []
     return ["\nWhat could not be seen:", *(f"  {line}" for line in verdict.blind)]
+
+
+def _left_out(folder: Folder) -> Iterable[str]:
+    if not folder.left_out:
+        return []
+    names = ", ".join(printable(name)[:80] for name in folder.left_out[:_NAMES_TOLD])
+    more = len(folder.left_out) - _NAMES_TOLD
+    others = f" and {more} more" if more > 0 else ""
+    return [
+        f"\nLeft out, for the job has {folder.world_size} ranks: {names}{others}"
+        " (if it has more: --world-size)"
+    ]

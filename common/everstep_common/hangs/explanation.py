@@ -150,7 +150,7 @@ def of_data_that_moves(ranks: Collection[int], written_bytes: int) -> str:
 
 
 def of_missing_dumps(ranks: Collection[int], silent: int) -> str:
-    """Return what ranks show that told nothing, where others that nobody waits for did not either."""
+    """Return what silent ranks show, where ranks that nobody waits for are silent as well."""
     return (
         f"The waiting leads to {plural(ranks)}, which told nothing; {silent} ranks left no dump, so"
         " it may as well be the GPU of another rank that waits there, or a link: their dumps are"

@@ -10,14 +10,16 @@ pg_status. That counts groups by a number of the process, which the operations l
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from everstep_common.hangs.coalesced import WorkCounts, is_counted_apart, without_batches
 from everstep_common.hangs.departures import departure_of
 from everstep_common.hangs.dump_entries import DumpEntry, dump_entry, number_in, text_in
 from everstep_common.hangs.exit_dumps import before_giving_up
 from everstep_common.hangs.members import are_named, members_text, unnamed_members
-from everstep_common.hangs.pickles import PickleError, plain_values
+from everstep_common.hangs.pickles import Effort, PickleError, plain_values
 from everstep_common.hangs.rank_report import (
+    BLIND_MAX,
     GROUPS_MAX,
     PENDING_MAX,
     Blind,
@@ -43,7 +45,7 @@ _OF_TORCH = ("/torch/", "/functorch/")
 _FRAMES = 3
 _NUMBERS = re.compile(r"\d{1,7}")
 _STATES = {state.value: state for state in OperationState}
-_DEFAULT_GROUP = "default_pg"
+DEFAULT_GROUP = "default_pg"
 
 
 class DumpError(ValueError):
@@ -54,21 +56,26 @@ class DumpError(ValueError):
 _GroupKey = tuple[str, tuple[int, ...]]
 
 
-def read_dump(data: bytes) -> Mapping[str, object]:
+def read_dump(data: bytes, effort: Effort | None = None) -> Mapping[str, object]:
     """Return the values of a dump, pickle or JSON, or of a report. Raises DumpError."""
     if len(data) > BYTES_MAX:
         raise DumpError(f"it has {len(data):,} bytes, more than {BYTES_MAX:,}")
     if not data:
         raise DumpError("it is empty: its rank ended while it wrote")
-    values = _json_values(data) if data.lstrip()[:1] == b"{" else _pickle_values(data)
+    effort = effort or Effort()
+    is_json = data.lstrip()[:1] == b"{"
+    values = _json_values(data, effort) if is_json else _pickle_values(data, effort)
     if not isinstance(values, dict) or not {"entries", "groups"} & values.keys():
         raise DumpError("it is no Flight Recorder dump: it has no entries")
     return values
 
 
-def _json_values(data: bytes) -> object:
-    if data.count(b"[") + data.count(b"{") + data.count(b",") > _JSON_ITEMS_MAX:
-        raise DumpError(f"it has more than {_JSON_ITEMS_MAX:,} values")
+def _json_values(data: bytes, effort: Effort) -> object:
+    items = data.count(b"[") + data.count(b"{") + data.count(b",")
+    most = min(_JSON_ITEMS_MAX, effort.operations_max)
+    if items > most:
+        raise DumpError(f"it has more than {most:,} values")
+    effort.operations += items
     try:
         return json.loads(data)
     except RecursionError:
@@ -77,9 +84,9 @@ def _json_values(data: bytes) -> object:
         raise DumpError(f"it is no JSON, or was cut off: {error}") from None
 
 
-def _pickle_values(data: bytes) -> object:
+def _pickle_values(data: bytes, effort: Effort) -> object:
     try:
-        return plain_values(data)
+        return plain_values(data, effort)
     except PickleError as error:
         raise DumpError(str(error)) from error
 
@@ -122,7 +129,7 @@ class _DumpReading:
 
     def world_size(self) -> int:
         """Return the number of ranks, as the default group tells; 0 where it does not."""
-        sizes = [len(m) for d, m in self.configured.values() if d == _DEFAULT_GROUP]
+        sizes = [len(m) for d, m in self.configured.values() if d == DEFAULT_GROUP]
         return max(sizes, default=0)
 
     def blind(self) -> Iterator[Blind]:
@@ -201,7 +208,7 @@ class _DumpReading:
 
     def _config_name(self, entry: DumpEntry) -> str:
         """Return the name of an operation's group in pg_config; its own if it is not in there."""
-        if entry.group_name not in self.configured and entry.description == _DEFAULT_GROUP:
+        if entry.group_name not in self.configured and entry.description == DEFAULT_GROUP:
             return "" if "" in self.configured else entry.group_name
         return entry.group_name
 
@@ -251,9 +258,9 @@ def _configured(value: object, world_size: int) -> dict[str, _GroupKey]:
     for name, one in value.items():
         if isinstance(one, dict):
             # gloo's default group has neither a name nor a description there.
-            description = text_in(one.get("desc")) or (str(name) if name else _DEFAULT_GROUP)
+            description = text_in(one.get("desc")) or (str(name) if name else DEFAULT_GROUP)
             members = _members(one.get("ranks"))
-            if not members and description == _DEFAULT_GROUP:
+            if not members and description == DEFAULT_GROUP:
                 members = tuple(range(world_size))
             if members:
                 found[str(name)] = (description, members)
@@ -417,11 +424,19 @@ def blind_report(
 
 
 def merged(reports: Iterable[RankHangReport]) -> dict[int, RankHangReport]:
-    """Return one report for each rank; of two that contradict each other, neither is used."""
+    """Return one report for each rank; of two that contradict each other, neither is used.
+
+    A file of which nothing can be used contradicts nobody.
+    """
     found: dict[int, RankHangReport] = {}
     for report in reports:
         known = found.setdefault(report.rank, report)
-        if _frontiers(known) == _frontiers(report):
+        if known is report:
+            continue
+        unusable = [one for one in (known, report) if is_unusable(one)]
+        if len(unusable) == 1:
+            found[report.rank] = _beside(known if unusable[0] is report else report, unusable[0])
+        elif _frontiers(known) == _frontiers(report):
             found[report.rank] = max(known, report, key=_frames_told)
         else:
             told = (
@@ -430,6 +445,17 @@ def merged(reports: Iterable[RankHangReport]) -> dict[int, RankHangReport]:
             )
             found[report.rank] = blind_report(report.rank, told, EvidenceSource.IDENTITY)
     return found
+
+
+def is_unusable(report: RankHangReport) -> bool:
+    """Return whether nothing could be used of a dump."""
+    return bool(report.blind) and not report.groups
+
+
+def _beside(report: RankHangReport, other: RankHangReport) -> RankHangReport:
+    """Return a report that also says why another dump of its rank could not be used."""
+    reasons = [replace(one, source=EvidenceSource.FLIGHT_RECORDER) for one in other.blind]
+    return replace(report, blind=(*report.blind, *reasons)[:BLIND_MAX])
 
 
 def _frontiers(report: RankHangReport) -> object:

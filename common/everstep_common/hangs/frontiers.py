@@ -1,19 +1,16 @@
 """Frontiers: how far each rank has come in each process group, from all reports. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from everstep_common.hangs.contradictions import ROOTED, contradictions_of
 from everstep_common.hangs.members import MembersError, are_named, members_of
 from everstep_common.hangs.rank_report import GroupReport, Operation, RankHangReport
 
 # Members that all groups name together, for each rank of the job: no rank is in more groups than a
 # report holds. A few hostile reports could otherwise name 200,000 ranks in every group.
 _MEMBERS_PER_RANK = 64
-
-# Collectives in which one rank gives and the others take: the giver may be far ahead of a taker
-# that is well.
-ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
 
 GroupKey = tuple[str, str, int]
 
@@ -67,12 +64,36 @@ def frontiers_of(reports: Mapping[int, RankHangReport], world_size: int) -> Fron
     groups, invalid, left_out = _grouped(reports, world_size)
     for group in groups.values():
         _fill(group)
+    if disbelieved := _disbelieved(groups.values()):
+        invalid |= disbelieved
+        groups = {key: one for key, one in groups.items() if _without(one, disbelieved)}
     of_rank: dict[int, list[GroupFrontier]] = {}
     for group in groups.values():
         for rank in group.told:
             of_rank.setdefault(rank, []).append(group)
     kept = {rank: tuple(found) for rank, found in of_rank.items()}
     return Frontiers(tuple(groups.values()), kept, invalid, left_out)
+
+
+def _disbelieved(groups: Iterable[GroupFrontier]) -> dict[int, str]:
+    """Return ranks that say of collectives what cannot be true, with the reason."""
+    found: dict[int, str] = {}
+    for group in groups:
+        if group.named and not group.has_p2p:
+            name = f"{group.description:.80} ({group.text:.60})"
+            for rank, reason in contradictions_of(name, group.told, group.enqueued):
+                found.setdefault(rank, reason)
+    return found
+
+
+def _without(group: GroupFrontier, ranks: Collection[int]) -> bool:
+    """Leave out what ranks told of a group; return whether anybody else told of it."""
+    if group.told.keys() & ranks:
+        for rank in ranks:
+            group.told.pop(rank, None)
+        group.enqueued.clear()
+        _fill(group)
+    return bool(group.told)
 
 
 @dataclass(frozen=True, slots=True)

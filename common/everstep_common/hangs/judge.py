@@ -322,6 +322,7 @@ def _from_silence(case: Case) -> HangClass | None:
     # Something false that was told in a rank's name is no evidence against it, and one that gave up
     # waiting was waiting.
     cleared = {rank for rank, report in told.items() if _is_no_evidence(report)}
+    cleared |= silence.forced & case.frontiers.invalid.keys()
     for rank in silence.forced - cleared:
         case.culprits[rank] = _class_of_silent(told.get(rank))
     case.suspects = silence.possible | cleared
