@@ -1,6 +1,6 @@
 """Completion frontier: ranks whose GPU did not complete what their peers have. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from everstep_common.hangs.contradictions import ROOTED
 from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, first_collective
@@ -26,7 +26,7 @@ def completion_laggards(frontiers: Frontiers) -> dict[int, str]:
 
 def _of_group(group: GroupFrontier) -> Iterator[tuple[int, str]]:
     completed = {rank: group.told[rank].completed or 0 for rank in group.enqueued}
-    newest = max(completed.values())
+    newest = _newest(completed.values())
     behind = [rank for rank in group.waiting if newest - completed[rank] >= _LAG]
     few = 2 * len(behind) < len(group.enqueued)
     for rank in behind:
@@ -35,13 +35,22 @@ def _of_group(group: GroupFrontier) -> Iterator[tuple[int, str]]:
             yield rank, _reason(group, first, newest)
 
 
+def _newest(completed: Iterable[int]) -> int:
+    """Return the last collective that half of a group say to have completed.
+
+    The word of one rank would make all others late.
+    """
+    ordered = sorted(completed, reverse=True)
+    return ordered[max(1, len(ordered) // 2) - 1]
+
+
 def behind_their_peers(frontiers: Frontiers) -> dict[int, str]:
     """Return ranks that wait in a collective which others have completed; with reasons."""
     found: dict[int, str] = {}
     for group in frontiers.groups:
         if not group.waiting or group.has_p2p:
             continue
-        newest = max(group.told[rank].completed or 0 for rank in group.enqueued)
+        newest = _newest(group.told[rank].completed or 0 for rank in group.enqueued)
         for rank in group.waiting:
             first = first_collective(group.told[rank])
             if first is not None and first.name not in ROOTED and first.sequence <= newest:

@@ -23,6 +23,11 @@ def contradictions_of(
 
     ``enqueued`` is how far each has come, of those of which it is known.
     """
+    if not enqueued or max((told[rank].completed or 0) for rank in enqueued) <= min(
+        enqueued.values()
+    ):
+        return
+    enqueued = {rank: last for rank, last in enqueued.items() if _is_of_collectives(told[rank])}
     if len(enqueued) < 2:
         return
     completed = {rank: _completed_by_all(told[rank]) for rank in enqueued}
@@ -40,6 +45,14 @@ def contradictions_of(
     for rank, last in completed.items():
         if last > least and last > agreed:
             yield rank, f"it has completed #{last} of {group}, to which others have not come"
+
+
+def _is_of_collectives(one: GroupReport) -> bool:
+    """Return whether a rank's numbers count collectives: without an operation they may be others'.
+
+    torch counts sends and receives in the same place.
+    """
+    return bool(one.done) or any(each.peer is None for each in one.pending)
 
 
 def _completed_by_all(one: GroupReport) -> int:

@@ -6,6 +6,7 @@ from typing import Protocol
 from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, first_collective
 from everstep_common.hangs.members import are_named, members_text
 from everstep_common.hangs.mismatches import Mismatch
+from everstep_common.hangs.order_conflicts import OrderConflict
 from everstep_common.hangs.process_evidence import place
 from everstep_common.hangs.rank_report import (
     RAS_LINES_MAX,
@@ -114,6 +115,21 @@ def of_mismatch(mismatch: Mismatch, rank: int) -> str:
         f"at #{mismatch.sequence} of {_group_name(mismatch.group)} it calls"
         f" {printable(own.strip())}, and {plural(others)} {'calls' if len(others) == 1 else 'call'}"
         f" {printable(usual.strip())}"
+    )
+
+
+def of_order(conflict: OrderConflict, rank: int) -> str:
+    """Return in which order a rank calls what another one calls in another order."""
+    name = f"#{conflict.sequence} of {_group_name(conflict.group)}"
+    other = _group_name(conflict.other)
+    if rank == conflict.early:
+        return (
+            f"it has called an operation of {other} that rank {conflict.waiting} calls only after"
+            f" {name}, and has not called that one: it left it out, or calls it later"
+        )
+    return (
+        f"it waits in {name} before an operation of {other} that rank {conflict.early} has called"
+        " without it: the others do not call it there"
     )
 
 

@@ -15,9 +15,10 @@ from everstep_common.hangs.completion import (
     completion_laggards,
     not_started,
 )
-from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, frontiers_of
+from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, frontiers_of, is_p2p
 from everstep_common.hangs.known_software import known_fault, sentence_of
 from everstep_common.hangs.mismatches import Mismatch, departed_in_p2p, mismatches_of
+from everstep_common.hangs.order_conflicts import order_conflicts_of, who_departed
 from everstep_common.hangs.process_evidence import (
     ended_by_mismatch,
     gave_up_waiting,
@@ -62,6 +63,8 @@ class Case:
     # Ranks that told no operation, and those of them of which something false was told.
     silent: frozenset[int]
     graph: WaitGraph
+    # Ranks that wait in a collective which others have completed, with the reason.
+    behind: Mapping[int, str]
     # Class and reason by rank, in the order in which they were found.
     culprits: dict[int, Seen] = field(default_factory=dict)
     suspects: frozenset[int] = frozenset()
@@ -101,7 +104,8 @@ def _case(reports: Iterable[RankHangReport], world_size: int) -> Case:
     frontiers = frontiers_of(known, size)
     told = frontiers.of_rank.keys()
     silent = frozenset(rank for rank in range(size) if rank not in told)
-    return Case(known, size, frontiers, silent, wait_graph_of(frontiers, silent))
+    graph = wait_graph_of(frontiers, silent)
+    return Case(known, size, frontiers, silent, graph, behind_their_peers(frontiers))
 
 
 def _claimed_size(reports: Mapping[int, RankHangReport]) -> int:
@@ -170,6 +174,22 @@ def _from_mismatches(case: Case) -> HangClass | None:
     return HangClass.DESYNC
 
 
+def _from_orders(case: Case) -> HangClass | None:
+    """Ranks that call operations of different groups in different orders: the program."""
+    conflicts = order_conflicts_of(case.frontiers, case.graph.heads)
+    of_them = {rank for one in conflicts for rank in (one.early, one.waiting)}
+    if not conflicts or any(in_communication(case.reports[rank]) is False for rank in of_them):
+        return None
+    case.confidence = Confidence.LIKELY
+    departed = who_departed(conflicts)
+    if departed is None:
+        case.suspects = frozenset(of_them)
+        return HangClass.DESYNC
+    told = words.of_order(conflicts[0], departed)
+    case.culprits[departed] = (HangClass.DESYNC, f"{told}{_at(case, departed)}")
+    return HangClass.DESYNC
+
+
 def _from_frontiers(case: Case) -> HangClass | None:
     for rank in _ends(case):
         case.culprits[rank] = _class_of(case, rank)
@@ -187,13 +207,13 @@ def _from_frontiers(case: Case) -> HangClass | None:
 
 
 def _add_laggards(case: Case) -> None:
-    behind = behind_their_peers(case.frontiers)
+    behind = case.behind
     late = {rank: behind[rank] for rank in case.culprits if rank in behind}
     for rank, reason in (late | completion_laggards(case.frontiers)).items():
         if gave_up_waiting(case.reports[rank].process):
             continue
         known = case.culprits.get(rank)
-        if known is None or known[0] is HangClass.CPU_SIDE:
+        if known is None or known[0] in (HangClass.CPU_SIDE, HangClass.DESYNC):
             case.culprits[rank] = (HangClass.GPU_SIDE, reason)
 
 
@@ -203,7 +223,7 @@ def _ends(case: Case) -> list[int]:
     First those that wait in nothing, or are behind their peers; only without them, those that stand
     in an operation together with all its members.
     """
-    behind = set(behind_their_peers(case.frontiers))
+    behind = case.behind.keys()
     sinks = case.graph.sinks() | (behind & (case.graph.awaited_by_gpu | case.graph.awaited))
     ends = [rank for rank in sinks if not gave_up_waiting(case.reports[rank].process)]
     idle_or_late = case.graph.late | behind
@@ -380,7 +400,9 @@ def _of_circle(case: Case, ranks: Sequence[int]) -> dict[int, Seen]:
     if outside := _outside_of(case, ranks):
         # What they have enqueued runs beside them, so they seem to wait; they stand elsewhere.
         return {rank: _class_of(case, rank) for rank in outside}
-    return {rank: _late_class(case, rank) for rank in _late_in_collectives(case, ranks)}
+    late = _late_in_collectives(case, ranks)
+    # Of several one left something out, and the others wait for their receives in good order.
+    return {rank: _late_class(case, rank) for rank in late} if len(late) == 1 else {}
 
 
 def _late_class(case: Case, rank: int) -> Seen:
@@ -415,6 +437,7 @@ def _late_in_collectives(case: Case, ranks: Iterable[int]) -> list[int]:
         and rank not in case.graph.collective
         and rank in case.graph.peer
         and all(one.operation.name == "recv" for one in case.graph.peer[rank])
+        and is_p2p(case.graph.heads[rank][1])
     ]
 
 
@@ -478,6 +501,7 @@ _FINDINGS: tuple[Callable[[Case], HangClass | None], ...] = (
     _from_endings,
     _from_processes,
     _from_mismatches,
+    _from_orders,
     _from_frontiers,
     _from_knots,
     _from_silence,
