@@ -1,10 +1,12 @@
 """Explanation of a verdict: sentences, the chain of waiting, the table of groups. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, first_collective
-from everstep_common.hangs.members import are_named, members_text
+from everstep_common.hangs.members import MembersError, are_named, members_of, members_text
 from everstep_common.hangs.mismatches import Mismatch
 from everstep_common.hangs.order_conflicts import OrderConflict
 from everstep_common.hangs.process_evidence import place
@@ -65,6 +67,15 @@ def ranks_told(ranks: Iterable[int]) -> str:
     if len(text) <= _RANKS_TOLD and are_named(text):
         return text
     return f"{members_text(found[:8])} and {len(found) - 8} more"
+
+
+def together(texts: Iterable[str]) -> str:
+    """Return ranks that several texts tell as one text; those that do not name all are left out."""
+    found: set[int] = set()
+    for text in filter(None, texts):
+        with suppress(MembersError):
+            found.update(members_of(text))
+    return ranks_told(found)
 
 
 def plural(ranks: Collection[int]) -> str:
@@ -195,7 +206,7 @@ def sentence_of(verdict: HangVerdict, count: int) -> str:
         case HangClass.FABRIC:
             return (
                 f"All members have enqueued the collective that {suspects} wait in, and it does not"
-                " complete: the links between them, or a GPU that its recorder does not show"
+                " complete: the links between them, or the GPU of one of them"
             )
         case HangClass.SILENT:
             return (
@@ -253,7 +264,27 @@ def chain_of(
         for (_, _, operation), (waiting, awaited, name) in ordered
     ]
     # The links that are nearest to the culprits say most.
-    return tuple(told[-CHAIN_MAX:])
+    return tuple(_folded(told)[-CHAIN_MAX:])
+
+
+def _folded(steps: Iterable[WaitStep]) -> list[WaitStep]:
+    """Return a chain in which what ranks wait in at once for the same ranks is one link."""
+    found: dict[tuple[str, str], WaitStep] = {}
+    for one in steps:
+        key = (one.waiting, one.awaited)
+        if (known := found.get(key)) is None:
+            found[key] = one
+            continue
+        names = known.operation.split(" and ")
+        operation = (
+            known.operation if one.operation in names else f"{known.operation} and {one.operation}"
+        )
+        found[key] = replace(known, operation=operation[:200], group=_both(known.group, one.group))
+    return list(found.values())
+
+
+def _both(known: str, other: str) -> str:
+    return known if other in known.split(" and ") else f"{known} and {other}"[:200]
 
 
 _Link = tuple[int, str, str, list[int], list[int], str]

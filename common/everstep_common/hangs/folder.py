@@ -30,7 +30,7 @@ _NAME = re.compile(r"(.*?)(\d{1,6})(?:\.(?:json|pickle|pkl|bin|trace|dump))?")
 # What reading may take in operations of a pickle, some 3,000,000 a second: for each file that is a
 # dump, and for all beyond that together. A dump of 2,000 operations with stacks takes 600,000.
 _FREE = 1_000_000
-_SHARED = 60_000_000
+SHARED_OPERATIONS = 60_000_000
 # So many bytes of a file that is no dump count as one of them, and each such file as so many.
 _BYTES_EACH = 16
 _FILE_EACH = 1_000
@@ -51,7 +51,13 @@ class Folder:
     left_out: tuple[str, ...] = ()
 
 
-def read_folder(folder: Path, prefix: str = "", world_size: int = 0) -> Folder:
+def read_folder(
+    folder: Path,
+    prefix: str = "",
+    world_size: int = 0,
+    *,
+    shared_operations: int = SHARED_OPERATIONS,
+) -> Folder:
     """Read all dumps whose names begin with a prefix. Raises FolderError."""
     files = _files(folder, prefix)
     if not files:
@@ -63,7 +69,7 @@ def read_folder(folder: Path, prefix: str = "", world_size: int = 0) -> Folder:
     highest = max(rank for rank, _ in files)
     if highest >= RANKS_MAX:
         raise FolderError(f"{folder}: rank {highest} is more than any job has; see --prefix")
-    reading = _FolderReading(files)
+    reading = _FolderReading(files, shared_operations)
     size = world_size or highest + 1
     reports = reading.reports(size)
     if all(is_unusable(report) for report in reports.values()):
@@ -109,13 +115,14 @@ def _stem(path: Path) -> str:
 class _FolderReading:
     """Reads the files of a folder, with one bound over all."""
 
-    def __init__(self, files: Sequence[tuple[int, Path]]) -> None:
+    def __init__(self, files: Sequence[tuple[int, Path]], shared: int) -> None:
         self._files = files
+        self._shared = shared
         self._left = 0
 
     def reports(self, size: int) -> dict[int, RankHangReport]:
         """Return what is told of each rank below a number of ranks."""
-        self._left = _SHARED
+        self._left = self._shared
         return merged(self._report(path, rank, size) for rank, path in self._files if rank < size)
 
     def _report(self, path: Path, rank: int, size: int) -> RankHangReport:

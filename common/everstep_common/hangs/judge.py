@@ -378,7 +378,8 @@ def _class_of_silent(report: RankHangReport | None) -> Seen:
 def _from_knots(case: Case) -> HangClass | None:
     """Ranks that wait for one another in a circle."""
     found = [one for one in knots(case.graph) if not _leads_to_silence(case, one)]
-    if not found:
+    # An operation that all have come to would complete in any order: it ends the waiting, not this.
+    if not found or stuck_ranks_of(case.frontiers, case.graph):
         return None
     case.confidence = Confidence.LIKELY
     for ranks in found:

@@ -18,7 +18,7 @@ def stuck_ranks_of(frontiers: Frontiers, graph: WaitGraph) -> frozenset[int]:
     for rank, (group, operation) in graph.heads.items():
         if not is_p2p(operation):
             at.setdefault((id(group), operation.sequence), set()).add(rank)
-        elif _meets(graph, rank, group, operation):
+        elif _meets(graph, rank, operation):
             found.add(rank)
     groups = {id(group): group for group in frontiers.groups}
     for (number, sequence), ranks in at.items():
@@ -27,10 +27,10 @@ def stuck_ranks_of(frontiers: Frontiers, graph: WaitGraph) -> frozenset[int]:
     return frozenset(found)
 
 
-def _meets(graph: WaitGraph, rank: int, group: GroupFrontier, operation: Operation) -> bool:
-    """Return whether the other end of a send or receive stands in it as well."""
+def _meets(graph: WaitGraph, rank: int, operation: Operation) -> bool:
+    """Return whether the other end of a send or receive stands in one with this rank as well."""
     other = graph.heads.get(operation.peer) if operation.peer is not None else None
-    return other is not None and other[0] is group and other[1].peer == rank
+    return other is not None and other[1].peer == rank
 
 
 def _is_stuck(group: GroupFrontier, sequence: int, ranks: Iterable[int]) -> bool:
