@@ -23,6 +23,8 @@ from pathlib import Path
 import hang_gpu_whole
 from hang_gpu_parts import DIRECT, Cell, Session, graph
 
+from everstep.launch.hangs.reading import DEADLINE_S
+
 # Each part ends itself by then; one that does not is left.
 _PART_S = 200.0
 # So many parts at a time: more would only wait for one another on the GPU.
@@ -118,12 +120,13 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cpu", action="store_true", help="gloo, and no part that needs a GPU")
     parser.add_argument("--only", default="", help="names of parts, with commas")
+    parser.add_argument("--look-seconds", type=float, default=DEADLINE_S, help="for each look")
     parser.add_argument("--seconds", type=float, default=280.0, help="all of it takes no longer")
     options = parser.parse_args(arguments)
     ends_s = time.monotonic() + options.seconds
     out = Path(os.environ.get("OUT") or tempfile.mkdtemp(prefix="hang-gpu-"))
     kept = Path(tempfile.mkdtemp(prefix="hang-gpu-kept-"))
-    session = Session("gloo" if options.cpu else "nccl", kept)
+    session = Session("gloo" if options.cpu else "nccl", kept, options.look_seconds)
     only = {one for one in options.only.split(",") if one}
     alone, together = (
         {name: part for name, part in some.items() if not only or name in only}

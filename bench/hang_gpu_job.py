@@ -17,7 +17,7 @@ from pathlib import Path
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_files import RankFiles
 from everstep.launch.hangs.rank_pages import RankFacts, RankPages
-from everstep.launch.hangs.reading import Reading
+from everstep.launch.hangs.reading import DEADLINE_S, Reading
 from everstep.launch.hangs.sources.worker_server import NoAnswerError, WorkerServer
 from everstep.launch.selector_loop import call_ready
 from everstep_common.clock import boot_ns
@@ -74,6 +74,8 @@ class GpuJob:
     processes: dict[int, "subprocess.Popen[bytes]"] = field(default_factory=dict)
     seen: dict[int, Seen] = field(default_factory=dict)
     faults: int = 0
+    # All of a look takes no longer.
+    look_s: float = DEADLINE_S
 
     def step(self, rank: int = 0) -> int:
         """Return the newest step that a rank has begun; -1 before the first."""
@@ -134,7 +136,7 @@ class GpuJob:
         """Return a report of each rank, read as the launcher reads it."""
         selector = selectors.DefaultSelector()
         found: list[Answer] = []
-        reading = Reading(selector, found.extend)
+        reading = Reading(selector, found.extend, self.look_s)
         question = Question(
             ranks=(),
             folder=str(self.files.folder),
@@ -180,6 +182,7 @@ def gpu_job(
     environ: Mapping[str, str] | None = None,
     *,
     shared: bool = True,
+    look_s: float = DEADLINE_S,
 ) -> Iterator[GpuJob]:
     """Run one; what its ranks have said is kept. Raises PartError.
 
@@ -187,6 +190,7 @@ def gpu_job(
     """
     folder = Path(tempfile.mkdtemp(prefix="es-gpu-"))
     job = GpuJob(backend, ranks, folder, RankFiles.make(), RankPages(range(ranks)), free_port())
+    job.look_s = look_s
     added = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), **(environ or {})}
     added |= {"NCCL_RAS_ADDR": f"localhost:{job.ras_port}", "NCCL_DEBUG": "WARN"}
     added |= job.files.environment({**os.environ, **added})

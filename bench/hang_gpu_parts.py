@@ -29,6 +29,9 @@ _TIMEOUT_S = 10.0
 _GRAPH_S = 9.0
 _RAS_BYTES = 16 * 1024 * 1024
 _TAIL = 300
+# So often is a look repeated that the machine was too busy for, which a report says so.
+_LOOKS_MAX = 5
+_LATE = "too long"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class Session:
 
     backend: str
     kept: Path
+    look_s: float
 
     @property
     def has_gpu(self) -> bool:
@@ -58,7 +62,9 @@ def one_rank(session: Session) -> Iterator[Cell]:
     """One rank whose stream never ends: all sources, a dump by the pipe, the watchdog's timeout."""
     part, kept = "one rank", session.kept / "one"
     environ = _own_dumps(kept, "one")
-    with gpu_job(session.backend, 1, kept, timeout_s=25.0, environ=environ) as job:
+    with gpu_job(
+        session.backend, 1, kept, timeout_s=25.0, environ=environ, look_s=session.look_s
+    ) as job:
         yield Cell(part, "first steps", "trains", job.moving(within_s=90.0))
         yield from _info(part, job)
         yield Cell(part, "frontier while it trains", _frontiers(job))
@@ -74,7 +80,7 @@ def one_rank(session: Session) -> Iterator[Cell]:
 def two_ranks(session: Session) -> Iterator[Cell]:
     """Two ranks, of which one holds the other back in each way that a job survives; then not."""
     part, kept = "two ranks", session.kept / "two"
-    with gpu_job(session.backend, 2, kept) as job:
+    with gpu_job(session.backend, 2, kept, look_s=session.look_s) as job:
         yield Cell(part, "first steps", "trains", job.moving(within_s=90.0))
         yield from _info(part, job)
         kinds = ("gpu", "sleep", "gil") if session.has_gpu else ("sleep", "gil")
@@ -90,7 +96,7 @@ def two_ranks(session: Session) -> Iterator[Cell]:
 def missing_send(session: Session) -> Iterator[Cell]:
     """Two ranks, of which one waits for data that the other never sends."""
     part, kept = "recv", session.kept / "recv"
-    with gpu_job(session.backend, 2, kept) as job:
+    with gpu_job(session.backend, 2, kept, look_s=session.look_s) as job:
         yield Cell(part, "first steps", "trains", job.moving(within_s=90.0))
         job.inject("recv", 1, 0.0)
         job.stands_still()
@@ -101,7 +107,9 @@ def timed_out(session: Session) -> Iterator[Cell]:
     """Two ranks, of which one does not come; the other gives up after ten seconds."""
     part, kept = "timeout", session.kept / "timeout"
     environ = _own_dumps(kept, "timeout")
-    with gpu_job(session.backend, 2, kept, timeout_s=_TIMEOUT_S, environ=environ) as job:
+    with gpu_job(
+        session.backend, 2, kept, timeout_s=_TIMEOUT_S, environ=environ, look_s=session.look_s
+    ) as job:
         yield Cell(part, "first steps", "trains", job.moving(within_s=90.0))
         job.inject("sleep", 1, _HANG_S)
         yield from _timed_out(part, job, kept, time.monotonic())
@@ -110,7 +118,7 @@ def timed_out(session: Session) -> Iterator[Cell]:
 def graph(session: Session) -> Iterator[Cell]:
     """One rank whose collectives are in a CUDA graph: whether it is told that nobody sees them."""
     part, kept = "CUDA graph", session.kept / "graph"
-    with gpu_job(session.backend, 1, kept, how="graph") as job:
+    with gpu_job(session.backend, 1, kept, how="graph", look_s=session.look_s) as job:
         until(f"the graph ({job.said()})", 90.0, (job.folder / "graph-0").exists)
         job.moving()
         before, ends_s = _moves(job), time.monotonic() + _GRAPH_S
@@ -160,6 +168,9 @@ def _looked(part: str, name: str, job: GpuJob, kept: Path, *, raw: bool = True) 
     job.look()
     first_s = time.monotonic() - began_s
     reports = job.look()
+    looks = 2
+    while looks < _LOOKS_MAX and any(_LATE in told.reason for r in reports for told in r.blind):
+        reports, looks = job.look(), looks + 1
     place = kept / name
     place.mkdir(parents=True, exist_ok=True)
     for report in reports:

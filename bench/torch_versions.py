@@ -21,6 +21,8 @@ _PACKAGES = ("bench", "common", "trainer")
 _PARTS = "two,timeout"
 _SECONDS = 240.0
 _MOVES_MIN = 3
+# What is asked is which sources there are, also on a machine that has much else to do.
+_LOOK_SECONDS = 8.0
 
 # What was found, by part and what was asked for.
 Found = Mapping[tuple[str, str], str]
@@ -80,7 +82,7 @@ def run(python: str, out: Path) -> Found:
     path = os.pathsep.join(str(_ROOT / one) for one in _PACKAGES)
     command = [python, str(_ROOT / "bench/hang_gpu.py"), "--cpu", "--only", _PARTS]
     subprocess.run(
-        [*command, "--seconds", str(_SECONDS)],
+        [*command, "--seconds", str(_SECONDS), "--look-seconds", str(_LOOK_SECONDS)],
         env={**os.environ, "PYTHONPATH": path, "OUT": str(out)},
         stdout=sys.stderr,
         check=True,

@@ -70,9 +70,12 @@ def answer(client: socket.socket, handler: str, how: str) -> None:
     if handler == "ping":
         send(client, b"pong")
         return
-    if how == "before 2.10" and handler == "fr_trace_json":
+    if how in ("before 2.10", "gloo before 2.10") and handler == "fr_trace_json":
         client.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
         client.close()
+        return
+    if how == "gloo before 2.10":
+        send(client, json.dumps(_RECORDERS["fr_trace_json"]).encode())
         return
     if how in ("of NCCL", "before 2.10") and handler in _RECORDERS:
         send(client, json.dumps(_RECORDERS[handler]).encode())

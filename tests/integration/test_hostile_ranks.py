@@ -155,6 +155,15 @@ def test_a_rank_of_nccl_is_read_by_the_recorder_of_nccl(folder: Path, how: str) 
     assert EvidenceSource.FLIGHT_RECORDER not in blind(found)
 
 
+def test_a_rank_of_gloo_under_an_older_torch_is_told_as_one_that_cannot_be_read(
+    folder: Path,
+) -> None:
+    with hostile(folder, "gloo before 2.10") as pid:
+        found = report(folder, pid)
+    told = "this torch tells the operations of NCCL only, and this rank has none"
+    assert blind(found)[EvidenceSource.FLIGHT_RECORDER] == told
+
+
 @pytest.mark.parametrize("how", ["a link", "a file", "a pipe"])
 def test_what_stands_in_the_place_of_the_socket_is_not_followed(folder: Path, how: str) -> None:
     with hostile(folder, how) as pid:

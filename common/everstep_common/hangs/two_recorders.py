@@ -46,10 +46,10 @@ def report_of_both(
     """
     reduced = recent_of_dump if recent else report_of_dump
     of_others = reduced(_whole(others), rank, world_size=world_size)
-    if not _knows_groups(nccl):
+    if not knows_groups(nccl):
         return of_others
     of_nccl = reduced(_whole(nccl), rank, world_size=world_size)
-    if not _knows_groups(others):
+    if not knows_groups(others):
         return replace(of_nccl, process=of_others.process)
     return _together(of_others, of_nccl)
 
@@ -59,7 +59,8 @@ def _whole(dump: Mapping[str, object]) -> Mapping[str, object]:
     return dump if "entries" in dump else {**dump, "entries": []}
 
 
-def _knows_groups(dump: Mapping[str, object]) -> bool:
+def knows_groups(dump: Mapping[str, object]) -> bool:
+    """Return whether a recorder knows anything of a job: its backend has made a group."""
     return bool(dump.get("entries") or dump.get("pg_config") or dump.get("pg_status"))
 
 

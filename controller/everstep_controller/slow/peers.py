@@ -13,6 +13,8 @@ Mask = npt.NDArray[np.bool_]
 
 # Of a normal distribution the standard deviation is 1.4826 times the median absolute deviation.
 MAD_TO_SIGMA = 1.4826
+# Who has so many in its role with it, or fewer, has too few peers.
+PEERS_MIN = 3
 # So few members say little about how much they spread: they are taken together with all others.
 _OWN_SPREAD_MIN = 8
 

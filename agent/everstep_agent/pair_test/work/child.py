@@ -4,10 +4,12 @@ Started by its path, with options as one JSON object: {"rounds": 3, "factor": 1.
 It gives up all capabilities first, and the kernel kills it when the agent ends.
 """
 
+import contextlib
 import ctypes
 import dataclasses
 import json
 import os
+import resource
 import signal
 import struct
 import sys
@@ -38,6 +40,10 @@ def main(text: str) -> None:
 
 def give_up_rights() -> None:
     """Keep no capability, gain none, and die with the agent. Raises OSError."""
+    # The agent is protected from the out-of-memory killer; this process must not inherit that.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_bytes(b"0")
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     libc = ctypes.CDLL(None, use_errno=True)
     header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
     failed = (

@@ -96,7 +96,7 @@ class _Readable:
             before = _threads()
             self._server = _quietly(server_type, stem + ".sock")
             _keep_for_ever(self._server)
-            # Before torch 2.8 the threads of its server have no name of their own.
+            # Older versions give the threads of their server no name.
             thread = max(_threads() - before, default=0)
             self._stacks = _stacks_file(stem + ".stacks")
         _tell(stem, stacks=self._stacks is not None, why=why, thread=thread)

@@ -15,12 +15,13 @@ from everstep.launch.hangs.sources.worker_server import (
 )
 from everstep_common.hangs.flight_recorder import DumpError, read_dump
 from everstep_common.hangs.rank_report import RankHangReport
-from everstep_common.hangs.two_recorders import report_of_both
+from everstep_common.hangs.two_recorders import knows_groups, report_of_both
 
 # Of all other backends, and of NCCL.
 _HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
 # The newest 2,000 operations take 1 MB; a user may have asked for more.
 _BYTES = 16 * 1024 * 1024
+_OF_NCCL_ONLY = "this torch tells the operations of NCCL only, and this rank has none"
 
 
 def read_recorders(
@@ -46,6 +47,8 @@ def read_recorders(
     if not told:
         return None, missing or "this torch has no recorder that could be asked"
     others, nccl = (told.get(handler, {}) for handler in _HANDLERS)
+    if not others and not missing and not knows_groups(nccl):
+        return None, _OF_NCCL_ONLY
     try:
         told_by_both = report_of_both(others, nccl, rank, world_size=world_size, recent=recent)
     except DumpError as error:
