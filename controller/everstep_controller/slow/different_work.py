@@ -20,7 +20,8 @@ class DifferentWork:
     def __init__(self, roster: Roster, alone: Mask, share_max: float, apart: float) -> None:
         self._roster, self._judged = roster, ~alone
         self._share_max, self._apart = share_max, apart
-        self._told = len(roster.role_names) > 1 or any(roster.role_names)
+        named = len(roster.role_names) > 1 or any(roster.role_names)
+        self._told = roster.roles_known or named
         self._roles = np.unique(roster.roles[self._judged])
         # By how much they are off, as logarithms; 0 for all others.
         self.ratios = np.zeros(roster.size)

@@ -32,6 +32,8 @@ class Roster:
     role_names: Sequence[str]
     places: Mapping[str, Indices] = field(default_factory=dict)
     place_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    # It is known that all of one role do the same work, also where there is only one role.
+    roles_known: bool = False
 
     @property
     def size(self) -> int:
