@@ -32,7 +32,7 @@ from everstep_common.hangs.process_evidence import (
 )
 from everstep_common.hangs.rank_report import EvidenceSource, Operation, RankHangReport
 from everstep_common.hangs.silent_ranks import explained_by_silence
-from everstep_common.hangs.stuck_operations import stuck_ranks_of
+from everstep_common.hangs.stuck_operations import left_alone, stuck_ranks_of
 from everstep_common.hangs.verdict import (
     CULPRITS_MAX,
     Confidence,
@@ -457,8 +457,13 @@ def _from_one_operation(case: Case) -> HangClass | None:
     if case.graph.awaited and not stuck:
         case.confidence = Confidence.UNSURE
         return HangClass.UNKNOWN
-    case.suspects = stuck or frozenset(heads)
     case.confidence = Confidence.LIKELY
+    # All others of their groups have completed what these stand in.
+    alone = left_alone(stuck, case.graph)
+    if stuck and alone.keys() == stuck:
+        case.culprits.update((rank, (HangClass.GPU_SIDE, told)) for rank, told in alone.items())
+        return _shared_class(case)
+    case.suspects = stuck or frozenset(heads)
     return _or_known_fault(case, HangClass.FABRIC)
 
 
