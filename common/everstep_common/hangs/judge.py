@@ -337,6 +337,8 @@ def _program_or_network(case: Case, in_p2p: Collection[int]) -> HangClass:
 
 def _from_silence(case: Case) -> HangClass | None:
     """Ranks that told nothing, where the waiting of others has no other explanation."""
+    if _behind_at_heads(case):
+        return None  # what a GPU shows weighs more than what nobody tells
     silence = explained_by_silence(case)
     told = {rank: case.reports[rank] for rank in silence.forced if rank in case.reports}
     # Something false that was told in a rank's name is no evidence against it, and one that gave up
@@ -361,6 +363,11 @@ def _from_silence(case: Case) -> HangClass | None:
         return None
     case.confidence = Confidence.UNSURE
     return HangClass.SILENT
+
+
+def _behind_at_heads(case: Case) -> dict[int, str]:
+    """Return the ranks that stand in what most of their peers have completed; with reasons."""
+    return {rank: told for rank, told in case.behind.items() if case.heads(rank) is not None}
 
 
 def _is_no_evidence(report: RankHangReport) -> bool:
@@ -447,7 +454,7 @@ def _from_one_operation(case: Case) -> HangClass | None:
     heads = {rank: head for rank in case.frontiers.of_rank if (head := case.heads(rank))}
     if not heads:
         return None
-    for rank, reason in not_started(heads).items():
+    for rank, reason in (_behind_at_heads(case) | not_started(heads)).items():
         case.culprits[rank] = (HangClass.GPU_SIDE, reason)
     if case.culprits:
         return _shared_class(case)
