@@ -32,7 +32,7 @@ def _of_group(group: GroupFrontier) -> Iterator[tuple[int, str]]:
     for rank in behind:
         first = first_collective(group.told[rank])
         if first is not None and (few or first.name not in ROOTED):
-            yield rank, _reason(group, first, newest)
+            yield rank, reason_behind(group, first, newest)
 
 
 def _newest(completed: Iterable[int]) -> int:
@@ -54,11 +54,12 @@ def behind_their_peers(frontiers: Frontiers) -> dict[int, str]:
         for rank in group.waiting:
             first = first_collective(group.told[rank])
             if first is not None and first.name not in ROOTED and first.sequence <= newest:
-                found.setdefault(rank, _reason(group, first, newest))
+                found.setdefault(rank, reason_behind(group, first, newest))
     return found
 
 
-def _reason(group: GroupFrontier, first: Operation, newest: int) -> str:
+def reason_behind(group: GroupFrontier, first: Operation, newest: int) -> str:
+    """Return what a rank shows whose peers have completed what it waits in."""
     return (
         f"its GPU did not complete {first.name} #{first.sequence} of"
         f" {group.description} ({group.text:.60}), and others have completed #{newest}"

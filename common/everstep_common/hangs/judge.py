@@ -32,7 +32,7 @@ from everstep_common.hangs.process_evidence import (
 )
 from everstep_common.hangs.rank_report import EvidenceSource, Operation, RankHangReport
 from everstep_common.hangs.silent_ranks import explained_by_silence
-from everstep_common.hangs.stuck_operations import stuck_ranks_of
+from everstep_common.hangs.stuck_operations import left_alone, stuck_ranks_of
 from everstep_common.hangs.verdict import (
     CULPRITS_MAX,
     Confidence,
@@ -340,6 +340,8 @@ def _program_or_network(case: Case, in_p2p: Collection[int]) -> HangClass:
 
 def _from_silence(case: Case) -> HangClass | None:
     """Ranks that told nothing, where the waiting of others has no other explanation."""
+    if _behind_at_heads(case):
+        return None  # what a GPU shows weighs more than what nobody tells
     silence = explained_by_silence(case)
     told = {rank: case.reports[rank] for rank in silence.forced if rank in case.reports}
     # Something false that was told in a rank's name is no evidence against it, and one that gave up
@@ -364,6 +366,11 @@ def _from_silence(case: Case) -> HangClass | None:
         return None
     case.confidence = Confidence.UNSURE
     return HangClass.SILENT
+
+
+def _behind_at_heads(case: Case) -> dict[int, str]:
+    """Return the ranks that stand in what most of their peers have completed; with reasons."""
+    return {rank: told for rank, told in case.behind.items() if case.heads(rank) is not None}
 
 
 def _is_no_evidence(report: RankHangReport) -> bool:
@@ -450,7 +457,7 @@ def _from_one_operation(case: Case) -> HangClass | None:
     heads = {rank: head for rank in case.frontiers.of_rank if (head := case.heads(rank))}
     if not heads:
         return None
-    for rank, reason in not_started(heads).items():
+    for rank, reason in (_behind_at_heads(case) | not_started(heads)).items():
         case.culprits[rank] = (HangClass.GPU_SIDE, reason)
     if case.culprits:
         return _shared_class(case)
@@ -460,8 +467,13 @@ def _from_one_operation(case: Case) -> HangClass | None:
     if case.graph.awaited and not stuck:
         case.confidence = Confidence.UNSURE
         return HangClass.UNKNOWN
-    case.suspects = stuck or frozenset(heads)
     case.confidence = Confidence.LIKELY
+    # All others of their groups have completed what these stand in.
+    alone = left_alone(stuck, case.graph)
+    if stuck and alone.keys() == stuck:
+        case.culprits.update((rank, (HangClass.GPU_SIDE, told)) for rank, told in alone.items())
+        return _shared_class(case)
+    case.suspects = stuck or frozenset(heads)
     return _or_known_fault(case, HangClass.FABRIC)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from everstep_common.hangs.contradictions import ROOTED
 from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, is_p2p
 from everstep_common.hangs.rank_report import Operation
 from everstep_common.hangs.wait_graph import WaitGraph
@@ -87,7 +88,9 @@ def _unexplained(waits: Waits) -> Iterator[tuple[set[int], int]]:
 def _explained(waits: Waits, group: GroupFrontier, operation: Operation) -> bool:
     for rank in group.enqueued:
         if (group.told[rank].completed or 0) >= operation.sequence:
-            continue
+            if operation.name in ROOTED:
+                continue
+            return True  # all have come to it, also those that told nothing
         head = waits.heads(rank)
         if head is None or head[0] is not group or head[1].sequence != operation.sequence:
             return True

@@ -6,6 +6,7 @@ of them stands before it, and without the times of kernels nobody can tell which
 
 from collections.abc import Iterable
 
+from everstep_common.hangs.completion import reason_behind
 from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, is_p2p
 from everstep_common.hangs.rank_report import Operation
 from everstep_common.hangs.wait_graph import WaitGraph
@@ -41,3 +42,14 @@ def _is_stuck(group: GroupFrontier, sequence: int, ranks: Iterable[int]) -> bool
         enqueued >= sequence and (rank in standing or (group.told[rank].completed or 0) >= sequence)
         for rank, enqueued in group.enqueued.items()
     )
+
+
+def left_alone(ranks: Iterable[int], graph: WaitGraph) -> dict[int, str]:
+    """Return the ranks that stand in a collective which others have completed; with reasons."""
+    found = {}
+    for rank in ranks:
+        group, operation = graph.heads[rank]
+        newest = max(one.completed or 0 for one in group.told.values())
+        if not is_p2p(operation) and newest >= operation.sequence:
+            found[rank] = reason_behind(group, operation, newest)
+    return found

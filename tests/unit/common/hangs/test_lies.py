@@ -92,10 +92,15 @@ def test_an_operation_in_which_all_stand_names_nobody() -> None:
     assert (verdict.kind, _named(verdict), verdict.suspects) == (HangClass.FABRIC, {}, "0-3")
 
 
+def test_who_stands_alone_in_what_all_others_have_completed_is_on_its_gpu_side() -> None:
+    done = [_report(rank, _group(7, 7, "broadcast")) for rank in (0, 1, 3)]
+    verdict = _judged([*done, _report(2, _group(7, 6, "broadcast"))])
+    assert _named(verdict) == {2: HangClass.GPU_SIDE}
+
+
 def test_a_missing_dump_names_a_rank_only_where_no_others_are_missing() -> None:
     """Of eight ranks one may have lost its dump, as those that nobody waits for have."""
-    pair = {"members": "0-1", "size": 2}
-    waits = replace(_report(0, _group(7, 6, **pair)), world_size=8)
+    waits = replace(_report(0, _group(7, 6, members="0-1", size=2)), world_size=8)
     only = replace(waits, world_size=2)
     assert _named(judge([only], 2)) == {1: HangClass.SILENT}
     well = [
