@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from everstep_controller.slow.peers import Floats, Indices, Roster
+from everstep_controller.slow.peers import Floats, Indices, Roster, row_medians
 
 # Published: where 60 % of a domain move together, it is one incident of the domain.
 _SHARE_MIN = 0.6
@@ -50,7 +50,7 @@ class SlowPlaces:
             one
             for one in before.found
             if (one.kind, one.place) not in there
-            and np.nanmedian((longest - effect)[one.members]) > cleared
+            and row_medians((longest - effect)[None, one.members])[0] > cleared
         ]
         return SlowPlaces((*self.found, *held))
 

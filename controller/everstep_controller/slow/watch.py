@@ -21,6 +21,7 @@ from everstep_controller.slow.peers import (
     Mask,
     Roster,
     middle_means,
+    row_medians,
     spread,
 )
 from everstep_controller.slow.places import NO_PLACES, SlowPlace, SlowPlaces, slow_places
@@ -248,9 +249,9 @@ class _Track:
         held = {(one.kind, one.place) for one in before.found}
         rest = self.ring[window.rows].copy() if places.found else self.ring[:0]
         for one in places.found:
-            steps = np.nanmedian(rest[:, one.members], axis=1)[:, None]
+            steps = row_medians(rest[:, one.members])[:, None]
             limit = np.array([self._rules.ratio])
-            noise = np.nanmedian(self.noise[one.members], keepdims=True)
+            noise = row_medians(self.noise[None, one.members])
             lasts = self._lasts(steps, np.array([one.ratio]), limit, noise)[0]
             if lasts or (one.kind, one.place) in held:
                 found.append(one)
@@ -407,7 +408,10 @@ class SlowWatch:
             own = self._own.middles(some)
             left = own[0].of_window - self._places.effect(own[0].of_window)
             # What those have in common who work on the same data is no slowness of any of them.
-            judged &= ~(self._data.has_partner & (left < rules.ratio))
-            judged |= self._own.judged(own, self._places) & ~(middles < rules.cleared_ratio)
+            # Of the others it is not known what is data, and how little is usual without it.
+            known = self._data.has_partner
+            judged &= ~(known & (left < rules.ratio))
+            beyond = self._own.judged(own, self._places) & known
+            judged |= beyond & ~(middles < rules.cleared_ratio)
             middles = np.fmax(middles, left)
         return middles, judged
