@@ -53,10 +53,11 @@ class DifferentWork:
             return slow
         near = float(np.median(known))
         alike = seem | (suspects & _alike(middles, near))
-        many = np.count_nonzero(alike) > max(1, self._share_max * np.count_nonzero(members))
+        most = max(1.0, self._share_max * np.count_nonzero(members))
+        many = int(np.count_nonzero(alike)) > most
         if not many and not self._told:
             early = self._early(seem | _alike(middles, near), middles)
-            many = np.count_nonzero(early) >= _UNTOLD_MIN and bool((slow & early).any())
+            many = int(np.count_nonzero(early)) >= _UNTOLD_MIN and bool((slow & early).any())
             alike = early
         if not many:
             return slow

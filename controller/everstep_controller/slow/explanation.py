@@ -169,21 +169,28 @@ def _workers(seen: Seen, which: Sequence[int]) -> str:
 def _moving(seen: Seen) -> dict[int, int]:
     """Return the workers, and of each its role, whose slowness is their work that moves about.
 
-    More than a fifth of their role, or a twentieth of all, was slow for a short time, and they were
-    so no longer.
+    More than a fifth of their role, or a thirtieth of all, was slow for a short time each, and some
+    of them were so no longer, as others were.
     """
     roles = seen.roster.by_role
-    short: dict[int, set[int]] = {}
     beyond = {one.worker for one in seen.workers if one.seen > _MOVING_STEPS}
-    for one in seen.workers:
-        if one.until is not None and one.worker not in beyond:
-            short.setdefault(int(roles.of[one.worker]), set()).add(one.worker)
-    changed = set(seen.changed).union(*short.values())
+    short = [one for one in seen.workers if one.worker not in beyond]
+    ended: dict[int, int] = {}
+    for one in short:
+        if one.until is not None:
+            role = int(roles.of[one.worker])
+            ended[role] = min(ended.get(role, one.since), one.since)
+    took_turns: dict[int, set[int]] = {}
+    for one in short:
+        role = int(roles.of[one.worker])
+        if one.until is not None or one.since > ended.get(role, one.since):
+            took_turns.setdefault(role, set()).add(one.worker)
+    changed = seen.changed.union(*took_turns.values())
     many = len(changed) >= max(_MOVING_MIN, _MOVING_OF_ALL * seen.roster.size)
     moving = {
         role
         for role, size in enumerate(roles.sizes.tolist())
-        if many or len(short.get(role, ())) >= max(_MOVING_MIN, _MOVING_SHARE * size)
+        if many or len(took_turns.get(role, ())) >= max(_MOVING_MIN, _MOVING_SHARE * size)
     }
     found = {one.worker: int(roles.of[one.worker]) for one in seen.workers}
     return {one: role for one, role in found.items() if role in moving and one not in beyond}

@@ -116,9 +116,11 @@ class LiveSlowness:
         """Return how long each rank worked in a step since the row before; None: too few did."""
         known = (self._before > 0) & (now > 0)
         steps = np.where(known, (now - self._before) % STEPS, 0)
-        moved: Mask = steps > 0
-        # Who tells for the first time is compared from then on.
-        first = (self._before == 0) & (now > 0)
+        # A count that goes back is of another process, or made up: it is compared from then on,
+        # as that of who tells for the first time.
+        back = steps > STEPS // 2
+        moved: Mask = (steps > 0) & ~back
+        first = back | (self._before == 0) & (now > 0)
         self._before = np.where(first, now, self._before)
         count = int(np.count_nonzero(moved))
         if count < 2 or count < _SHARE_MOVED * np.count_nonzero(now):

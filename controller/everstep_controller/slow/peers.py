@@ -121,6 +121,14 @@ def spread(values: Floats, roster: Roster) -> Floats:
     return np.asarray(by_role[roles.of])
 
 
+def row_medians(values: Floats) -> Floats:
+    """Return the median of what is known in each row; NaN where nothing is."""
+    ordered = np.sort(values, axis=1)  # NaN comes last
+    known = np.count_nonzero(~np.isnan(ordered), axis=1)[:, None]
+    middle = 0.5 * (_at(ordered, (known - 1) // 2) + _at(ordered, known // 2))
+    return np.asarray(np.where(known > 0, middle, np.nan)[:, 0])
+
+
 def middle_means(window: Floats, known_min: int) -> Floats:
     """Return the mean of each column without its highest and its lowest fifth.
 

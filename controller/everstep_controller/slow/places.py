@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from everstep_controller.slow.peers import Floats, Indices, Roster
+from everstep_controller.slow.peers import Floats, Indices, Roster, row_medians
 
 # Published: where 60 % of a domain move together, it is one incident of the domain.
 _SHARE_MIN = 0.6
@@ -50,18 +50,12 @@ class SlowPlaces:
             one
             for one in before.found
             if (one.kind, one.place) not in there
-            and _is_above((longest - effect)[one.members], cleared)
+            and row_medians((longest - effect)[None, one.members])[0] > cleared
         ]
         return SlowPlaces((*self.found, *held))
 
 
 NO_PLACES = SlowPlaces(())
-
-
-def _is_above(values: Floats, limit: float) -> bool:
-    """Return whether the median of what is known is above a limit; of nothing it is not."""
-    known = values[~np.isnan(values)]
-    return len(known) > 0 and bool(np.median(known) > limit)
 
 
 def slow_places(middles: Floats, limit: Floats, roster: Roster, ratio: float) -> SlowPlaces:

@@ -13,6 +13,8 @@ from everstep_controller.slow.peers import Floats, Indices, Mask, Roster
 WORKERS_MAX = 1024
 # By chance the best of 32 has such a correlation over so many steps once in 10,000 workers.
 _CORRELATION_MIN, _STEPS_MIN = 0.9, 9
+# Who was found stays one while the correlation is above this.
+_CORRELATION_KEPT = 0.8
 # A step counts by at most so many standard deviations.
 _CHANGE_MAX = 4.0
 
@@ -56,11 +58,21 @@ class SharedData:
             best = np.argmax(correlation, axis=1)
             close = correlation[np.arange(len(best)), best] > _CORRELATION_MIN
             partners[:, role] = np.where(close & (roles.of != role), members[best], -1)
+            if len(self.partners):
+                kept = self._kept(role, members, correlation)
+                partners[:, role] = np.where(partners[:, role] < 0, kept, partners[:, role])
         found = partners if (partners >= 0).any() else np.empty((0, 0), dtype=np.int64)
         changed = not np.array_equal(found, self.partners)
         self.partners = found
-        self.has_partner = (partners >= 0).any(axis=1)
+        self.has_partner = np.asarray((partners >= 0).any(axis=1))
         return changed
+
+    def _kept(self, role: int, members: Indices, correlation: Floats) -> Indices:
+        """Return the partners in a role that were found before, and are close enough still."""
+        before = self.partners[:, role]
+        place = np.searchsorted(members, np.maximum(before, 0)) % len(members)
+        close = correlation[np.arange(len(before)), place] > _CORRELATION_KEPT
+        return np.asarray(np.where(close, before, -1))
 
     def without(self, ratios: Floats) -> Floats:
         """Return ratios without what a worker has in common with who works on the same data."""

@@ -21,6 +21,7 @@ from everstep_controller.slow.peers import (
     Mask,
     Roster,
     middle_means,
+    row_medians,
     spread,
 )
 from everstep_controller.slow.places import NO_PLACES, SlowPlace, SlowPlaces, slow_places
@@ -248,9 +249,9 @@ class _Track:
         held = {(one.kind, one.place) for one in before.found}
         rest = self.ring[window.rows].copy() if places.found else self.ring[:0]
         for one in places.found:
-            steps = _known_medians(rest[:, one.members])[:, None]
+            steps = row_medians(rest[:, one.members])[:, None]
             limit = np.array([self._rules.ratio])
-            noise = np.nanmedian(self.noise[one.members], keepdims=True)
+            noise = row_medians(self.noise[None, one.members])
             lasts = self._lasts(steps, np.array([one.ratio]), limit, noise)[0]
             if lasts or (one.kind, one.place) in held:
                 found.append(one)
@@ -266,14 +267,6 @@ class _Track:
         # Below the median, which is a pause where half of the steps are.
         most = np.nanquantile(values, 0.4, axis=0) + rules.step_deviations_max * spread_of_step
         return np.asarray(slower & (middle_means(np.minimum(values, most), known_min) > limit))
-
-
-def _known_medians(rows: Floats) -> Floats:
-    """Return the median of each row; NaN of those in which nothing is known."""
-    known = ~np.isnan(rows).all(axis=1)
-    medians = np.full(len(rows), np.nan)
-    medians[known] = np.nanmedian(rows[known], axis=1)
-    return medians
 
 
 class SlowWatch:
@@ -415,7 +408,10 @@ class SlowWatch:
             own = self._own.middles(some)
             left = own[0].of_window - self._places.effect(own[0].of_window)
             # What those have in common who work on the same data is no slowness of any of them.
-            judged &= ~(self._data.has_partner & (left < rules.ratio))
-            judged |= self._own.judged(own, self._places) & ~(middles < rules.cleared_ratio)
+            # Of the others it is not known what is data, and how little is usual without it.
+            known = self._data.has_partner
+            judged &= ~(known & (left < rules.ratio))
+            beyond = self._own.judged(own, self._places) & known
+            judged |= beyond & ~(middles < rules.cleared_ratio)
             middles = np.fmax(middles, left)
         return middles, judged

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from everstep_common.reports import RankColumns
-from everstep_common.reports.own_work import OwnWork
+from everstep_common.reports.own_work import STEP_BITS, OwnWork
 from everstep_common.reports.rank_columns import RankRow, pack_ranks
 from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.slow.live import (
@@ -152,6 +152,25 @@ def test_what_a_node_tells_of_other_ranks_or_in_other_shapes_counts_for_nothing(
         story.complete_step()
         assert story.live.judge_told(told, story.step).parts == ()
     assert story.live.judge_told({}, story.step).telling == 0
+
+
+def test_a_count_that_goes_back_blames_nobody() -> None:
+    """The ranks of one node tell 5 s and a step less each time; no process does that."""
+    story = Told(7, each=1)
+    for row in range(40):
+        story.complete_step()
+        back = 5_000_000 * (1_000 - row) << STEP_BITS | 5_000 - row
+        told = {**story.columns(), 3: replace(story.node(3), own=back.to_bytes(8, "little"))}
+        assert story.live.judge_told(told, story.step).parts == ()
+
+
+def test_a_job_that_changes_its_roles_all_the_time_is_never_judged() -> None:
+    story = Told(8, slow={3: 2.0})
+    for row in range(40):
+        story.roles = {rank: f"{row}" for rank in range(16)}
+        finding = story.train(1)
+        assert finding.parts == ()
+        assert not finding.is_sure
 
 
 def test_what_was_known_before_a_restart_holds_until_enough_was_seen() -> None:

@@ -269,6 +269,13 @@ def test_noise_of_workers_with_few_peers_blames_nobody(seed: int) -> None:
     assert not verdict.slow
 
 
+def test_two_experts_that_become_hot_as_two_others_cool_down_blame_nobody() -> None:
+    seconds = _noise(60, 16)
+    seconds[:30, [0, 8]] *= 1.2
+    seconds[30:, [3, 11]] *= 1.4
+    assert not _verdict(_roster("a" * 16), seconds).slow
+
+
 def test_work_moves_about_in_a_table_of_every_tenth_step() -> None:
     random, seconds = np.random.default_rng(12), _noise(210, 64)
     for begin in range(0, 210, 30):
