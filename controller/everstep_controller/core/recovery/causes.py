@@ -327,9 +327,21 @@ def _same_before(evidence: Evidence, culprit: Death) -> Judgement | None:
     nowhere = culprit.exit.step is None and not culprit.ended_before_any_step
     if nowhere and not culprit.exit.exception:
         return None
-    same = (culprit.signature, culprit.exit.step)
     known = (one for one in reversed(evidence.past) if one.generation not in evidence.explained)
-    return next((one for one in known if (one.signature, one.step) == same), None)
+    return next((one for one in known if _is_same(one, culprit)), None)
+
+
+def _is_same(earlier: Judgement, culprit: Death) -> bool:
+    """Return whether a generation died of the same at the same step.
+
+    A signal that follows within milliseconds of a step ends a rank before or after it has told it.
+    """
+    if earlier.signature != culprit.signature:
+        return False
+    now, before = culprit.exit.step, earlier.step
+    if now is None or before is None or side(culprit.exit.kind) is not Side.UNFIT:
+        return now == before
+    return abs(now - before) <= 1
 
 
 def _blamed(earlier: Judgement) -> tuple[str, ...]:

@@ -140,6 +140,13 @@ def test_data_that_does_not_fit_twice_at_a_step_is_the_scripts_fault_on_whicheve
     assert amiss.remedy is Remedy.STOP, "no node makes ranks call other operations"
 
 
+def test_a_rank_that_gloo_aborts_has_told_its_last_step_or_not() -> None:
+    for step in (15, 17):
+        assert judge(evidence(unfit(step=step), past=(before(unfit()),))).remedy is Remedy.STOP
+    other = death(step=17)
+    assert judge(evidence(other, past=(before(death()),))).remedy is Remedy.RESTART
+
+
 def test_once_or_at_another_step_it_is_tried_again_and_said() -> None:
     once = judge(evidence(lost(), unfit()))
     assert (once.remedy, once.node) == (Remedy.RESTART, "")
