@@ -36,16 +36,18 @@ def agent_command(
     more: str = "",
     node: str = "node-1",
     ports: tuple[int, int] = (0, 0),
+    secret: Path | None = None,
 ) -> list[str | Path]:
     """Write an agent's configuration, with more keys if given, and return its command.
 
-    ``ports``: those for liveness and for replicas; 0 picks one.
+    ``ports``: those for liveness and for replicas; 0 picks one. ``secret``: the controller's, where
+    that has its state in another folder.
     """
     path = folder / "agent.toml"
     path.write_text(
         f'node = "{node}"\n'
         f'controller = "127.0.0.1:{controller_port}"\n'
-        f'secret_file = "{secret_file(folder)}"\n'
+        f'secret_file = "{secret or secret_file(folder)}"\n'
         f'metrics_address = "127.0.0.1:{metrics_port}"\n'
         f'liveness_address = "127.0.0.1:{ports[0]}"\n'
         f'data_folder = "{folder}/agent"\n'

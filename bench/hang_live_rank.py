@@ -25,8 +25,12 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from hang_programs import PROGRESS, WORLD, Call, Fault, Layout, Start, changed, layout
+from hang_programs import PROGRESS, WORLD, Call, Fault, Layout, Start, changed, layout, phase_name
 from torch.nn.parallel import DistributedDataParallel
+
+from everstep.rank.declared import DeclaredProgress, page_of_process
+from everstep.rank.interpreter.everstep_rank_page import PLACE
+from everstep_common.clock import boot_ns
 
 # What a rank's code does when it holds the others back, and goes on when it is let.
 _POLL_S = 0.05
@@ -65,6 +69,7 @@ def _run(start: Start) -> None:
         os.dup2(null, 0)
         os.dup2(null, 1)
         os.environ["LOCAL_WORLD_SIZE"] = str(start.ranks)
+        os.environ[PLACE] = start.page
         Rank(start).train()
     except BaseException:  # noqa: BLE001 - what a rank ends with is what is looked at
         traceback.print_exc()
@@ -87,6 +92,8 @@ class Rank:
         self._pending: list[dist.Work] = []
         self._ddp: DistributedDataParallel | None = None
         self._next_fault = 0
+        self._phase = 0
+        self._declared = DeclaredProgress(page_of_process(os.environ), lambda _: None)
         with open(self._folder / "progress", "r+b") as file:
             self._progress = mmap.mmap(file.fileno(), 0)
 
@@ -109,7 +116,15 @@ class Rank:
         step = 0
         while True:
             step += 1
+            self._enter_phase()
             self._train_step(step)
+            self._declared.complete_step(step, boot_ns())
+
+    def _enter_phase(self) -> None:
+        phase, _ = PROGRESS.unpack_from(self._progress, self._start.ranks * PROGRESS.size)
+        if phase != self._phase:
+            self._phase = phase
+            self._declared.enter_phase(phase_name(phase))
 
     def _train_step(self, step: int) -> None:
         calls: Sequence[Call] = self._layout.steps[self._rank]

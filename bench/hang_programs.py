@@ -37,8 +37,14 @@ class Call:
         return self.name in _COLLECTIVES
 
 
-# Of each rank in the file "progress" of a job: the step it is in, and the call.
+# Of each rank in the file "progress" of a job: the step it is in, and the call; the last record is
+# the number of the phase that all are in, and 0.
 PROGRESS = struct.Struct("=qq")
+
+
+def phase_name(number: int) -> str:
+    """Return the name of a phase of a job; the first has none."""
+    return f"part-{number}" if number else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,8 @@ class Start:
     rank: int
     # Whether it ends when others do not answer any more, as most programs do.
     exits: bool
+    # Where its page is, as its launcher tells it.
+    page: str
 
 
 @dataclass(frozen=True, slots=True)

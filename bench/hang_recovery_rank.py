@@ -2,8 +2,11 @@
 
     hang_recovery_rank.py FOLDER HOW WARM_S STEP_S CALLS TIMEOUT_S
 
-After WARM_S seconds HOW happens, once in the life of FOLDER. A step takes STEP_S and has CALLS
-collectives; TIMEOUT_S is that of the process group, 0 as shipped. Times are of the wall clock.
+After WARM_S seconds HOW happens, once in the life of FOLDER, but that of a wrong shape in the same
+step each time: gloo aborts such a rank, and a first abort is started again. "node" is left to who
+started it, who finds the last rank's process in FOLDER/warm then. A step takes STEP_S and has CALLS
+reductions and a broadcast; TIMEOUT_S is that of the process group, 0 as shipped. Times are of the
+wall clock.
 """
 
 import ctypes
@@ -35,15 +38,39 @@ def main(folder: Path, how: str, warm_s: float, step_s: float, calls: int) -> No
         for call in range(calls):
             time.sleep(step_s / calls)
             late = time.monotonic() - began_s > warm_s and call == calls // 2
-            if rank == _FAULTY and late and not (folder / "fault").exists():
-                (folder / "fault").write_text(str(time.time_ns()))
+            if late and how == "node":
+                _tell_last(folder)
+            elif rank == _FAULTY and call == calls // 2 and _comes(how, folder, step, late=late):
                 _hang(how, folder)
+                if how == "skip":
+                    continue
             dist.all_reduce(ones)
+        dist.broadcast(ones, src=0)
         if rank == 0:
-            checkpoint.write_text(str(step))
+            draft = checkpoint.with_suffix(".new")
+            draft.write_text(str(step))
+            draft.rename(checkpoint)
             with (folder / "steps").open("a") as file:
                 file.write(f"{step} {time.time_ns()}\n")
             print(f"step {step} loss 1.0", flush=True)
+
+
+def _comes(how: str, folder: Path, step: int, *, late: bool) -> bool:
+    """Return whether it happens now, and write down when it first did."""
+    if (folder / "fault").exists():
+        return how == "shape" and step == int((folder / "step").read_text())
+    if late:
+        (folder / "step").write_text(str(step))
+        (folder / "fault").write_text(str(time.time_ns()))
+    return late
+
+
+def _tell_last(folder: Path) -> None:
+    """Tell which process the last rank is."""
+    if dist.get_rank() == dist.get_world_size() - 1 and not (folder / "warm").exists():
+        draft = folder / "warm.new"
+        draft.write_text(str(os.getpid()))
+        draft.rename(folder / "warm")
 
 
 def _hang(how: str, folder: Path) -> None:
@@ -53,6 +80,8 @@ def _hang(how: str, folder: Path) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     elif how == "desync":
         dist.broadcast(torch.ones(4), src=0)
+    elif how == "shape":
+        dist.all_reduce(torch.ones(64))
     elif how == "evaluation":
         _evaluate(time.monotonic() + _PAUSE_S)
     elif how == "loader":

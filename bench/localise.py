@@ -1,13 +1,17 @@
 """Hangs: who holds a job back, on public dumps, on synthetic jobs, and for 16,384 ranks.
 
     python bench/localise.py [--only dumps|synthetic|scale|live|KIND] [--jobs N] [--seed N] [--json]
+    python bench/localise.py --only live [--lanes N] [--part K/N] [--save FILE]
+    python bench/localise.py --merge FILE FILE [--json]
 
 ``dumps``: the public fault-injected dumps beside the repository, with torch's own analyser on the
 same files where torch is installed. ``synthetic``: jobs whose truth is known by construction, with
 none, a tenth of the innocent dumps missing. ``scale``: the verdict over as many reports, in CPU
-seconds, decoding included. ``live``: real gloo jobs of 4 and 8 ranks with a fault in one rank,
-looked at as the launcher does; ``--only KIND --seed N --jobs 1`` repeats one. Times are CPU, but
-those of ``live`` by the wall clock.
+seconds, decoding included. ``live``: real gloo jobs of 4 and 8 ranks with a fault in one rank; the
+launcher's watch says when they stand still, and they are looked at twice, as the controller does.
+``--only KIND --seed N --jobs 1`` repeats one. ``--part 1/2`` runs the first half of the jobs,
+``--save`` keeps what came of them, and ``--merge`` scores what was kept. Times are CPU, but those
+of ``live`` by the wall clock.
 """
 
 import argparse
@@ -19,9 +23,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from hang_cases import KINDS, Outcome
 from hang_jobs import FAULTS, hung_job
-from hang_live import KINDS, draw_case, run_cases
-from hang_scores import scored, summary, wrong
+from hang_live_runs import Injections, read, run_lanes, write
+from hang_scores import SCORE_HEAD, scored, scores
 from table import lines
 
 from everstep_common.codec import from_json, json_text
@@ -36,37 +41,57 @@ _TRUTH = re.compile(r"Rank (\d+), fault_type: (\w+)")
 _MISSING_RANKS = re.compile(r"missing ranks:? \{([\d, ]+)\}|Culprit rank (\d+)")
 _HEAD = ("case", "judge", "culprits", "found", "false", "missed", "class", "CPU ms")
 _RANKS = 16_384
-# A second look that a busy machine leaves incomplete is taken again, as the controller does.
-_LOOKS_MAX = 3
+# As many live injections of each kind, in so many jobs side by side: 210 in all.
+_LIVE_SEEDS, _LANES = 15, 3
 
 Row = dict[str, object]
 
 
 def main() -> int:
-    """Measure, and print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", choices=[*sorted(_PARTS), *KINDS], help="one part, or live kind")
-    parser.add_argument("--jobs", type=int, default=0, help="so many for each fault (100; live 20)")
-    parser.add_argument("--seed", type=int, default=10_000, help="of the first of them")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    options = parser.parse_args()
-    parts = [options.only] if options.only else sorted(_PARTS)
-    rows = [row for part in parts for row in _rows(part, options.jobs, options.seed)]
+    """Measure, and print the tables."""
+    options = _options()
+    live = options.only in (None, "live", *KINDS)
+    outcomes = read(options.merge) if options.merge else _live(options) if live else []
+    if options.save:
+        write(options.save, outcomes)
+    parts = [one for one in sorted(_PARTS) if options.only in (None, one) and not options.merge]
+    rows = [*scored(outcomes), *_rows(parts, options.jobs, options.seed)]
     if options.json:
-        print(json.dumps(rows))
+        print(json.dumps([*(one.row() for one in scores(outcomes)), *rows]))
         return 0
-    print(
-        "\n".join(
-            lines(_HEAD, [[str(row[name]) for name in _HEAD] for row in rows], numeric=range(2, 6))
+    if outcomes:
+        print(
+            "\n".join(lines(SCORE_HEAD, [one.cells() for one in scores(outcomes)], [1])), end="\n\n"
         )
-    )
+    cells = [[str(row[name]) for name in _HEAD] for row in rows]
+    print("\n".join(lines(_HEAD, cells, numeric=range(2, 6))))
     return 0
 
 
-def _rows(part: str, jobs: int, seed: int) -> Iterator[Row]:
-    if part in KINDS:
-        return live_jobs(jobs, seed, (part,))
-    return _PARTS[part](jobs, seed)
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    names = [*sorted(_PARTS), "live", *KINDS]
+    parser.add_argument("--only", choices=names, help="one part, or live kind")
+    parser.add_argument("--jobs", type=int, default=0, help="so many for each fault (100; live 15)")
+    parser.add_argument("--seed", type=int, default=10_000, help="of the first of them")
+    parser.add_argument("--lanes", type=int, default=_LANES, help="live jobs side by side")
+    parser.add_argument("--part", default="1/1", help="of the live jobs: 1/2 and 2/2 are halves")
+    parser.add_argument("--save", type=Path, help="keep what came of live injections in a file")
+    parser.add_argument("--merge", type=Path, nargs="+", help="score files, and run nothing")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser.parse_args()
+
+
+def _live(options: argparse.Namespace) -> list[Outcome]:
+    """Inject into real jobs; what is wrong, and how far it is, goes to standard error."""
+    kinds = (options.only,) if options.only in KINDS else KINDS
+    number, _, parts = options.part.partition("/")
+    one = Injections(kinds, options.seed, options.jobs or _LIVE_SEEDS, int(number) - 1, int(parts))
+    return run_lanes(one, min(options.lanes, one.count))
+
+
+def _rows(parts: Sequence[str], jobs: int, seed: int) -> list[Row]:
+    return [row for part in parts for row in _PARTS[part](jobs, seed)]
 
 
 def _row(case: str, by: str, truth: set[int], named: set[int], kind: str, seconds: float) -> Row:
@@ -154,18 +179,6 @@ def _synthetic(fault: str, missing: float, jobs: int, first: int) -> Row:
     }
 
 
-def live_jobs(jobs: int, seed: int, kinds: Sequence[str] = KINDS) -> Iterator[Row]:
-    """Yield what is found in real jobs; what is wrong, and the times, go to standard error."""
-    cases = [draw_case(kind, one) for kind in kinds for one in range(seed, seed + (jobs or 20))]
-    outcomes = []
-    for outcome in run_cases(cases, _LOOKS_MAX):
-        outcomes.append(outcome)
-        if told := wrong(outcome):
-            print(told, file=sys.stderr)
-    print("\n".join(summary(outcomes)), file=sys.stderr)
-    yield from scored(outcomes)
-
-
 # --- 16,384 ranks --------------------------------------------------------------------------------
 
 # Of each group: description, distance of its members, how many they are.
@@ -251,7 +264,6 @@ _PARTS: dict[str, Callable[[int, int], Iterator[Row]]] = {
     "dumps": public_dumps,
     "synthetic": synthetic_jobs,
     "scale": scale,
-    "live": live_jobs,
 }
 
 

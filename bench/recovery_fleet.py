@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,13 +48,15 @@ class Shape:
         """Return the number of training processes."""
         return self.nodes * self.processes
 
-    def launcher(self, token: Path, socket: Path) -> list[str | Path]:
+    def launcher(
+        self, token: Path, socket: Path, program: Sequence[str | Path]
+    ) -> list[str | Path]:
         """Return the command of a node's launcher: the one place that knows its options."""
         command: list[str | Path] = [sys.executable, "-m", "everstep.entry", "run", "--job", JOB]
         command += ["--nnodes", str(self.nodes), "--nproc-per-node", str(self.processes)]
         command += ["--token-file", token, "--socket", socket]
         command += ["--standby", "imports" if self.standby else "none"]
-        return [*command, "--", python(), SCRIPT]
+        return [*command, "--", *program]
 
 
 def plain_environment() -> dict[str, str]:
@@ -161,15 +163,16 @@ class Fleet:
         folder.mkdir()
         (folder / "kernel.log").touch()
         more = f'host = "127.0.0.1"\ndomain = "rack-{name}"\nkernel_log = "{folder}/kernel.log"\n'
-        command = agent_command(folder, self.port, 0, more, name)
+        secret = secret_file(self.folder)
+        command = agent_command(folder, self.port, 0, more, name, secret=secret)
         with Path(command[-1]).open("a") as config:
             config.write('bulk_host = "127.0.0.1"\n')
         line = [str(word) for word in command]
         self.agents[name] = self.owned.start(f"{name}-agent", line, plain_environment())
 
     def _launch(self, name: str) -> None:
-        line = self.shape.launcher(self.folder / "token", self._socket(name))
-        line += [self.steps_folder, "everstep", str(STEPS)]
+        program = (python(), SCRIPT, self.steps_folder, "everstep", str(STEPS))
+        line = self.shape.launcher(self.folder / "token", self._socket(name), program)
         environ = plain_environment() | {"PYTHONPATH": RANK_PATH}
         words = [str(word) for word in line]
         self.launchers[name] = self.owned.start(f"{name}-launcher", words, environ)

@@ -5,8 +5,9 @@
 ``traces``: AR has one slow worker, SE none. ``injected``: one worker made slower on AR without its
 slow worker, on SE, and on noise that is made from the seed; published rules on the same series.
 ``scale``: one step of 16,384 ranks, CPU time. ``fleet``: 16,384 GPUs in the noise that
-slow_noise.toml fixes; 2,500 node-days, with ``--long`` 30,720. ``collectives``: who is nominated by
-one look at the newest collectives of all ranks, and its CPU time. What is made depends on the seed.
+slow_noise.toml fixes; 2,500 node-days, with ``--long`` 30,720. ``gpus``: clocks of 16,384 GPUs
+beside their peers, an hour, with ``--long`` a day. ``collectives``: who is nominated by one look at
+the newest collectives of all ranks, and its CPU time. What is made depends on the seed.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import slow_collectives
+import slow_gpus
 from slow_fleet import run_fleet
 from slow_rules import RULES
 from slow_series import NAMES, SLOW_IN_AR, Series, healthy, made, trace
@@ -236,6 +238,14 @@ def _range(values: list[int]) -> str:
     return f"{min(values)} to {max(values)}"
 
 
+def gpus(options: Options) -> Iterator[Row]:
+    """Yield what the judge of GPUs beside their peers costs, and finds."""
+    for what, value, unit, target, note in slow_gpus.rows(
+        options.seed, 1.0 if options.long else 1 / 24
+    ):
+        yield _row(what, value, unit, target, note)
+
+
 def poisson_interval(count: int) -> tuple[float, float]:
     """Return the exact 95 % interval of a rate of which so many events were seen."""
     return (
@@ -273,6 +283,7 @@ _PARTS: dict[str, Callable[[Options], Iterator[Row]]] = {
     "traces": public_traces,
     "injected": injected,
     "scale": scale,
+    "gpus": gpus,
     "fleet": fleet,
     "collectives": collectives,
 }

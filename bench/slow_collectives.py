@@ -36,7 +36,7 @@ Measured = tuple[str, float, str, str, str]
 def rows(seed: int, *, long: bool) -> Iterator[Measured]:
     """Yield what one look nominates, and what a look at 16,384 ranks takes."""
     for name in NAMES:
-        yield from _trace_rows(name)
+        yield from trace_rows(name)
     yield from _made_rows(seed, _RUNS_LONG if long else _RUNS)
     yield from _scale_rows(seed)
 
@@ -48,7 +48,8 @@ def _nominated(found: CollectiveFinding) -> set[int]:
 # --- public traces -------------------------------------------------------------------------------
 
 
-def _trace_rows(name: str) -> Iterator[Measured]:
+def trace_rows(name: str) -> Iterator[Measured]:
+    """Yield who is named in a trace whose collectives are replayed, and as they were recorded."""
     series = trace(name)
     truth = {series.roster.names.index(SLOW_IN_AR)} if name == "AR" else set[int]()
     for how, found in (("replayed", _replayed(series)), ("recorded", _recorded(name))):

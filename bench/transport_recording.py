@@ -121,10 +121,10 @@ class _Recorded(Fleet):
         Fleet.start_controller(self)
 
     def _launch(self, name: str) -> None:
-        line = [*map(str, self.shape.launcher(self.folder / "token", self._socket(name)))]
-        line = [*line[: line.index("--")], "--", sys.executable, str(_HERE / "transport_rank.py")]
+        program = [sys.executable, str(_HERE / "transport_rank.py"), str(_STEP_S)]
+        line = self.shape.launcher(self.folder / "token", self._socket(name), program)
         environ = plain_environment() | {"PYTHONPATH": RANK_PATH}
-        words = [*line, str(_STEP_S)]
+        words = [str(word) for word in line]
         self.launchers[name] = self.owned.start(f"{name}-launcher", words, environ)
 
 

@@ -1,6 +1,7 @@
 """Cost of watching ranks that train: in a rank, at its launcher, its agent and the controller.
 
-All rows are processor time. A rank is read where torch is installed; the other rows need none.
+All rows are processor time. A rank is read where torch is installed; the other rows need none. On
+the GPU nothing is measured, for nothing runs there: what is read, the host has.
 """
 
 import asyncio
@@ -147,27 +148,29 @@ def controller_message(*, ranks: bool) -> Callable[[], object]:
     return take
 
 
-def rank_rows(repeats: int) -> list[Row]:
-    """Return what a rank pays."""
+def rank_rows(repeats: int) -> tuple[list[Row], list[float]]:
+    """Return what a rank pays, and of it what its thread takes with one process group."""
     page = layout.Page(RankPages([0]).environment(0), layout.SDK_PID)
     declared = DeclaredProgress(page, lambda _: True)
     steps = row(
         "rank: a phase", [cost_us(lambda: declared.enter_phase("f")) for _ in range(repeats)], "us"
     )
     rows = [steps]
+    threads: list[float] = []
     for groups in (1, _GROUPS):
         work = reading(groups)
         values = [work() for _ in range(repeats)]
         rows.append(row(f"rank: one reading, {groups} process groups", values, "us"))
         busy = [2 * value / 1e4 for value in values]
         rows.append(row(f"rank: two readings a second, {groups} groups", busy, "% of a core"))
-    return rows
+        threads = threads or busy
+    return rows, threads
 
 
 def main() -> None:
     """Print the table."""
     options = arguments(str(__doc__)).parse_args()
-    rows = rank_rows(options.repeats)
+    rows, threads = rank_rows(options.repeats)
     node: list[float] = [0.0] * options.repeats
     for name, work in (("launcher", launcher_five_seconds()), ("agent", agent_five_seconds())):
         values = [cost_us(work) / 5 / 1e4 for _ in range(options.repeats)]
@@ -176,6 +179,9 @@ def main() -> None:
     rows.append(
         row("launcher and agent together", node, "% of a core", target=_NODE_TARGET_PERCENT)
     )
+    whole = [both + RANKS * one for both, one in zip(node, threads, strict=True)]
+    name = f"the same with the threads of {RANKS} ranks, 1 group each"
+    rows.append(row(name, whole, "% of a core", target=_NODE_TARGET_PERCENT))
     without, with_ranks = controller_message(ranks=False), controller_message(ranks=True)
     per_second = NODES / 5 / 1e6
     bare = row(

@@ -127,6 +127,7 @@ class Daemon:
             stamp,
             phase_s,
             lambda: self._jobs.rank_columns(),
+            busy_ratio=config.signals.gpu.busy_ratio,
         )
         self._kernel = RecentKernelMessages(stamp, self._uplink.kernel_messages)
         self._node.kernel_log.on_lines = self._kernel.add_lines
@@ -180,7 +181,7 @@ class Daemon:
                 self._injector,
                 PairTester(
                     lambda answer: self._outbox.record(record_of(answer)),
-                    self._jobs.training_pids,
+                    self._jobs.rank_pids,
                     lambda: self._node.injections.work_factor,
                 ),
                 self._uplink.say,

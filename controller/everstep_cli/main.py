@@ -11,6 +11,7 @@ from rich.console import Console
 
 from everstep_cli.client.grpc_admin import connect
 from everstep_cli.commands import (
+    check,
     completion,
     demo,
     inject,
@@ -58,7 +59,7 @@ def everstep() -> None:
     """
 
 
-_GROUPS = (demo, nodes, jobs, operate, maintenance, inject, version, completion)
+_GROUPS = (demo, nodes, jobs, operate, maintenance, check, inject, version, completion)
 for _command in (command for group in _GROUPS for command in group.COMMANDS):
     everstep.add_command(_command)
 

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from everstep_common.judging.condition import Condition
 from everstep_controller.core.dispatch import controller
 from everstep_controller.core.nodes import agent_findings, health, stream_flaps
-from everstep_controller.core.planned import slow_swap
+from everstep_controller.core.planned import swaps
 from everstep_controller.core.recovery import pair_tests
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.runtime import controller_findings
@@ -20,8 +20,9 @@ GROUPS: Mapping[str, tuple[Condition, ...]] = MappingProxyType(
         "Nodes, by what happened on them": (
             health.CHECK_FAILED,
             health.RANKS_DIE,
-            slow_swap.SLOW_NODE,
+            swaps.SLOW_NODE,
             pair_tests.PAIR_TEST_SLOW,
+            swaps.NODE_PRECURSOR,
             health.ORDERS_UNANSWERED,
             agent_findings.AGENT_GONE,
             agent_findings.AGENT_HUNG,

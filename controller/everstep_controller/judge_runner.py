@@ -4,16 +4,20 @@ import asyncio
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
 
 from everstep_controller.api.fleet.sessions import Session, Sessions
 from everstep_controller.core.events import VerdictChanged
+from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.node import FindingOwner, NodeRecord, NodeState
-from everstep_controller.core.model.state import CONTROLLER
-from everstep_controller.judging.evaluator import Evaluator, Verdict
-from everstep_controller.judging.judge import Judge
+from everstep_controller.core.model.state import CONTROLLER, State
+from everstep_controller.judging.evaluator import NO_NODE, Evaluator, Verdict
+from everstep_controller.judging.gpu_samples import GpuSamples
+from everstep_controller.judging.gpu_view import Work
+from everstep_controller.judging.judge import DomainRuling, Judge, Ruling
 from everstep_controller.judging.view import FleetView
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.telemetry.samples import SampleRing
@@ -30,14 +34,22 @@ class JudgeRunner:
     """Samples stay out of the core: what changed enters it, with the numbers that decided."""
 
     def __init__(
-        self, runtime: Runtime, sessions: Sessions, samples: SampleRing, judges: Sequence[Judge]
+        self,
+        runtime: Runtime,
+        sessions: Sessions,
+        samples: SampleRing,
+        gpus: GpuSamples,
+        judges: Sequence[Judge],
     ) -> None:
         self._runtime = runtime
         self._sessions = sessions
         self._samples = samples
+        self._gpus = gpus
         self._judges = judges
         self._evaluator = Evaluator(judges)
         self._failures: dict[str, str] = {}
+        # Since when each generation is seen to step.
+        self._stepping_ns: dict[tuple[str, int], int] = {}
 
     @property
     def failures(self) -> Mapping[str, str]:
@@ -53,21 +65,24 @@ class JudgeRunner:
     async def judge_once(self) -> None:
         """Show all judges the fleet as it is now. While the controller is halted, all is held."""
         view = await self._view()
-        state = self._runtime.state
-        if state.halted:
+        gpus = self._gpus.copy()
+        # In a thread: the GPUs of a large fleet take it tens of milliseconds, as does their judge.
+        shown = await asyncio.to_thread(gpus.view, view.nodes, view.now_ns)
+        view = replace(view, gpus=shown)
+        if self._runtime.state.halted:
             return
-        with_findings = [node for node in state.nodes.values() if node.findings]
-        verdicts = {node.name: held for node in with_findings if (held := _verdicts(node))}
-        changes = self._evaluator.follow(view, verdicts)
-        changes += [change for judge in self._judges for change in self._ask(judge, view)]
+        changes = self._evaluator.follow(view, open_verdicts(self._runtime.state))
+        for judge in self._judges:
+            changes += await self._ask(judge, view)
         for change in changes:
             # One that is lost is made again: the evaluator goes by what the core has.
             self._runtime.post(change, again=False)
 
-    def _ask(self, judge: Judge, view: FleetView) -> Sequence[VerdictChanged]:
+    async def _ask(self, judge: Judge, view: FleetView) -> Sequence[VerdictChanged]:
         name, enter = type(judge).__name__, self._evaluator.enter
         try:
-            changes = [one for ruling in judge.judge(view) for one in enter(view, ruling)]
+            rulings = await asyncio.to_thread(_rulings, judge, view)
+            changes = [one for ruling in rulings for one in enter(view, ruling)]
         except Exception as error:  # One that fails must not stop the others.
             if name not in self._failures:
                 logger.exception("%s failed", name)
@@ -88,14 +103,18 @@ class JudgeRunner:
             if len(nodes) % _AT_ONCE == 0:
                 await asyncio.sleep(0)
         columns = np.array(rows, dtype=np.float64).reshape(-1, 4).T / _SECOND_NS
+        state, now_ns = self._runtime.state, self._runtime.now_ns()
+        known, works = state.nodes, works_of(state, self._stepping_ns, now_ns)
         return FleetView(
-            now_ns=self._runtime.now_ns(),
+            now_ns=now_ns,
             nodes=tuple(nodes),
             clock_uncertainty_s=columns[0],
             wall_offset_s=columns[1],
             stream_age_s=columns[2],
             sample_age_s=columns[3],
             samples=self._samples,
+            domains=tuple(known[name].domain if name in known else "" for name in nodes),
+            works=tuple(works.get(name) for name in nodes),
         )
 
     def _row(self, session: Session) -> _Row:
@@ -119,6 +138,45 @@ def _may_be_judged(node: NodeRecord | None) -> bool:
         and not node.gone
         and node.state is not NodeState.MAINTENANCE
     )
+
+
+def works_of(
+    state: State, stepping_ns: dict[tuple[str, int], int], now_ns: int
+) -> dict[str, Work | None]:
+    """Return by node the one job that has ranks there and steps; None where several have ranks.
+
+    ``stepping_ns`` keeps, by job and generation, since when it is seen to step.
+    """
+    active = [job for job in state.jobs.values() if job.state in ACTIVE]
+    seen = {(job.id, job.generation.number): job.state in STEPPING for job in active}
+    for key in [*stepping_ns]:
+        if not seen.get(key):
+            del stepping_ns[key]
+    works: dict[str, Work | None] = {}
+    for job in active:
+        key = (job.id, job.generation.number)
+        work = Work(job.id, stepping_ns.setdefault(key, now_ns)) if seen[key] else None
+        for name in job.generation.members:
+            works[name] = None if name in works else work
+    return works
+
+
+def _rulings(judge: Judge, view: FleetView) -> list[Ruling | DomainRuling]:
+    return list(judge.judge(view))
+
+
+def open_verdicts(state: State) -> dict[str, Sequence[Verdict]]:
+    """Return what judges have found and is open, by node; that of domains under no node."""
+    with_findings = [node for node in state.nodes.values() if node.findings]
+    verdicts: dict[str, Sequence[Verdict]] = {
+        node.name: held for node in with_findings if (held := _verdicts(node))
+    }
+    of_domains = [
+        Verdict(held.finding, held.since_ns)
+        for held in state.findings.values()
+        if held.finding.component.startswith("domain/")
+    ]
+    return verdicts | ({NO_NODE: of_domains} if of_domains else {})
 
 
 def _verdicts(node: NodeRecord) -> tuple[Verdict, ...]:

@@ -52,6 +52,7 @@ from everstep_controller.hangs.notices import HangNotices
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.judge_runner import JudgeRunner
+from everstep_controller.judging.gpu_samples import GpuSamples
 from everstep_controller.judging.judge import Judge
 from everstep_controller.metrics.collector import ControllerCollector, Counts, MetricsServer
 from everstep_controller.records.intake import Intake, origins_of
@@ -139,11 +140,11 @@ class Controller:
             runtime, progress, SessionAcknowledger(sessions), _marks(self._history, replayed)
         )
         questions = NodeQuestions(sessions)
-        samples, ranks = SampleRing(config.samples_window), RankProgressTable()
-        kernel = NewestKernelMessages()
+        samples, gpus = SampleRing(config.samples_window), GpuSamples()
+        ranks, kernel = RankProgressTable(), NewestKernelMessages()
         self._streams = AgentStreams(
             StreamCollaborators(
-                runtime, sessions, self._intake, vault, samples, ranks, kernel, questions
+                runtime, sessions, self._intake, vault, samples, gpus, ranks, kernel, questions
             )
         )
         follower = EventFollower(
@@ -162,7 +163,7 @@ class Controller:
         runtime.listen(HangNotices(runtime, sessions).note_event)
         looks = self._looks = LookWatch(runtime, inspector, evidence, sessions)
         self._slow = SlowMonitor(runtime, ranks, looks.roles)
-        self._judging = JudgeRunner(runtime, sessions, samples, options.judges)
+        self._judging = JudgeRunner(runtime, sessions, samples, gpus, options.judges)
         sources = AdminSources(
             runtime=runtime,
             sessions=sessions,

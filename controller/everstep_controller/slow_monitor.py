@@ -14,7 +14,7 @@ from everstep_controller.core.events import SlowJudged
 from everstep_controller.core.jobs.lifecycle import STEPPING
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.slowness import SlowPart
-from everstep_controller.core.planned.slow_swap import slow_parts
+from everstep_controller.core.planned.swaps import slow_parts
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.live import LiveFinding, LivePlaces, LiveSlowness, news_of
 from everstep_controller.telemetry.rank_progress import RankProgressTable

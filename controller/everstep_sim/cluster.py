@@ -323,6 +323,25 @@ class SimulatedCluster:
         """Let a node report that this GPU is well."""
         self._clear_finding(name, reports.FindingCleared("gpu/0", "GpuClocksLow", "1,980 MHz"))
 
+    def lone_link(self, name: str) -> None:
+        """Let a node report that one link of its retrains while no other does."""
+        self.fleet.find(
+            self.fleet.nodes[name],
+            Finding(
+                component="link/mlx5_0",
+                condition="IbLoneRecoveries",
+                severity=Severity.DEGRADED,
+                mode=Mode.ADVISE,
+                message="mlx5_0: the link retrains, and none of its peers does",
+                evidence="3 within 24 h; 7 peers have none",
+            ),
+        )
+
+    def link_well(self, name: str) -> None:
+        """Let a node report that this link is well."""
+        over = reports.FindingCleared("link/mlx5_0", "IbLoneRecoveries", "no growth")
+        self._clear_finding(name, over)
+
     def finding_over(self, name: str) -> None:
         """Let a node report that this GPU is well."""
         over = reports.FindingCleared("gpu/0", "XidFatal", "the driver asks for nothing")

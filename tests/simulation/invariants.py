@@ -55,6 +55,7 @@ class Invariants:
 
     def __init__(self) -> None:
         self._claims: dict[str, set[str]] = {}
+        self._drained: set[str] = set()
         self._truths: dict[str, _Truth] = {}
         # By job, what its ledger looked like when it was checked last.
         self._ledgers: dict[str, object] = {}
@@ -85,6 +86,7 @@ class Invariants:
     def journal_restored(self) -> None:
         """Forget what only a journal knows that is gone."""
         self._claims.clear()
+        self._drained.clear()
         self._members.clear()
 
     def _categories_sum_to_the_wall_clock(self, job: JobRecord, now_ns: int) -> None:
@@ -112,9 +114,13 @@ class Invariants:
             if OPERATOR in removed:
                 assert isinstance(event, events.OperatorReleased)
                 assert event.node == node.name
-            if AUTOMATION in removed:
+            # One that was drained may be given back for whatever it was drained for being over.
+            if AUTOMATION in removed and node.name not in self._drained:
                 assert events.kind_of(event) is reports.CheckFinished
             self._claims[node.name] = now
+            claim = node.claim_of(AUTOMATION)
+            drained = claim is not None and claim.draining
+            (self._drained.add if drained else self._drained.discard)(node.name)
 
     def _no_node_is_given_twice(self, cluster: SimulatedCluster, taken: Counter[str]) -> None:
         """Ranks never exceed the devices; where none are known, no job moves to another's node."""

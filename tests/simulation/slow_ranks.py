@@ -13,7 +13,7 @@ from everstep_common.reports.rank_columns import RankRow, pack_ranks
 from everstep_controller.core import events
 from everstep_controller.core.jobs.lifecycle import STEPPING
 from everstep_controller.core.model.job import JobRecord
-from everstep_controller.core.planned.slow_swap import slow_parts
+from everstep_controller.core.planned.swaps import slow_parts
 from everstep_controller.slow.live import LivePlaces, LiveSlowness, news_of
 from everstep_sim.cluster import SimulatedCluster
 from everstep_sim.timeline import SECOND

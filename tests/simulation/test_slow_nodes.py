@@ -7,12 +7,15 @@ from functools import partial
 
 import pytest
 
-from everstep_controller.core import events
+from everstep_controller.core import actions, events
+from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import AUTOMATION
+from everstep_controller.core.model.pair_test import PAIR_HOLD_NS, PairOutcome
 from everstep_controller.journal.codec import encode
 from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.controller import fold
 from everstep_sim.fleet import JOB
+from everstep_sim.timeline import SECOND
 from simulation.invariants import Invariants
 from simulation.seeds import seeds
 from simulation.slow_ranks import Slowness, SlowTime
@@ -38,6 +41,8 @@ class _Story:
     plans: set[str] = field(default_factory=set)
     members: dict[str, list[str]] = field(default_factory=dict)
     named: dict[str, set[str]] = field(default_factory=dict)
+    # By job and generation: how long its next plan has waited for pair tests, in ns.
+    held: dict[tuple[str, int], list[int]] = field(default_factory=dict)
 
     def play(self, until_s: float = 3000) -> SimulatedCluster:
         invariants = Invariants()
@@ -50,6 +55,7 @@ class _Story:
                     self.claimed.add(node.name)
             for job in state.jobs.values():
                 self.plans.add(job.slow.plan)
+                self._note_held(cluster, job)
                 self.members[job.name] = list(job.generation.members) or self.members.get(
                     job.name, []
                 )
@@ -62,6 +68,11 @@ class _Story:
             cluster.time.after(_FORMED_S, partial(self._begin, cluster))
         cluster.run(until_s)
         return cluster
+
+    def _note_held(self, cluster: SimulatedCluster, job: JobRecord) -> None:
+        seen = self.held.setdefault((job.id, job.generation.number), [])
+        if job.state is JobState.STOPPING and job.generation.pair_tested:
+            seen.append(cluster.time.now_ns)
 
     def _begin(self, cluster: SimulatedCluster) -> None:
         """Have a member of the first job be slow, and its agent find why."""
@@ -181,6 +192,65 @@ def test_of_two_jobs_the_one_that_waits_moves(seed: int) -> None:
     assert story.claimed == {story.node}
     assert set(story.named) == {JOB}
     assert _repeated(cluster) == []
+
+
+def _kill_first(cluster: SimulatedCluster) -> None:
+    assert cluster.job is not None
+    cluster.kill_rank(cluster.job.generation.members[0])
+
+
+def _tested(cluster: SimulatedCluster, factor: float) -> None:
+    """Have fixed work take longer on the slow node, and its job be stopped for something else."""
+
+    def begin() -> None:
+        assert cluster.job is not None
+        members = cluster.job.generation.members
+        cluster.fleet.nodes[members[1]].work_factor = factor
+
+    cluster.time.after(_FORMED_S, begin)
+    cluster.time.after(60, partial(_kill_first, cluster))
+
+
+@pytest.mark.parametrize("seed", seeds(3, 40))
+def test_at_the_next_boundary_a_pair_test_confirms_it_and_it_is_swapped(seed: int) -> None:
+    story = _Story(seed, then=lambda cluster: _tested(cluster, 1.3))
+    cluster = story.play()
+    assert _ended_well(cluster)
+    assert story.claimed == {story.node}
+    assert story.node not in story.members[JOB]
+
+
+@pytest.mark.parametrize("seed", seeds(3, 40))
+def test_where_its_work_takes_as_long_it_stays(seed: int) -> None:
+    story = _Story(seed, then=lambda cluster: _tested(cluster, 1.0))
+    cluster = story.play()
+    assert _ended_well(cluster)
+    assert not story.claimed
+    result = cluster.controller.core.state.nodes[story.node].pair.result
+    assert result is not None
+    assert result.outcome is PairOutcome.EQUAL
+
+
+@pytest.mark.parametrize("seed", seeds(3, 40))
+def test_no_test_delays_a_recovery_beyond_its_deadline(seed: int) -> None:
+    """Agents that never do the work, and a controller that goes meanwhile."""
+
+    def disturb(cluster: SimulatedCluster) -> None:
+        _tested(cluster, 1.3)
+        for node in cluster.fleet.nodes.values():
+            node.ignores[actions.RunPairTest] = 10**18
+        cluster.time.after(60 + 12 * (seed % 3), partial(cluster.restart_controller, 2))
+
+    story = _Story(seed, then=disturb)
+    cluster = story.play()
+    assert _ended_well(cluster)
+    assert not story.claimed
+    waited_ns = [seen[-1] - seen[0] for seen in story.held.values() if seen]
+    assert waited_ns
+    # A controller that is away ends nothing; what is left is ended when it is back.
+    assert max(waited_ns) <= PAIR_HOLD_NS + 3 * SECOND
+    again = fold(cluster.controller.journal)
+    assert encode(again.state) == encode(cluster.controller.core.state)
 
 
 @pytest.mark.parametrize("seed", seeds(3, 40))

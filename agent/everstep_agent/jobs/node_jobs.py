@@ -207,6 +207,11 @@ class NodeJobs:
         """Return the training processes that are attached now."""
         return [pid for job in self.table for pid in job.ranks.pids]
 
+    def rank_pids(self) -> list[int]:
+        """Return all ranks that may run here, those too that do without the library."""
+        alive = (one.pid for job in self.table for one in job.processes.alive())
+        return sorted({*self.training_pids(), *alive})
+
     def rank_columns(self) -> tuple[RankColumns, ...]:
         """Return how far the ranks of each job are that runs here."""
         found = (job.standing.columns() for job in self.table)

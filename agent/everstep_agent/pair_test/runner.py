@@ -1,14 +1,14 @@
 """Pair tests of this node: each ordered one is run once, in a process of its own, and answered."""
 
 import asyncio
-import contextlib
 import json
 import logging
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 
-from everstep_agent.pair_test.work import child
+from everstep_agent.ipc.line_process import LineProcess, PidfdExits
+from everstep_agent.pair_test.work import child as work_child
 from everstep_agent.pair_test.work.figure import WorkDone
 from everstep_common.bounds import MisfitError
 from everstep_common.json_readers import reader_of
@@ -17,13 +17,13 @@ from everstep_common.reports import PairFigure, PairTested
 
 logger = logging.getLogger(__name__)
 
-_COMMAND = (sys.executable, "-P", child.__file__)
+_COMMAND = (sys.executable, "-P", work_child.__file__)
 # How many answers are remembered, so that a test that is ordered again is not run again.
 _REMEMBERED = 20
 _DEADLINE_S_MAX = 30.0
 # Of the deadline, what the host's work and the start of the process take.
 _HOST_SHARE = 0.4
-_OUTPUT_BYTES_MAX = 1 << 20
+_KILL_GRACE_S = 1.0
 
 
 class PairTester:
@@ -32,17 +32,19 @@ class PairTester:
     def __init__(
         self,
         answer: Callable[[PairTested], None],
-        training_pids: Callable[[], Sequence[int]],
+        rank_pids: Callable[[], Sequence[int]],
         work_factor: Callable[[], float],
         command: tuple[str, ...] = _COMMAND,
     ) -> None:
         self._answer = answer
-        self._training_pids = training_pids
+        self._rank_pids = rank_pids
         self._work_factor = work_factor
         self._command = command
         # None: it runs.
         self._answers: OrderedDict[str, PairTested | None] = OrderedDict()
         self._task: asyncio.Task[None] | None = None
+        self._leaving: LineProcess | None = None
+        self._exits = PidfdExits()
         self._cancelled = ""
 
     def order(self, wanted: RunPairTest) -> None:
@@ -67,7 +69,9 @@ class PairTester:
     def _why_not(self) -> str:
         if self._task is not None and not self._task.done():
             return "another pair test runs here"
-        count = len(self._training_pids())
+        if self._leaving is not None and self._leaving.process.poll() is None:
+            return "the process of the last pair test cannot be killed: it is stuck in a driver"
+        count = len(self._rank_pids())
         return f"{count} ranks run here" if count else ""
 
     async def _run(self, wanted: RunPairTest) -> None:
@@ -93,26 +97,23 @@ class PairTester:
             "factor": factor,
             "gpu_deadline_s": deadline_s * (1 - _HOST_SHARE),
         }
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            json.dumps(options),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,
-            limit=_OUTPUT_BYTES_MAX,
+        said: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        child = LineProcess(
+            (*self._command, json.dumps(options)),
+            lambda line: None if said.done() else said.set_result(line),
+            lambda end: None if said.done() else said.set_exception(OSError(f"its process: {end}")),
         )
         try:
             async with asyncio.timeout(deadline_s):
-                said, _ = await process.communicate()
+                line = await said
         finally:
-            # One that is stuck in a driver takes its time to die; nobody waits for it here.
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-        if process.returncode:
-            raise OSError(f"its process ended with code {process.returncode}")
-        read: WorkDone = _read_done(json.loads(said))
-        return read
+            child.kill()
+            # One that is stuck in a driver takes its time to die: until then none is started.
+            self._leaving = child
+            if await self._exits.within(child.process, _KILL_GRACE_S):
+                self._leaving = None
+        done: WorkDone = _read_done(json.loads(line))
+        return done
 
     def _finish(self, answer: PairTested) -> None:
         logger.info("pair test %s: %s", answer.order_id, answer.refusal or "done")

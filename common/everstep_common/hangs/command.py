@@ -3,18 +3,38 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from everstep_common.codec import json_text
-from everstep_common.hangs.explanation import confidence_words, kind_words
+from everstep_common.hangs.explanation import confidence_words, kind_words, together
 from everstep_common.hangs.folder import Folder, FolderError, read_folder
 from everstep_common.hangs.judge import judge
-from everstep_common.hangs.verdict import HangClass, HangVerdict
+from everstep_common.hangs.verdict import GroupState, HangClass, HangVerdict
 from everstep_common.printable import printable
 from everstep_common.reports.quantities import RANKS_MAX
 
 _NAMED, _NOT_NAMED, _USAGE = 0, 1, 2
+_NAMES_TOLD = 4
+_ROWS_MAX = 12
+
+# What an engineer does next, by what was found.
+_NEXT: Mapping[HangClass, str] = MappingProxyType(
+    {
+        HangClass.DEAD: "how it ended: its last output, and its node's kernel log (OOM, Xid)",
+        HangClass.FROZEN: "who stopped it, or what the kernel waits for: cat /proc/PID/wchan",
+        HangClass.GIL_HELD: "which thread holds it: py-spy dump --native --pid PID on its node",
+        HangClass.CPU_SIDE: "where it is: py-spy dump --pid PID on its node",
+        HangClass.GPU_SIDE: "Xids and health of its GPU (dmesg, nvidia-smi); run without its node",
+        HangClass.SILENT: "whether its process lives, and its node answers",
+        HangClass.FABRIC: "links, switches and GPUs of these ranks: Xids, NVLink and port counters",
+        HangClass.DESYNC: "what the program does otherwise there; another node does not help",
+        HangClass.KNOWN_SOFTWARE: "the release that the sentence names",
+        HangClass.UNKNOWN: "the dumps that are missing, and stacks: py-spy dump --pid PID",
+        HangClass.NO_WAIT: "stacks of all ranks: py-spy dump --pid PID",
+    }
+)
 
 _USAGE_LINES = """\
 everstep hang [--prefix PREFIX] [--world-size N] [--json] FOLDER
@@ -137,11 +157,13 @@ def told(verdict: HangVerdict, folder: Folder) -> list[str]:
         f"  class       {kind_words(verdict.kind)}",
         f"  confidence  {confidence_words(verdict.confidence)}",
         f"  dumps       {verdict.told} of {verdict.world_size} ranks, {folder.files} files",
+        f"  next        {_NEXT[verdict.kind]}",
         *_culprits(verdict),
         *_chain(verdict),
         *_groups(verdict),
         *_beside(verdict),
         *_blind(verdict),
+        *_left_out(folder),
     ]
 
 
@@ -163,12 +185,31 @@ def _groups(verdict: HangVerdict) -> Iterator[str]:
     if not verdict.groups:
         return
     yield "\nProcess groups in which ranks wait:"
+    same: dict[tuple[str, str, bool], list[GroupState]] = {}
+    for one in verdict.groups:
+        same.setdefault((one.group, one.operation, bool(one.behind)), []).append(one)
     rows = [("GROUP", "MEMBERS", "OPERATION", "WAITING", "BEHIND", "UNKNOWN")]
-    rows += [
-        (one.group, one.members, one.operation, one.waiting, one.behind or "-", one.unknown or "-")
-        for one in verdict.groups
-    ]
+    rows += [_row(found) for found in same.values()][:_ROWS_MAX]
     yield from _table(rows)
+    if len(same) > _ROWS_MAX:
+        yield f"  and {len(same) - _ROWS_MAX} more"
+
+
+def _row(groups: Sequence[GroupState]) -> tuple[str, str, str, str, str, str]:
+    """Return the row of a group, or of several with one description that wait in the same."""
+    first = groups[0]
+    if len(groups) == 1:
+        members = first.members
+        told = [first.waiting, first.behind, first.unknown]
+    else:
+        members = f"{len(groups)} groups"
+        told = [
+            together([one.waiting for one in groups]),
+            together([one.behind for one in groups]),
+            together([one.unknown for one in groups]),
+        ]
+    waiting, behind, unknown = (one or "-" for one in told)
+    return first.group, members, first.operation, waiting, behind, unknown
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -188,3 +229,15 @@ def _blind(verdict: HangVerdict) -> Iterable[str]:
     if not verdict.blind:
         return []
     return ["\nWhat could not be seen:", *(f"  {line}" for line in verdict.blind)]
+
+
+def _left_out(folder: Folder) -> Iterable[str]:
+    if not folder.left_out:
+        return []
+    names = ", ".join(printable(name)[:80] for name in folder.left_out[:_NAMES_TOLD])
+    more = len(folder.left_out) - _NAMES_TOLD
+    others = f" and {more} more" if more > 0 else ""
+    return [
+        f"\nLeft out, for the job has {folder.world_size} ranks: {names}{others}"
+        " (if it has more: --world-size)"
+    ]

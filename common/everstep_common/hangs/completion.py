@@ -1,13 +1,11 @@
 """Completion frontier: ranks whose GPU did not complete what their peers have. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from everstep_common.hangs.contradictions import ROOTED
 from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, first_collective
 from everstep_common.hangs.rank_report import Operation, OperationState
 
-# Collectives in which one rank gives and the others take: the giver may be far ahead of a taker
-# that is well, so only few of a group can be behind in them.
-_ROOTED = frozenset({"broadcast", "reduce", "scatter", "gather"})
 # One is what differs where a hang cuts the last collective in two; two cannot be, for nobody
 # completes the next one before all have taken part in it.
 _LAG = 2
@@ -28,33 +26,44 @@ def completion_laggards(frontiers: Frontiers) -> dict[int, str]:
 
 def _of_group(group: GroupFrontier) -> Iterator[tuple[int, str]]:
     completed = {rank: group.told[rank].completed or 0 for rank in group.enqueued}
-    newest = max(completed.values())
+    newest = _newest(completed.values())
     behind = [rank for rank in group.waiting if newest - completed[rank] >= _LAG]
     few = 2 * len(behind) < len(group.enqueued)
     for rank in behind:
         first = first_collective(group.told[rank])
-        if first is not None and (few or first.name not in _ROOTED):
-            yield (
-                rank,
-                (
-                    f"its GPU did not complete {first.name} #{first.sequence} of"
-                    f" {group.description} ({group.text:.60}), and others have completed #{newest}"
-                ),
-            )
+        if first is not None and (few or first.name not in ROOTED):
+            yield rank, reason_behind(group, first, newest)
 
 
-def behind_their_peers(frontiers: Frontiers) -> set[int]:
-    """Return ranks that wait in a collective which others of its group have completed."""
-    found: set[int] = set()
+def _newest(completed: Iterable[int]) -> int:
+    """Return the last collective that half of a group say to have completed.
+
+    The word of one rank would make all others late.
+    """
+    ordered = sorted(completed, reverse=True)
+    return ordered[max(1, len(ordered) // 2) - 1]
+
+
+def behind_their_peers(frontiers: Frontiers) -> dict[int, str]:
+    """Return ranks that wait in a collective which others have completed; with reasons."""
+    found: dict[int, str] = {}
     for group in frontiers.groups:
         if not group.waiting or group.has_p2p:
             continue
-        newest = max(group.told[rank].completed or 0 for rank in group.enqueued)
+        newest = _newest(group.told[rank].completed or 0 for rank in group.enqueued)
         for rank in group.waiting:
             first = first_collective(group.told[rank])
-            if first is not None and first.name not in _ROOTED and first.sequence <= newest:
-                found.add(rank)
+            if first is not None and first.name not in ROOTED and first.sequence <= newest:
+                found.setdefault(rank, reason_behind(group, first, newest))
     return found
+
+
+def reason_behind(group: GroupFrontier, first: Operation, newest: int) -> str:
+    """Return what a rank shows whose peers have completed what it waits in."""
+    return (
+        f"its GPU did not complete {first.name} #{first.sequence} of"
+        f" {group.description} ({group.text:.60}), and others have completed #{newest}"
+    )
 
 
 def not_started(heads: Mapping[int, tuple[GroupFrontier, Operation]]) -> dict[int, str]:

@@ -1,11 +1,14 @@
 """Explanation of a verdict: sentences, the chain of waiting, the table of groups. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Protocol
 
 from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, first_collective
-from everstep_common.hangs.members import are_named, members_text
+from everstep_common.hangs.members import MembersError, are_named, members_of, members_text
 from everstep_common.hangs.mismatches import Mismatch
+from everstep_common.hangs.order_conflicts import OrderConflict
 from everstep_common.hangs.process_evidence import place
 from everstep_common.hangs.rank_report import (
     RAS_LINES_MAX,
@@ -66,6 +69,15 @@ def ranks_told(ranks: Iterable[int]) -> str:
     return f"{members_text(found[:8])} and {len(found) - 8} more"
 
 
+def together(texts: Iterable[str]) -> str:
+    """Return ranks that several texts tell as one text; those that do not name all are left out."""
+    found: set[int] = set()
+    for text in filter(None, texts):
+        with suppress(MembersError):
+            found.update(members_of(text))
+    return ranks_told(found)
+
+
 def plural(ranks: Collection[int]) -> str:
     """Return "rank 3" or "ranks 3,5"."""
     return f"rank{'s' if len(ranks) != 1 else ''} {ranks_told(ranks)}"
@@ -117,6 +129,21 @@ def of_mismatch(mismatch: Mismatch, rank: int) -> str:
     )
 
 
+def of_order(conflict: OrderConflict, rank: int) -> str:
+    """Return in which order a rank calls what another one calls in another order."""
+    name = f"#{conflict.sequence} of {_group_name(conflict.group)}"
+    other = _group_name(conflict.other)
+    if rank == conflict.early:
+        return (
+            f"it has called an operation of {other} that rank {conflict.waiting} calls only after"
+            f" {name}, and has not called that one: it left it out, or calls it later"
+        )
+    return (
+        f"it waits in {name} before an operation of {other} that rank {conflict.early} has called"
+        " without it: the others do not call it there"
+    )
+
+
 def of_unfit_data(ranks: Collection[int]) -> str:
     """Return what ranks show that ended over data of another size than they had called for."""
     return (
@@ -150,6 +177,15 @@ def of_data_that_moves(ranks: Collection[int], written_bytes: int) -> str:
     )
 
 
+def of_missing_dumps(ranks: Collection[int], silent: int) -> str:
+    """Return what silent ranks show, where ranks that nobody waits for are silent as well."""
+    return (
+        f"The waiting leads to {plural(ranks)}, which told nothing; {silent} ranks left no dump, so"
+        " it may as well be the GPU of another rank that waits there, or a link: their dumps are"
+        " needed to tell"
+    )
+
+
 def blind_reason(report: RankHangReport) -> str:
     """Return why a report tells no operation."""
     reasons = [one.reason for one in report.blind if one.source is EvidenceSource.FLIGHT_RECORDER]
@@ -171,7 +207,7 @@ def sentence_of(verdict: HangVerdict, count: int) -> str:
         case HangClass.FABRIC:
             return (
                 f"All members have enqueued the collective that {suspects} wait in, and it does not"
-                " complete: the links between them, or a GPU that its recorder does not show"
+                " complete: the links between them, or the GPU of one of them"
             )
         case HangClass.SILENT:
             return (
@@ -229,7 +265,27 @@ def chain_of(
         for (_, _, operation), (waiting, awaited, name) in ordered
     ]
     # The links that are nearest to the culprits say most.
-    return tuple(told[-CHAIN_MAX:])
+    return tuple(_folded(told)[-CHAIN_MAX:])
+
+
+def _folded(steps: Iterable[WaitStep]) -> list[WaitStep]:
+    """Return a chain in which what ranks wait in at once for the same ranks is one link."""
+    found: dict[tuple[str, str], WaitStep] = {}
+    for one in steps:
+        key = (one.waiting, one.awaited)
+        if (known := found.get(key)) is None:
+            found[key] = one
+            continue
+        names = known.operation.split(" and ")
+        operation = (
+            known.operation if one.operation in names else f"{known.operation} and {one.operation}"
+        )
+        found[key] = replace(known, operation=operation[:200], group=_both(known.group, one.group))
+    return list(found.values())
+
+
+def _both(known: str, other: str) -> str:
+    return known if other in known.split(" and ") else f"{known} and {other}"[:200]
 
 
 _Link = tuple[int, str, str, list[int], list[int], str]

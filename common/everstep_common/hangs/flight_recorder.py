@@ -10,13 +10,16 @@ pg_status. That counts groups by a number of the process, which the operations l
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from everstep_common.hangs.coalesced import WorkCounts, is_counted_apart, without_batches
 from everstep_common.hangs.departures import departure_of
+from everstep_common.hangs.dump_entries import DumpEntry, dump_entry, number_in, text_in
 from everstep_common.hangs.exit_dumps import before_giving_up
 from everstep_common.hangs.members import are_named, members_text, unnamed_members
-from everstep_common.hangs.pickles import PickleError, plain_values
+from everstep_common.hangs.pickles import Effort, PickleError, plain_values
 from everstep_common.hangs.rank_report import (
+    BLIND_MAX,
     GROUPS_MAX,
     PENDING_MAX,
     Blind,
@@ -44,9 +47,8 @@ _FRAMES = 3
 # Of one collective: an hour.
 _DURATION_MAX_MS = 3.6e6
 _NUMBERS = re.compile(r"\d{1,7}")
-_P2P = re.compile(r"(send|recv) (\d{1,7})(?:->|<-)(\d{1,7})")
 _STATES = {state.value: state for state in OperationState}
-_DEFAULT_GROUP = "default_pg"
+DEFAULT_GROUP = "default_pg"
 # A recorder that has recorded no operation leaves their list out; a report has groups.
 _PARTS = frozenset({"entries", "groups", "pg_status"})
 
@@ -55,50 +57,30 @@ class DumpError(ValueError):
     """A dump cannot be used; the message says why in one sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """One operation of the ring, as far as it is understood."""
-
-    record: int
-    group: int
-    group_name: str
-    description: str
-    collective: int
-    p2p: int
-    is_p2p: bool
-    # Name without its backend, and the ranks within the group of a send or recv.
-    name: str
-    backend: str
-    ends: tuple[int, int] | None
-    done: bool
-    raw: Mapping[str, object]
-
-
 # Description and members, in the order of their ranks in the group.
 _GroupKey = tuple[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Status:
-    enqueued: int
-    completed: int
-
-
-def read_dump(data: bytes) -> Mapping[str, object]:
+def read_dump(data: bytes, effort: Effort | None = None) -> Mapping[str, object]:
     """Return the values of a dump, pickle or JSON, or of a report. Raises DumpError."""
     if len(data) > BYTES_MAX:
         raise DumpError(f"it has {len(data):,} bytes, more than {BYTES_MAX:,}")
     if not data:
         raise DumpError("it is empty: its rank ended while it wrote")
-    values = _json_values(data) if data.lstrip()[:1] == b"{" else _pickle_values(data)
+    effort = effort or Effort()
+    is_json = data.lstrip()[:1] == b"{"
+    values = _json_values(data, effort) if is_json else _pickle_values(data, effort)
     if not isinstance(values, dict) or not _PARTS & values.keys():
         raise DumpError("it is no Flight Recorder dump: it has no entries")
     return values
 
 
-def _json_values(data: bytes) -> object:
-    if data.count(b"[") + data.count(b"{") + data.count(b",") > _JSON_ITEMS_MAX:
-        raise DumpError(f"it has more than {_JSON_ITEMS_MAX:,} values")
+def _json_values(data: bytes, effort: Effort) -> object:
+    items = data.count(b"[") + data.count(b"{") + data.count(b",")
+    most = min(_JSON_ITEMS_MAX, effort.operations_max)
+    if items > most:
+        raise DumpError(f"it has more than {most:,} values")
+    effort.operations += items
     try:
         return json.loads(data)
     except RecursionError:
@@ -107,9 +89,9 @@ def _json_values(data: bytes) -> object:
         raise DumpError(f"it is no JSON, or was cut off: {error}") from None
 
 
-def _pickle_values(data: bytes) -> object:
+def _pickle_values(data: bytes, effort: Effort) -> object:
     try:
-        return plain_values(data)
+        return plain_values(data, effort)
     except PickleError as error:
         raise DumpError(str(error)) from error
 
@@ -163,13 +145,14 @@ class _DumpReading:
         self.malformed = 0
         self.configured = _configured(dump.get("pg_config"), world_size)
         self.status = _statuses(dump.get("pg_status"))
-        self.entries = sorted(self._read_entries(dump.get("entries")), key=lambda one: one.record)
-        self.names = self._names_by_number()
+        entries = sorted(self._read_entries(dump.get("entries")), key=lambda one: one.record)
+        self.entries = without_batches(entries, _word(dump.get("version")), self.status)
+        self.names = self._names_bynumber_in()
         self._check_identity()
 
     def world_size(self) -> int:
         """Return the number of ranks, as the default group tells; 0 where it does not."""
-        sizes = [len(m) for d, m in self.configured.values() if d == _DEFAULT_GROUP]
+        sizes = [len(m) for d, m in self.configured.values() if d == DEFAULT_GROUP]
         return max(sizes, default=0)
 
     def blind(self) -> Iterator[Blind]:
@@ -197,8 +180,8 @@ class _DumpReading:
         found.sort(key=lambda one: (one.recent is None, not one.enqueued))
         return tuple(found[:GROUPS_MAX]), max(0, len(found) - GROUPS_MAX)
 
-    def _entries_by_name(self) -> dict[str, list[_Entry]]:
-        entries: dict[str, list[_Entry]] = {}
+    def _entries_by_name(self) -> dict[str, list[DumpEntry]]:
+        entries: dict[str, list[DumpEntry]] = {}
         for entry in self.entries:
             entries.setdefault(self._config_name(entry), []).append(entry)
         return entries
@@ -222,11 +205,11 @@ class _DumpReading:
         name: str,
         key: _GroupKey,
         ordinal: int,
-        entries: list[_Entry],
-        status: _Status | None,
+        entries: list[DumpEntry],
+        status: WorkCounts | None,
     ) -> GroupReport:
         description, members = key
-        has_p2p = any(one.is_p2p or one.p2p for one in entries)
+        has_p2p = is_counted_apart(entries)
         by_gloo = any(one.backend == "gloo" for one in entries)
         trusted = None if has_p2p or by_gloo else status
         pending = [one for one in entries if not _is_done(one, trusted)]
@@ -252,25 +235,25 @@ class _DumpReading:
             ordinal=ordinal,
         )
 
-    def _read_entries(self, values: object) -> Iterator[_Entry]:
+    def _read_entries(self, values: object) -> Iterator[DumpEntry]:
         if not isinstance(values, list):
             raise DumpError("its entries are no list")
         if len(values) > ENTRIES_MAX:
             raise DumpError(f"it has {len(values):,} operations, more than {ENTRIES_MAX:,}")
         for value in values:
-            entry = _entry(value)
+            entry = dump_entry(value)
             if entry is None:
                 self.malformed += 1
             else:
                 yield entry
 
-    def _config_name(self, entry: _Entry) -> str:
+    def _config_name(self, entry: DumpEntry) -> str:
         """Return the name of an operation's group in pg_config; its own if it is not in there."""
-        if entry.group_name not in self.configured and entry.description == _DEFAULT_GROUP:
+        if entry.group_name not in self.configured and entry.description == DEFAULT_GROUP:
             return "" if "" in self.configured else entry.group_name
         return entry.group_name
 
-    def _names_by_number(self) -> dict[int, str]:
+    def _names_bynumber_in(self) -> dict[int, str]:
         """Return the groups by the number that pg_status counts them by.
 
         Operations tell it of their own group. Both are numbered as they were made, so where there
@@ -316,9 +299,9 @@ def _configured(value: object, world_size: int) -> dict[str, _GroupKey]:
     for name, one in value.items():
         if isinstance(one, dict):
             # gloo's default group has neither a name nor a description there.
-            description = _text(one.get("desc")) or (str(name) if name else _DEFAULT_GROUP)
+            description = text_in(one.get("desc")) or (str(name) if name else DEFAULT_GROUP)
             members = _members(one.get("ranks"))
-            if not members and description == _DEFAULT_GROUP:
+            if not members and description == DEFAULT_GROUP:
                 members = tuple(range(world_size))
             if members:
                 found[str(name)] = (description, members)
@@ -349,48 +332,21 @@ def _creation(name: str) -> tuple[int, int, str]:
     return (0, int(name), "") if is_number else (1, 0, name)
 
 
-def _statuses(value: object) -> dict[int, _Status]:
+def _statuses(value: object) -> dict[int, WorkCounts]:
     if not isinstance(value, dict):
         return {}
     found = {}
     for number, one in value.items():
-        key = _number(number)
+        key = number_in(number)
         if key is not None and isinstance(one, dict):
-            enqueued = _number(one.get("last_enqueued_collective"))
-            completed = _number(one.get("last_completed_collective"))
+            enqueued = number_in(one.get("last_enqueued_collective"))
+            completed = number_in(one.get("last_completed_collective"))
             if enqueued is not None and completed is not None:
-                found[key] = _Status(max(0, enqueued), max(0, min(completed, enqueued)))
+                found[key] = WorkCounts(max(0, enqueued), max(0, completed))
     return found
 
 
-def _entry(value: object) -> _Entry | None:
-    if not isinstance(value, dict):
-        return None
-    group = value.get("process_group")
-    numbers = [_number(value.get(name)) for name in ("record_id", "pg_id", "collective_seq_id")]
-    if not isinstance(group, list | tuple) or len(group) != 2 or None in numbers:
-        return None
-    record, number, collective = (one or 0 for one in numbers)
-    backend, _, name = _text(value.get("profiling_name")).rpartition(":")
-    p2p = _P2P.fullmatch(name)
-    done = value.get("retired") is True or value.get("state") == "completed"
-    return _Entry(
-        record=record,
-        group=number,
-        group_name=_text(group[0]),
-        description=_text(group[1]) or _text(group[0]),
-        collective=max(0, collective),
-        p2p=max(0, _number(value.get("p2p_seq_id")) or 0),
-        is_p2p=value.get("is_p2p") is True,
-        name=p2p[1] if p2p else name[:40],
-        backend=backend,
-        ends=(int(p2p[2]), int(p2p[3])) if p2p else None,
-        done=done,
-        raw=value,
-    )
-
-
-def _is_done(entry: _Entry, status: _Status | None) -> bool:
+def _is_done(entry: DumpEntry, status: WorkCounts | None) -> bool:
     if not entry.done:
         return False
     # NCCL also retires what it gave up after its timeout.
@@ -399,11 +355,11 @@ def _is_done(entry: _Entry, status: _Status | None) -> bool:
 
 
 def _frontier(
-    entries: list[_Entry], pending: list[_Entry], status: _Status | None
+    entries: list[DumpEntry], pending: list[DumpEntry], status: WorkCounts | None
 ) -> tuple[int | None, int | None]:
     """Return the last collective enqueued and completed, from the ring and pg_status."""
     if not entries:
-        return (status.enqueued, status.completed) if status else (None, None)
+        return (status.enqueued, min(status.completed, status.enqueued)) if status else (None, None)
     waiting = [one.collective for one in pending if not one.is_p2p]
     enqueued = max(one.collective for one in entries)
     completed = min(waiting) - 1 if waiting else enqueued
@@ -413,31 +369,31 @@ def _frontier(
     return enqueued, max(0, min(completed, enqueued))
 
 
-def _p2p_frontier(entries: list[_Entry], pending: list[_Entry]) -> tuple[int, int]:
+def _p2p_frontier(entries: list[DumpEntry], pending: list[DumpEntry]) -> tuple[int, int]:
     waiting = [one.p2p for one in pending if one.is_p2p]
     enqueued = max(one.p2p for one in entries)
     return enqueued, max(0, min(waiting) - 1) if waiting else enqueued
 
 
-def _first_of_each(pending: list[_Entry]) -> list[_Entry]:
+def _first_of_each(pending: list[DumpEntry]) -> list[DumpEntry]:
     """Return the operations that say most: the first collective, the first of each peer's."""
-    first: dict[object, _Entry] = {}
+    first: dict[object, DumpEntry] = {}
     for entry in pending:
         first.setdefault((entry.name, entry.ends) if entry.is_p2p else "collective", entry)
     return list(first.values())[:PENDING_MAX]
 
 
-def _operation(entry: _Entry, members: tuple[int, ...]) -> Operation:
+def _operation(entry: DumpEntry, members: tuple[int, ...]) -> Operation:
     peer = None
     if entry.ends is not None and entry.ends[1] < len(members):
         peer = members[entry.ends[1]]
-    state = _STATES.get(_text(entry.raw.get("state")), OperationState.SCHEDULED)
+    state = _STATES.get(text_in(entry.raw.get("state")), OperationState.SCHEDULED)
     return Operation(
         sequence=entry.p2p if entry.is_p2p else entry.collective,
         name=entry.name,
         shapes=_shapes(entry.raw),
         state=OperationState.COMPLETED if entry.done else state,
-        created_ns=max(0, _number(entry.raw.get("time_created_ns")) or 0),
+        created_ns=max(0, number_in(entry.raw.get("time_created_ns")) or 0),
         frames=tuple(_frames(entry.raw.get("frames"))),
         peer=peer,
     )
@@ -456,7 +412,7 @@ def _tensors(sizes: object, types: object) -> str:
     told = []
     for place, size in enumerate(sizes[:8]):
         numbers = size[:8] if isinstance(size, list | tuple) else []
-        kind = _text(names[place]) if place < len(names) else ""
+        kind = text_in(names[place]) if place < len(names) else ""
         told.append(f"{'x'.join(map(_size, numbers))} {kind}".strip())
     more = [f"and {len(sizes) - 8} more"] if len(sizes) > 8 else []
     return ", ".join(told + more)
@@ -464,7 +420,7 @@ def _tensors(sizes: object, types: object) -> str:
 
 def _size(value: object) -> str:
     """Return one size of a tensor; whatever else is in its place may be larger than memory."""
-    number = _number(value)
+    number = number_in(value)
     return "?" if number is None else str(number)
 
 
@@ -472,10 +428,10 @@ def _frames(value: object) -> Iterator[str]:
     """Yield where the program called, innermost first, without torch's own frames."""
     frames = value[:200] if isinstance(value, list) else []
     frames = [one for one in frames if isinstance(one, dict)]
-    own = [one for one in frames if not _is_of_torch(_text(one.get("filename")))]
+    own = [one for one in frames if not _is_of_torch(text_in(one.get("filename")))]
     for frame in (own or frames)[:_FRAMES]:
-        file = _text(frame.get("filename")).rpartition("/")[2]
-        yield f"{file}:{_number(frame.get('line')) or 0} {_text(frame.get('name'))}"[:120]
+        file = text_in(frame.get("filename")).rpartition("/")[2]
+        yield f"{file}:{number_in(frame.get('line')) or 0} {text_in(frame.get('name'))}"[:120]
 
 
 def _is_of_torch(file: str) -> bool:
@@ -488,50 +444,34 @@ def _libraries(dump: Mapping[str, object]) -> Iterator[Library]:
         yield Library("nccl", version)
 
 
-def _timeout_ms(entry: _Entry) -> int:
-    return min(max(0, _number(entry.raw.get("timeout_ms")) or 0), 2**53)
+def _timeout_ms(entry: DumpEntry) -> int:
+    return min(max(0, number_in(entry.raw.get("timeout_ms")) or 0), 2**53)
 
 
-def _samples(entries: Iterable[_Entry]) -> list[Sample]:
+def _samples(entries: Iterable[DumpEntry]) -> list[Sample]:
     """Return the collectives of a group, with what is the same of them in each step."""
     found = []
     for entry in entries:
-        created_ns = _number(entry.raw.get("time_created_ns")) or 0
+        created_ns = number_in(entry.raw.get("time_created_ns")) or 0
         if not entry.is_p2p and created_ns > 0:
             label = f"{entry.name} {_shapes(entry.raw)}"[:200]
             found.append(Sample(entry.collective, created_ns, label, _duration_us(entry)))
     return found
 
 
-def _duration_us(entry: _Entry) -> int | None:
+def _duration_us(entry: DumpEntry) -> int | None:
     """Return how long an operation took on its device, where the recorder measures that."""
     told = entry.raw.get("duration_ms")
     return int(1000 * told) if isinstance(told, float) and 0 <= told < _DURATION_MAX_MS else None
 
 
-def _label(entry: _Entry) -> str:
+def _label(entry: DumpEntry) -> str:
     """Return what is equal in two operations that a program does at the same place."""
     return f"{entry.name}{entry.ends or ''} of {entry.description}"
 
 
-def _number(value: object) -> int | None:
-    """Return an integer of 64 bits, which JSON may write as text; None for anything else."""
-    if isinstance(value, str) and len(value) <= 20 and value.lstrip("-").isascii():
-        try:
-            value = int(value)
-        except ValueError:
-            return None
-    return value if type(value) is int and -(2**63) <= value < 2**63 else None
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        return ""
-    return value[:400].encode("utf-8", "replace").decode()
-
-
 def _word(value: object) -> str:
-    return _text(value)[:40]
+    return text_in(value)[:40]
 
 
 def blind_report(
@@ -542,11 +482,19 @@ def blind_report(
 
 
 def merged(reports: Iterable[RankHangReport]) -> dict[int, RankHangReport]:
-    """Return one report for each rank; of two that contradict each other, neither is used."""
+    """Return one report for each rank; of two that contradict each other, neither is used.
+
+    A file of which nothing can be used contradicts nobody.
+    """
     found: dict[int, RankHangReport] = {}
     for report in reports:
         known = found.setdefault(report.rank, report)
-        if _frontiers(known) == _frontiers(report):
+        if known is report:
+            continue
+        unusable = [one for one in (known, report) if is_unusable(one)]
+        if len(unusable) == 1:
+            found[report.rank] = _beside(known if unusable[0] is report else report, unusable[0])
+        elif _frontiers(known) == _frontiers(report):
             found[report.rank] = max(known, report, key=_frames_told)
         else:
             told = (
@@ -555,6 +503,17 @@ def merged(reports: Iterable[RankHangReport]) -> dict[int, RankHangReport]:
             )
             found[report.rank] = blind_report(report.rank, told, EvidenceSource.IDENTITY)
     return found
+
+
+def is_unusable(report: RankHangReport) -> bool:
+    """Return whether nothing could be used of a dump."""
+    return bool(report.blind) and not report.groups
+
+
+def _beside(report: RankHangReport, other: RankHangReport) -> RankHangReport:
+    """Return a report that also says why another dump of its rank could not be used."""
+    reasons = [replace(one, source=EvidenceSource.FLIGHT_RECORDER) for one in other.blind]
+    return replace(report, blind=(*report.blind, *reasons)[:BLIND_MAX])
 
 
 def _frontiers(report: RankHangReport) -> object:

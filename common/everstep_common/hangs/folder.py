@@ -3,24 +3,37 @@
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_common.codec import CodecError, from_json
 from everstep_common.hangs.flight_recorder import (
     BYTES_MAX,
+    DEFAULT_GROUP,
     DumpError,
     blind_report,
+    is_unusable,
     merged,
     read_dump,
 )
+from everstep_common.hangs.pickles import Effort
 from everstep_common.hangs.rank_report import EvidenceSource, RankHangReport
 from everstep_common.hangs.two_recorders import report_of_values
 from everstep_common.reports.quantities import RANKS_MAX
 
 # torch ends a dump's name with the rank; people add an ending, or put the rank before one.
 _NAME = re.compile(r"(.*?)(\d{1,6})(?:\.(?:json|pickle|pkl|bin|trace|dump))?")
+
+
+# What reading may take in operations of a pickle, some 3,000,000 a second: for each file that is a
+# dump, and for all beyond that together. A dump of 2,000 operations with stacks takes 600,000.
+_FREE = 1_000_000
+SHARED_OPERATIONS = 60_000_000
+# So many bytes of a file that is no dump count as one of them, and each such file as so many.
+_BYTES_EACH = 16
+_FILE_EACH = 1_000
 
 
 class FolderError(Exception):
@@ -34,9 +47,17 @@ class Folder:
     reports: Mapping[int, RankHangReport]
     world_size: int
     files: int
+    # Names of files that look like dumps, and are of no rank of this job.
+    left_out: tuple[str, ...] = ()
 
 
-def read_folder(folder: Path, prefix: str = "", world_size: int = 0) -> Folder:
+def read_folder(
+    folder: Path,
+    prefix: str = "",
+    world_size: int = 0,
+    *,
+    shared_operations: int = SHARED_OPERATIONS,
+) -> Folder:
     """Read all dumps whose names begin with a prefix. Raises FolderError."""
     files = _files(folder, prefix)
     if not files:
@@ -48,14 +69,77 @@ def read_folder(folder: Path, prefix: str = "", world_size: int = 0) -> Folder:
     highest = max(rank for rank, _ in files)
     if highest >= RANKS_MAX:
         raise FolderError(f"{folder}: rank {highest} is more than any job has; see --prefix")
+    reading = _FolderReading(files, shared_operations)
     size = world_size or highest + 1
-    reports = merged(_report(path, rank, size) for rank, path in files)
-    if all(report.blind and not report.groups for report in reports.values()):
+    reports = reading.reports(size)
+    if all(is_unusable(report) for report in reports.values()):
         first = next(iter(reports.values())).blind[0].reason
         told = f"none of its {len(files)} dumps can be used; the first: {first}"
         raise FolderError(f"{folder}: {told}")
-    size_told = max(report.world_size for report in reports.values())
-    return Folder(reports, world_size or max(size, size_told), len(files))
+    if not world_size and (told_size := _size_told(reports, files)) != size:
+        # What a name says was taken for the number of ranks, which members of groups depend on.
+        size = told_size
+        reports = reading.reports(size)
+    left_out = tuple(path.name for rank, path in files if rank >= size)
+    return Folder(reports, size, len(files) - len(left_out), left_out)
+
+
+def _size_told(reports: Mapping[int, RankHangReport], files: Sequence[tuple[int, Path]]) -> int:
+    """Return how many ranks the job has: what most dumps tell, or the names of those of them.
+
+    A file that is no dump counts only where its name is like that of one.
+    """
+    usable = {rank: one for rank, one in reports.items() if not is_unusable(one)}
+    told = Counter(map(_own_size, usable.values()))
+    size, times = told.most_common(1)[0]
+    if size and 2 * times > len(usable):
+        return size
+    stems = {_stem(path) for rank, path in files if rank in usable}
+    return max(rank for rank, path in files if rank in usable or _stem(path) in stems) + 1
+
+
+def _own_size(report: RankHangReport) -> int:
+    """Return how many ranks the job has, as a dump or a report tells; 0 where it does not."""
+    if report.pid:  # a report that a launcher made
+        return report.world_size
+    if report.backend == "gloo":  # its group of all has no members, those here are by the names
+        return 0
+    return max((one.size for one in report.groups if one.description == DEFAULT_GROUP), default=0)
+
+
+def _stem(path: Path) -> str:
+    matched = _NAME.fullmatch(path.name)
+    return matched[1] if matched else ""
+
+
+class _FolderReading:
+    """Reads the files of a folder, with one bound over all."""
+
+    def __init__(self, files: Sequence[tuple[int, Path]], shared: int) -> None:
+        self._files = files
+        self._shared = shared
+        self._left = 0
+
+    def reports(self, size: int) -> dict[int, RankHangReport]:
+        """Return what is told of each rank below a number of ranks."""
+        self._left = self._shared
+        return merged(self._report(path, rank, size) for rank, path in self._files if rank < size)
+
+    def _report(self, path: Path, rank: int, size: int) -> RankHangReport:
+        if self._left <= 0:
+            told = "not read: the files before it are no dumps, or too large for a folder of them"
+            return blind_report(rank, f"{path.name}: {told}")
+        effort = Effort(_FREE + self._left)
+        try:
+            data = file_bytes(path)
+        except DumpError as error:
+            self._left -= _FILE_EACH
+            return blind_report(rank, f"{path.name}: {error}", _source(error))
+        report = _report(data, path.name, rank, size, effort)
+        free = 0 if is_unusable(report) else _FREE
+        other = len(data) // _BYTES_EACH + _FILE_EACH if is_unusable(report) else 0
+        self._left -= max(0, effort.operations - free) + other
+        return report
 
 
 def _files(folder: Path, prefix: str) -> list[tuple[int, Path]]:
@@ -86,14 +170,14 @@ def _ranked(folder: Path, names: list[str], prefix: str) -> Iterator[tuple[int, 
             yield int(matched[2]), folder / name
 
 
-def _report(path: Path, rank: int, world_size: int) -> RankHangReport:
+def _report(data: bytes, name: str, rank: int, size: int, effort: Effort) -> RankHangReport:
     try:
-        values = read_dump(file_bytes(path))
+        values = read_dump(data, effort)
         if "groups" in values and "rank" in values:
             return _kept_report(values, rank)
-        return report_of_values(values, rank, world_size=world_size)
+        return report_of_values(values, rank, world_size=size)
     except DumpError as error:
-        return blind_report(rank, f"{path.name}: {error}", _source(error))
+        return blind_report(rank, f"{name}: {error}", _source(error))
 
 
 def _kept_report(values: Mapping[str, object], rank: int) -> RankHangReport:
@@ -117,7 +201,9 @@ def _source(error: DumpError) -> EvidenceSource:
 def file_bytes(path: Path) -> bytes:
     """Return a file's bytes, of which there may be too many; no more are read. Raises DumpError."""
     try:
-        # A pipe or a device in its place must not make the reader wait.
+        # A device must not be opened at all, and a pipe must not make the reader wait.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise DumpError("it is no regular file")
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise DumpError(f"it cannot be read: {error.strerror}") from error

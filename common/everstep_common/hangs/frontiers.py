@@ -1,9 +1,10 @@
 """Frontiers: how far each rank has come in each process group, from all reports. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from everstep_common.hangs.contradictions import ROOTED, contradictions_of
 from everstep_common.hangs.members import MembersError, are_named, members_of
 from everstep_common.hangs.rank_report import GroupReport, Operation, RankHangReport
 
@@ -63,12 +64,36 @@ def frontiers_of(reports: Mapping[int, RankHangReport], world_size: int) -> Fron
     groups, invalid, left_out = _grouped(reports, world_size)
     for group in groups.values():
         _fill(group)
+    if disbelieved := _disbelieved(groups.values()):
+        invalid |= disbelieved
+        groups = {key: one for key, one in groups.items() if _without(one, disbelieved)}
     of_rank: dict[int, list[GroupFrontier]] = {}
     for group in groups.values():
         for rank in group.told:
             of_rank.setdefault(rank, []).append(group)
     kept = {rank: tuple(found) for rank, found in of_rank.items()}
     return Frontiers(tuple(groups.values()), kept, invalid, left_out)
+
+
+def _disbelieved(groups: Iterable[GroupFrontier]) -> dict[int, str]:
+    """Return ranks that say of collectives what cannot be true, with the reason."""
+    found: dict[int, str] = {}
+    for group in groups:
+        if group.named and not group.has_p2p:
+            name = f"{group.description:.80} ({group.text:.60})"
+            for rank, reason in contradictions_of(name, group.told, group.enqueued):
+                found.setdefault(rank, reason)
+    return found
+
+
+def _without(group: GroupFrontier, ranks: Collection[int]) -> bool:
+    """Leave out what ranks told of a group; return whether anybody else told of it."""
+    if group.told.keys() & ranks:
+        for rank in ranks:
+            group.told.pop(rank, None)
+        group.enqueued.clear()
+        _fill(group)
+    return bool(group.told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +184,27 @@ def _fill(group: GroupFrontier) -> None:
             group.enqueued[rank] = one.enqueued
     if not group.named:
         group.members = tuple(told)
-    group.unknown = [rank for rank in group.members if rank not in group.enqueued]
     group.waiting = [rank for rank in group.enqueued if first_collective(told[rank]) is not None]
+    group.enqueued.update(_inferred(group))
+    group.unknown = [rank for rank in group.members if rank not in group.enqueued]
     group.waiting.sort(key=group.enqueued.__getitem__, reverse=True)
+
+
+def _inferred(group: GroupFrontier) -> dict[int, int]:
+    """Return how far members have come whose recorders kept nothing of the group.
+
+    A dump of what is active, without numbers beside it: they stand in no operation of the group. So
+    they have not come to the first one that others wait in, which nobody completes without them.
+    """
+    first = [one for rank in group.waiting if (one := first_collective(group.told[rank]))]
+    oldest_waited = min(first, key=lambda one: one.sequence, default=None)
+    if oldest_waited is None or oldest_waited.name in ROOTED:
+        return {}
+    before = oldest_waited.sequence - 1
+    if any((one.completed or 0) > before for one in group.told.values()):
+        return {}
+    quiet = (r for r, one in group.told.items() if r not in group.enqueued and not one.pending)
+    return dict.fromkeys(quiet, before)
 
 
 def first_collective(group: GroupReport) -> Operation | None:

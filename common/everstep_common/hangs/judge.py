@@ -15,9 +15,10 @@ from everstep_common.hangs.completion import (
     completion_laggards,
     not_started,
 )
-from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, frontiers_of
+from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, frontiers_of, is_p2p
 from everstep_common.hangs.known_software import known_fault, sentence_of
 from everstep_common.hangs.mismatches import Mismatch, departed_in_p2p, mismatches_of
+from everstep_common.hangs.order_conflicts import order_conflicts_of, who_departed
 from everstep_common.hangs.process_evidence import (
     ended_by_mismatch,
     gave_up_waiting,
@@ -31,6 +32,7 @@ from everstep_common.hangs.process_evidence import (
 )
 from everstep_common.hangs.rank_report import EvidenceSource, Operation, RankHangReport
 from everstep_common.hangs.silent_ranks import explained_by_silence
+from everstep_common.hangs.stuck_operations import left_alone, stuck_ranks_of
 from everstep_common.hangs.verdict import (
     CULPRITS_MAX,
     Confidence,
@@ -43,6 +45,9 @@ from everstep_common.printable import printable
 
 # Of ranks without any frontier, so few may stand elsewhere than all others to be called outliers.
 _OUTLIERS = 0.25
+# A rank without a dump is named where fewer than this many of its operation's members would have
+# none for the same reason as ranks that nobody waits for.
+_BY_CHANCE = 0.1
 
 
 Seen = tuple[HangClass, str]
@@ -58,6 +63,8 @@ class Case:
     # Ranks that told no operation, and those of them of which something false was told.
     silent: frozenset[int]
     graph: WaitGraph
+    # Ranks that wait in a collective which others have completed, with the reason.
+    behind: Mapping[int, str]
     # Class and reason by rank, in the order in which they were found.
     culprits: dict[int, Seen] = field(default_factory=dict)
     suspects: frozenset[int] = frozenset()
@@ -97,7 +104,8 @@ def _case(reports: Iterable[RankHangReport], world_size: int) -> Case:
     frontiers = frontiers_of(known, size)
     told = frontiers.of_rank.keys()
     silent = frozenset(rank for rank in range(size) if rank not in told)
-    return Case(known, size, frontiers, silent, wait_graph_of(frontiers, silent))
+    graph = wait_graph_of(frontiers, silent)
+    return Case(known, size, frontiers, silent, graph, behind_their_peers(frontiers))
 
 
 def _claimed_size(reports: Mapping[int, RankHangReport]) -> int:
@@ -166,6 +174,22 @@ def _from_mismatches(case: Case) -> HangClass | None:
     return HangClass.DESYNC
 
 
+def _from_orders(case: Case) -> HangClass | None:
+    """Ranks that call operations of different groups in different orders: the program."""
+    conflicts = order_conflicts_of(case.frontiers, case.graph.heads)
+    of_them = {rank for one in conflicts for rank in (one.early, one.waiting)}
+    if not conflicts or any(in_communication(case.reports[rank]) is False for rank in of_them):
+        return None
+    case.confidence = Confidence.LIKELY
+    departed = who_departed(conflicts)
+    if departed is None:
+        case.suspects = frozenset(of_them)
+        return HangClass.DESYNC
+    told = words.of_order(conflicts[0], departed)
+    case.culprits[departed] = (HangClass.DESYNC, f"{told}{_at(case, departed)}")
+    return HangClass.DESYNC
+
+
 def _from_frontiers(case: Case) -> HangClass | None:
     for rank in _ends(case):
         case.culprits[rank] = _class_of(case, rank)
@@ -183,11 +207,13 @@ def _from_frontiers(case: Case) -> HangClass | None:
 
 
 def _add_laggards(case: Case) -> None:
-    for rank, reason in completion_laggards(case.frontiers).items():
+    behind = case.behind
+    late = {rank: behind[rank] for rank in case.culprits if rank in behind}
+    for rank, reason in (late | completion_laggards(case.frontiers)).items():
         if gave_up_waiting(case.reports[rank].process):
             continue
         known = case.culprits.get(rank)
-        if known is None or known[0] is HangClass.CPU_SIDE:
+        if known is None or known[0] in (HangClass.CPU_SIDE, HangClass.DESYNC):
             case.culprits[rank] = (HangClass.GPU_SIDE, reason)
 
 
@@ -197,13 +223,12 @@ def _ends(case: Case) -> list[int]:
     First those that wait in nothing, or are behind their peers; only without them, those that stand
     in an operation together with all its members.
     """
-    behind = behind_their_peers(case.frontiers)
+    behind = case.behind.keys()
     sinks = case.graph.sinks() | (behind & (case.graph.awaited_by_gpu | case.graph.awaited))
     ends = [rank for rank in sinks if not gave_up_waiting(case.reports[rank].process)]
     idle_or_late = case.graph.late | behind
     alone = [rank for rank in ends if rank not in case.graph.heads or rank in idle_or_late]
-    together = (r for r in ends if r in case.graph.awaited and not _may_wait_for_silent(case, r))
-    return sorted(alone or together)
+    return sorted(alone)
 
 
 def _may_wait_for_silent(case: Case, rank: int) -> bool:
@@ -315,18 +340,24 @@ def _program_or_network(case: Case, in_p2p: Collection[int]) -> HangClass:
 
 def _from_silence(case: Case) -> HangClass | None:
     """Ranks that told nothing, where the waiting of others has no other explanation."""
-    forced, possible = explained_by_silence(case)
-    told = {rank: case.reports[rank] for rank in forced if rank in case.reports}
+    if _behind_at_heads(case):
+        return None  # what a GPU shows weighs more than what nobody tells
+    silence = explained_by_silence(case)
+    told = {rank: case.reports[rank] for rank in silence.forced if rank in case.reports}
     # Something false that was told in a rank's name is no evidence against it, and one that gave up
     # waiting was waiting.
     cleared = {rank for rank, report in told.items() if _is_no_evidence(report)}
-    for rank in forced - cleared:
+    cleared |= silence.forced & case.frontiers.invalid.keys()
+    for rank in silence.forced - cleared:
         case.culprits[rank] = _class_of_silent(told.get(rank))
-    case.suspects = possible | cleared
+    case.suspects = silence.possible | cleared
     case.confidence = Confidence.LIKELY
     seen = all(kind is not HangClass.SILENT for kind, _ in case.culprits.values())
-    if len(case.culprits) > 1 and not seen:
-        # Each may wait for another of them.
+    by_chance = silence.by_chance > _BY_CHANCE
+    if by_chance and case.culprits and not seen:
+        case.sentence = words.of_missing_dumps(case.culprits, len(case.silent))
+    if (len(case.culprits) > 1 or by_chance) and not seen:
+        # Each may wait for another of them, or have no dump as others have none.
         case.suspects |= case.culprits.keys()
         case.culprits.clear()
     if case.culprits:
@@ -335,6 +366,11 @@ def _from_silence(case: Case) -> HangClass | None:
         return None
     case.confidence = Confidence.UNSURE
     return HangClass.SILENT
+
+
+def _behind_at_heads(case: Case) -> dict[int, str]:
+    """Return the ranks that stand in what most of their peers have completed; with reasons."""
+    return {rank: told for rank, told in case.behind.items() if case.heads(rank) is not None}
 
 
 def _is_no_evidence(report: RankHangReport) -> bool:
@@ -352,7 +388,8 @@ def _class_of_silent(report: RankHangReport | None) -> Seen:
 def _from_knots(case: Case) -> HangClass | None:
     """Ranks that wait for one another in a circle."""
     found = [one for one in knots(case.graph) if not _leads_to_silence(case, one)]
-    if not found:
+    # An operation that all have come to would complete in any order: it ends the waiting, not this.
+    if not found or stuck_ranks_of(case.frontiers, case.graph):
         return None
     case.confidence = Confidence.LIKELY
     for ranks in found:
@@ -374,7 +411,9 @@ def _of_circle(case: Case, ranks: Sequence[int]) -> dict[int, Seen]:
     if outside := _outside_of(case, ranks):
         # What they have enqueued runs beside them, so they seem to wait; they stand elsewhere.
         return {rank: _class_of(case, rank) for rank in outside}
-    return {rank: _late_class(case, rank) for rank in _late_in_collectives(case, ranks)}
+    late = _late_in_collectives(case, ranks)
+    # Of several one left something out, and the others wait for their receives in good order.
+    return {rank: _late_class(case, rank) for rank in late} if len(late) == 1 else {}
 
 
 def _late_class(case: Case, rank: int) -> Seen:
@@ -409,6 +448,7 @@ def _late_in_collectives(case: Case, ranks: Iterable[int]) -> list[int]:
         and rank not in case.graph.collective
         and rank in case.graph.peer
         and all(one.operation.name == "recv" for one in case.graph.peer[rank])
+        and is_p2p(case.graph.heads[rank][1])
     ]
 
 
@@ -417,17 +457,23 @@ def _from_one_operation(case: Case) -> HangClass | None:
     heads = {rank: head for rank in case.frontiers.of_rank if (head := case.heads(rank))}
     if not heads:
         return None
-    for rank, reason in not_started(heads).items():
+    for rank, reason in (_behind_at_heads(case) | not_started(heads)).items():
         case.culprits[rank] = (HangClass.GPU_SIDE, reason)
     if case.culprits:
         return _shared_class(case)
     if _data_moves(case):
         return HangClass.NO_WAIT
-    if case.graph.awaited:
+    stuck = stuck_ranks_of(case.frontiers, case.graph)
+    if case.graph.awaited and not stuck:
         case.confidence = Confidence.UNSURE
         return HangClass.UNKNOWN
-    case.suspects = frozenset(heads)
     case.confidence = Confidence.LIKELY
+    # All others of their groups have completed what these stand in.
+    alone = left_alone(stuck, case.graph)
+    if stuck and alone.keys() == stuck:
+        case.culprits.update((rank, (HangClass.GPU_SIDE, told)) for rank, told in alone.items())
+        return _shared_class(case)
+    case.suspects = stuck or frozenset(heads)
     return _or_known_fault(case, HangClass.FABRIC)
 
 
@@ -471,6 +517,7 @@ _FINDINGS: tuple[Callable[[Case], HangClass | None], ...] = (
     _from_endings,
     _from_processes,
     _from_mismatches,
+    _from_orders,
     _from_frontiers,
     _from_knots,
     _from_silence,

@@ -7,6 +7,7 @@ others by name: an import, a call, an object. torch's Flight Recorder writes wit
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 
 # A recorder of 2,000 operations with stacks takes some 100,000 values; a file of one-byte
@@ -129,18 +130,29 @@ class _Reading:
         self.sizes[id(holder)] = (depth, size)
 
 
-def plain_values(data: bytes) -> object:
+@dataclass(slots=True)
+class Effort:
+    """How many operations a reading may take, and how many it has taken."""
+
+    operations_max: int = OPERATIONS_MAX
+    operations: int = 0
+
+
+def plain_values(data: bytes, effort: Effort | None = None) -> object:
     """Return what a pickle of plain values holds. Raises PickleError."""
-    reading = _Reading(data)
-    for _ in range(OPERATIONS_MAX):
-        code = reading.read_bytes(1)[0]
-        if code == _STOP:
-            return _only_value(reading)
-        operation = _OPERATIONS.get(code)
-        if operation is None:
-            raise PickleError(_refusal(code, reading))
-        operation(reading)
-    raise PickleError(f"it has more than {OPERATIONS_MAX:,} operations")
+    reading, effort, count = _Reading(data), effort or Effort(), 0
+    try:
+        for count in range(min(effort.operations_max, OPERATIONS_MAX)):  # noqa: B007
+            code = reading.read_bytes(1)[0]
+            if code == _STOP:
+                return _only_value(reading)
+            operation = _OPERATIONS.get(code)
+            if operation is None:
+                raise PickleError(_refusal(code, reading))
+            operation(reading)
+    finally:
+        effort.operations += count
+    raise PickleError(f"it has more than {effort.operations_max:,} operations")
 
 
 def _only_value(reading: _Reading) -> object:

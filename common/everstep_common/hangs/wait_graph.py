@@ -141,7 +141,8 @@ def _add_held_members(graph: WaitGraph, ranks: list[int]) -> None:
 def _add_held_peer(graph: WaitGraph, rank: int, group: GroupFrontier, operation: Operation) -> None:
     peer = operation.peer
     head = graph.heads.get(peer) if peer is not None else None
-    if peer is None or head is None or (head[0] is group and head[1].peer == rank):
+    # What two ranks send and receive between them runs at once, in whichever group it is.
+    if peer is None or head is None or head[1].peer == rank:
         return
     other = group.told.get(peer)
     if other is not None and any(one.peer == rank for one in other.pending):

@@ -255,6 +255,28 @@ class RankColumns:
     rank_roles: Annotated[bytes, Bytes(q.RANKS_OF_NODE_MAX)] = b""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuColumns:
+    """What the GPUs of a node did in the time of a message of samples, as `gpu_columns` packs it.
+
+    A value for each GPU; only seconds count in which it was busy.
+    """
+
+    # PCI addresses; models, and a byte for each GPU that tells which is its.
+    devices: Annotated[tuple[q.Line, ...], Items(q.GPUS_OF_NODE_MAX)]
+    models: Annotated[tuple[q.Line, ...], Items(q.GPUS_OF_NODE_MAX)]
+    device_models: Annotated[bytes, Bytes(q.GPUS_OF_NODE_MAX)]
+    # In how many seconds it was busy.
+    busy: Annotated[bytes, Bytes(q.GPUS_OF_NODE_MAX)]
+    # Median of its SM clock in them, in MHz, of 16 bits; 0 where it is not known.
+    sm_clock_mhz: Annotated[bytes, Bytes(2 * q.GPUS_OF_NODE_MAX)]
+    # What held its clocks down in any of them: bits of `HeldBy`.
+    held: Annotated[bytes, Bytes(q.GPUS_OF_NODE_MAX)]
+    # Lanes and generation of its PCIe link; 0 where they are not known.
+    pcie_width: Annotated[bytes, Bytes(q.GPUS_OF_NODE_MAX)]
+    pcie_generation: Annotated[bytes, Bytes(q.GPUS_OF_NODE_MAX)]
+
+
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
     """Rows of a node's metrics, in the columns of `everstep_common.samples`."""
@@ -268,3 +290,5 @@ class SampleBatch:
     rows: Annotated[bytes, Bytes(2**20)]
     # How far the ranks of each job on the node are.
     ranks: Annotated[tuple[RankColumns, ...], Items(16)] = ()
+    # What its GPUs did meanwhile; None where there are none, and from older agents.
+    gpus: GpuColumns | None = None

@@ -16,6 +16,8 @@ TOLD_MAX = 9 * 10**17
 # many CPUs starts one for each of them. What is told of a job is counted rank by rank.
 RANKS_MAX = 200_000
 RANKS_OF_NODE_MAX = 4096
+# GPUs of a node that are compared with those of other nodes.
+GPUS_OF_NODE_MAX = 32
 NODES_MAX = 100_000
 # Batches that a job leaves out in its whole life; more is a job that needs another data set.
 RANGES_MAX = 1000

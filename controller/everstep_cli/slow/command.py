@@ -20,7 +20,8 @@ _DESCRIPTION = """\
 Tells who makes the others of a training job wait: which workers are slow, by how much, since when,
 and how much of the job's loss they explain. It also tells what only looks so: uneven data, uneven
 stages, evaluation, garbage collection, a loader that stalls. Then nobody is blamed.
-Reads TABLE, a CSV or Parquet file; needs no agent, no controller, no torch and no GPU."""
+Reads TABLE, a CSV (also .csv.gz; - for standard input) or Parquet file. It needs no agent, no
+controller, no torch and no GPU."""
 
 _EPILOG = """\
 The table has one row for each worker and step, and names its columns in the first line:
@@ -52,7 +53,8 @@ Exit code: 0 slow workers are named, 1 nobody is slow, 2 usage or no table that 
 Examples:
   everstep slow steps.csv
   everstep slow steps.parquet                     pip install 'everstep[tables]'
-  everstep slow steps.csv --json | jq .slow"""
+  everstep slow steps.csv --json | jq .slow
+  ssh gpu-0042 cat steps.csv | everstep slow -"""
 
 
 def main() -> int:
@@ -98,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("table", type=Path, metavar="TABLE", help="the CSV or Parquet file")
+    parser.add_argument("table", type=Path, metavar="TABLE", help="CSV, CSV.gz, Parquet, or -")
     parser.add_argument("--json", action="store_true", help="print the verdict as one line of JSON")
     return parser
 

@@ -1,8 +1,11 @@
 """Table of seconds by step and worker: read from CSV or Parquet, row by row into columns."""
 
 import csv
+import gzip
+import io
 import math
 import typing
+import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +29,15 @@ _NAME_MAX = 200
 _LINE_MAX = 65_536
 # Eleven days; more is no step.
 _SECONDS_MAX = 1e6
+_LEAVE_OUT = "leave out the row of a worker that was not measured"
+_STDIN = Path("-")
+_GZIP = b"\x1f\x8b"
+# What the required columns are often called.
+_OTHER_NAMES = {
+    "step": ("iteration", "iter", "global_step", "batch", "steps"),
+    "worker": ("rank", "gpu", "host", "hostname", "process", "workers", "global_rank"),
+    "seconds": ("time", "duration", "second", "sec", "s", "time_s", "seconds_s", "ms", "time_ms"),
+}
 
 
 class TableError(Exception):
@@ -104,7 +116,7 @@ class _Columns:
 
     def _begin(self, worker: str) -> int:
         if not worker or len(worker) > _NAME_MAX or not worker.isprintable():
-            raise ValueError(f"{printable(worker[:40])!r} is no name of a worker")
+            raise ValueError(_bad_name(worker))
         self.names[worker] = number = len(self.names)
         for known in self.labels.values():
             known.of.append(-1)
@@ -142,8 +154,9 @@ class _Columns:
         again = order[1:][flat[order[1:]] == flat[order[:-1]]].min()
         step, worker = divmod(int(flat[again]), workers)
         raise TableError(
-            f"row {int(again) + 1} tells step {list(self.steps)[step]} of worker "
-            f"{list(self.names)[worker]} again: a worker has one row in a step"
+            f"row {int(again) + 1} below the first line tells step {list(self.steps)[step]} of "
+            f"worker {list(self.names)[worker]} again: a worker has one row in a step. Keep the "
+            "newest, where a job did steps again after a restart"
         )
 
     def _roster(self) -> Roster:
@@ -176,9 +189,17 @@ class _Labels:
         self.of[number] = self.numbers.setdefault(label, len(self.numbers))
 
 
+def _bad_name(worker: str) -> str:
+    if not worker:
+        return "worker is empty; each row names its worker"
+    if len(worker) > _NAME_MAX:
+        return f"the name of the worker, {worker[:20]}…, is longer than {_NAME_MAX} characters"
+    return f"{printable(worker[:40])!r} is no name of a worker"
+
+
 def _bad_seconds(seconds: float) -> str:
     if math.isnan(seconds):
-        return "seconds is NaN; leave out the row of a worker that was not measured"
+        return f"seconds is NaN; {_LEAVE_OUT}"
     return f"seconds must be above 0, and no more than {_SECONDS_MAX:,.0f}, not {seconds:g}"
 
 
@@ -191,7 +212,7 @@ def _columns(found: Sequence[str]) -> tuple[list[int], list[str]]:
         raise TableError(
             f"there is no column {' or '.join(missing)}; the first line names the columns, with "
             f"commas, semicolons or tabs between, and has: {shown}. Needed are step, worker and "
-            f"seconds; there may be role, {', '.join(PLACES)}"
+            f"seconds; there may be role, {', '.join(PLACES)}{_renamed(missing, there)}"
         )
     twice = next((name for name in (*_REQUIRED, *_OPTIONAL) if there.count(name) > 1), None)
     if twice:
@@ -200,9 +221,21 @@ def _columns(found: Sequence[str]) -> tuple[list[int], list[str]]:
     return [there.index(name) for name in (*_REQUIRED, *optional)], optional
 
 
+def _renamed(missing: Sequence[str], there: Sequence[str]) -> str:
+    """Return which columns to rename, as another order to a person; "" for none that is known."""
+    told = [
+        f"{name} to {wanted}"
+        for wanted in missing
+        for name in _OTHER_NAMES[wanted]
+        if name in there
+    ]
+    return f". Rename {', '.join(told)}" if told else ""
+
+
 def _whole(text: str) -> int:
     try:
-        value = int(text)
+        # Programs write 7.0 where a column had gaps.
+        value = int(text.removesuffix(".0"))
     except ValueError:
         raise ValueError(f"step {printable(text[:40])!r} is no whole number") from None
     if not -(2**62) < value < 2**62:
@@ -214,7 +247,11 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        point = "; write 1.5, not 1,5" if text.replace(",", "", 1).isdigit() else ""
+        if not text.strip():
+            raise ValueError(f"seconds is empty; {_LEAVE_OUT}") from None
+        if text.count(",") == 1 and "." not in text:  # as spreadsheets of half the world write it
+            return _number(text.replace(",", "."))
+        point = "; write a plain number, without a unit" if text[:1].isdigit() else ""
         raise ValueError(f"seconds {printable(text[:40])!r} is no number{point}") from None
 
 
@@ -223,12 +260,23 @@ def _number(text: str) -> float:
 
 def _read_csv(path: Path, columns: _Columns) -> None:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            _read_lines(_lines(file), columns)
+        source = Path("/dev/stdin") if path == _STDIN else path
+        with source.open("rb") as file, _text(file) as text:
+            _read_lines(_lines(text), columns)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise TableError(f"{path}: the gzip file is damaged, or not a whole one") from error
     except OSError as error:
         raise TableError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise TableError(f"{path} is neither CSV nor Parquet: it is no text") from error
+        raise TableError(
+            f"{path} is neither Parquet nor a CSV in UTF-8; save it as CSV UTF-8"
+        ) from error
+
+
+def _text(file: io.BufferedReader) -> TextIO:
+    packed = file.peek(2)[:2] == _GZIP
+    plain = gzip.GzipFile(fileobj=file) if packed else file
+    return io.TextIOWrapper(plain, encoding="utf-8-sig", newline="")
 
 
 def _lines(file: TextIO) -> Iterator[str]:
@@ -239,18 +287,29 @@ def _lines(file: TextIO) -> Iterator[str]:
 
 
 def _read_lines(lines: Iterator[str], columns: _Columns) -> None:
-    first = next(lines, "")
+    first = next((line for line in lines if line.strip()), "")
     delimiter = max(",;\t", key=first.count)
     reader = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
     try:
-        at, optional = _columns(next(reader, []))
+        found = next(reader, [])
+        at, optional = _columns(found)
         columns.labels.update((name, _Labels()) for name in optional)
-        _read_rows(reader, at, columns)
+        _read_rows(reader, at, len(found), columns)
     except csv.Error as error:
-        raise TableError(f"line {reader.line_num}: {error}") from error
+        raise TableError(
+            f"line {reader.line_num}: {error}: a quote may be open since row "
+            f"{len(columns.seconds) + 1} below the first line"
+        ) from error
 
 
-def _read_rows(reader: "_csv.Reader", at: Sequence[int], columns: _Columns) -> None:
+def _too_wide(found: int, width: int) -> str:
+    return (
+        f"{found} columns, where the first line has {width}; write 1.5, not 1,5, or put semicolons "
+        "between the columns"
+    )
+
+
+def _read_rows(reader: "_csv.Reader", at: Sequence[int], width: int, columns: _Columns) -> None:
     step_at, worker_at, seconds_at, *rest = at
     last = max(at)
     for row in reader:
@@ -259,6 +318,8 @@ def _read_rows(reader: "_csv.Reader", at: Sequence[int], columns: _Columns) -> N
                 if not row:
                     continue
                 raise ValueError(f"{len(row)} columns, where the first line has more")
+            if any(row[width:]):
+                raise ValueError(_too_wide(len(row), width))
             labels = [row[one] for one in rest]
             columns.add(_whole(row[step_at]), row[worker_at], _number(row[seconds_at]), labels)
         except ValueError as error:

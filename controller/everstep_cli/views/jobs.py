@@ -62,6 +62,7 @@ def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]
             ("nodes", words.names(summary.members)),
             ("spares", words.names(summary.spares)),
             *(("kept out", sentence) for sentence in job.kept_out),
+            *(("foretold", sentence) for sentence in job.swap_plans),
             *(() if summary.state == "ended" else standby_facts(job.standbys)),
             ("asked for", _wish(job)),
             *(planned_facts(job.planned, now_ns) if job.HasField("planned") else ()),

@@ -51,6 +51,7 @@ def _facts(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[tuple[str, table
         age = words.duration(now_ns - claim.since_ns)
         yield "claim", f"{claim.owner} for {age}: {claim.reason}"
     yield "window", summary.maintenance
+    yield "foretold", node.swap_plan
     yield "no spare", summary.no_spare
     yield "stream", "open" if summary.connected else "closed"
     yield "jobs", " ".join(summary.jobs) or "none"

@@ -85,11 +85,13 @@ class LookWatch:
         self._turns = FairTurns(_JOBS_AT_ONCE)
 
     def roles(self, job: JobRecord) -> tuple[str, ...]:
-        """Return the role of each rank as its process groups show it; () before that is known."""
+        """Return the role of each rank as its process groups show it; () where they show none."""
         known = self._known.get(_watched(job))
         if known is None or known.seen is None:
             return ()
         finding = known.seen.finding
+        if len(set(finding.roles)) < 2:
+            return ()
         return tuple(finding.role_names[role] for role in finding.roles)
 
     async def look(self, job: JobRecord) -> SeenLook | None:
@@ -160,7 +162,8 @@ class LookWatch:
                 finally:
                     file.unlink(missing_ok=True)
                 known.seen = SeenLook(finding, self._runtime.now_ns())
-                known.pace.has_seen = True
+                # Ranks that were not yet in step, or had no groups, have told nothing that lasts.
+                known.pace.has_seen |= finding.tells
         except (JudgeError, OSError, ValueError) as error:
             logger.warning("who comes last in %s is not known: %s", job.id, error)
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from everstep_common.judging.book import BookChanges, BookEntry, FindingBook
 from everstep_common.judging.condition import Condition
-from everstep_common.judging.fault import judged
-from everstep_common.judging.findings import Finding
+from everstep_common.judging.fault import Fault, judged
+from everstep_common.judging.findings import Finding, FindingKey
 from everstep_controller.core.events import VerdictChanged
-from everstep_controller.judging.judge import Judge, NodeEvidence, Ruling
+from everstep_controller.judging.judge import DomainRuling, Judge, NodeEvidence, Ruling
 from everstep_controller.judging.view import FleetView, Mask
 
 
@@ -25,6 +25,10 @@ class ControllerMoment:
     def boot_ns(self) -> int:
         """See Moment."""
         return self.wall_ns
+
+
+# In place of a node's name: findings about failure domains, which the core keeps as its own.
+NO_NODE = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class Evaluator:
     def evaluate(
         self,
         view: FleetView,
-        rulings: Iterable[Ruling],
+        rulings: Iterable[Ruling | DomainRuling],
         verdicts: Mapping[str, Sequence[Verdict]],
     ) -> list[VerdictChanged]:
         """Return the verdicts that these rulings change; ``verdicts`` are the open ones by node."""
@@ -71,11 +75,13 @@ class Evaluator:
         self._watched = np.array([node in self._books for node in view.nodes], dtype=np.bool_)
         return list(_without_judge(verdicts, self._conditions))
 
-    def enter(self, view: FleetView, ruling: Ruling) -> list[VerdictChanged]:
+    def enter(self, view: FleetView, ruling: Ruling | DomainRuling) -> list[VerdictChanged]:
         """Enter a ruling on the view; return what it changes. Raises ValueError and its own."""
         name = ruling.condition.name
         if name not in self._conditions:
             raise ValueError(f"a ruling on {name}, which is not in the `conditions` of its judge")
+        if isinstance(ruling, DomainRuling):
+            return list(self._changes_of_domains(view, ruling))
         return list(self._changes(view, ruling))
 
     def _open_books(self, verdicts: Mapping[str, Sequence[Verdict]]) -> None:
@@ -90,12 +96,31 @@ class Evaluator:
     def _changes(self, view: FleetView, ruling: Ruling) -> Iterator[VerdictChanged]:
         # A node that is healthy, and was so before, costs nothing.
         for i in np.flatnonzero(ruling.faulty | (ruling.healthy & self._watched)):
-            node, evidence = view.nodes[i], ruling.explain(int(i))
-            book = self._books.setdefault(node, FindingBook(self._conditions))
-            condition, fault = ruling.condition, ruling.fault if ruling.faulty[i] else None
-            judgement = judged(condition.component, condition.name, evidence.sentence, fault)
-            changes = book.enter_judgements([judgement], ControllerMoment(view.now_ns))
-            yield from _changed(node, changes, evidence)
+            fault = ruling.fault if ruling.faulty[i] else None
+            key = FindingKey(ruling.condition.component, ruling.condition.name)
+            evidence = ruling.explain(int(i))
+            yield from self._enter(view, view.nodes[i], key, fault, evidence)
+
+    def _changes_of_domains(
+        self, view: FleetView, ruling: DomainRuling
+    ) -> Iterator[VerdictChanged]:
+        for i in np.flatnonzero(ruling.faulty | (ruling.healthy & (NO_NODE in self._books))):
+            fault = ruling.fault if ruling.faulty[i] else None
+            key = FindingKey(f"domain/{ruling.domains[i]}", ruling.condition.name)
+            yield from self._enter(view, NO_NODE, key, fault, ruling.explain(int(i)))
+
+    def _enter(
+        self,
+        view: FleetView,
+        node: str,
+        key: FindingKey,
+        fault: Fault | None,
+        evidence: NodeEvidence,
+    ) -> Iterator[VerdictChanged]:
+        book = self._books.setdefault(node, FindingBook(self._conditions))
+        judgement = judged(key.component, key.condition, evidence.sentence, fault)
+        changes = book.enter_judgements([judgement], ControllerMoment(view.now_ns))
+        yield from _changed(node, changes, evidence)
 
 
 def _changed(node: str, changes: BookChanges, evidence: NodeEvidence) -> Iterator[VerdictChanged]:

@@ -1,4 +1,4 @@
-"""Judge: the Protocol of what decides, over one view of the fleet, which nodes stand out."""
+"""Judge: the Protocol of what decides, over one view of the fleet, who stands out."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -33,12 +33,24 @@ class Ruling:
     explain: Callable[[int], NodeEvidence]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainRuling:
+    """Ruling of a judge on failure domains: what is so of most of its nodes is found of none."""
+
+    condition: Condition
+    fault: Fault
+    domains: tuple[str, ...]
+    faulty: Mask
+    healthy: Mask
+    explain: Callable[[int], NodeEvidence]
+
+
 class Judge(Protocol):
     """Judge over one view at a time; how often in a row a ruling must come, its condition says."""
 
     # Everything that it may find.
     conditions: ClassVar[tuple[Condition, ...]]
 
-    def judge(self, view: FleetView) -> Iterable[Ruling]:
+    def judge(self, view: FleetView) -> Iterable[Ruling | DomainRuling]:
         """Return a ruling for each condition that can be judged; what is left out is held."""
         ...

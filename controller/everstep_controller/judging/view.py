@@ -6,6 +6,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from everstep_controller.judging.gpu_view import GpuView, Work
+
 Values = NDArray[np.float64]
 Rows = NDArray[np.float32]
 Mask = NDArray[np.bool_]
@@ -36,6 +38,11 @@ class FleetView:
     stream_age_s: Values
     sample_age_s: Values
     samples: SampleWindows = field(repr=False)
+    # What the GPUs did; the failure domain of each node, "" for none; and the one job that has
+    # ranks on it and steps, None where there is none, or several.
+    gpus: GpuView = field(default_factory=GpuView, repr=False)
+    domains: tuple[str, ...] = ()
+    works: tuple[Work | None, ...] = ()
 
     def metric(self, column: str) -> Rows:
         """Return a row per node: the newest values of a sampled metric, oldest first."""

@@ -21,7 +21,7 @@ from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState
 from everstep_controller.core.nodes import budgets
-from everstep_controller.core.planned.slow_swap import slow_parts
+from everstep_controller.core.planned.swaps import slow_parts
 from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
 from everstep_proto.tls import TlsSettings, is_loopback, split_address

@@ -40,6 +40,7 @@ class SlowAnalysis:
             if worker not in self._seen.different:
                 self._seen.add_different(worker)
                 self._open.pop(worker, None)
+        self._seen.changed.update(np.flatnonzero(judged.changed).tolist())
         for worker in [one for one in self._open if not judged.slow[one]]:
             self._open.pop(worker).until = step
         for worker in np.flatnonzero(judged.slow).tolist():

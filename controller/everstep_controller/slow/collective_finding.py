@@ -55,6 +55,11 @@ class CollectiveFinding:
     roles: tuple[int, ...] = ()
     roles_sentence: str = ""
 
+    @property
+    def tells(self) -> bool:
+        """Return whether anything of the ranks was seen."""
+        return self.collectives > 0 or bool(self.roles_sentence)
+
 
 @dataclass(frozen=True, slots=True)
 class SeenLook:

@@ -168,7 +168,9 @@ class _Judge:
         """Judge the work of each rank between collectives, as that of steps is judged."""
         waits = self._waits_elsewhere * self.main.length_s[:, None]
         own = np.maximum(self.main.own_s - waits, 0.05 * self.main.own_s)
-        analysis = SlowAnalysis(roster_of(self._places, self._names))
+        # The groups of all ranks are known: without a pipeline or experts all do the same.
+        roster = replace(roster_of(self._places, self._names), roles_known=True)
+        analysis = SlowAnalysis(roster)
         for row, seconds in enumerate(own):
             usable = np.where(seconds > 0, seconds, np.nan)
             if np.count_nonzero(~np.isnan(usable)) > 1:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from everstep_controller.slow.losses import CommonPause
+from everstep_controller.slow.peers import PEERS_MIN
 from everstep_controller.slow.seen import PlaceEpisode, Seen, WorkerEpisode
 from everstep_controller.slow.verdict import (
     Advice,
@@ -30,7 +31,7 @@ _STEPS_MIN = 10
 # Ours: what is usual has changed after so many steps; less often nothing is said to be regular.
 _LASTING_STEPS, _PERIOD_MIN = 10, 5
 # Ours: where more of a role are slow for a short time each, it is their work that changes.
-_MOVING_SHARE, _MOVING_STEPS, _MOVING_MIN = 0.2, 100, 4
+_MOVING_SHARE, _MOVING_OF_ALL, _MOVING_STEPS, _MOVING_MIN = 0.2, 0.03, 100, 4
 _NAMES_MAX = 8
 
 
@@ -131,36 +132,58 @@ def _imbalances(seen: Seen) -> Iterator[Imbalance]:
             "work is uneven, as with sequences of different lengths; no worker is at fault",
         )
     yield from _stages(seen)
-    roles = seen.roster.roles
-    for role in sorted({int(roles[one]) for one in seen.different}):
-        count = sum(int(roles[one]) == role for one in seen.different)
+    yield from _different(seen)
+
+
+def _different(seen: Seen) -> Iterator[Imbalance]:
+    of = seen.roster.roles
+    roles = sorted({int(of[one]) for one in seen.different})
+    if len(roles) > 1 and len(roles) == np.count_nonzero(seen.roster.by_role.sizes > PEERS_MIN):
+        yield Imbalance(
+            ImbalanceKind.REPLICA,
+            0.0,
+            f"{_workers(seen, sorted(seen.different))} are slower than their peers by about as "
+            "much, some of every role: a replica whose sequences are longer, or roles that are not "
+            "true; no worker is at fault",
+        )
+        return
+    for role in roles:
+        workers = sorted(one for one in seen.different if int(of[one]) == role)
         name = seen.roster.role_names[role]
-        told = f"workers of role {name}" if name else "workers"
+        told = f" of role {name}" if name else ""
         yield Imbalance(
             ImbalanceKind.MIXED_ROLE,
             0.0,
-            f"{count} {told} are slower than the others by about as much, too many to be at fault: "
-            "they do different work, and are not blamed. Tell who does the same in the column role",
+            f"{_workers(seen, workers)}{told} are slower than the others by about as much, too "
+            "many to be at fault: they do different work. Tell who does the same in the column "
+            "role",
         )
+
+
+def _workers(seen: Seen, which: Sequence[int]) -> str:
+    """Return how many workers, and the names of the first ones."""
+    names = ", ".join(seen.roster.names[one] for one in which[:_NAMES_MAX])
+    return f"{len(which)} workers ({names}{', …' if len(which) > _NAMES_MAX else ''})"
 
 
 def _moving(seen: Seen) -> dict[int, int]:
     """Return the workers, and of each its role, whose slowness is their work that moves about.
 
-    More than a fifth of their role was slow for a short time, and they were so no longer.
+    More than a fifth of their role, or a twentieth of all, was slow for a short time, and they were
+    so no longer.
     """
-    now, roles = seen.newest, seen.roster.by_role
+    roles = seen.roster.by_role
     short: dict[int, set[int]] = {}
-    beyond: set[int] = set()
+    beyond = {one.worker for one in seen.workers if one.seen > _MOVING_STEPS}
     for one in seen.workers:
-        if (now if one.until is None else one.until) - one.since > _MOVING_STEPS:
-            beyond.add(one.worker)
-        elif one.until is not None:
+        if one.until is not None and one.worker not in beyond:
             short.setdefault(int(roles.of[one.worker]), set()).add(one.worker)
+    changed = set(seen.changed).union(*short.values())
+    many = len(changed) >= max(_MOVING_MIN, _MOVING_OF_ALL * seen.roster.size)
     moving = {
         role
-        for role, workers in short.items()
-        if len(workers) >= max(_MOVING_MIN, _MOVING_SHARE * roles.sizes[role])
+        for role, size in enumerate(roles.sizes.tolist())
+        if many or len(short.get(role, ())) >= max(_MOVING_MIN, _MOVING_SHARE * size)
     }
     found = {one.worker: int(roles.of[one.worker]) for one in seen.workers}
     return {one: role for one, role in found.items() if role in moving and one not in beyond}

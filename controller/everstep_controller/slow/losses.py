@@ -15,6 +15,8 @@ _EQUAL = 1e-3
 _NEWEST, _FIRST_STEPS = 20, 10
 _PAUSES_KEPT = 256
 _LONGER_MAX = 200
+# Ours: so many fast steps between slow ones, or slow ones before fast ones, are chance.
+_FAST_MAX, _STALLS_MAX = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,18 @@ class Losses:
     def _pause(self, step: int, middle: float, usual: float, *, early: bool = False) -> None:
         if middle > COMMON_PAUSE * usual and len(self.common) < _PAUSES_KEPT:
             self.common.append(CommonPause(step, middle - usual, early, self.steps))
+
+
+def stalling(values: Floats, slow_from: Floats) -> Mask:
+    """Return which columns are slow now and then: slow steps come before and between fast ones.
+
+    A worker that becomes slow has fast steps only before that, but for one or two by chance.
+    """
+    slow, fast = values > slow_from, values <= slow_from
+    between = np.count_nonzero(fast & np.logical_or.accumulate(slow), axis=0)
+    before = np.count_nonzero(slow & np.logical_or.accumulate(fast[::-1])[::-1], axis=0)
+    fast_max = _FAST_MAX if len(values) > _FIRST_STEPS else 0
+    return np.asarray((between > fast_max) & (before > _STALLS_MAX))
 
 
 def shares(seconds: Floats, expected_s: Floats, slow: Indices) -> Floats:

@@ -13,6 +13,8 @@ Mask = npt.NDArray[np.bool_]
 
 # Of a normal distribution the standard deviation is 1.4826 times the median absolute deviation.
 MAD_TO_SIGMA = 1.4826
+# Who has so many in its role with it, or fewer, has too few peers.
+PEERS_MIN = 3
 # So few members say little about how much they spread: they are taken together with all others.
 _OWN_SPREAD_MIN = 8
 
@@ -30,6 +32,8 @@ class Roster:
     role_names: Sequence[str]
     places: Mapping[str, Indices] = field(default_factory=dict)
     place_names: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    # It is known that all of one role do the same work, also where there is only one role.
+    roles_known: bool = False
 
     @property
     def size(self) -> int:

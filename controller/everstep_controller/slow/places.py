@@ -50,12 +50,18 @@ class SlowPlaces:
             one
             for one in before.found
             if (one.kind, one.place) not in there
-            and np.nanmedian((longest - effect)[one.members]) > cleared
+            and _is_above((longest - effect)[one.members], cleared)
         ]
         return SlowPlaces((*self.found, *held))
 
 
 NO_PLACES = SlowPlaces(())
+
+
+def _is_above(values: Floats, limit: float) -> bool:
+    """Return whether the median of what is known is above a limit; of nothing it is not."""
+    known = values[~np.isnan(values)]
+    return len(known) > 0 and bool(np.median(known) > limit)
 
 
 def slow_places(middles: Floats, limit: Floats, roster: Roster, ratio: float) -> SlowPlaces:

@@ -19,6 +19,8 @@ class Episode:
 
     since: int
     judged: int
+    # How many steps were seen in it: a table may have every tenth only.
+    seen: int = 0
     # The step by which it was as fast as its peers again; None: it was slow to the end.
     until: int | None = None
     _ratios: float = 0.0
@@ -26,6 +28,7 @@ class Episode:
 
     def measure(self, ratio: float) -> None:
         """Take the newest middle of ten steps, as a logarithm."""
+        self.seen += 1
         if not np.isnan(ratio):
             # The first ones hold steps from before it became slow.
             kept = self._ratios if self._steps >= _BEGINNING else self._steps * ratio
@@ -71,6 +74,8 @@ class Seen:
     places: list[PlaceEpisode] = field(default_factory=list)
     # Workers that do different work than others of their role.
     different: set[int] = field(default_factory=set)
+    # Those of them that did not in the first steps.
+    changed: set[int] = field(default_factory=set)
     nominated: list[int] = field(default_factory=list)
     # The newest step.
     newest: int = 0

@@ -7,7 +7,7 @@ rise and fall together. What they have in common is the data, and is taken out o
 import numpy as np
 import numpy.typing as npt
 
-from everstep_controller.slow.peers import Floats, Indices, Roster
+from everstep_controller.slow.peers import Floats, Indices, Mask, Roster
 
 # The products of all pairs are kept: 8 MB, a millisecond a step.
 WORKERS_MAX = 1024
@@ -29,6 +29,7 @@ class SharedData:
         self._before = np.full(roster.size, np.nan)
         # Of each worker, its partner in each role; -1: none.
         self.partners: Indices = np.empty((0, 0), dtype=np.int64)
+        self.has_partner: Mask = np.zeros(roster.size, dtype=bool)
 
     def observe(self, ratios: Floats, noise: Floats) -> bool:
         """Take a step's ratios to peers; return whether partners are known that were not before."""
@@ -58,6 +59,7 @@ class SharedData:
         found = partners if (partners >= 0).any() else np.empty((0, 0), dtype=np.int64)
         changed = not np.array_equal(found, self.partners)
         self.partners = found
+        self.has_partner = (partners >= 0).any(axis=1)
         return changed
 
     def without(self, ratios: Floats) -> Floats:

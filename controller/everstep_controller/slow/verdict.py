@@ -24,6 +24,8 @@ class ImbalanceKind(Enum):
     MOVING = "moving"
     # Workers with one role do different work, so that they cannot be compared.
     MIXED_ROLE = "mixed_role"
+    # Some of every role are slow alike from the first step on: a replica with longer sequences.
+    REPLICA = "replica"
 
 
 class PauseKind(Enum):

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from everstep_controller.slow.different_work import DifferentWork
+from everstep_controller.slow.losses import stalling
 from everstep_controller.slow.peers import (
     MAD_TO_SIGMA,
+    PEERS_MIN,
     Floats,
     Groups,
     Indices,
@@ -30,9 +33,9 @@ _NOISE_FOLLOW, _NOISE_EVERY = 0.1, 4
 _NOISE_LEAST, _RATIO_FOLLOW = 1e-6, 0.05
 # Of a normal distribution the mean absolute deviation is 0.8 standard deviations.
 _MEAN_DEVIATION = 0.8
-_PEERS_MIN = 3
 # Thresholds are for so many workers.
 _FEW = 64
+_USUAL_STEPS = 10
 # Of more workers than share data, all are looked at once in so many steps, else only suspects.
 _ALL_EVERY = 4
 
@@ -58,6 +61,8 @@ class Rules:
     # Ours: a step counts by at most so many deviations above what is usual in its window. A pause
     # says nothing of the speed of the other steps, however long it is.
     step_deviations_max: float = 3.0
+    # Ours: of so many deviations, noise makes no step as fast as those of peers.
+    sure_deviations: float = 8.0
     # Ours: of the floor, which stands for what two healthy workers differ by.
     floor_deviations: float = 5.0
     # Ours: who was slow is so until the middle of ten steps is below half of what made it slow.
@@ -87,6 +92,8 @@ class StepJudgement:
     slow: Mask
     # Seem slow with so many others of their role that they must do different work.
     different: Mask
+    # Those of them that did not in the first steps: their work changed.
+    changed: Mask
     places: SlowPlaces
 
 
@@ -146,6 +153,11 @@ class _Track:
         self.since = np.where((self.sums == 0) & (sums > 0), step, self.since)
         self.sums = sums
 
+    def newest(self) -> Floats:
+        """Return the median of the newest three steps."""
+        rows = self.ring[np.arange(self._steps - 3, self._steps) % self._longest]
+        return np.asarray(np.sort(rows, axis=0)[1])  # NaN comes last
+
     def replace(self, ring: Floats) -> None:
         """Take other ratios of the newest steps, as more is known; their noise is learned anew."""
         self.ring = ring
@@ -201,6 +213,8 @@ class _Track:
         rules = self._rules
         many = math.sqrt(math.log(max(self._roster.size, _FEW)) / math.log(_FEW))
         noise = np.fmax(self._across[steps], self.noise / math.sqrt(steps))
+        # What is usual of a worker without peers is known from ten steps, and no better.
+        noise = np.where(self._alone, noise * math.sqrt(1 + steps / _USUAL_STEPS), noise)
         least = max(rules.ratio, rules.floor_deviations * rules.spread_floor)
         return np.asarray(np.fmax(least, deviations * many * noise))
 
@@ -216,8 +230,17 @@ class _Track:
                 values = self.ring[np.ix_(one.rows, which)] - effect[which]
                 own = (one.of_window - effect)[which]
                 lasts = self._lasts(values, own, one.limit[which], self.noise[which])
-                slow[which] = lasts
+                slow[which] = lasts & ~self.stalls(which, own, effect)
         return slow
+
+    def stalls(self, which: Indices, middles: Floats, effect: Floats) -> Mask:
+        """Return who of some is slow now and then only, where noise is no reason for it."""
+        count = min(self._steps, self._longest)
+        rows = np.arange(self._steps - count, self._steps) % self._longest
+        values = self.ring[np.ix_(rows, which)] - effect[which]
+        noise = np.fmax(self.noise[which], self._rules.spread_floor)
+        sure = middles > self._rules.sure_deviations * noise
+        return np.asarray(sure & stalling(values, self._rules.step_share * middles))
 
     def lasting(self, places: SlowPlaces, window: _Middles, before: SlowPlaces) -> SlowPlaces:
         """Return the places of which most steps are slow, or were before: not one that pauses."""
@@ -260,7 +283,7 @@ class SlowWatch:
         self._roster, self._rules = roster, rules or Rules()
         size, roles = roster.size, roster.by_role
         # Workers with fewer than three peers are compared with their own past.
-        self.alone: Mask = roles.sizes[roles.of] <= _PEERS_MIN
+        self.alone: Mask = roles.sizes[roles.of] <= PEERS_MIN
         self._all = Groups(np.zeros(size, dtype=np.int64), 1)
         self._first_values = np.full((self._rules.windows[0][0], size), np.nan)
         self._usual = np.full(size, np.nan)
@@ -273,8 +296,8 @@ class SlowWatch:
         # Places that explain their members, and those that are told: these are slow in most steps.
         self._places = NO_PLACES
         self._told_places = NO_PLACES
-        # How far off those are that do different work; 0 for all others.
-        self._different = np.zeros(size)
+        most, apart = self._rules.share_of_role_max, self._rules.apart
+        self._different = DifferentWork(roster, self.alone, most, apart)
         self._steps = 0
 
     @property
@@ -294,6 +317,11 @@ class SlowWatch:
         if self.alone.any():
             self._learn_usual(values, ratios)
         self._steps += 1
+        if self._steps == len(self._first_values):
+            known_min = self._rules.known_min(self._steps)
+            tracks = (self._whole, self._own)
+            first = [middle_means(one.ring[: self._steps], known_min) for one in tracks]
+            self._different.begin(np.fmax(*first))
         return self._judge(ratios, np.exp(expected))
 
     def _take_out_data(self, step: int, ratios: Floats) -> None:
@@ -327,7 +355,10 @@ class SlowWatch:
         known_min = self._rules.known_min(len(self._first_values))
         self._usual = middle_means(self._first_values, known_min)
         deviations = np.abs(self._first_values - self._usual)
-        self._own_noise = MAD_TO_SIGMA * middle_means(deviations, known_min)
+        noise = MAD_TO_SIGMA * middle_means(deviations, known_min)
+        # Ten steps of one worker say little of its noise.
+        known = noise[self.alone & ~np.isnan(noise)]
+        self._own_noise = np.fmax(noise, float(np.median(known)) if len(known) else np.nan)
 
     def _judge(self, ratios: Floats, expected_s: Floats) -> StepJudgement:
         nominees = self._whole.nominees | self._own.nominees
@@ -341,23 +372,25 @@ class SlowWatch:
             middles=middles,
             expected_s=expected_s,
             noise=self._whole.noise,
-            nominated=seems & ~self._slow & (self._different == 0),
+            nominated=seems & ~self._slow & (self._different.ratios == 0),
             slow=self._slow,
-            different=self._different > 0,
+            different=self._different.ratios > 0,
+            changed=self._different.later,
             places=self._told_places,
         )
 
     def _judge_all(self) -> Floats:
         """Judge all workers; return the middles of ten steps beside what places explain."""
-        some = self._whole.nominees | self._own.nominees | self._slow
+        some, rules = self._whole.nominees | self._own.nominees | self._slow, self._rules
         for place in self._places.found:
             some[place.members] = True
         few = len(some) > WORKERS_MAX and self._steps % _ALL_EVERY > 0
         middles, judged = self._judged(some if few else None)
         if few and (judged & ~self._slow).any():
             middles, judged = self._judged(None)
-        still = self._slow & ~(middles < self._rules.cleared_ratio) & ~self._gone()
-        self._slow = self._without_different(still | judged, middles)
+        still = self._slow & ~(middles < rules.cleared_ratio) & ~self._gone()
+        present = some & ~(self._own.newest() < rules.step_share * middles)
+        self._slow = self._different.left_out(still | judged, middles, present)
         return middles
 
     def _gone(self) -> Mask:
@@ -380,20 +413,9 @@ class SlowWatch:
         judged = self._whole.judged(windows, self._places)
         if self._own is not self._whole:
             own = self._own.middles(some)
-            judged = judged | self._own.judged(own, self._places)
-            middles = np.fmax(middles, own[0].of_window - self._places.effect(own[0].of_window))
+            left = own[0].of_window - self._places.effect(own[0].of_window)
+            # What those have in common who work on the same data is no slowness of any of them.
+            judged &= ~(self._data.has_partner & (left < rules.ratio))
+            judged |= self._own.judged(own, self._places) & ~(middles < rules.cleared_ratio)
+            middles = np.fmax(middles, left)
         return middles, judged
-
-    def _without_different(self, slow: Mask, middles: Floats) -> Mask:
-        """Leave out those of whom so many in one role are slow that they must do different work."""
-        slow = slow & ~(middles < self._rules.apart * self._different)
-        seem, roles = slow | (self._different > 0), self._roster.by_role
-        counts = np.bincount(roles.of[seem], minlength=roles.count)
-        most = np.maximum(1, self._rules.share_of_role_max * roles.sizes)
-        for role in np.flatnonzero(counts > most):
-            members = roles.of == role
-            near = float(np.nanmedian(middles[seem & members]))
-            same = slow & members & ~(middles > self._rules.apart * near)
-            self._different[same] = near
-            slow = slow & ~same
-        return slow

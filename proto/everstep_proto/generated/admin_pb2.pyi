@@ -401,6 +401,7 @@ class NodeDetail(_message.Message):
     CLOCK_OFFSET_NS_FIELD_NUMBER: _builtins.int
     CLOCK_UNCERTAINTY_NS_FIELD_NUMBER: _builtins.int
     KERNEL_MESSAGES_FIELD_NUMBER: _builtins.int
+    SWAP_PLAN_FIELD_NUMBER: _builtins.int
     agent_version: _builtins.str
     """Version of its agent."""
     boot_id: _builtins.str
@@ -415,6 +416,8 @@ class NodeDetail(_message.Message):
     """Its clock: controller time minus boot time of the node, in nanoseconds."""
     clock_uncertainty_ns: _builtins.int
     """How far that may be off."""
+    swap_plan: _builtins.str
+    """What is done about a finding that foretells a failure, in words; empty for none, and where no job has ranks there."""
     @_builtins.property
     def summary(self) -> Global___NodeSummary:
         """The line."""
@@ -460,10 +463,11 @@ class NodeDetail(_message.Message):
         clock_offset_ns: _builtins.int = ...,
         clock_uncertainty_ns: _builtins.int = ...,
         kernel_messages: _abc.Iterable[_builtins.str] | None = ...,
+        swap_plan: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "agent_version", b"agent_version", "boot_id", b"boot_id", "clock_offset_ns", b"clock_offset_ns", "clock_uncertainty_ns", b"clock_uncertainty_ns", "cpu_model", b"cpu_model", "disks", b"disks", "domain", b"domain", "findings", b"findings", "interfaces", b"interfaces", "kernel", b"kernel", "kernel_messages", b"kernel_messages", "notes", b"notes", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "agent_version", b"agent_version", "boot_id", b"boot_id", "clock_offset_ns", b"clock_offset_ns", "clock_uncertainty_ns", b"clock_uncertainty_ns", "cpu_model", b"cpu_model", "disks", b"disks", "domain", b"domain", "findings", b"findings", "interfaces", b"interfaces", "kernel", b"kernel", "kernel_messages", b"kernel_messages", "notes", b"notes", "summary", b"summary", "swap_plan", b"swap_plan"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1179,6 +1183,7 @@ class JobDetail(_message.Message):
     HANG_FIELD_NUMBER: _builtins.int
     SLOW_FIELD_NUMBER: _builtins.int
     SLOW_PLAN_FIELD_NUMBER: _builtins.int
+    SWAP_PLANS_FIELD_NUMBER: _builtins.int
     nodes_min: _builtins.int
     """Fewest nodes."""
     nodes_max: _builtins.int
@@ -1237,6 +1242,10 @@ class JobDetail(_message.Message):
     def slow(self) -> _containers.RepeatedCompositeFieldContainer[Global___SlowLine]:
         """Ranks and places of it that make the others wait."""
 
+    @_builtins.property
+    def swap_plans(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is done about nodes of it on which a failure is foretold, in words."""
+
     def __init__(
         self,
         *,
@@ -1259,10 +1268,11 @@ class JobDetail(_message.Message):
         hang: Global___HangLine | None = ...,
         slow: _abc.Iterable[Global___SlowLine] | None = ...,
         slow_plan: _builtins.str = ...,
+        swap_plans: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["cadence", b"cadence", "hang", b"hang", "planned", b"planned", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "continues", b"continues", "findings", b"findings", "hang", b"hang", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "kept_out", b"kept_out", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "planned", b"planned", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "slow", b"slow", "slow_plan", b"slow_plan", "standbys", b"standbys", "storage", b"storage", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "cadence", b"cadence", "continues", b"continues", "findings", b"findings", "hang", b"hang", "has_recoverable", b"has_recoverable", "incidents", b"incidents", "kept_out", b"kept_out", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "planned", b"planned", "processes_per_node", b"processes_per_node", "recoverable_step", b"recoverable_step", "restarts", b"restarts", "slow", b"slow", "slow_plan", b"slow_plan", "standbys", b"standbys", "storage", b"storage", "summary", b"summary", "swap_plans", b"swap_plans"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3153,6 +3163,140 @@ class AutomationReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AutomationReply: _TypeAlias = AutomationReply  # noqa: Y015
+
+@_typing.final
+class TestPairRequest(_message.Message):
+    """Test which node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    PARTNER_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Name of the node."""
+    partner: _builtins.str
+    """Beside which; empty for any that is healthy, alike and without ranks."""
+    operator: _builtins.str
+    """Who asks; replaced by the certificate's subject when TLS is on."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        partner: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "operator", b"operator", "partner", b"partner"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestPairRequest: _TypeAlias = TestPairRequest  # noqa: Y015
+
+@_typing.final
+class GetPairTestRequest(_message.Message):
+    """Of which node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Name of the node."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPairTestRequest: _TypeAlias = GetPairTestRequest  # noqa: Y015
+
+@_typing.final
+class PairTestReply(_message.Message):
+    """What a pair test shows of a node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEST_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    INJECTED_FIELD_NUMBER: _builtins.int
+    DONE_NS_FIELD_NUMBER: _builtins.int
+    test: _builtins.str
+    """Id of the test; empty where the node was never tested."""
+    outcome: _builtins.str
+    """"slow", "equal" or "undecided"; "running" until it has ended, "refused" where it cannot be done now, "never"."""
+    sentence: _builtins.str
+    """One sentence."""
+    injected: _builtins.bool
+    """A fault that was ordered on purpose made the work more."""
+    done_ns: _builtins.int
+    """When it ended."""
+    @_builtins.property
+    def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___PairTestRow]:
+        """What was measured on both."""
+
+    def __init__(
+        self,
+        *,
+        test: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        sentence: _builtins.str = ...,
+        rows: _abc.Iterable[Global___PairTestRow] | None = ...,
+        injected: _builtins.bool = ...,
+        done_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done_ns", b"done_ns", "injected", b"injected", "outcome", b"outcome", "rows", b"rows", "sentence", b"sentence", "test", b"test"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PairTestReply: _TypeAlias = PairTestReply  # noqa: Y015
+
+@_typing.final
+class PairTestRow(_message.Message):
+    """A piece of fixed work on a node and on its partner."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORK_FIELD_NUMBER: _builtins.int
+    NODE_NS_FIELD_NUMBER: _builtins.int
+    PARTNER_NS_FIELD_NUMBER: _builtins.int
+    PARTNER_FIELD_NUMBER: _builtins.int
+    SLOW_FIELD_NUMBER: _builtins.int
+    work: _builtins.str
+    """What was done."""
+    node_ns: _builtins.int
+    """The median of its rounds on the node."""
+    partner_ns: _builtins.int
+    """And on the partner."""
+    partner: _builtins.str
+    """Name of the partner."""
+    slow: _builtins.bool
+    """It takes longer on the node in all rounds, beyond what may be chance."""
+    def __init__(
+        self,
+        *,
+        work: _builtins.str = ...,
+        node_ns: _builtins.int = ...,
+        partner_ns: _builtins.int = ...,
+        partner: _builtins.str = ...,
+        slow: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_ns", b"node_ns", "partner", b"partner", "partner_ns", b"partner_ns", "slow", b"slow", "work", b"work"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PairTestRow: _TypeAlias = PairTestRow  # noqa: Y015
 
 @_typing.final
 class InjectRequest(_message.Message):

@@ -190,6 +190,16 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListInjectionsRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.InjectionsReply.FromString,
                 _registered_method=True)
+        self.TestPair = channel.unary_unary(
+                '/everstep.admin.v1.Admin/TestPair',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.TestPairRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.PairTestReply.FromString,
+                _registered_method=True)
+        self.GetPairTest = channel.unary_unary(
+                '/everstep.admin.v1.Admin/GetPairTest',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetPairTestRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.PairTestReply.FromString,
+                _registered_method=True)
         self.GetController = channel.unary_unary(
                 '/everstep.admin.v1.Admin/GetController',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetControllerRequest.SerializeToString,
@@ -431,6 +441,21 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TestPair(self, request, context):
+        """Have a node do fixed work beside another one, where no ranks are on either. NOT_FOUND for an unknown node; where
+        it cannot be done now, the reply says why.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetPairTest(self, request, context):
+        """What the newest pair test of a node has shown. NOT_FOUND for an unknown node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetController(self, request, context):
         """Version and state of the controller itself.
         """
@@ -595,6 +620,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListInjections,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListInjectionsRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.InjectionsReply.SerializeToString,
+            ),
+            'TestPair': grpc.unary_unary_rpc_method_handler(
+                    servicer.TestPair,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.TestPairRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.PairTestReply.SerializeToString,
+            ),
+            'GetPairTest': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPairTest,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetPairTestRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.PairTestReply.SerializeToString,
             ),
             'GetController': grpc.unary_unary_rpc_method_handler(
                     servicer.GetController,
@@ -1440,6 +1475,60 @@ class Admin(object):
             '/everstep.admin.v1.Admin/ListInjections',
             everstep__proto_dot_generated_dot_admin__pb2.ListInjectionsRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.InjectionsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TestPair(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/TestPair',
+            everstep__proto_dot_generated_dot_admin__pb2.TestPairRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.PairTestReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPairTest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/GetPairTest',
+            everstep__proto_dot_generated_dot_admin__pb2.GetPairTestRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.PairTestReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -124,6 +124,12 @@ class AdminStub:
     """End what was injected into a node."""
     ListInjections: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListInjectionsRequest, _admin_pb2.InjectionsReply]
     """What is and lately was injected into a node."""
+    TestPair: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TestPairRequest, _admin_pb2.PairTestReply]
+    """Have a node do fixed work beside another one, where no ranks are on either. NOT_FOUND for an unknown node; where
+    it cannot be done now, the reply says why.
+    """
+    GetPairTest: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPairTestRequest, _admin_pb2.PairTestReply]
+    """What the newest pair test of a node has shown. NOT_FOUND for an unknown node."""
     GetController: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetControllerRequest, _admin_pb2.ControllerDetail]
     """Version and state of the controller itself."""
 
@@ -220,6 +226,12 @@ class AdminAsyncStub(AdminStub):
     """End what was injected into a node."""
     ListInjections: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListInjectionsRequest, _admin_pb2.InjectionsReply]  # type: ignore[assignment]
     """What is and lately was injected into a node."""
+    TestPair: _aio.UnaryUnaryMultiCallable[_admin_pb2.TestPairRequest, _admin_pb2.PairTestReply]  # type: ignore[assignment]
+    """Have a node do fixed work beside another one, where no ranks are on either. NOT_FOUND for an unknown node; where
+    it cannot be done now, the reply says why.
+    """
+    GetPairTest: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPairTestRequest, _admin_pb2.PairTestReply]  # type: ignore[assignment]
+    """What the newest pair test of a node has shown. NOT_FOUND for an unknown node."""
     GetController: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetControllerRequest, _admin_pb2.ControllerDetail]  # type: ignore[assignment]
     """Version and state of the controller itself."""
 
@@ -499,6 +511,24 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.InjectionsReply, _abc.Awaitable[_admin_pb2.InjectionsReply]]:
         """What is and lately was injected into a node."""
+
+    @_abc_1.abstractmethod
+    def TestPair(
+        self,
+        request: _admin_pb2.TestPairRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.PairTestReply, _abc.Awaitable[_admin_pb2.PairTestReply]]:
+        """Have a node do fixed work beside another one, where no ranks are on either. NOT_FOUND for an unknown node; where
+        it cannot be done now, the reply says why.
+        """
+
+    @_abc_1.abstractmethod
+    def GetPairTest(
+        self,
+        request: _admin_pb2.GetPairTestRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.PairTestReply, _abc.Awaitable[_admin_pb2.PairTestReply]]:
+        """What the newest pair test of a node has shown. NOT_FOUND for an unknown node."""
 
     @_abc_1.abstractmethod
     def GetController(

@@ -1811,6 +1811,7 @@ class SampleBatch(_message.Message):
     INTERVAL_NS_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
+    GPUS_FIELD_NUMBER: _builtins.int
     schema: _builtins.int
     """Version of the column order."""
     interval_ns: _builtins.int
@@ -1825,6 +1826,12 @@ class SampleBatch(_message.Message):
     def ranks(self) -> _containers.RepeatedCompositeFieldContainer[Global___RankColumns]:
         """How far the ranks of each job on the node are."""
 
+    @_builtins.property
+    def gpus(self) -> Global___GpuColumns:
+        """What its GPUs did in the time of these rows, to be compared with those of other nodes; absent
+        where it has none, and from older agents.
+        """
+
     def __init__(
         self,
         *,
@@ -1833,14 +1840,71 @@ class SampleBatch(_message.Message):
         interval_ns: _builtins.int = ...,
         rows: _builtins.bytes = ...,
         ranks: _abc.Iterable[Global___RankColumns] | None = ...,
+        gpus: Global___GpuColumns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["first", b"first"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "gpus", b"gpus"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "interval_ns", b"interval_ns", "ranks", b"ranks", "rows", b"rows", "schema", b"schema"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "gpus", b"gpus", "interval_ns", b"interval_ns", "ranks", b"ranks", "rows", b"rows", "schema", b"schema"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SampleBatch: _TypeAlias = SampleBatch  # noqa: Y015
+
+@_typing.final
+class GpuColumns(_message.Message):
+    """What the GPUs of a node did in the time of a message of samples, in columns: a value for each
+    GPU. Only seconds count in which it was busy.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEVICES_FIELD_NUMBER: _builtins.int
+    MODELS_FIELD_NUMBER: _builtins.int
+    DEVICE_MODELS_FIELD_NUMBER: _builtins.int
+    BUSY_FIELD_NUMBER: _builtins.int
+    SM_CLOCK_MHZ_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    PCIE_WIDTH_FIELD_NUMBER: _builtins.int
+    PCIE_GENERATION_FIELD_NUMBER: _builtins.int
+    device_models: _builtins.bytes
+    """For each GPU a byte: which of these is its."""
+    busy: _builtins.bytes
+    """In how many seconds it was busy."""
+    sm_clock_mhz: _builtins.bytes
+    """Median of its SM clock in them in MHz, of 16 bits, little-endian; 0 where it is not known."""
+    held: _builtins.bytes
+    """What held its clocks down in any of them: bits of everstep_common.reports.gpu_columns."""
+    pcie_width: _builtins.bytes
+    """Lanes of its PCIe link; 0 where they are not known."""
+    pcie_generation: _builtins.bytes
+    """Generation of its PCIe link; 0 where it is not known."""
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """PCI addresses."""
+
+    @_builtins.property
+    def models(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of models."""
+
+    def __init__(
+        self,
+        *,
+        devices: _abc.Iterable[_builtins.str] | None = ...,
+        models: _abc.Iterable[_builtins.str] | None = ...,
+        device_models: _builtins.bytes = ...,
+        busy: _builtins.bytes = ...,
+        sm_clock_mhz: _builtins.bytes = ...,
+        held: _builtins.bytes = ...,
+        pcie_width: _builtins.bytes = ...,
+        pcie_generation: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["busy", b"busy", "device_models", b"device_models", "devices", b"devices", "held", b"held", "models", b"models", "pcie_generation", b"pcie_generation", "pcie_width", b"pcie_width", "sm_clock_mhz", b"sm_clock_mhz"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GpuColumns: _TypeAlias = GpuColumns  # noqa: Y015
 
 @_typing.final
 class RankColumns(_message.Message):

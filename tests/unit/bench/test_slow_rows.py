@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from slow import poisson_interval
+from slow_collectives import trace_rows
 from slow_fleet import NOISE, FleetNoise
 from slow_rules import RULES
 from slow_series import NAMES, made
@@ -31,3 +32,11 @@ def test_the_noise_of_a_fleet_is_the_same_for_a_seed(name: str) -> None:
     one, other = (list(FleetNoise(4).steps(3)) for _ in range(2))
     np.testing.assert_array_equal(one, other)
     assert one[0].shape == (16_384,)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_look_at_a_trace_s_collectives_names_its_slow_worker_and_nobody_else(name: str) -> None:
+    rows = {what: value for what, value, *_ in trace_rows(name)}
+    assert rows[f"{name} replayed: others named"] == rows[f"{name} recorded: others named"] == 0
+    if name == "AR":
+        assert rows["AR replayed: slow worker named"] == 1

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_controller.slow.peers import Groups, Roster, middle_means, spread
+from everstep_controller.slow.places import SlowPlace, SlowPlaces
 
 _VALUES = st.lists(
     st.tuples(st.integers(0, 4), st.one_of(st.none(), st.integers(0, 5))), min_size=1, max_size=40
@@ -54,3 +55,10 @@ def test_noise_of_a_large_role_is_its_own_and_that_of_small_roles_is_of_all() ->
     noise = spread(values, Roster([str(one) for one in range(18)], roles, ["a", "b"]))
     assert np.unique(noise[:16]) == [0.5 * 1.4826]
     assert (noise[16:] > 0).all()
+
+
+def test_a_place_of_which_nothing_is_known_any_more_is_not_held() -> None:
+    place = SlowPlace("node", 0, np.arange(2), 0.3)
+    before, now = SlowPlaces((place,)), SlowPlaces(())
+    assert now.kept(before, np.array([0.3, np.nan, 0.0]), 0.015).found == (place,)
+    assert now.kept(before, np.array([np.nan, np.nan, 0.0]), 0.015).found == ()

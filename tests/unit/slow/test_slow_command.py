@@ -1,5 +1,6 @@
 """``everstep slow``: tables of both kinds, what is wrong with them, what it prints, exit codes."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -108,7 +109,7 @@ def test_roles_and_places_are_read(tmp_path: Path) -> None:
     [
         ("", "no column step or worker or seconds"),
         ("step worker seconds\n1 a 2\n", "with commas, semicolons or tabs between, and has: step"),
-        ("step;worker;seconds\n1;a;2,5\n", "seconds '2,5' is no number; write 1.5, not 1,5"),
+        ("step;worker;seconds\n1;a;1.002,5\n", "seconds '1.002,5' is no number; write a plain"),
         ("step,rank,seconds\n1,a,2\n", "no column worker; the first line names the columns, with"),
         ("step,rank,seconds\n1,a,2\n", "has: step, rank, seconds"),
         ("step,worker,seconds,step\n", "two columns step"),
@@ -120,18 +121,52 @@ def test_roles_and_places_are_read(tmp_path: Path) -> None:
         ("step,worker,seconds\n1,a,inf\n", "line 2: seconds must be above 0"),
         ("step,worker,seconds\n1.5,a,1\n", "line 2: step '1.5' is no whole number"),
         ("step,worker,seconds\n1,a\n", "line 2: 2 columns, where the first line has more"),
-        ("step,worker,seconds\n1,,1\n", "line 2: '' is no name of a worker"),
-        ("step,worker,seconds\n1,a,1\n1,b,1\n1,a,2\n", "row 3 tells step 1 of worker a again"),
+        ("step,worker,seconds\n1,,1\n", "line 2: worker is empty"),
+        (
+            "step,worker,seconds\n1,a,1\n1,b,1\n1,a,2\n",
+            "row 3 below the first line tells step 1 of worker a again",
+        ),
         ("step,worker,role,seconds\n1,a,x,1\n2,a,y,1\n", "worker a has role 'y', and 'x' above"),
         ("step,worker,seconds\n1,\0,1\n", "neither CSV nor Parquet"),
         ("x" * 70_000, "neither CSV nor Parquet"),
         ('step,worker,seconds\n1,"a"b,1\n', "line 2: "),
+        ('step,worker,seconds\n1,a,1\n2,"a,1\n', "a quote may be open since row 2"),
+        ("step,worker,seconds\n1,a,1,5\n", "4 columns, where the first line has 3; write 1.5"),
+        ("step,worker,seconds\n1,a,1.5s\n", "without a unit"),
+        ("step,worker,seconds\n1,a,\n", "line 2: seconds is empty; leave out the row"),
+        (f"step,worker,seconds\n1,{'h' * 201},1\n", "is longer than 200 characters"),
+        ("iteration,rank,ms\n", "Rename iteration to step, rank to worker, ms to seconds"),
     ],
 )
 def test_what_is_wrong_with_a_table_is_told(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(TableError) as raised:
         read_table(_written(tmp_path, text))
     assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step;worker;seconds\n1;a;1,5\n1;b;1,25\n",
+        "step\tworker\tseconds\n1.0\ta\t1,5\n1.0\tb\t1,25\n",
+        "\n\nstep,worker,seconds,\n1,a,1.5,\n1,b,1.25,\n",
+        '\ufeffstep,worker,seconds\r\n1,"a","1,5"\r\n1,b,1.25\r\n',
+    ],
+)
+def test_numbers_are_read_as_spreadsheets_write_them(tmp_path: Path, text: str) -> None:
+    table = read_table(_written(tmp_path, text))
+    assert table.steps.tolist() == [1]
+    assert table.seconds.tolist() == [[1.5, 1.25]]
+
+
+def test_a_packed_table_is_the_same(tmp_path: Path) -> None:
+    whole = gzip.compress(b"step,worker,seconds\n1,a,1.5\n1,b,1.25\n")
+    path = tmp_path / "steps.csv.gz"
+    path.write_bytes(whole)
+    assert read_table(path).seconds.tolist() == [[1.5, 1.25]]
+    path.write_bytes(whole[:-12])
+    with pytest.raises(TableError, match="damaged, or not a whole one"):
+        read_table(path)
 
 
 def test_a_table_that_is_not_one_ends_with_2(

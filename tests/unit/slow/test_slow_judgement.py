@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from slow_series import NAMES, SLOW_IN_AR, Series, healthy, made, trace
 
 from everstep_controller.slow.analysis import SlowAnalysis
-from everstep_controller.slow.peers import Floats, Roster
+from everstep_controller.slow.peers import Floats, Indices, Roster
 from everstep_controller.slow.verdict import Advice, ImbalanceKind, PauseKind, SlowVerdict
 
 
@@ -24,6 +24,10 @@ def _roster(roles: str, **places: str) -> Roster:
         },
         place_names={kind: sorted(set(of)) for kind, of in places.items()},
     )
+
+
+def _zeros(*sizes: int) -> Indices:
+    return np.zeros(int(np.prod(sizes)), dtype=np.int64)
 
 
 def _noise(steps: int, workers: int, seed: int = 1, scale: float = 0.01) -> Floats:
@@ -197,6 +201,82 @@ def test_stages_that_are_not_told_are_not_blamed() -> None:
     verdict = _verdict(_roster("a" * 16), seconds)
     assert not verdict.slow
     assert ImbalanceKind.MIXED_ROLE in {one.kind for one in verdict.imbalances}
+
+
+@pytest.mark.parametrize("replicas", [2, 8])
+def test_the_last_of_many_stages_that_are_not_told_is_not_blamed(replicas: int) -> None:
+    seconds = _noise(40, 8 * replicas)
+    seconds[:, 7 * replicas :] *= 1.6
+    verdict = _verdict(
+        Roster([str(one) for one in range(8 * replicas)], _zeros(8, replicas), [""]), seconds
+    )
+    assert not verdict.slow
+    assert ImbalanceKind.MIXED_ROLE in [one.kind for one in verdict.imbalances]
+
+
+def test_one_worker_that_is_slow_from_the_first_step_is_named_where_no_roles_are_told() -> None:
+    seconds = _noise(40, 16)
+    seconds[:, 3] *= 1.6
+    verdict = _verdict(Roster([f"w{one}" for one in range(16)], _zeros(16), [""]), seconds)
+    assert _slow(verdict) == ["w3"]
+
+
+def test_a_replica_with_longer_sequences_is_told_as_such() -> None:
+    """Or roles are wrong, and one of each is in the heavy stage: seconds are the same."""
+    seconds = _noise(40, 32)
+    seconds[:, 3::8] *= 1.3
+    verdict = _verdict(_roster("a" * 8 + "b" * 8 + "c" * 8 + "d" * 8), seconds)
+    assert not verdict.slow
+    (found,) = [one for one in verdict.imbalances if one.kind is ImbalanceKind.REPLICA]
+    assert "4 workers (w3, w11, w19, w27)" in found.sentence
+
+
+def test_two_slow_workers_of_two_roles_among_four_are_named() -> None:
+    seconds = _noise(40, 32)
+    seconds[:, [3, 12]] *= 1.3
+    assert sorted(_slow(_verdict(_roster("a" * 8 + "b" * 8 + "c" * 8 + "d" * 8), seconds))) == [
+        "w12",
+        "w3",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_loader_that_stalls_in_half_of_the_steps_is_no_slow_worker(seed: int) -> None:
+    random, seconds = np.random.default_rng(seed), _noise(120, 32, seed)
+    seconds[:, 5] *= np.where(random.random(120) < 0.5, random.uniform(1.5, 3.0, 120), 1.0)
+    verdict = _verdict(_roster("a" * 32), seconds)
+    assert not verdict.slow
+    assert [one.worker for one in verdict.pauses] == ["w5"]
+
+
+def test_a_slow_worker_with_a_pause_before_and_a_fast_step_is_found_as_soon() -> None:
+    seconds = _noise(40, 16)
+    seconds[20:, 3] *= 1.3
+    seconds[[12, 26], 3] = [2.5, 0.2]
+    (slow,) = _verdict(_roster("a" * 16), seconds).slow
+    assert slow.judged_step <= 20 + 12
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_of_workers_with_few_peers_blames_nobody(seed: int) -> None:
+    """Two levels: four in ten steps take longer, and the first ten steps may have few of them."""
+    random = np.random.default_rng(seed)
+    seconds = np.exp(0.1 * (random.random((120, 48)) < 0.4) + random.normal(0.0, 0.015, (120, 48)))
+    roles = np.repeat(np.arange(16), 3)
+    verdict = _verdict(
+        Roster([str(one) for one in range(48)], roles, [*"abcdefghijklmnop"]), seconds
+    )
+    assert not verdict.slow
+
+
+def test_work_moves_about_in_a_table_of_every_tenth_step() -> None:
+    random, seconds = np.random.default_rng(12), _noise(210, 64)
+    for begin in range(0, 210, 30):
+        seconds[begin : begin + 30, random.integers(0, 64, 6)] *= 1.2
+    analysis = SlowAnalysis(_roster("a" * 64))
+    for step, row in enumerate(seconds):
+        analysis.observe(10 * step, row)
+    assert not analysis.verdict().slow
 
 
 def test_a_slow_rack_is_told_instead_of_its_workers() -> None:

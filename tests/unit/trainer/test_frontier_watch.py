@@ -3,6 +3,7 @@
 import random
 import struct
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
@@ -320,9 +321,24 @@ def test_what_a_hostile_rank_writes_is_bounded(seed: int) -> None:
     for text in (facts.phase, facts.pause, facts.shown):
         assert len(text) <= 40
         assert text.isprintable()
+    assert 0 <= facts.watch_thread <= 2**22
+    assert 0 <= facts.watched_at_ns <= 10 * _S
     if facts.frontier is not None:
         assert 0 <= facts.frontier.moved_at_ns <= 10 * _S
         assert 0 <= facts.frontier.gap_ns <= 3600 * _S
+
+
+def test_a_rank_tells_which_thread_watches_it_and_when_that_has_read_last() -> None:
+    rank = Rank()
+    rank.live(10)
+    heard_ns = rank.now_ns
+    assert rank.facts().watch_thread == 0  # none has begun
+    rank.watch.begin()
+    rank.now_ns += 4 * _S
+    facts = rank.facts()
+    assert (facts.watched_at_ns, facts.watch_thread) == (heard_ns, threading.get_native_id())
+    rank.watch.end()
+    assert rank.facts().watch_thread == 0
 
 
 def test_a_page_of_another_layout_or_size_says_nothing() -> None:

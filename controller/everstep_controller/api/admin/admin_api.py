@@ -8,6 +8,7 @@ from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.injections import InjectionOperations
 from everstep_controller.api.admin.maintenance import MaintenanceOperations
 from everstep_controller.api.admin.operations import NodeOperations, PlannedWorkOperations
+from everstep_controller.api.admin.pair_tests import PairTestOperations
 from everstep_controller.api.admin.queries import AdminSources, Queries
 from everstep_controller.api.admin.ranks import JobLogs, JobStacks, SlowRanks
 from everstep_controller.api.admin.snapshots import SnapshotOperations
@@ -26,6 +27,7 @@ class AdminApi:
         self.queries = Queries(sources, self._log, self.snapshots)
         self.operations = NodeOperations(runtime, self.queries)
         self.injections = InjectionOperations(runtime)
+        self.pair_tests = PairTestOperations(runtime)
         self.planned_work = PlannedWorkOperations(runtime)
         self.logs = JobLogs(runtime, sources.questions)
         self.stacks = JobStacks(runtime, sources.inspector)

@@ -22,7 +22,7 @@ from everstep_controller.core.nodes import claims
 from everstep_controller.core.nodes.claims import mode_of
 from everstep_controller.core.planned import forecast
 from everstep_controller.core.planned.forecast import window_sentences
-from everstep_controller.core.planned.slow_swap import evidence_of, slow_parts
+from everstep_controller.core.planned.swaps import evidence_of, slow_parts, swap_plan
 from everstep_controller.core.recovery.planning import candidates
 from everstep_controller.journal.store import Announcement
 from everstep_controller.telemetry.clock_map import ClockEstimate
@@ -107,6 +107,7 @@ def node_detail(
         clock_offset_ns=clock.offset_ns if clock else 0,
         clock_uncertainty_ns=clock.uncertainty_ns if clock else 0,
         kernel_messages=map(kernel_line, kernel),
+        swap_plan=swap_plan(state, node),
     )
 
 
@@ -223,7 +224,14 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
         hang=hang_line(job),
         slow=[slow_line(state, part) for part in slow_parts(job)],
         slow_plan=job.slow.plan if slow_parts(job) else "",
+        swap_plans=_swap_plans(state, job),
     )
+
+
+def _swap_plans(state: State, job: JobRecord) -> list[str]:
+    """Return what is done about the nodes of a job on which a failure is foretold."""
+    names = sorted(set(state.precursors).intersection(job.generation.members))
+    return [plan for name in names if (plan := swap_plan(state, state.nodes[name]))]
 
 
 def slow_line(state: State, part: SlowPart) -> admin_pb2.SlowLine:

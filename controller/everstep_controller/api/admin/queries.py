@@ -23,6 +23,7 @@ from everstep_controller.core.nodes import budgets
 from everstep_controller.core.nodes.claims import no_spare
 from everstep_controller.core.nodes.isolation import isolation_sentences
 from everstep_controller.core.planned.forecast import describe
+from everstep_controller.core.planned.swaps import swap_plan
 from everstep_controller.journal.ledger_history import LedgerRow, ledger_rows
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
@@ -190,6 +191,8 @@ def _more(state: State, subject: NodeRecord | JobRecord) -> Iterator[str]:
     """Yield what is known of a node or job elsewhere than in its own record."""
     if isinstance(subject, NodeRecord):
         yield from isolation_sentences(state, subject.name)
+        if plan := swap_plan(state, subject):
+            yield plan
     else:
         yield from judged_cause(state, subject)
 

@@ -17,7 +17,7 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.core.model.state import State
-from everstep_controller.core.planned.slow_swap import slow_parts
+from everstep_controller.core.planned.swaps import slow_parts
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.collective_finding import SeenLook
 from everstep_controller.slow.live import SURE_ROWS, LiveFinding

@@ -265,6 +265,23 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         return await read(context, lambda: self._admin.injections.list(request.node))
 
+    async def TestPair(
+        self, request: admin_pb2.TestPairRequest, context: Context
+    ) -> admin_pb2.PairTestReply:
+        """See admin.proto."""
+        who = await allow(context, OPERATORS)
+        operator = operator_of(who, request.operator)
+        operations = self._admin.pair_tests
+        return await change(
+            context, lambda: operations.test(request.node, request.partner, operator)
+        )
+
+    async def GetPairTest(
+        self, request: admin_pb2.GetPairTestRequest, context: Context
+    ) -> admin_pb2.PairTestReply:
+        """See admin.proto."""
+        return await read(context, lambda: self._admin.pair_tests.newest(request.node))
+
     async def GetController(
         self, request: admin_pb2.GetControllerRequest, context: Context
     ) -> admin_pb2.ControllerDetail:

@@ -41,6 +41,7 @@ from everstep_controller.core.nodes.agent_identity import HelloVerdict, Standing
 from everstep_controller.core.nodes.watchers import watched_peers
 from everstep_controller.core.vault.messages import NodeHoldings
 from everstep_controller.journal.group_commit import JournalFull
+from everstep_controller.judging.gpu_samples import GpuSamples
 from everstep_controller.records.intake import Intake
 from everstep_controller.records.rejections import Rejection
 from everstep_controller.runtime.fold import TakenEvent
@@ -68,6 +69,7 @@ class StreamCollaborators:
     intake: Intake
     vault: VaultService
     samples: SampleRing
+    gpus: GpuSamples
     ranks: RankProgressTable
     kernel: NewestKernelMessages
     questions: NodeQuestions
@@ -82,6 +84,7 @@ class AgentStreams:
         self._intake = parts.intake
         self._vault = parts.vault
         self._samples = parts.samples
+        self._gpus = parts.gpus
         self._ranks = parts.ranks
         self._kernel = parts.kernel
         self._questions = parts.questions
@@ -342,6 +345,8 @@ class AgentStreams:
             self._samples.add_batch(session.node, packed, now_ns)
         except SampleError as error:
             raise WireError(str(error)) from error
+        if batch.gpus is not None:
+            self._gpus.add(session.node, batch.gpus, min(first_ns, now_ns))
         self._ranks.replace(session.node, batch.ranks, now_ns)
 
     def _kernel_messages(self, session: Session, message: fleet_pb2.AgentMessage) -> None:

@@ -32,7 +32,7 @@ from everstep_controller.core.nodes import (
     liveness,
     stream_flaps,
 )
-from everstep_controller.core.planned import maintenance, restarts, slow_swap, user_end
+from everstep_controller.core.planned import maintenance, restarts, swaps, user_end
 from everstep_controller.core.recovery import blame, deadlines, pair_tests, planning, spares, start
 from everstep_controller.core.turn import Marks, Reconciliation
 
@@ -67,7 +67,7 @@ def _reconcile_round(turn: Reconciliation) -> set[str]:
     for job_id in sorted(marks.jobs):
         _reconcile_job(turn, job_id)
     restarts.reconcile_jobs(turn, marks.jobs)
-    slow_swap.reconcile_jobs(turn, marks.jobs)
+    swaps.reconcile_jobs(turn, marks.jobs)
     for job_id in marks.jobs & turn.state.jobs.keys():
         turn.state.jobs[job_id].news = JobNews()
     pair_tests.reconcile_free(turn)
@@ -109,7 +109,7 @@ def _reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     membership.reconcile_node(turn, node)
     blame.reconcile_node(turn, node)
     pair_tests.reconcile_node(turn, node)
-    slow_swap.reconcile_node(turn, node)
+    swaps.reconcile_node(turn, node)
 
 
 def _tell_agents(turn: Reconciliation) -> None:
@@ -139,6 +139,6 @@ def _reconcile_job(turn: Reconciliation, job_id: str) -> None:
         deadlines.reconcile_job(turn, job)
         user_end.reconcile_job(turn, job)
         pair_tests.reconcile_job(turn, job)
-        slow_swap.reconcile_boundary(turn, job)
+        swaps.reconcile_boundary(turn, job)
         planning.reconsider(turn, job)
         ending.reconcile_job(turn, job)

@@ -96,6 +96,7 @@ class VerdictChanged:
     The numbers that decided are part of the event: the samples that they come from are not kept.
     """
 
+    # "" for a finding about a failure domain, which the key names.
     node: str
     key: FindingKey
     finding: Finding | None

@@ -99,6 +99,8 @@ class OpenFinding:
     owner: FindingOwner = FindingOwner.CONTROLLER
     # The operator who said that the node is good in spite of it.
     accepted_by: str = ""
+    # Its evidence when it was raised, where that has changed since.
+    first_evidence: str = ""
 
 
 @dataclass(slots=True)
@@ -288,6 +290,8 @@ class NodeRecord:
     injections_ordered: int = 0
     # Silent while it is in maintenance, so nothing there is waited for.
     absent: bool = False
+    # What is done about a finding that foretells a failure, as people were told.
+    swap_plan: str = ""
     spare_check: SpareCheck = field(default_factory=SpareCheck)
     pair: PairRecord = field(default_factory=PairRecord)
 

@@ -31,6 +31,7 @@ class PairRow:
     node_ns: int
     partner_ns: int
     partner: str
+    slow: bool = False
 
     @property
     def factor(self) -> float:

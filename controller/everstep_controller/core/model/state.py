@@ -137,6 +137,8 @@ class State:
     deferred: list[str] = field(default_factory=list)
     isolated: list[str] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)
+    # Nodes with a finding that foretells a failure, in order.
+    precursors: list[str] = field(default_factory=list)
     # When automation has isolated working nodes, and stopped jobs that still stepped, by their ids;
     # within the last hour.
     isolations_ns: list[int] = field(default_factory=list)

@@ -141,7 +141,7 @@ def exceeded(state: State, node: NodeRecord) -> str:
 
 def mark_deferred(turn: Turn) -> None:
     """Have the nodes judged again that automation was not allowed to isolate: it may be now."""
-    for name in turn.state.deferred:
+    for name in (*turn.state.deferred, *turn.state.precursors):
         turn.mark_node(name)
     for job in turn.state.jobs.values():
         if job.slow.parts:

@@ -34,7 +34,7 @@ from everstep_controller.core.model.node import (
     OpenFinding,
 )
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import claims, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.registry import Handlers, Timers
@@ -91,14 +91,28 @@ def finding_cleared(turn: Turn, event: Reported[FindingCleared]) -> None:
 
 
 def verdict_changed(turn: Turn, event: VerdictChanged) -> None:
-    """Take what a judge of the controller finds about a node, or finds over."""
+    """Take what a judge of the controller finds about a node or a domain, or finds over."""
     node = turn.state.nodes.get(event.node)
+    if not event.node:
+        _record_domain_verdict(turn, event)
     if node is None:
         return
     if event.finding is not None:
         _raise_finding(turn, node, OpenFinding(event.finding, turn.now_ns))
     else:
         _clear_finding(turn, node, _finding_name(FindingOwner.CONTROLLER, event.key), event)
+
+
+def _record_domain_verdict(turn: Turn, event: VerdictChanged) -> None:
+    """Keep what is found about a failure domain: it is the controller's, and of no node."""
+    name, key = f"{event.key.component} {event.key.condition}", event.key
+    if event.finding is not None:
+        turn.state.findings[name] = OpenFinding(event.finding, turn.now_ns)
+        sentence = f"{key.component}: {event.finding.message}: {event.evidence}"
+        turn.announce(CONTROLLER, key.condition, sentence)
+    elif turn.state.findings.pop(name, None) is not None:
+        sentence = f"{key.condition} of {key.component} is over: {event.evidence}"
+        turn.announce(CONTROLLER, f"{key.condition}Cleared", sentence)
 
 
 def finding_settled(turn: Turn, event: FindingSettled) -> None:
@@ -205,9 +219,12 @@ def replace_agent_findings(node: NodeRecord, findings: Iterable[Finding], now_ns
     for finding in findings:
         name = _finding_name(FindingOwner.AGENT, finding.key)
         known = node.findings.get(name)
-        if known is None or is_news(known.finding, finding):
-            since_ns = known.since_ns if known is not None else now_ns
-            known = OpenFinding(finding, since_ns, FindingOwner.AGENT)
+        if known is None:
+            known = OpenFinding(finding, now_ns, FindingOwner.AGENT)
+        elif is_news(known.finding, finding):
+            first = _first_evidence(known, finding)
+            since_ns = known.since_ns
+            known = OpenFinding(finding, since_ns, FindingOwner.AGENT, first_evidence=first)
         if name in node.flapping:
             node.flapping[name].drop_held()
         kept[name] = known
@@ -227,7 +244,15 @@ def _raise_finding(turn: Turn, node: NodeRecord, found: OpenFinding) -> None:
         return
     else:
         found.since_ns = known.since_ns
+        found.first_evidence = _first_evidence(known, found.finding)
     _open_finding(turn, node, name, found)
+
+
+def _first_evidence(known: OpenFinding, found: Finding) -> str:
+    """Return the evidence with which a finding began that is raised again."""
+    if known.first_evidence or known.finding.evidence == found.evidence:
+        return known.first_evidence
+    return known.finding.evidence
 
 
 def _open_finding(turn: Turn, node: NodeRecord, name: str, found: OpenFinding) -> None:
@@ -269,6 +294,7 @@ def _is_change_told(turn: Turn, node: NodeRecord, known: OpenFinding, found: Ope
         flapping.note_raised(turn.now_ns)
     if not is_news(known.finding, found.finding):
         flapping.drop_held()
+        known.first_evidence = _first_evidence(known, found.finding)
         known.finding = found.finding
         turn.mark_node(node.name)
         # What an operator has accepted, and is found again, is not accepted any more.
@@ -312,7 +338,9 @@ def flapping_due(turn: Turn, node_name: str) -> None:
             _clear_finding(turn, node, name, Cleared(key, well))
         elif (due := flapping.take_due(turn.now_ns)) is not None:
             known = node.findings[name]
-            _open_finding(turn, node, name, OpenFinding(due, known.since_ns, known.owner))
+            first = _first_evidence(known, due)
+            changed = OpenFinding(due, known.since_ns, known.owner, first_evidence=first)
+            _open_finding(turn, node, name, changed)
     flapping_now = node.flapping.values()
     pending = [one.over_at_ns for one in flapping_now if one.well_since_ns]
     pending += [one.changes.due_at_ns for one in flapping_now if one.held is not None]

@@ -5,9 +5,6 @@ its job is between two generations, which then waits for some seconds, once for 
 when nothing runs on the node. A test that fails, is refused or comes late holds nothing up.
 """
 
-import heapq
-from collections.abc import Iterable, Iterator
-
 from everstep_common import reports
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import (
@@ -20,9 +17,9 @@ from everstep_common.judging.findings import (
 from everstep_common.reports import PairTested
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import PairTestOrdered, Reported
-from everstep_controller.core.jobs import devices, transition
+from everstep_controller.core.jobs import transition
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.pair_test import (
     PAIR_HOLD_NS,
     PairOutcome,
@@ -32,6 +29,14 @@ from everstep_controller.core.model.pair_test import (
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import claims, health, lifecycle
 from everstep_controller.core.recovery import pair_verdict
+from everstep_controller.core.recovery.pair_partners import (
+    PARTNERS,
+    choose_partners,
+    hardware,
+    takes_part,
+    why_absent,
+    why_occupied,
+)
 from everstep_controller.core.recovery.pair_verdict import PairPartner
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
@@ -41,7 +46,8 @@ PAIR_TEST_SLOW = Condition(
     component="node",
     meaning="fixed work takes longer on the node than on nodes like it, in each of three rounds: "
     "1.08 times as long on a GPU, 1.25 times on its processors or in their memory, while its "
-    "partners agree with each other or with what they took before",
+    "partners agree with each other or with what they took before. Where only the host is slow, it "
+    "is told and nothing more: any process there can make it so",
     source="a pair test, made where ranks have gone anyway: everstep check NODE --pair; the factor "
     "of GPUs is published for tests of pairs out of a job, that of hosts is ours",
     clears_when="a later pair test shows no difference, or an operator releases the node",
@@ -55,14 +61,10 @@ REST_NS = 3600 * _SECOND_NS
 _STALE_NS = 24 * REST_NS
 # Where a free node has no partner, one is looked for again after this.
 _RETRY_NS = 60 * _SECOND_NS
-# With two partners it shows which of the three is another one.
-_PARTNERS = 2
 # Members of one job that are tested at the same time.
 _TOGETHER = 4
 
 _KEY = FindingKey(PAIR_TEST_SLOW.component, PAIR_TEST_SLOW.name)
-# Ranks of a job may be there.
-_OCCUPYING = frozenset({*devices.OCCUPYING, JobState.CLOSING})
 
 
 # --- who is to be tested -------------------------------------------------------------------------
@@ -92,22 +94,22 @@ def withdraw(state: State, node: NodeRecord, job: JobRecord) -> None:
 def problem(state: State, name: str, partner: str) -> str:
     """Return why an operator's test cannot be made now, in one sentence; "" where it can."""
     node = state.nodes[name]
-    if why := _why_occupied(state, node, None) or _why_absent(node):
+    if why := why_occupied(state, node, None) or why_absent(node):
         return why
-    if _takes_part(state, node):
+    if takes_part(state, node):
         return f"{name} takes part in a pair test already; ask again in some seconds"
     if not partner:
-        found = list(_partners(state, node, state.nodes.values(), None))
+        found = list(choose_partners(state, node, state.nodes.values(), None))
         none = f"no node like {name} is healthy and without ranks; name one: --pair PARTNER"
         return "" if found else none
     other = state.nodes[partner]
     if partner == name:
         return f"{name} cannot be its own partner"
-    if _hardware(other) != _hardware(node):
+    if hardware(other) != hardware(node):
         return f"{partner} has other accelerators or processors than {name}"
-    if _takes_part(state, other):
+    if takes_part(state, other):
         return f"{partner} takes part in a pair test already; ask again in some seconds"
-    return _why_occupied(state, other, None) or _why_absent(other)
+    return why_occupied(state, other, None) or why_absent(other)
 
 
 def _list_wanted(state: State, node: NodeRecord) -> None:
@@ -176,7 +178,7 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
         begun = sum(one.pair.running is not None for one in members)
         if begun < _TOGETHER and _may_begin(turn, node, job):
             offered = (turn.state.nodes[name] for name in (*job.generation.members, *job.launchers))
-            partners = list(_partners(turn.state, node, offered, job))
+            partners = list(choose_partners(turn.state, node, offered, job))
             if partners:
                 _begin(turn, node, partners, job)
     if any(node.pair.running is not None for node in members):
@@ -219,9 +221,9 @@ def _may_begin(turn: Turn, node: NodeRecord, job: JobRecord) -> bool:
         and bool(node.pair.nominated_ns)
         and node.usable
         and not node.missed
-        and not _takes_part(turn.state, node)
+        and not takes_part(turn.state, node)
         and not turn.paused(node.name)
-        and not _why_occupied(turn.state, node, job)
+        and not why_occupied(turn.state, node, job)
     )
 
 
@@ -234,9 +236,9 @@ def _reconcile_free(turn: Reconciliation, node: NodeRecord) -> None:
         _drop_nomination(state, node)
         return
     waits = turn.has_timer(TimerKind.PAIR, node.name) or turn.paused(node.name)
-    if waits or _takes_part(state, node) or _why_occupied(state, node, None) or _why_absent(node):
+    if waits or takes_part(state, node) or why_occupied(state, node, None) or why_absent(node):
         return
-    partners = list(_partners(state, node, state.nodes.values(), None))
+    partners = list(choose_partners(state, node, state.nodes.values(), None))
     if partners:
         _begin(turn, node, partners, None)
     else:
@@ -255,9 +257,9 @@ def _begin_by_hand(turn: Reconciliation, node: NodeRecord) -> None:
         turn.announce(node.name, "PairTestUndecided", why)
         return
     named = [state.nodes[partner]] if partner else []
-    found = _partners(state, node, state.nodes.values(), None)
+    found = choose_partners(state, node, state.nodes.values(), None)
     others = [one for one in found if one.name != partner]
-    _begin(turn, node, [*named, *others][:_PARTNERS], None, operator)
+    _begin(turn, node, [*named, *others][:PARTNERS], None, operator)
 
 
 def _begin(
@@ -331,75 +333,14 @@ def _finding(result: PairResult) -> Finding:
         component=PAIR_TEST_SLOW.component,
         condition=PAIR_TEST_SLOW.name,
         mode=PAIR_TEST_SLOW.mode,
-        severity=Severity.DEGRADED,
+        # What any process on the node can make is told, and no evidence.
+        severity=Severity.DEGRADED if pair_verdict.is_of_devices(result) else Severity.INFO,
         message=result.sentence,
         suggested_action=SuggestedAction.WATCH,
         rule="see its clocks, power, heat, PCIe and memory: 'everstep node NODE'; test it again "
         "where no ranks run: 'everstep check NODE --pair'",
         injected=result.injected,
     )
-
-
-# --- where, and beside whom ----------------------------------------------------------------------
-
-
-def _partners(
-    state: State, node: NodeRecord, offered: Iterable[NodeRecord], job: JobRecord | None
-) -> Iterator[NodeRecord]:
-    """Yield the best partners: behind the same leaf, then members of the same job, then any."""
-    members = frozenset(job.generation.members) if job is not None else frozenset()
-    good = {one.name: one for one in offered if _is_good(state, node, one, job)}
-    names = heapq.nsmallest(
-        _PARTNERS,
-        good,
-        key=lambda name: (good[name].domain != node.domain, name not in members, name),
-    )
-    return (good[name] for name in names)
-
-
-def _is_good(state: State, node: NodeRecord, other: NodeRecord, job: JobRecord | None) -> bool:
-    """Return whether nothing speaks against another node as a measure for one."""
-    return (
-        other.name != node.name
-        and other.state is NodeState.HEALTHY
-        and other.usable
-        and not other.missed
-        and not (other.pair.nominated_ns or _takes_part(state, other))
-        and not health.has_finding(other, _KEY)
-        and _hardware(other) == _hardware(node)
-        and not _why_occupied(state, other, job)
-    )
-
-
-def _takes_part(state: State, node: NodeRecord) -> bool:
-    """Return whether a node is being tested, or does work beside one that is."""
-    subject = state.nodes.get(node.pair.partner_of)
-    running = subject.pair.running if subject is not None else None
-    beside = running is not None and node.name in running.partners
-    return beside or node.pair.running is not None
-
-
-def _hardware(node: NodeRecord) -> tuple[object, ...]:
-    """Return what must be equal for work to take as long."""
-    had = node.inventory
-    return had.cpu_model, had.cpu_count, sorted(one.name for one in had.accelerators)
-
-
-def _why_absent(node: NodeRecord) -> str:
-    return "" if node.connected and not node.unreachable else f"{node.name} is not connected"
-
-
-def _why_occupied(state: State, node: NodeRecord, between: JobRecord | None) -> str:
-    """Return whose ranks are on a node, or may be; those of a job between generations are not."""
-    for job in (state.jobs[job_id] for job_id in node.jobs if job_id in state.jobs):
-        launcher = job.launchers.get(node.name)
-        if launcher is not None and launcher.stale_generation:
-            return f"{node.name} has still to stop an older generation of {job.name}"
-        has_ranks = job.state in _OCCUPYING and node.name in job.generation.members
-        if has_ranks and (job is not between or node.name not in job.generation.stopped):
-            drain = f"'everstep drain {node.name} --reason TEXT' moves them at a step boundary"
-            return f"ranks of {job.name} run on {node.name}, and no job is stopped for it; {drain}"
-    return ""
 
 
 HANDLERS: Handlers = {

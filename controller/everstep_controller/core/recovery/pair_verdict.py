@@ -1,7 +1,7 @@
 """Verdict of a pair test: whether fixed work takes longer on a node than on its partners."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import median_low
 
 from everstep_common.reports import PairTested
@@ -40,7 +40,8 @@ def judge_pair(
     """Return what the answers show of a node.
 
     It is slow where its fastest round is slower than the slowest of a partner, by the factor, and
-    that partner agrees with another one or with its own baseline. It is equal where nothing is.
+    that partner agrees with another one or with its own baseline. It is equal where nothing is, and
+    everything was measured.
     """
     if answer is None or answer.refusal:
         why = "its agent has not answered in time" if answer is None else answer.refusal
@@ -56,8 +57,17 @@ def judge_pair(
     if not rows:
         sentence = f"{node} and {_names(answered)} have no work in common that was measured"
         return PairResult(test, PairOutcome.UNDECIDED, sentence + _left_out(answer))
-    outcome, sentence = _judge(node, mine, rows, answered)
+    outcome, sentence, slow = _judge(node, mine, rows, answered)
+    rows = tuple(replace(row, slow=row in slow) for row in rows)
+    if outcome is PairOutcome.EQUAL and answer.untested:
+        # What is slow may be just what was not measured, such as a GPU that somebody uses.
+        outcome = PairOutcome.UNDECIDED
     return PairResult(test, outcome, sentence + _left_out(answer), rows, injected)
+
+
+def is_of_devices(result: PairResult) -> bool:
+    """Return whether a GPU is slow. A host is made so by any process there, also one of a job."""
+    return any(row.slow and not row.work.startswith(_HOST) for row in result.rows)
 
 
 def medians(answer: PairTested) -> dict[str, int]:
@@ -73,7 +83,8 @@ def _judge(
     mine: Mapping[str, tuple[int, ...]],
     rows: Sequence[PairRow],
     partners: Sequence[PairPartner],
-) -> tuple[PairOutcome, str]:
+) -> tuple[PairOutcome, str, Sequence[PairRow]]:
+    """Return what that shows, in a sentence, and the work that is slow."""
     slow: list[PairRow] = []
     doubted: list[PairRow] = []
     for row in rows:
@@ -81,16 +92,17 @@ def _judge(
             continue
         (slow if _agrees(row.work, partners) else doubted).append(row)
     if slow:
-        return PairOutcome.SLOW, f"{node} is slower than {_names(partners)}: {_shown(slow)}"
+        sentence = f"{node} is slower than {_names(partners)}: {_shown(slow)}"
+        return PairOutcome.SLOW, sentence, slow
     if doubted:
         sentence = (
             f"{node} is slower than {_names(partners)} ({_shown(doubted)}), but nothing shows that "
             "these are as fast as they should be: no second partner, and no earlier test, agrees"
         )
-        return PairOutcome.UNDECIDED, sentence
+        return PairOutcome.UNDECIDED, sentence, ()
     largest = sorted(rows, key=lambda row: -row.factor)
     sentence = f"the pair test of {node} beside {_names(partners)} shows no difference"
-    return PairOutcome.EQUAL, f"{sentence}: {_shown(largest)}"
+    return PairOutcome.EQUAL, f"{sentence}: {_shown(largest)}", ()
 
 
 def _is_slower(work: str, mine: Sequence[int], partners: Sequence[PairPartner]) -> bool:
@@ -139,10 +151,9 @@ def _shown(rows: Sequence[PairRow]) -> str:
 
 def _left_out(answer: PairTested) -> str:
     """Return what was not measured on the node, as the end of a sentence."""
-    if not answer.untested:
-        return ""
+    first = next(iter(answer.untested), "")
     more = f" and {len(answer.untested) - 1} more" if len(answer.untested) > 1 else ""
-    return f"; not measured: {answer.untested[0]}{more}"
+    return f"; not measured: {first}{more}" if first else ""
 
 
 def _silence(partner: PairPartner) -> str:

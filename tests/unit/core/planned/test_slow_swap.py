@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Self
 
 import pytest
 
@@ -14,8 +15,10 @@ from everstep_controller.core.model.node import AUTOMATION
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.slowness import JobSlowness, SlowPart
 from everstep_controller.core.nodes.claims import why_ineligible
-from everstep_controller.core.planned.slow_swap import EVIDENCE, SwapCase, decide_swap
+from everstep_controller.core.planned.swaps import EVIDENCE, JUDGED, SwapCase, decide_slow
 from everstep_controller.journal.codec import decode_event, decode_state, encode
+from everstep_controller.judging.gpu_conditions import BRAKE, PCIE
+from everstep_controller.judging.gpu_conditions import CLOCKS as CLOCKS_BELOW
 from unit.core.jobs.test_stalls import told
 from unit.core.planned.test_restarts import PlannedStory
 
@@ -45,7 +48,7 @@ def part(node: str = "n1", *, worth: bool = True, kind: str = "rank") -> SlowPar
 class SlowStory(PlannedStory):
     """A job of two nodes with a spare, of which ranks are judged."""
 
-    def begin(self, *, spare: bool = True) -> "SlowStory":
+    def begin(self, *, spare: bool = True) -> Self:
         super().begin(spare=spare)
         return self
 
@@ -63,25 +66,26 @@ class SlowStory(PlannedStory):
 
 
 def _case() -> SwapCase:
-    return SwapCase(job="j", part=part(), evidence="its agent found X", has_spare=True)
+    return SwapCase(job="j", node="n1", found="its agent found X", has_spare=True)
 
 
 def test_a_node_is_drained_only_where_nothing_speaks_against_it() -> None:
-    assert decide_swap(_case()).drain
+    assert decide_slow(part(), _case()).drain
+    assert not decide_slow(part(worth=False), _case()).drain
+    assert not decide_slow(part(kind="domain"), _case()).drain
     for case in (
-        replace(_case(), evidence=""),
-        replace(_case(), part=part(worth=False)),
-        replace(_case(), part=part(kind="domain")),
+        replace(_case(), found=""),
         replace(_case(), neighbour="k"),
         replace(_case(), refusal="the mode of SlowNode is advise"),
         replace(_case(), planned=True),
         replace(_case(), has_spare=False),
     ):
-        assert not decide_swap(case).drain
+        assert not decide_slow(part(), case).drain
 
 
 def test_all_that_is_evidence_is_a_condition_of_agents() -> None:
     assert set(CONDITIONS) >= EVIDENCE
+    assert {CLOCKS_BELOW.name, BRAKE.name, PCIE.name} == JUDGED
 
 
 def test_without_a_finding_of_its_agent_it_is_told_how_to_swap_a_slow_node() -> None:

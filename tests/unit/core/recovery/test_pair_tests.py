@@ -18,6 +18,7 @@ from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.pair_test import PAIR_HOLD_NS, PairOutcome, PairRecord
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.recovery import pair_tests
+from everstep_controller.core.turn import Turn
 from everstep_controller.journal.codec import decode_event, decode_state, encode
 from unit.core.jobs.test_stalls import told
 from unit.core.planned.test_slow_swap import CLOCKS, ENFORCED, SlowStory, part
@@ -44,9 +45,15 @@ class PairStory(SlowStory):
         return self.stop_all()
 
     def answer(
-        self, name: str, took: int = USUAL, *, refusal: str = "", test: str = "n1/pair/1"
+        self,
+        name: str,
+        took: int = USUAL,
+        *,
+        refusal: str = "",
+        test: str = "n1/pair/1",
+        work: str = "gpu0 compute",
     ) -> list[actions.Action]:
-        figures = () if refusal else (PairFigure("gpu0 compute", (took,) * 3),)
+        figures = () if refusal else (PairFigure(work, (took,) * 3),)
         report = PairTested(test, figures, refusal=refusal)
         return self.tell(events.Reported(self.origin(name), self.now_ns, report))
 
@@ -100,6 +107,16 @@ def test_a_confirmed_node_is_swapped_before_the_next_plan() -> None:
     assert "n1 makes j wait, and a pair test found PairTestSlow: n1 is slower than" in plan
 
 
+def test_a_host_that_any_process_can_slow_down_is_told_and_is_no_evidence() -> None:
+    story = PairStory(settings=ENFORCED).begin()
+    story.stop()
+    for name, took in (("n0", USUAL), ("n2", USUAL), ("n1", 2 * USUAL)):
+        story.answer(name, took, work="host cores")
+    assert story.is_slow()
+    assert (story.drained(), story.state("n1").value) == ([], "healthy")
+    assert sorted(story.job.generation.members) == ["n0", "n1"]
+
+
 def test_where_swaps_are_only_advised_it_is_told_and_the_job_goes_on_there() -> None:
     story = PairStory(settings=Settings(mode=Mode.ENFORCE)).begin()
     story.stop()
@@ -119,10 +136,10 @@ def test_one_that_passes_is_told_stays_and_is_not_tested_again_for_an_hour() -> 
     assert sorted(story.job.generation.members) == ["n0", "n1"]
     story.choose(0)
     node, job = story.node(), story.job
-    turn = pair_tests.Turn(story.core.state, story.now_ns)
+    turn = Turn(story.core.state, story.now_ns)
     pair_tests.nominate(turn, node, job, "again")
     assert not node.pair.nominated_ns
-    turn = pair_tests.Turn(story.core.state, story.now_ns + pair_tests.REST_NS)
+    turn = Turn(story.core.state, story.now_ns + pair_tests.REST_NS)
     pair_tests.nominate(turn, node, job, "again")
     assert node.pair.nominated_ns
 
@@ -150,8 +167,9 @@ def test_a_refusal_ends_it_at_once() -> None:
     story.stop()
     story.answer("n1", refusal="2 ranks run here")
     assert story.state_of_job() is JobState.REPLANNING
-    assert story.node().pair.result is not None
-    assert story.node().pair.result.outcome is PairOutcome.UNDECIDED
+    result = story.node().pair.result
+    assert result is not None
+    assert result.outcome is PairOutcome.UNDECIDED
 
 
 def test_a_partner_that_is_silent_is_left_out_after_the_deadline() -> None:

@@ -8,6 +8,7 @@ from everstep_controller.core.recovery.pair_verdict import (
     HOST_FACTOR,
     SLOW_FACTOR,
     PairPartner,
+    is_of_devices,
     judge_pair,
     medians,
 )
@@ -35,7 +36,8 @@ def test_who_is_slower_in_all_rounds_than_two_that_agree_is_slow() -> None:
     result = judge(answer(12_000_000, 12_100_000, 12_200_000), partner(*USUAL), partner(*USUAL))
     assert result.outcome is PairOutcome.SLOW
     assert "gpu0 compute 1.20 times (12.1 ms, 10.1 ms on y)" in result.sentence
-    assert [(row.work, row.partner) for row in result.rows] == [(WORK, "y")]
+    assert [(row.work, row.partner, row.slow) for row in result.rows] == [(WORK, "y", True)]
+    assert is_of_devices(result)
 
 
 def test_one_partner_is_enough_that_takes_as_long_as_it_did_before() -> None:
@@ -86,7 +88,9 @@ def test_on_the_host_only_a_large_difference_counts(work: str) -> None:
     above_gpu = [int(USUAL[2] * SLOW_FACTOR * 1.05)] * 3
     above_host = [int(USUAL[2] * HOST_FACTOR * 1.01)] * 3
     assert judge(answer(*above_gpu, work=work), *others).outcome is PairOutcome.EQUAL
-    assert judge(answer(*above_host, work=work), *others).outcome is PairOutcome.SLOW
+    slow = judge(answer(*above_host, work=work), *others)
+    assert slow.outcome is PairOutcome.SLOW
+    assert not is_of_devices(slow)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +117,8 @@ def test_without_two_answers_that_can_be_compared_nothing_is_said(
 def test_a_partner_that_refuses_is_left_out_and_what_was_not_measured_is_told() -> None:
     mine = PairTested("x/pair/1", (PairFigure(WORK, USUAL),), ("gpu1: in use by process 7",))
     result = judge(mine, partner(refusal="busy"), partner(*USUAL, name="z"))
-    assert result.outcome is PairOutcome.EQUAL
+    assert result.outcome is PairOutcome.UNDECIDED
+    assert "shows no difference" in result.sentence
     assert result.sentence.endswith("not measured: gpu1: in use by process 7")
     assert {row.partner for row in result.rows} == {"z"}
 

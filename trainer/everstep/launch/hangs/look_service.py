@@ -23,6 +23,19 @@ _WAITING_MAX = 8
 _SEND_S = 0.2
 
 
+def rank_asked(rank: int, pid: int, seen: Seen | None, facts: RankFacts) -> RankAsked:
+    """Return the question for a rank, with what it has told of itself. Pure."""
+    return RankAsked(
+        rank,
+        pid,
+        seen,
+        step=facts.step,
+        phase=facts.shown,
+        watch_thread=facts.watch_thread,
+        waits_for_gil=facts.waits_for_gil,
+    )
+
+
 class LookService:
     """The looks at one launcher's ranks: one at a time, for whoever asks."""
 
@@ -76,8 +89,7 @@ class LookService:
         self._reading.begin(question, asked)
 
     def _asked(self, rank: int, pid: int) -> RankAsked:
-        told = self._facts(rank)
-        return RankAsked(rank, pid, self._seen.get(pid), step=told.step, phase=told.shown)
+        return rank_asked(rank, pid, self._seen.get(pid), self._facts(rank))
 
     def close(self) -> None:
         """Answer nobody any more."""

@@ -43,6 +43,10 @@ class RankAsked:
     dump: bool = False
     # NCCL RAS is asked beside it, and its process is not read.
     ras: bool = False
+    # Its thread that watches the frontier; 0: it has none. And whether that has waited for the GIL
+    # for seconds, as the launcher saw.
+    watch_thread: Count = 0
+    waits_for_gil: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

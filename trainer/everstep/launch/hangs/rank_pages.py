@@ -20,6 +20,8 @@ from everstep_common.sealed_memory import SIZE_SEALS
 _STRIDE = max(page.BYTES, mmap.ALLOCATIONGRANULARITY)
 _DURATION_MAX_NS = 3600 * 10**9
 _MOVES_MAX = 2**40
+# PID_MAX_LIMIT of Linux.
+_PID_MAX = 2**22
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,11 @@ class RankFacts:
     own: int = 0
     role: str = ""
     frontier: Frontier | None = None
+    # When its watch has last read the frontier, which needs the GIL, and the thread that does it.
+    watched_at_ns: int = 0
+    watch_thread: int = 0
+    # Whether that thread has waited for the GIL since then, as the kernel shows.
+    waits_for_gil: bool = False
 
     @property
     def shown(self) -> str:
@@ -105,6 +112,8 @@ def rank_facts(content: bytes, now_ns: int) -> RankFacts:
         own=words[page.OWN] if 0 < words[page.OWN] <= PACKED_MAX else 0,
         role=_name(content, page.ROLE_NAME),
         frontier=_frontier(words, phase, now_ns),
+        watched_at_ns=words[page.READ_AT] if 0 < words[page.READ_AT] <= now_ns else 0,
+        watch_thread=words[page.WATCH_THREAD] if 0 < words[page.WATCH_THREAD] <= _PID_MAX else 0,
     )
 
 

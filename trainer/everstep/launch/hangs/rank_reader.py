@@ -14,6 +14,7 @@ from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_files import Marker, marker, rank_process
 from everstep.launch.hangs.sources import libraries, native_stacks, process_look, python_stacks
 from everstep.launch.hangs.sources.dump_files import report_of_files
+from everstep.launch.hangs.sources.gil_wait import LOOKS_S, ThreadLook, thread_look, waits_for_gil
 from everstep.launch.hangs.sources.process_look import GoneError, ProcessLook
 from everstep.launch.hangs.sources.ras_client import ask_ras
 from everstep.launch.hangs.sources.recorders import read_recorders
@@ -76,6 +77,9 @@ class RankReader:
         self._libraries: tuple[Library, ...] = ()
         self._recorded = RankHangReport(rank=asked.rank, world_size=question.world_size)
         self._process = ProcessFacts()
+        # What its watch thread was seen to do first, and whether it waits for the GIL.
+        self._watch: ThreadLook | None = None
+        self._watch_waits = asked.waits_for_gil
 
     def read(self) -> Answer:
         """Return what can be known of the rank."""
@@ -88,6 +92,7 @@ class RankReader:
                 self._process = ProcessFacts(state=first.state, wchan=first.wchan)
                 return self._answer(None)
             listed = self._start_libraries()
+            self._watch = self._look_at_watch()
             self._ask_server()
             self._read_stack()
             self._confirm_gil()
@@ -219,14 +224,34 @@ class RankReader:
     # What the process answers itself.
 
     def _ask_server(self) -> None:
-        told = self._marker()
-        if self._folder is None or not (path := self._folder / f"{self._pid}.sock").exists():
-            self._blind[EvidenceSource.WORKER_SERVER] = told.why or NO_SERVER
-            return
-        server = WorkerServer(path, self._pid)
-        if self._ping(server):
+        server = self._server()
+        answers = server is not None and self._ping(server)
+        if server is not None and answers:
             self._read_recorder(server)
+        if self._watch_waits:
+            self._process = replace(self._process, gil_held=True)
+        elif server is not None and answers:
             self._probe_gil(server)
+
+    def _server(self) -> WorkerServer | None:
+        path = self._folder / f"{self._pid}.sock" if self._folder is not None else None
+        if path is not None and path.exists():
+            return WorkerServer(path, self._pid)
+        self._blind[EvidenceSource.WORKER_SERVER] = self._marker().why or NO_SERVER
+        return None
+
+    def _look_at_watch(self) -> ThreadLook | None:
+        thread = self._asked.watch_thread
+        return thread_look(self._pid, thread, boot_ns(), self._proc) if thread else None
+
+    def _waits_for_gil(self) -> bool | None:
+        """Return whether its watch waits for the GIL; None where that cannot be seen."""
+        if self._watch is None:
+            return None
+        passed_s = (boot_ns() - self._watch.at_ns) / 1e9
+        time.sleep(max(0.0, self._left(LOOKS_S - passed_s)))
+        now = self._look_at_watch()
+        return waits_for_gil(self._watch, now) if now is not None else None
 
     def _ping(self, server: WorkerServer) -> bool:
         if (within_s := self._left(_PING_S)) < _PING_LEAST_S:
@@ -260,7 +285,7 @@ class RankReader:
         asked_before = self._unanswered() or 0
         within_s = self._left(_GIL_S + _AFTER_GIL_S) - _AFTER_GIL_S
         if asked_before >= _UNANSWERED_MAX or (asked_before and within_s < _GIL_LEAST_S):
-            self._process = replace(self._process, gil_held=True)
+            self._take_silence()
             return
         if within_s < _GIL_LEAST_S:
             self._blind[EvidenceSource.GIL] = "other answers took too long to ask for it"
@@ -268,18 +293,29 @@ class RankReader:
         try:
             text = server.ask("dump_traceback", within_s, _STACKS_BYTES)
         except SilentError:
-            if self._ping(server):
-                self._process = replace(self._process, gil_held=True)
+            self._ping(server)
+            self._take_silence()
         except NoAnswerError as error:
             self._blind[EvidenceSource.GIL] = str(error)
         else:
             stack = python_stacks.main_stack(text.decode(errors="replace"))
             self._process = replace(self._process, gil_held=False, python_stack=stack)
 
+    def _take_silence(self) -> None:
+        """What needs the GIL got no answer: somebody holds it, or the node is busy."""
+        if self._watch is None and self._process.answers_ping:
+            self._process = replace(self._process, gil_held=True)
+        elif self._waits_for_gil():
+            self._watch_waits = True
+            self._process = replace(self._process, gil_held=True)
+        else:
+            self._blind[EvidenceSource.GIL] = _LATE_ANSWER
+
     def _confirm_gil(self) -> None:
         """Wait for an answer that comes late, as on a node without a free processor."""
         until_s = time.monotonic() + min(_GIL_S, self._left(_GIL_S) - _SECOND_LOOK_S)
-        while self._process.gil_held and time.monotonic() < until_s:
+        seen = self._watch_waits
+        while self._process.gil_held and not seen and time.monotonic() < until_s:
             if self._unanswered() == 0:
                 self._process = replace(self._process, gil_held=False)
             else:
@@ -335,6 +371,7 @@ class RankReader:
             raise ValueError(f"{error} ({why})") from error
 
 
+_LATE_ANSWER = "the answer took too long, and no thread was seen to wait for the GIL"
 NO_SERVER = (
     "the rank has no worker server: it has made no process group of torch.distributed, or its"
     " interpreter ignores PYTHONPATH (-I, -E)"

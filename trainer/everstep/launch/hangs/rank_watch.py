@@ -5,9 +5,12 @@ ends, and every five seconds in which phases the ranks are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from everstep.launch.hangs.frontier_judge import FrontierJudge, Standing
 from everstep.launch.hangs.rank_pages import RankFacts, RankPages
+from everstep.launch.hangs.sources.gil_wait import GilWaits
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import RanksWatched
 
@@ -24,12 +27,14 @@ class RankWatch:
         tell: Callable[[object], None],
         running: Callable[[], Mapping[int, int]],
         now_ns: Callable[[], int] = boot_ns,
+        proc: Path = Path("/proc"),
     ) -> None:
-        """``running`` returns the ranks that have not ended."""
+        """``running`` returns the ranks that have not ended, and their processes."""
         self._tell = tell
         self._running = running
         self._now_ns = now_ns
         self._pages: RankPages | None = None
+        self._gil = GilWaits(proc)
         self._judge = FrontierJudge()
         self._generation = self._world_size = 0
         self._due_ns = self._told_ns = 0
@@ -41,6 +46,7 @@ class RankWatch:
         What the one before has learned is of use where the job has the same size.
         """
         self.end()
+        self._gil.forget()
         learned_ns = self._judge.learned_ns if world_size == self._world_size else 0
         self._judge, self._world_size = FrontierJudge(learned_ns), world_size
         self._generation, self._told = generation, None
@@ -56,7 +62,12 @@ class RankWatch:
 
     def facts(self, rank: int) -> RankFacts:
         """Return what a rank tells of itself at this moment."""
-        return self._pages.read(rank, self._now_ns()) if self._pages else RankFacts()
+        if self._pages is None:
+            return RankFacts()
+        now_ns = self._now_ns()
+        facts = self._pages.read(rank, now_ns)
+        waits = self._gil.seen(rank, facts.watched_at_ns, now_ns)
+        return replace(facts, waits_for_gil=waits)
 
     def due_in_s(self) -> float | None:
         """Return after how long `advance` has to be called, if at all."""
@@ -70,9 +81,12 @@ class RankWatch:
         if self._pages is None or now_ns < self._due_ns:
             return
         self._due_ns = now_ns + _INTERVAL_NS
-        facts = {rank: self._pages.read(rank, now_ns) for rank in sorted(self._running())}
+        running = self._running()
+        facts = {rank: self._pages.read(rank, now_ns) for rank in sorted(running)}
         if not facts:
             return
+        for rank, one in facts.items():
+            self._gil.observe(rank, (running[rank], one.watch_thread), one.watched_at_ns, now_ns)
         told = (one.step for one in facts.values() if one.step is not None)
         standing = self._judge.judge(facts, max(told, default=newest_step), now_ns)
         if _differ(standing, self._told) or now_ns - self._told_ns >= _TOLD_EVERY_NS:

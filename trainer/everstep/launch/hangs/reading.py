@@ -20,7 +20,12 @@ from everstep.launch.hangs import reader
 from everstep.launch.hangs.question import LINE_MAX, RANKS_MAX, Answer, Question, RankAsked
 from everstep_common import codec
 from everstep_common.codec import from_json, json_text
-from everstep_common.hangs.rank_report import Blind, EvidenceSource, RankHangReport
+from everstep_common.hangs.rank_report import (
+    Blind,
+    EvidenceSource,
+    ProcessFacts,
+    RankHangReport,
+)
 
 # All of a look takes no longer.
 DEADLINE_S = 2.0
@@ -158,6 +163,7 @@ class Reading:
             node=self._question.node,
             pid=asked.pid,
             taken_ns=time.time_ns(),
+            process=ProcessFacts(gil_held=True if asked.waits_for_gil else None),
             blind=(Blind(EvidenceSource.PROCESS_STATE, why),),
         )
         return Answer(report, asked.pid, None)

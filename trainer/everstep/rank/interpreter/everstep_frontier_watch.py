@@ -150,6 +150,14 @@ class FrontierWatch:
             self._write(frontier)
         words[page_of.READ_AT] = now_ns
 
+    def begin(self) -> None:
+        """Tell which thread watches: the caller's."""
+        self._page.words[page_of.WATCH_THREAD] = threading.get_native_id()
+
+    def end(self) -> None:
+        """Tell that nobody watches any more: silence means nothing from now on."""
+        self._page.words[page_of.WATCH_THREAD] = 0
+
     def _phases(self) -> int:
         """Return in which phases the rank was since the last time, as bits."""
         words = self._page.words
@@ -211,6 +219,14 @@ def start(c10d: "ModuleType") -> None:
 
 
 def _run(watch: FrontierWatch, over: threading.Event) -> None:
+    watch.begin()
+    try:
+        _watch(watch, over)
+    finally:
+        watch.end()
+
+
+def _watch(watch: FrontierWatch, over: threading.Event) -> None:
     usual_s = 0.0
     while not over.wait(min(max(_INTERVAL_S, usual_s * _INTERVAL_PER_COST), _INTERVAL_MAX_S)):
         began_s = time.thread_time()

@@ -22,7 +22,9 @@ NAME_BYTES = 40
 
 # 64-bit words of the processor's own order, each written whole. Of the SDK:
 (LAYOUT, SDK_PID, STEP, STEP_AT, PHASE, PAUSES, OWN) = range(7)
-# and of the watch: times are nanoseconds of the boot clock, gaps nanoseconds.
+# and of the watch: its thread as the kernel numbers it, 0 where it watches no more; times are
+# nanoseconds of the boot clock, gaps nanoseconds.
+WATCH_THREAD = 7
 (WATCH_PID, READ_AT, MOVED_AT, ENQUEUED, COMPLETED, MOVES, ACTIVITY, LONGEST) = range(8, 16)
 # For each phase: how often the rank has entered it, the longest gap in it, how many moves.
 ENTRIES, GAPS, COUNTS = 16, 16 + PHASES, 16 + 2 * PHASES

@@ -1,0 +1,421 @@
+"""Swaps: a spare takes the place of a node at a step boundary, as planned work.
+
+A node is left that is slow, or that may fail soon. Who is slow was judged outside, from what ranks
+tell: a job's own word, and statistics, which are never sure enough to take a node away. So it takes
+a finding of the node's own that makes a node slow, by its agent or beside its peers. What foretells
+a failure is found by what agents read of hardware alone. Operators, budgets and a spare decide
+whether automation drains the node, so that no step is lost, or people are told the command.
+"""
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Mode, Severity
+from everstep_controller.core import events
+from everstep_controller.core.events import SlowJudged
+from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.model.job import JobRecord, JobState, PlanKind
+from everstep_controller.core.model.node import AUTOMATION, FindingOwner, NodeRecord, OpenFinding
+from everstep_controller.core.model.slowness import JobSlowness, SlowPart
+from everstep_controller.core.model.state import State, jobs_of_node, keep_listed
+from everstep_controller.core.model.windows import shown
+from everstep_controller.core.nodes import budgets, claims, health
+from everstep_controller.core.planned.forecast import plan_without
+from everstep_controller.core.recovery import blame, pair_tests
+from everstep_controller.core.registry import Handlers
+from everstep_controller.core.turn import Reconciliation, Turn
+
+# --- a swap, whatever it is for -------------------------------------------------------------------
+
+# Findings of the controller by which it compares what agents read of hardware.
+JUDGED = frozenset({"GpuClocksBelowPeers", "GpuBrakedUnlikePeers", "GpuPcieBelowPeers"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapCase:
+    """Everything by which it is decided whether a node is drained that a job has ranks on."""
+
+    job: str
+    node: str
+    # What speaks for it, in words; "" for nothing.
+    found: str = ""
+    # Why automation may not drain the node; the job of another user that keeps it there; "" for
+    # none.
+    refusal: str = ""
+    neighbour: str = ""
+    # A spare waits; and the job restarts for something else first.
+    has_spare: bool = False
+    planned: bool = False
+
+    @property
+    def order(self) -> str:
+        """Return how an operator does it."""
+        return f"to swap it: everstep drain {self.node} --reason TEXT"
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Whether a node is drained, and why, or why not."""
+
+    drain: bool
+    why: str
+
+
+def decide_swap(case: SwapCase, why: str) -> Swap:
+    """Return what is done about a node on which something is found; ``why`` it is to leave."""
+    if case.neighbour:
+        kept = f"job {case.neighbour} of another user steps on {case.node}"
+        return Swap(False, f"nothing is done by itself: {kept}; {case.order}")
+    if case.refusal:
+        kept = f"though {case.found}: {case.refusal}"
+        return Swap(False, f"nothing is done by itself, {kept}; {case.order}")
+    if case.planned:
+        return Swap(False, f"{case.node} is swapped when what is planned is done: {case.found}")
+    if not case.has_spare:
+        return Swap(False, f"{case.node} is swapped when a spare waits: {case.found}")
+    return Swap(True, why)
+
+
+def case_of(
+    turn: Turn, job: JobRecord, node: NodeRecord, allowed_by: Condition, found: str
+) -> SwapCase:
+    """Return the case of a job and a node of it; its operators allow it by a condition's name."""
+    state = turn.state
+    leaving = set(state.draining)
+    refused = claims.refusal(turn, node, allowed_by.name, allowed_by.mode)
+    refusal = (refused.why if refused is not None else _kept_out(node)) or turn.paused(job.name)
+    # A generation that has stopped gets its next plan at once, whatever it was stopped for.
+    waits = job.planned is not None or not leaving.isdisjoint(job.generation.members)
+    planned = waits and job.state in ACTIVE
+    has_spare = False
+    if not refusal and not planned:  # a plan of a large job takes time
+        members, kind = plan_without(state, job, {*leaving, node.name})
+        has_spare = bool(members) and kind is PlanKind.SPARE
+    return SwapCase(
+        job=job.name,
+        node=node.name,
+        found=found,
+        refusal=refusal,
+        has_spare=has_spare,
+        planned=planned,
+    )
+
+
+def begin_swap(turn: Reconciliation, node: NodeRecord, why: str) -> None:
+    """Drain a node: its jobs leave it at a step boundary."""
+    budgets.record_isolation(turn)
+    claims.drain(turn, node, AUTOMATION, why)
+
+
+def is_swapped(node: NodeRecord) -> bool:
+    """Return whether automation drains a node; nothing else makes it drain one."""
+    claim = node.claim_of(AUTOMATION)
+    return claim is not None and claim.draining
+
+
+def _kept_out(node: NodeRecord) -> str:
+    """Return who takes a node away already."""
+    return f"{node.claims[0].owner} keeps {node.name} out already" if node.claims else ""
+
+
+# --- what is found -------------------------------------------------------------------------------
+
+
+def findings_of(
+    state: State, node: NodeRecord, owners: Mapping[str, FindingOwner]
+) -> Iterator[OpenFinding]:
+    """Yield the open findings of a node that are of these conditions and count against it."""
+    for held in node.findings.values():
+        finding = held.finding
+        counts = health.counts_against_node(held) and finding.severity is not Severity.INFO
+        if counts and owners.get(finding.condition) is held.owner:
+            mode = claims.mode_of(state, finding.condition, finding.mode)
+            if mode is not Mode.OBSERVE:
+                yield held
+
+
+def found_words(held: OpenFinding) -> str:
+    """Return who has found what, in words."""
+    finding = held.finding
+    sentence = f"found {finding.condition}: {health.finding_sentence(finding)}"
+    if held.owner is FindingOwner.AGENT:
+        return f"its agent {sentence}"
+    if finding.condition == pair_tests.PAIR_TEST_SLOW.name:
+        return f"a pair test {sentence}"
+    return f"the controller {sentence}" + (f" ({finding.evidence})" if finding.evidence else "")
+
+
+# --- slow nodes ----------------------------------------------------------------------------------
+
+# A condition without a finding: operators set by its name how far automation goes with such nodes.
+SLOW_NODE = Condition(
+    name="SlowNode",
+    component="node",
+    meaning="ranks on the node make the others of their job wait, and something is found on it "
+    "that makes a node slow: a spare takes its place at a step boundary, where that is enforced",
+    source="the ranks' own work in each step (`run.waiting()`), compared with that of their peers, "
+    "and an open finding of the agent about clocks, power, heat, PCIe or links, of the controller "
+    "about its GPUs beside their peers, or of a pair test",
+    clears_when="the finding is over, or the job goes on on the node and its ranks are as fast as "
+    "their peers",
+    mode=Mode.ADVISE,
+)
+
+# What makes a node slow and what a job cannot make its agent find by what its ranks tell.
+EVIDENCE = frozenset(
+    {
+        *("GpuClocksLow", "GpuHardwareSlowdown", "GpuPowerBrake", "GpuThermalSlowdown"),
+        *("GpuTemperatureHigh", "GpuPowerLimitsDiffer", "GpuPcieReplays", "GpuPcieWidth"),
+        *("GpuPcieGeneration", "GpuEccCorrectedRate", "GpuEccCorrectedStorm", "NvlinkDown"),
+        *("NvlinkDegraded", "NvlinkErrors", "NvlinkLoneErrors", "NvlinkCrc", "XidDegraded"),
+        *("AcceleratorPcieNarrow", "AcceleratorTooHot", "AcceleratorEccCorrectedRate"),
+        *("PcieErrorStorm", "PcieErrorCorrected", "LinkSlow", "LinkDropped", "LinkFlapping"),
+        *("LinkBounced", "LinkDown", "LinkHalfDuplex", "NicLinkFlapping", "NicLinkDown"),
+        *("BondDegraded", "HcaPcieNarrow", "HcaTooHot", "CpuThermalThrottle", "CpuTooHot"),
+        *("CpuGovernor", "ClockSourceSlow", "MemoryErrorCorrected", "MachineCheckCorrected"),
+    }
+)
+
+
+# The same of the controller: it compares what agents read of hardware, and what fixed work takes on
+# nodes without ranks, and no word of a job.
+_SLOW_OWNERS: Mapping[str, FindingOwner] = MappingProxyType(
+    dict.fromkeys(EVIDENCE, FindingOwner.AGENT)
+    | dict.fromkeys(JUDGED, FindingOwner.CONTROLLER)
+    | {pair_tests.PAIR_TEST_SLOW.name: FindingOwner.CORE}
+)
+
+
+def decide_slow(part: SlowPart, case: SwapCase, pair_test: str = "") -> Swap:
+    """Return what is done about a slow part; ``case`` is of its node, as is what a test shows."""
+    if not part.node:
+        return Swap(False, "nothing is done by itself: it is not one node")
+    if not part.worth_swap:
+        return Swap(False, f"nothing is done: without it {case.job} would be about as slow")
+    if not case.found:
+        tested = f", and {pair_test}" if pair_test else ""
+        why = f"nothing is found on {case.node} that makes a node slow{tested}"
+        return Swap(False, f"nothing is done by itself: {why}; {case.order}")
+    return decide_swap(case, f"{case.node} makes {case.job} wait, and {case.found}")
+
+
+# --- the job whose ranks wait --------------------------------------------------------------------
+
+
+def slow_judged(turn: Turn, event: SlowJudged) -> None:
+    """Note who makes the others of a job wait, or that nobody does any more."""
+    job = turn.state.jobs.get(event.job)
+    if job is None or job.state not in ACTIVE or event.generation != job.generation.number:
+        return
+    job.slow = JobSlowness(event.generation, event.parts, turn.now_ns)
+    slow = {part.node for part in event.parts if part.worth_swap}
+    for name in list(turn.state.pair_wanted):
+        if name not in slow and name in turn.state.nodes:
+            pair_tests.withdraw(turn.state, turn.state.nodes[name], job)
+    turn.announce(job.name, "SlowJudged", f"{job.name}: {event.sentence}")
+    turn.mark_job(job.id)
+
+
+def slow_parts(job: JobRecord) -> tuple[SlowPart, ...]:
+    """Return who is slow in the generation that a job is in."""
+    return job.slow.parts if job.slow.generation == job.generation.number else ()
+
+
+def _reconcile_slow_jobs(turn: Reconciliation, job_ids: Set[str]) -> None:
+    """Drain the slow nodes of these jobs that may be swapped."""
+    for job_id in sorted(job_ids & turn.state.jobs.keys()):
+        job = turn.state.jobs[job_id]
+        if job.state in ACTIVE:
+            _swap_slow_nodes(turn, job)
+
+
+def reconcile_boundary(turn: Reconciliation, job: JobRecord) -> None:
+    """Drain a node that a pair test has shown to be slow before its job gets its next plan."""
+    if job.state is JobState.STOPPING and job.generation.pair_tested:
+        _swap_slow_nodes(turn, job)
+
+
+def _swap_slow_nodes(turn: Reconciliation, job: JobRecord) -> None:
+    """Drain a slow node that may be swapped, or say what is done; one node of a job at a time."""
+    told = []
+    for part in slow_parts(job):
+        node = turn.state.nodes.get(part.node)
+        if node is not None and is_swapped(node):
+            told.append(f"a spare takes the place of {node.name} at a step boundary")
+            continue
+        case = _slow_case(turn, job, part, node)
+        if node is not None and part.worth_swap and not case.found and job.state in ACTIVE:
+            pair_tests.nominate(turn, node, job, part.sentence)
+        swap = decide_slow(part, case, _pair_test(node))
+        told.append(swap.why)
+        if swap.drain and node is not None:
+            begin_swap(turn, node, swap.why)
+    plan = "; ".join(dict.fromkeys(told[:_TOLD_MAX]))
+    if plan != job.slow.plan:
+        job.slow.plan = plan
+        if plan:
+            turn.announce(job.name, "SlowPlanned", f"{job.name}: {plan}")
+
+
+_TOLD_MAX = 3
+
+
+def _slow_case(turn: Turn, job: JobRecord, part: SlowPart, node: NodeRecord | None) -> SwapCase:
+    if node is None:
+        return SwapCase(job=job.name, node=part.node)
+    # That ranks are slow is one job's word: it moves no other user's.
+    case = case_of(turn, job, node, SLOW_NODE, evidence_of(turn.state, node))
+    return replace(case, neighbour=blame.neighbour(turn, job, node.name))
+
+
+def _pair_test(node: NodeRecord | None) -> str:
+    """Return what a pair test is going to show of a node, or has shown; "" where none is made."""
+    if node is None:
+        return ""
+    if node.pair.nominated_ns:
+        return "it is tested beside another node when its ranks stop next"
+    return node.pair.result.sentence if node.pair.result is not None else ""
+
+
+def evidence_of(state: State, node: NodeRecord) -> str:
+    """Return what is found on a node that makes it slow, in words; "" for nothing."""
+    return next(map(found_words, findings_of(state, node, _SLOW_OWNERS)), "")
+
+
+def _why_over(state: State, node: NodeRecord) -> str:
+    """Return why nothing shows any more that a node is slow; "" while something does."""
+    if not evidence_of(state, node):
+        return "what was found on it is over"
+    jobs = [job for job in jobs_of_node(state, node) if node.name in job.generation.members]
+    if jobs and not any(part.node == node.name for job in jobs for part in slow_parts(job)):
+        return "its ranks are as fast as their peers"
+    return ""
+
+
+# --- nodes that may fail soon --------------------------------------------------------------------
+
+# A condition without a finding: operators set by its name how far automation goes with such nodes.
+NODE_PRECURSOR = Condition(
+    name="NodePrecursor",
+    component="node",
+    meaning="a node that a job steps on has a finding that foretells a failure: a spare takes its "
+    "place at a step boundary, where that is enforced",
+    source="ours: open findings that are more than information of IbLoneRecoveries, "
+    "GpuMetricsVanished, GpuClocksBelowPeers and GpuBrakedUnlikePeers",
+    clears_when="the finding is over, or accepted by an operator",
+    mode=Mode.ADVISE,
+)
+
+# Conditions that foretell a failure, and whose finding it is. One that is only told as information,
+# such as the first retraining of a link, asks for nothing yet.
+PRECURSORS: Mapping[str, FindingOwner] = MappingProxyType(
+    {
+        "IbLoneRecoveries": FindingOwner.AGENT,
+        "GpuMetricsVanished": FindingOwner.AGENT,
+        "GpuClocksBelowPeers": FindingOwner.CONTROLLER,
+        "GpuBrakedUnlikePeers": FindingOwner.CONTROLLER,
+    }
+)
+
+
+def precursor_of(state: State, node: NodeRecord) -> OpenFinding | None:
+    """Return the oldest finding of a node that foretells a failure; None for none."""
+    found = findings_of(state, node, PRECURSORS)
+    return min(found, key=lambda held: held.since_ns, default=None)
+
+
+def trend(held: OpenFinding) -> str:
+    """Return what is found, since when, what it was at first, and what it is now."""
+    first, now = held.first_evidence, held.finding.evidence
+    words, since = found_words(held), shown(held.since_ns)
+    if held.owner is FindingOwner.AGENT and now:
+        words = f"{words} ({now})"
+    if first and first != now:
+        return f"{words}, since {since}, when it was {first}"
+    return f"{words}, since {since}"
+
+
+def swap_plan(state: State, node: NodeRecord) -> str:
+    """Return what is done about a precursor on a node, as people were told; "" for nothing."""
+    return node.swap_plan if _jobs_on(state, node) else ""
+
+
+def _reconcile_foretold(turn: Reconciliation, job_ids: Set[str]) -> None:
+    """Drain the nodes of these jobs that have a precursor, or say what is done."""
+    for name in list(turn.state.precursors) if job_ids else ():
+        node = turn.state.nodes[name]
+        jobs = _jobs_on(turn.state, node)
+        if any(job.id in job_ids for job in jobs):
+            _swap_foretold_node(turn, node, jobs)
+
+
+def _swap_foretold_node(turn: Reconciliation, node: NodeRecord, jobs: list[JobRecord]) -> None:
+    held = precursor_of(turn.state, node)
+    if held is None:
+        return
+    if is_swapped(node):
+        plan = f"a spare takes the place of {node.name} at a step boundary: {trend(held)}"
+    else:
+        swap = _decide_foretold(turn, node, jobs, trend(held))
+        plan = swap.why
+        if swap.drain:
+            begin_swap(turn, node, swap.why)
+    if plan != node.swap_plan:
+        node.swap_plan = plan
+        turn.announce(node.name, "PrecursorPlanned", f"{node.name}: {plan}")
+
+
+def _decide_foretold(
+    turn: Reconciliation, node: NodeRecord, jobs: list[JobRecord], found: str
+) -> Swap:
+    """Return what is done: all jobs on the node move, so nothing may speak against it in any."""
+    why = f"{node.name} may fail: {found}"
+    swaps = [decide_swap(case_of(turn, job, node, NODE_PRECURSOR, found), why) for job in jobs]
+    return next((swap for swap in swaps if not swap.drain), swaps[0])
+
+
+def _jobs_on(state: State, node: NodeRecord) -> list[JobRecord]:
+    """Return the jobs that have ranks on a node."""
+    jobs = jobs_of_node(state, node)
+    return [job for job in jobs if job.state in ACTIVE and node.name in job.generation.members]
+
+
+# --- nodes, and what ends a swap of either kind --------------------------------------------------
+
+
+def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
+    """Note whether a node has a precursor; give it back when nothing shows why it was drained."""
+    found = precursor_of(turn.state, node) is not None
+    keep_listed(turn.state.precursors, node.name, listed=found)
+    if not found or not _jobs_on(turn.state, node):
+        node.swap_plan = ""
+    if not is_swapped(node):
+        return
+    mode = claims.mode_of(turn.state, NODE_PRECURSOR.name, NODE_PRECURSOR.mode)
+    if found and mode is Mode.ENFORCE:
+        return
+    if why := _why_over(turn.state, node):
+        claims.unclaim(turn, node, AUTOMATION, why)
+
+
+def _reconcile_drained(turn: Reconciliation, job_ids: Set[str]) -> None:
+    """Look at the drained nodes of these jobs again: their ranks may be well by now."""
+    draining = set(turn.state.draining) if job_ids else set()
+    for job_id in sorted(job_ids & turn.state.jobs.keys()):
+        members = turn.state.jobs[job_id].generation.members
+        for name in sorted(draining.intersection(members)):
+            reconcile_node(turn, turn.state.nodes[name])
+
+
+def reconcile_jobs(turn: Reconciliation, job_ids: Set[str]) -> None:
+    """Give back nodes of these jobs that are well, and drain those that may be swapped."""
+    _reconcile_drained(turn, job_ids)
+    _reconcile_slow_jobs(turn, job_ids)
+    _reconcile_foretold(turn, job_ids)
+
+
+HANDLERS: Handlers = {
+    events.SlowJudged: slow_judged,
+}
