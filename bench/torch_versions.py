@@ -48,7 +48,7 @@ COLUMNS: dict[str, Callable[[Found], bool]] = {
     "GIL probe": _all(
         _two("gil, rank 1: GIL held", "True"), _two("gil, rank 0: GIL held", "False")
     ),
-    "stack by dump_traceback": _two("sleep, rank 1: Python stack", r"hang_gpu_rank\.py"),
+    "Python stack": _two("sleep, rank 1: Python stack", r"hang_gpu_rank\.py"),
     "stack by signal while the GIL is held": _two("gil, rank 1: Python stack", "_hold_gil"),
     "frontier": _frontiers_move,
     "process state, native stack": _all(
