@@ -457,12 +457,13 @@ def _from_one_operation(case: Case) -> HangClass | None:
     heads = {rank: head for rank in case.frontiers.of_rank if (head := case.heads(rank))}
     if not heads:
         return None
-    for rank, reason in (_behind_at_heads(case) | not_started(heads)).items():
+    late = not_started(heads)
+    if not late and _data_moves(case):
+        return HangClass.NO_WAIT
+    for rank, reason in (late or _behind_at_heads(case)).items():
         case.culprits[rank] = (HangClass.GPU_SIDE, reason)
     if case.culprits:
         return _shared_class(case)
-    if _data_moves(case):
-        return HangClass.NO_WAIT
     stuck = stuck_ranks_of(case.frontiers, case.graph)
     if case.graph.awaited and not stuck:
         case.confidence = Confidence.UNSURE
