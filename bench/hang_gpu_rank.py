@@ -19,6 +19,7 @@ os.environ["CUDA_VISIBLE_DEVICES"] = "0"
 
 import torch
 import torch.distributed as dist
+from torch._C import _distributed_c10d
 
 _STEP_S = 0.02
 # Cycles of the GPU's clock in a second, at most: a spin takes no shorter than it is told to.
@@ -107,16 +108,15 @@ def _write(path: Path, text: str) -> None:
 
 
 def _info(backend: str) -> dict[str, object]:
-    c10d = torch._C._distributed_c10d
-    names = getattr(c10d, "_get_handler_names", None)
+    names = getattr(_distributed_c10d, "_get_handler_names", None)
     nccl = torch.cuda.nccl.version() if backend == "nccl" else ()  # type: ignore[no-untyped-call]
     return {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "nccl": ".".join(map(str, nccl)),
-        "worker_server": hasattr(c10d, "_WorkerServer"),
+        "worker_server": hasattr(_distributed_c10d, "_WorkerServer"),
         "handlers": sorted(names()) if names else [],
-        "dumps": sorted(name for name in dir(c10d) if name.startswith("_dump_")),
+        "dumps": sorted(name for name in dir(_distributed_c10d) if name.startswith("_dump_")),
     }
 
 

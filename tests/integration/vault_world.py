@@ -13,7 +13,14 @@ from google.protobuf.message import Message
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.jobs.state.settings import JobsSettings
-from everstep_common.orders import ClearInjection, Inject, JobOrder, RunCheck, VaultDirective
+from everstep_common.orders import (
+    ClearInjection,
+    Inject,
+    JobOrder,
+    RunCheck,
+    RunPairTest,
+    VaultDirective,
+)
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,
     TO_TRAINER,
@@ -145,7 +152,7 @@ def identify(told: Message) -> None:
 def job_order(message: fleet_pb2.Order) -> JobOrder:
     """Return the order about a job in a message of the controller."""
     order = order_from_wire(message)
-    assert not isinstance(order, RunCheck | Inject | ClearInjection)
+    assert not isinstance(order, RunCheck | RunPairTest | Inject | ClearInjection)
     return order
 
 
