@@ -194,8 +194,11 @@ def _inferred(group: GroupFrontier) -> dict[int, int]:
     """Return how far members have come whose recorders kept nothing of the group.
 
     A dump of what is active, without numbers beside it: they stand in no operation of the group. So
-    they have not come to the first one that others wait in, which nobody completes without them.
+    they have not come to the first one that most wait in, which nobody completes without them.
+    Where few wait, these may be behind, and the others have completed it.
     """
+    if 2 * len(group.waiting) <= len(group.told):
+        return {}
     first = [one for rank in group.waiting if (one := first_collective(group.told[rank]))]
     oldest_waited = min(first, key=lambda one: one.sequence, default=None)
     if oldest_waited is None or oldest_waited.name in ROOTED:
