@@ -214,8 +214,9 @@ class _Track:
         rules = self._rules
         many = math.sqrt(math.log(max(self._roster.size, _FEW)) / math.log(_FEW))
         noise = np.fmax(self._across[steps], self.noise / math.sqrt(steps))
-        # What is usual of a worker without peers is known from ten steps, and no better.
-        noise = np.where(self._alone, noise * math.sqrt(1 + steps / _USUAL_STEPS), noise)
+        # What is usual of a worker without peers is known from ten steps, and less well than from
+        # ten draws: neighbouring steps are alike.
+        noise = np.where(self._alone, noise * (1 + steps / _USUAL_STEPS), noise)
         least = max(rules.ratio, rules.floor_deviations * rules.spread_floor)
         return np.asarray(np.fmax(least, deviations * many * noise))
 
