@@ -380,7 +380,7 @@ class SlowWatch:
             some[place.members] = True
         few = len(some) > WORKERS_MAX and self._steps % _ALL_EVERY > 0
         middles, judged = self._judged(some if few else None)
-        if few and (judged & ~self._slow).any():
+        if few and (judged & ~self._slow & (self._different.ratios == 0)).any():
             middles, judged = self._judged(None)
         still = self._slow & ~(middles < rules.cleared_ratio) & ~self._gone()
         present = some & ~(self._own.newest() < rules.step_share * middles)
