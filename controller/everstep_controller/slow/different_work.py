@@ -40,7 +40,10 @@ class DifferentWork:
         ``suspects`` are those who seem slow now: who recovers is no longer one of many.
         """
         slow = slow & ~(middles < self._apart * self.ratios)
-        for role in np.unique(self._roster.roles[slow]):
+        roles = self._roster.by_role
+        seem = np.bincount(roles.of[suspects | (self.ratios > 0)], minlength=roles.count)
+        many = seem > np.maximum(1, self._share_max * roles.sizes)
+        for role in np.flatnonzero(many | (not self._told)):
             members = self._roster.roles == role
             slow = self._without_many(slow, middles, members, members & suspects)
         return self._without_replicas(slow, middles) if slow.any() else slow
@@ -71,12 +74,13 @@ class DifferentWork:
             return slow
         left = slow & self._judged
         while left.any():
-            near = float(middles[np.flatnonzero(left)[0]])
+            first = int(np.argmax(left))
+            near = float(middles[first])
             alike = self._early(self._judged & _alike(middles, near), middles)
-            left[np.flatnonzero(left)[0]] = False
+            left[first] = False
+            left &= ~alike
             if len(np.unique(self._roster.roles[alike])) == len(self._roles):
                 slow = self._note(slow & alike, near, slow)
-                left &= ~alike
         return slow
 
     def _early(self, which: Mask, middles: Floats) -> Mask:

@@ -15,8 +15,9 @@ WORKERS_MAX = 1024
 _CORRELATION_MIN, _STEPS_MIN = 0.9, 9
 # Who was found stays one while the correlation is above this.
 _CORRELATION_KEPT = 0.8
-# A step counts by at most so many standard deviations.
-_CHANGE_MAX = 4.0
+# A step counts by at most so many standard deviations, and not where most workers are as before:
+# sequences of equal length that last for some steps are one observation.
+_CHANGE_MAX, _CHANGE_MIN = 4.0, 0.3
 
 
 class SharedData:
@@ -41,10 +42,15 @@ class SharedData:
         self._before = ratios
         if np.isnan(change).all():
             return False
+        moved = bool(np.nanmedian(np.abs(change)) > _CHANGE_MIN)
         change = np.clip(np.nan_to_num(change), -_CHANGE_MAX, _CHANGE_MAX).astype(np.float32)
         self._products += change[:, None] * change
-        self._steps += 1
-        if self._steps < _STEPS_MIN or (self._steps > 20 and self._steps & (self._steps - 1)):
+        self._steps += moved
+        if (
+            not moved
+            or self._steps < _STEPS_MIN
+            or (self._steps > 20 and self._steps & (self._steps - 1))
+        ):
             return False
         return self._find()
 

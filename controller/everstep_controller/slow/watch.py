@@ -214,8 +214,9 @@ class _Track:
         rules = self._rules
         many = math.sqrt(math.log(max(self._roster.size, _FEW)) / math.log(_FEW))
         noise = np.fmax(self._across[steps], self.noise / math.sqrt(steps))
-        # What is usual of a worker without peers is known from ten steps, and no better.
-        noise = np.where(self._alone, noise * math.sqrt(1 + steps / _USUAL_STEPS), noise)
+        # What is usual of a worker without peers is known from ten steps, and less well than from
+        # ten draws: neighbouring steps are alike.
+        noise = np.where(self._alone, noise * (1 + steps / _USUAL_STEPS), noise)
         least = max(rules.ratio, rules.floor_deviations * rules.spread_floor)
         return np.asarray(np.fmax(least, deviations * many * noise))
 
@@ -379,7 +380,7 @@ class SlowWatch:
             some[place.members] = True
         few = len(some) > WORKERS_MAX and self._steps % _ALL_EVERY > 0
         middles, judged = self._judged(some if few else None)
-        if few and (judged & ~self._slow).any():
+        if few and (judged & ~self._slow & (self._different.ratios == 0)).any():
             middles, judged = self._judged(None)
         still = self._slow & ~(middles < rules.cleared_ratio) & ~self._gone()
         present = some & ~(self._own.newest() < rules.step_share * middles)

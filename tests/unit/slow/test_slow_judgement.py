@@ -269,6 +269,14 @@ def test_noise_of_workers_with_few_peers_blames_nobody(seed: int) -> None:
     assert not verdict.slow
 
 
+@pytest.mark.parametrize("seed", [43, 44, 47])
+def test_lengths_that_last_for_some_steps_make_nobody_share_data_by_chance(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    lengths = np.repeat(np.exp(random.normal(0.0, 0.21, (40, 64))), 3, axis=0)
+    seconds = np.hstack([lengths, lengths]) * _noise(120, 128, seed, 0.02)
+    assert not _verdict(_roster("a" * 64 + "b" * 64), seconds).slow
+
+
 def test_two_experts_that_become_hot_as_two_others_cool_down_blame_nobody() -> None:
     seconds = _noise(60, 16)
     seconds[:30, [0, 8]] *= 1.2
