@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from everstep_common.hangs.dumps.recent_collectives import Sample, recent_of
 from everstep_common.hangs.members import members_text
 from everstep_common.hangs.rank_report import GroupReport, RankHangReport
-from everstep_common.hangs.recent_collectives import Sample, recent_of
 from everstep_controller.slow.arrivals import NodeClock
 from everstep_controller.slow.live import LivePlaces
 

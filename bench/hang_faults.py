@@ -13,8 +13,8 @@ from hang_layouts import Layout, Op, Program, drawn_layout
 from hang_runs import Recorder, Run, RunningRank, drawn_recorder, dump_of, launches_of, names_of
 from table import lines
 
-from everstep_common.hangs.flight_recorder import report_of_dump
-from everstep_common.hangs.judge import judge
+from everstep_common.hangs.dumps.flight_recorder import report_of_dump
+from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.members import MembersError, members_of
 from everstep_common.hangs.rank_report import ProcessFacts, ProcessState, RankHangReport
 from everstep_common.hangs.verdict import HangClass, HangVerdict

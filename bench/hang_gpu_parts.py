@@ -16,8 +16,8 @@ from everstep.launch.hangs.sources.ras_client import RasSettings, RasUse, ask_ra
 from everstep_common.clock import boot_ns
 from everstep_common.codec import json_text
 from everstep_common.failures.classification import classify
-from everstep_common.hangs.folder import read_folder
-from everstep_common.hangs.judge import judge
+from everstep_common.hangs.dumps.folder import read_folder
+from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.rank_report import RankHangReport
 from everstep_common.hangs.ras_answer import RasError
 from everstep_common.hangs.verdict import HangVerdict

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from hang_cases import Case, Outcome, plan
 from hang_live_job import Forge, LiveJob
 
-from everstep_common.hangs.judge import judge
+from everstep_common.hangs.judging.judge import judge
 
 # From the end of a look to the next, as the watch of hangs at the controller does.
 _BETWEEN_S = 1.0

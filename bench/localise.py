@@ -30,8 +30,8 @@ from hang_scores import SCORE_HEAD, scored, scores
 from table import lines
 
 from everstep_common.codec import from_json, json_text
-from everstep_common.hangs.folder import read_folder
-from everstep_common.hangs.judge import judge
+from everstep_common.hangs.dumps.folder import read_folder
+from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.rank_report import GroupReport, Operation, OperationState, RankHangReport
 
 # Beside the repository, or beside the folder of its worktrees.

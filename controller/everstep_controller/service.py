@@ -173,7 +173,7 @@ class Controller:
             questions=questions,
             inspector=inspector,
             slowness=self._slow.finding,
-            collectives=looks.look,
+            collectives=looks.newest_look,
             trouble=self._trouble,
         )
         endpoint = Endpoint(listen=config.listen, tls=config.tls, secret_file=config.secret_file)

@@ -27,7 +27,7 @@ from everstep.launch.processes.sweeper import identify
 from everstep.launch.selector_loop import call_ready
 from everstep.rank.interpreter.everstep_rank_opening import FILES
 from everstep_common.codec import from_json, json_text
-from everstep_common.hangs.judge import judge
+from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.looks import moving_job
 from everstep_common.hangs.rank_report import RankHangReport
 from everstep_common.hangs.verdict import HangClass

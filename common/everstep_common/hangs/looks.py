@@ -8,9 +8,9 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from everstep_common.hangs.explanation import plural
-from everstep_common.hangs.judge import judge
-from everstep_common.hangs.process_evidence import (
+from everstep_common.hangs.judging.explanation import plural
+from everstep_common.hangs.judging.judge import judge
+from everstep_common.hangs.judging.process_evidence import (
     UNINTERRUPTIBLE_MS,
     process_class,
     waits_for_data,

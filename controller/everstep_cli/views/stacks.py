@@ -7,7 +7,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from everstep_cli.views import tables
-from everstep_common.hangs.explanation import confidence_words, kind_words
+from everstep_common.hangs.judging.explanation import confidence_words, kind_words
 from everstep_common.hangs.rank_report import ProcessState, RankHangReport
 from everstep_common.hangs.stack_tree import Branch, ranks_text, stack_tree
 from everstep_common.hangs.told_by_nodes import ToldByNodes

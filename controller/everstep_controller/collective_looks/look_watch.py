@@ -94,7 +94,7 @@ class LookWatch:
             return ()
         return tuple(finding.role_names[role] for role in finding.roles)
 
-    async def look(self, job: JobRecord) -> SeenLook | None:
+    async def newest_look(self, job: JobRecord) -> SeenLook | None:
         """Return what a look tells now; an older one or None where it takes too long."""
         if not _may_look(job):
             return None

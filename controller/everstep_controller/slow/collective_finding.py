@@ -33,7 +33,7 @@ class LateRank:
         return not self.why_not
 
     @property
-    def told(self) -> str:
+    def whole_sentence(self) -> str:
         """Return all that in a sentence."""
         return f"{self.sentence}; {self.why_not}" if self.why_not else self.sentence
 

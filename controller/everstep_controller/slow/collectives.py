@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from everstep_common.hangs.dumps.two_recorders import ON_CPUS
 from everstep_common.hangs.members import members_text
 from everstep_common.hangs.rank_report import RankHangReport
-from everstep_common.hangs.two_recorders import ON_CPUS
 from everstep_controller.slow.analysis import SlowAnalysis
 from everstep_controller.slow.arrivals import NodeClock, NotJudged, Rounds, rounds_of
 from everstep_controller.slow.collective_finding import NAMED_MAX, CollectiveFinding, LateRank
@@ -312,7 +312,7 @@ class _Judge:
         named = [one for one in self.late if one.nominated]
         if named:
             more = f"; and {len(named) - 1} more" if len(named) > 1 else ""
-            return _capital(named[0].told) + more
+            return _capital(named[0].whole_sentence) + more
         common = self.common()
         if len(self.main.length_s) < SURE_ROWS and not common:
             return (
@@ -320,7 +320,7 @@ class _Judge:
                 f"collectives are few, {SURE_ROWS} are enough"
             )
         if self.late and not common:
-            return f"Nobody is named: {self.late[0].told}"
+            return f"Nobody is named: {self.late[0].whole_sentence}"
         said = "Nobody comes last to collectives again and again"
         return f"{said}. {_capital(common[0])}" if common else said
 

@@ -7,7 +7,7 @@ from hang_faults import FAULTS, faulty_job
 from hang_layouts import drawn_layout
 from hang_runs import Run, RunningRank, launches_of
 
-from everstep_common.hangs.judge import judge
+from everstep_common.hangs.judging.judge import judge
 
 
 @pytest.mark.parametrize("kind", ["megatron", "fsdp", "ddp"])

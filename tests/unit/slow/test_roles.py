@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_common.hangs.folder import read_folder
+from everstep_common.hangs.dumps.folder import read_folder
 from everstep_controller.slow.roles import (
     ProcessGroup,
     RankRoles,

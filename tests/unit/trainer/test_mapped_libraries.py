@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from everstep.launch.hangs.sources.libraries import libraries, mapped, version, with_machine
-from everstep_common.hangs.known_software import TABLE
+from everstep_common.hangs.judging.known_software import TABLE
 from everstep_common.hangs.rank_report import Library
 
 

@@ -38,7 +38,7 @@ def _late_line(one: LateRank) -> admin_pb2.LateLine:
         every_ms=one.every_ms,
         factor=one.factor,
         nominated=one.nominated,
-        sentence=printable(one.told),
+        sentence=printable(one.whole_sentence),
     )
 
 

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_common.codec import from_json, json_text
-from everstep_common.hangs.flight_recorder import (
+from everstep_common.hangs.dumps.flight_recorder import (
     DumpError,
     merged,
     read_dump,
     report_of_dump,
 )
-from everstep_common.hangs.pickles import PickleError, plain_values
+from everstep_common.hangs.dumps.pickles import PickleError, plain_values
 from everstep_common.hangs.rank_report import EvidenceSource, RankHangReport
 
 

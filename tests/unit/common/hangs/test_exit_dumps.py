@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_common.hangs.exit_dumps import ENDED
-from everstep_common.hangs.flight_recorder import DumpError, read_dump, report_of_dump
-from everstep_common.hangs.judge import judge
+from everstep_common.hangs.dumps.exit_dumps import ENDED
+from everstep_common.hangs.dumps.flight_recorder import DumpError, read_dump, report_of_dump
+from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.rank_report import ProcessState, RankHangReport
 from everstep_common.hangs.verdict import HangClass
 

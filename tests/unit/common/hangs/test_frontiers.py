@@ -1,6 +1,6 @@
 """Groups of all ranks put together: what hostile reports may cost."""
 
-from everstep_common.hangs.frontiers import frontiers_of
+from everstep_common.hangs.judging.frontiers import frontiers_of
 from everstep_common.hangs.rank_report import GROUPS_MAX, GroupReport, RankHangReport
 
 _RANKS = 64

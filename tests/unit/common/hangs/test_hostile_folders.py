@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from everstep_common.hangs.command import main
-from everstep_common.hangs.folder import Folder, read_folder
-from everstep_common.hangs.judge import judge
+from everstep_common.hangs.dumps.folder import Folder, read_folder
+from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.rank_report import EvidenceSource
 from everstep_common.hangs.verdict import Confidence, HangVerdict
 

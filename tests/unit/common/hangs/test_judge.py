@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from localise import DUMPS, episodes, judged, large_job
 
 from everstep_common.codec import from_json, json_text
-from everstep_common.hangs.folder import read_folder
-from everstep_common.hangs.judge import judge
-from everstep_common.hangs.known_software import TABLE, numbers
+from everstep_common.hangs.dumps.folder import read_folder
+from everstep_common.hangs.judging.judge import judge
+from everstep_common.hangs.judging.known_software import TABLE, numbers
 from everstep_common.hangs.rank_report import (
     Blind,
     EvidenceSource,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hang_faults import faulty_job
 
-from everstep_common.hangs.judge import judge
+from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.rank_report import (
     GroupReport,
     Operation,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from everstep_common.codec import json_text
-from everstep_common.hangs.judge import judge
+from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.looks import (
     Look,
     Streak,

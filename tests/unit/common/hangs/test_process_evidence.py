@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep_common.hangs.process_evidence import in_communication
+from everstep_common.hangs.judging.process_evidence import in_communication
 from everstep_common.hangs.rank_report import (
     Library,
     ProcessFacts,

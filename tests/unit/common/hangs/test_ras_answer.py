@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_common.hangs.judge import judge
+from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.rank_report import RAS_LINES_MAX, RankHangReport
 from everstep_common.hangs.ras_answer import RasError, is_safe, read_json, read_text
 from fakes.nccl_ras import MISSING, rank, status

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from everstep_common.codec import from_json
-from everstep_common.hangs.folder import read_folder
-from everstep_common.hangs.judge import judge
+from everstep_common.hangs.dumps.folder import read_folder
+from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.rank_report import RankHangReport
 from everstep_common.hangs.ras_answer import RasError, read_json, read_text
 from everstep_common.hangs.verdict import Confidence, HangClass, HangVerdict

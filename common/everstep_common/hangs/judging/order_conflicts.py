@@ -8,8 +8,13 @@ one of the two left an operation out, or changed two.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, first_collective, is_p2p
-from everstep_common.hangs.wait_graph import Head
+from everstep_common.hangs.judging.frontiers import (
+    Frontiers,
+    GroupFrontier,
+    first_collective,
+    is_p2p,
+)
+from everstep_common.hangs.judging.wait_graph import Head
 
 # Ranks of a group that are compared, behind and waiting: who departed is seen by few. And so many
 # comparisons in all, for groups that were forged.

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from everstep_common.hangs.contradictions import ROOTED
-from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, is_p2p
+from everstep_common.hangs.judging.contradictions import ROOTED
+from everstep_common.hangs.judging.frontiers import Frontiers, GroupFrontier, is_p2p
+from everstep_common.hangs.judging.wait_graph import WaitGraph
 from everstep_common.hangs.rank_report import Operation
-from everstep_common.hangs.wait_graph import WaitGraph
 
 # Operations of one group that members wait in first; an honest group has one or two of them.
 _OPERATIONS_MAX = 32
@@ -27,7 +27,7 @@ class Waits(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class MissingDumps:
     """What the ranks that told nothing explain."""
 
     # Ranks that are the only explanation of a wait, and those of which one or another is.
@@ -37,7 +37,7 @@ class Silence:
     by_chance: float
 
 
-def explained_by_silence(waits: Waits) -> Silence:
+def explained_by_silence(waits: Waits) -> MissingDumps:
     """Return the silent ranks that must hold others back, and those of which one or another does.
 
     A wait asks for a silent rank only if nothing that is known explains it: no member is behind,
@@ -49,7 +49,7 @@ def explained_by_silence(waits: Waits) -> Silence:
     idle = waits.silent - forced - frozenset[int]().union(*(one for one, _ in found))
     members = max((size for one, size in found if one & forced), default=0)
     by_chance = members * len(idle) / max(1, waits.world_size)
-    return Silence(frozenset(forced), possible, by_chance)
+    return MissingDumps(frozenset(forced), possible, by_chance)
 
 
 def _solved(sets: set[frozenset[int]]) -> tuple[set[int], frozenset[int]]:

@@ -6,10 +6,10 @@ of them stands before it, and without the times of kernels nobody can tell which
 
 from collections.abc import Iterable
 
-from everstep_common.hangs.completion import reason_behind
-from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, is_p2p
+from everstep_common.hangs.judging.completion import reason_behind
+from everstep_common.hangs.judging.frontiers import Frontiers, GroupFrontier, is_p2p
+from everstep_common.hangs.judging.wait_graph import WaitGraph
 from everstep_common.hangs.rank_report import Operation
-from everstep_common.hangs.wait_graph import WaitGraph
 
 
 def stuck_ranks_of(frontiers: Frontiers, graph: WaitGraph) -> frozenset[int]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from everstep_common.hangs.contradictions import ROOTED
-from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, first_collective
+from everstep_common.hangs.judging.contradictions import ROOTED
+from everstep_common.hangs.judging.frontiers import Frontiers, GroupFrontier, first_collective
 from everstep_common.hangs.rank_report import Operation, OperationState
 
 # One is what differs where a hang cuts the last collective in two; two cannot be, for nobody

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from everstep_common.hangs.dump_entries import DumpEntry
+from everstep_common.hangs.dumps.dump_entries import DumpEntry
 
 _END = "coalesced"
 # The first schema in which batches of sends and receives are not counted as collectives.

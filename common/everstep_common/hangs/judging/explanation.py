@@ -5,11 +5,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, first_collective
+from everstep_common.hangs.judging.frontiers import Frontiers, GroupFrontier, first_collective
+from everstep_common.hangs.judging.mismatches import Mismatch
+from everstep_common.hangs.judging.order_conflicts import OrderConflict
+from everstep_common.hangs.judging.process_evidence import place
+from everstep_common.hangs.judging.wait_graph import PeerWait, WaitGraph, distances
 from everstep_common.hangs.members import MembersError, are_named, members_of, members_text
-from everstep_common.hangs.mismatches import Mismatch
-from everstep_common.hangs.order_conflicts import OrderConflict
-from everstep_common.hangs.process_evidence import place
 from everstep_common.hangs.rank_report import (
     RAS_LINES_MAX,
     EvidenceSource,
@@ -27,7 +28,6 @@ from everstep_common.hangs.verdict import (
     WaitStep,
     named_ranks,
 )
-from everstep_common.hangs.wait_graph import PeerWait, WaitGraph, distances
 from everstep_common.printable import printable
 
 _RANKS_TOLD = 160

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from everstep_common.hangs.contradictions import ROOTED, contradictions_of
+from everstep_common.hangs.judging.contradictions import ROOTED, contradictions_of
 from everstep_common.hangs.members import MembersError, are_named, members_of
 from everstep_common.hangs.rank_report import GroupReport, Operation, RankHangReport
 

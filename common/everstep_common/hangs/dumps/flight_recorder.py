@@ -12,12 +12,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from everstep_common.hangs.coalesced import WorkCounts, is_counted_apart, without_batches
-from everstep_common.hangs.departures import departure_of
-from everstep_common.hangs.dump_entries import DumpEntry, dump_entry, number_in, text_in
-from everstep_common.hangs.exit_dumps import before_giving_up
+from everstep_common.hangs.dumps.coalesced import WorkCounts, is_counted_apart, without_batches
+from everstep_common.hangs.dumps.departures import departure_of
+from everstep_common.hangs.dumps.dump_entries import DumpEntry, dump_entry, number_in, text_in
+from everstep_common.hangs.dumps.exit_dumps import before_giving_up
+from everstep_common.hangs.dumps.pickles import Effort, PickleError, plain_values
+from everstep_common.hangs.dumps.recent_collectives import Sample, recent_of
 from everstep_common.hangs.members import are_named, members_text, unnamed_members
-from everstep_common.hangs.pickles import Effort, PickleError, plain_values
 from everstep_common.hangs.rank_report import (
     BLIND_MAX,
     GROUPS_MAX,
@@ -30,7 +31,6 @@ from everstep_common.hangs.rank_report import (
     OperationState,
     RankHangReport,
 )
-from everstep_common.hangs.recent_collectives import Sample, recent_of
 from everstep_common.reports.quantities import RANKS_MAX
 
 # 2,000 operations take 1 MB without stacks, and 8 MB with them.

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from everstep_common.hangs.frontiers import (
+from everstep_common.hangs.judging.frontiers import (
     Frontiers,
     GroupFrontier,
     first_collective,

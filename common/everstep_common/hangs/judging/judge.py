@@ -9,17 +9,17 @@ stopped process) and ranks that call different operations; after both, ranks tha
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from everstep_common.hangs import explanation as words
-from everstep_common.hangs.completion import (
+from everstep_common.hangs.judging import explanation as words
+from everstep_common.hangs.judging.completion import (
     behind_their_peers,
     completion_laggards,
     not_started,
 )
-from everstep_common.hangs.frontiers import Frontiers, GroupFrontier, frontiers_of, is_p2p
-from everstep_common.hangs.known_software import known_fault, sentence_of
-from everstep_common.hangs.mismatches import Mismatch, departed_in_p2p, mismatches_of
-from everstep_common.hangs.order_conflicts import order_conflicts_of, who_departed
-from everstep_common.hangs.process_evidence import (
+from everstep_common.hangs.judging.frontiers import Frontiers, GroupFrontier, frontiers_of, is_p2p
+from everstep_common.hangs.judging.known_software import known_fault, sentence_of
+from everstep_common.hangs.judging.mismatches import Mismatch, departed_in_p2p, mismatches_of
+from everstep_common.hangs.judging.order_conflicts import order_conflicts_of, who_departed
+from everstep_common.hangs.judging.process_evidence import (
     ended_by_mismatch,
     gave_up_waiting,
     in_communication,
@@ -30,9 +30,10 @@ from everstep_common.hangs.process_evidence import (
     timed_out,
     where,
 )
+from everstep_common.hangs.judging.silent_ranks import explained_by_silence
+from everstep_common.hangs.judging.stuck_operations import left_alone, stuck_ranks_of
+from everstep_common.hangs.judging.wait_graph import WaitGraph, knots, wait_graph_of
 from everstep_common.hangs.rank_report import EvidenceSource, Operation, RankHangReport
-from everstep_common.hangs.silent_ranks import explained_by_silence
-from everstep_common.hangs.stuck_operations import left_alone, stuck_ranks_of
 from everstep_common.hangs.verdict import (
     CULPRITS_MAX,
     Confidence,
@@ -40,7 +41,6 @@ from everstep_common.hangs.verdict import (
     HangClass,
     HangVerdict,
 )
-from everstep_common.hangs.wait_graph import WaitGraph, knots, wait_graph_of
 from everstep_common.printable import printable
 
 # Of ranks without any frontier, so few may stand elsewhere than all others to be called outliers.

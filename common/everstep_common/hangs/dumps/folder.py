@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_common.codec import CodecError, from_json
-from everstep_common.hangs.flight_recorder import (
+from everstep_common.hangs.dumps.flight_recorder import (
     BYTES_MAX,
     DEFAULT_GROUP,
     DumpError,
@@ -18,9 +18,9 @@ from everstep_common.hangs.flight_recorder import (
     merged,
     read_dump,
 )
-from everstep_common.hangs.pickles import Effort
+from everstep_common.hangs.dumps.pickles import Effort
+from everstep_common.hangs.dumps.two_recorders import report_of_values
 from everstep_common.hangs.rank_report import EvidenceSource, RankHangReport
-from everstep_common.hangs.two_recorders import report_of_values
 from everstep_common.reports.quantities import RANKS_MAX
 
 # torch ends a dump's name with the rank; people add an ending, or put the rank before one.
