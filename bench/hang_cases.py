@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from hang_programs import LAYOUTS, PIPELINES, changed, layout
 
-from everstep_common.hangs.rank_report import RankHangReport
-from everstep_common.hangs.verdict import HangClass, HangVerdict
+from everstep_common.hangs.reports.rank_report import RankHangReport
+from everstep_common.hangs.reports.verdict import HangClass, HangVerdict
 
 # What each kind of injection is rightly called; of a program's fault the rank need not be named.
 RIGHT: dict[str, HangClass] = {

@@ -15,9 +15,9 @@ from table import lines
 
 from everstep_common.hangs.dumps.flight_recorder import report_of_dump
 from everstep_common.hangs.judging.judge import judge
-from everstep_common.hangs.members import MembersError, members_of
-from everstep_common.hangs.rank_report import ProcessFacts, ProcessState, RankHangReport
-from everstep_common.hangs.verdict import HangClass, HangVerdict
+from everstep_common.hangs.reports.members import MembersError, members_of
+from everstep_common.hangs.reports.rank_report import ProcessFacts, ProcessState, RankHangReport
+from everstep_common.hangs.reports.verdict import HangClass, HangVerdict
 
 # The class that each fault is to be told as.
 FAULTS = {

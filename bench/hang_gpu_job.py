@@ -21,7 +21,7 @@ from everstep.launch.hangs.reading import DEADLINE_S, Reading
 from everstep.launch.hangs.sources.worker_server import NoAnswerError, WorkerServer
 from everstep.launch.selector_loop import call_ready
 from everstep_common.clock import boot_ns
-from everstep_common.hangs.rank_report import RankHangReport
+from everstep_common.hangs.reports.rank_report import RankHangReport
 
 _RANK = Path(__file__).with_name("hang_gpu_rank.py")
 _POLL_S = 0.02

@@ -18,9 +18,9 @@ from everstep_common.codec import json_text
 from everstep_common.failures.classification import classify
 from everstep_common.hangs.dumps.folder import read_folder
 from everstep_common.hangs.judging.judge import judge
-from everstep_common.hangs.rank_report import RankHangReport
 from everstep_common.hangs.ras_answer import RasError
-from everstep_common.hangs.verdict import HangVerdict
+from everstep_common.hangs.reports.rank_report import RankHangReport
+from everstep_common.hangs.reports.verdict import HangVerdict
 
 _HANG_S = 600.0
 # How long the faults take that a job survives.

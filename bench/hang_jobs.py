@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from everstep_common.hangs.dumps.flight_recorder import report_of_dump
-from everstep_common.hangs.rank_report import ProcessFacts, ProcessState, RankHangReport
+from everstep_common.hangs.reports.rank_report import ProcessFacts, ProcessState, RankHangReport
 
 FAULTS = ("cpu", "gpu", "frozen", "dead", "skipped", "shape", "gil", "silent")
 

@@ -31,7 +31,7 @@ from everstep.launch.selector_loop import call_ready
 from everstep.rank.interpreter.everstep_rank_page import PLACE
 from everstep_agent.jobs.standing.stand_still import StandStill
 from everstep_common.clock import boot_ns
-from everstep_common.hangs.rank_report import ProcessEnding, RankHangReport
+from everstep_common.hangs.reports.rank_report import ProcessEnding, RankHangReport
 from everstep_common.reports import RanksStandStill
 from everstep_common.trainer_messages import RanksWatched
 

@@ -20,7 +20,7 @@ from hang_live import run_cases
 from hang_scores import wrong
 
 from everstep_common.codec import from_json, to_json
-from everstep_common.hangs.verdict import HangVerdict
+from everstep_common.hangs.reports.verdict import HangVerdict
 
 # A second look that a busy machine leaves incomplete is taken again, as the controller does.
 _LOOKS_MAX = 3

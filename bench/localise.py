@@ -32,7 +32,12 @@ from table import lines
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.dumps.folder import read_folder
 from everstep_common.hangs.judging.judge import judge
-from everstep_common.hangs.rank_report import GroupReport, Operation, OperationState, RankHangReport
+from everstep_common.hangs.reports.rank_report import (
+    GroupReport,
+    Operation,
+    OperationState,
+    RankHangReport,
+)
 
 # Beside the repository, or beside the folder of its worktrees.
 _SHARED = [parent / "shared/data/nvrx_hangs" for parent in Path(__file__).parents[2:4]]

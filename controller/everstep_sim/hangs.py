@@ -9,7 +9,7 @@ from enum import Enum, auto
 from functools import partial
 
 from everstep_common import reports
-from everstep_common.hangs.verdict import Confidence, Culprit, HangClass, HangVerdict
+from everstep_common.hangs.reports.verdict import Confidence, Culprit, HangClass, HangVerdict
 from everstep_controller.core import events
 from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.job import JobRecord, JobState

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from everstep_common.codec import json_text
-from everstep_common.hangs.rank_report import (
+from everstep_common.hangs.reports.rank_report import (
     GroupReport,
     Operation,
     OperationState,

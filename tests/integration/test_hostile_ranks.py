@@ -20,7 +20,7 @@ from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.reading import Reading
 from everstep.launch.selector_loop import call_ready
 from everstep_common.codec import from_json, json_text
-from everstep_common.hangs.rank_report import (
+from everstep_common.hangs.reports.rank_report import (
     EvidenceSource,
     ProcessFacts,
     ProcessState,

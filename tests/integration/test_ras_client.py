@@ -8,8 +8,13 @@ from everstep.launch.hangs.question import Answer, Question, RankAsked
 from everstep.launch.hangs.reading import Reading
 from everstep.launch.hangs.sources.ras_client import RasSettings, RasUse, ask_ras
 from everstep.launch.selector_loop import call_ready
-from everstep_common.hangs.rank_report import EvidenceSource, GroupReport, Library, RankHangReport
 from everstep_common.hangs.ras_answer import RasError
+from everstep_common.hangs.reports.rank_report import (
+    EvidenceSource,
+    GroupReport,
+    Library,
+    RankHangReport,
+)
 from fakes.nccl_ras import ras
 
 _OURS = (1000,)

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from everstep_common.hangs.verdict import HangClass
+from everstep_common.hangs.reports.verdict import HangClass
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import AUTOMATION

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from everstep_common.codec import from_json
-from everstep_common.hangs.rank_report import EvidenceSource, ProcessState, RankHangReport
+from everstep_common.hangs.reports.rank_report import EvidenceSource, ProcessState, RankHangReport
 from real.ordinary_user import ALICE, import_path, missing, python_for_all
 
 pytestmark = pytest.mark.timeout(180)

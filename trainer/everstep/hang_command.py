@@ -29,8 +29,8 @@ from everstep.rank.interpreter.everstep_rank_opening import FILES
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.looks import moving_job
-from everstep_common.hangs.rank_report import RankHangReport
-from everstep_common.hangs.verdict import HangClass
+from everstep_common.hangs.reports.rank_report import RankHangReport
+from everstep_common.hangs.reports.verdict import HangClass
 from everstep_common.printable import printable
 
 _RANKS_MAX = 256

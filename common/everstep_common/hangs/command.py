@@ -11,7 +11,7 @@ from everstep_common.codec import json_text
 from everstep_common.hangs.dumps.folder import Folder, FolderError, read_folder
 from everstep_common.hangs.judging.explanation import confidence_words, kind_words, together
 from everstep_common.hangs.judging.judge import judge
-from everstep_common.hangs.verdict import GroupState, HangClass, HangVerdict
+from everstep_common.hangs.reports.verdict import GroupState, HangClass, HangVerdict
 from everstep_common.printable import printable
 from everstep_common.reports.quantities import RANKS_MAX
 

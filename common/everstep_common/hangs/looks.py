@@ -15,9 +15,9 @@ from everstep_common.hangs.judging.process_evidence import (
     process_class,
     waits_for_data,
 )
-from everstep_common.hangs.rank_report import PAUSED, ProcessState, RankHangReport
+from everstep_common.hangs.reports.rank_report import PAUSED, ProcessState, RankHangReport
+from everstep_common.hangs.reports.verdict import Confidence, HangVerdict
 from everstep_common.hangs.told_by_nodes import NodeTold, read_all
-from everstep_common.hangs.verdict import Confidence, HangVerdict
 from everstep_common.printable import printable
 
 # Where each rank stands, as a number that is another one elsewhere.

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 
-from everstep_common.hangs.rank_report import RAS_LINES_MAX
+from everstep_common.hangs.reports.rank_report import RAS_LINES_MAX
 from everstep_common.printable import printable
 
 # The first version that neither crashes a job that lives nor writes malformed JSON.

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from everstep_common.hangs.members import members_text
-from everstep_common.hangs.rank_report import RankHangReport
+from everstep_common.hangs.reports.members import members_text
+from everstep_common.hangs.reports.rank_report import RankHangReport
 
 # Ranks as text are cut to so many characters; how many there are is told beside it.
 _RANKS_MAX = 60

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from everstep_common.codec import CodecError, from_json
-from everstep_common.hangs.rank_report import RankHangReport
+from everstep_common.hangs.reports.rank_report import RankHangReport
 from everstep_common.reports.nodes import RANK_REPORT_TEXT_MAX
 
 

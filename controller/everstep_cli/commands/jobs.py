@@ -18,8 +18,8 @@ from everstep_cli.views.snapshots import copy_lines, forgotten, snapshot_sheet
 from everstep_cli.views.stacks import stacks_sheet
 from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.looks import moving_job
+from everstep_common.hangs.reports.verdict import HangClass
 from everstep_common.hangs.told_by_nodes import NodeTold, ToldByNodes, read_all
-from everstep_common.hangs.verdict import HangClass
 from everstep_proto.generated import admin_pb2
 
 _ACTIONS = ("forget", "restart", "slow", "stacks", "stop")

@@ -15,9 +15,9 @@ from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.told_by_nodes import NodeTold, read_all
 from everstep_controller.hangs.evidence import read_told
 from everstep_controller.hangs.look_judge import give_way, printed_by
-from everstep_controller.slow.arrivals import NodeClock
-from everstep_controller.slow.collective_finding import CollectiveFinding
-from everstep_controller.slow.collectives import find_late
+from everstep_controller.slow.lateness.arrivals import NodeClock
+from everstep_controller.slow.lateness.collective_finding import CollectiveFinding
+from everstep_controller.slow.lateness.late_ranks import find_late
 from everstep_controller.slow.live import LivePlaces
 
 

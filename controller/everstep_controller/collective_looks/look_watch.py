@@ -19,7 +19,7 @@ from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.fair_turns import FairTurns
 from everstep_controller.hangs.look_judge import JudgeError
 from everstep_controller.runtime.runtime import Runtime
-from everstep_controller.slow.collective_finding import SeenLook
+from everstep_controller.slow.lateness.collective_finding import SeenLook
 
 logger = logging.getLogger(__name__)
 

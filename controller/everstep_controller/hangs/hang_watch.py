@@ -11,8 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from everstep_common.hangs.looks import Look, Streak, follow, says_same
+from everstep_common.hangs.reports.verdict import HangClass
 from everstep_common.hangs.told_by_nodes import NodeTold
-from everstep_common.hangs.verdict import HangClass
 from everstep_common.printable import printable
 from everstep_controller.api.fleet.inspector import Inspector, gather_told
 from everstep_controller.core.actions import Announce

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from everstep_common.codec import from_json, to_json
 from everstep_common.hangs.looks import Look, judge_told
-from everstep_common.hangs.verdict import HangVerdict
+from everstep_common.hangs.reports.verdict import HangVerdict
 from everstep_controller.hangs.evidence import read_told
 
 # 16,384 ranks take two seconds, and a controller has other work.

@@ -15,8 +15,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from everstep_common.hangs.members import MembersError, are_named, members_of
-from everstep_common.hangs.rank_report import RankHangReport
+from everstep_common.hangs.reports.members import MembersError, are_named, members_of
+from everstep_common.hangs.reports.rank_report import RankHangReport
 from everstep_controller.slow.peers import Indices
 
 # With fewer peers a rank is compared with its own past; so are taken together what is symmetric.

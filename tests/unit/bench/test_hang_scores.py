@@ -8,7 +8,7 @@ from hang_cases import KINDS, PROGRAM_KINDS, RIGHT, Outcome, draw_case, plan
 from hang_live_runs import Injections, read, write
 from hang_scores import Score, interval, late_s, scored, scores
 
-from everstep_common.hangs.verdict import Confidence, Culprit, HangClass, HangVerdict
+from everstep_common.hangs.reports.verdict import Confidence, Culprit, HangClass, HangVerdict
 
 _VERDICT = HangVerdict(
     kind=HangClass.CPU_SIDE, culprits=(), confidence=Confidence.CERTAIN, sentence="", chain=()

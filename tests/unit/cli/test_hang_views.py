@@ -8,8 +8,8 @@ from rich.console import Console, RenderableType
 from everstep_cli.views.findings import explanation
 from everstep_cli.views.jobs import job_sheet
 from everstep_cli.views.stacks import hang_sheet
-from everstep_common.hangs.verdict import HangClass, WaitStep
-from everstep_controller.api.admin.messages import hang_line
+from everstep_common.hangs.reports.verdict import HangClass, WaitStep
+from everstep_controller.api.admin.messages.fleet_messages import hang_line
 from everstep_controller.core.model.job import JobRecord
 from everstep_proto.generated import admin_pb2
 from unit.core.hangs.test_hang_decisions import ENFORCED, JudgedStory

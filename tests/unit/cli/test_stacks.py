@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from everstep_common.codec import to_json
-from everstep_common.hangs.rank_report import (
+from everstep_common.hangs.reports.rank_report import (
     Blind,
     EvidenceSource,
     GroupReport,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from everstep_common.hangs.looks import Look, Streak
-from everstep_common.hangs.verdict import Confidence, Culprit, HangClass, HangVerdict
+from everstep_common.hangs.reports.verdict import Confidence, Culprit, HangClass, HangVerdict
 from everstep_controller.hangs.hang_watch import Known, is_news
 
 _S = 1_000_000_000

@@ -3,7 +3,11 @@
 from dataclasses import replace
 
 from everstep_controller.api.admin.ranks import slowness_of
-from everstep_controller.slow.collective_finding import CollectiveFinding, LateRank, SeenLook
+from everstep_controller.slow.lateness.collective_finding import (
+    CollectiveFinding,
+    LateRank,
+    SeenLook,
+)
 from everstep_controller.slow.live import SURE_ROWS, LiveFinding
 from unit.core.planned.test_slow_swap import CLOCKS, SlowStory, part
 from unit.slow.test_live import Told

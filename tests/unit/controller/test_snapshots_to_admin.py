@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from everstep_common.reports import Phase
-from everstep_controller.api.admin.snapshot_messages import cadence, copy, snapshots
+from everstep_controller.api.admin.messages.snapshot_messages import cadence, copy, snapshots
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
 from everstep_controller.core.vault.copies import Copy, Tier

@@ -6,7 +6,7 @@ import json
 from rich.console import Console
 
 from everstep_cli.views.nodes import node_sheet
-from everstep_controller.api.admin.messages import node_detail
+from everstep_controller.api.admin.messages.fleet_messages import node_detail
 from everstep_controller.api.fleet.from_agent import node_connected
 from everstep_controller.core.events import NodeConnected
 from everstep_controller.core.model.node import NodeRecord

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from everstep.launch.hangs.end_evidence import with_ending
 from everstep.launch.hangs.sources.dump_files import fresh_dumps, report_of_files
-from everstep_common.hangs.rank_report import (
+from everstep_common.hangs.reports.rank_report import (
     EvidenceSource,
     GroupReport,
     ProcessEnding,

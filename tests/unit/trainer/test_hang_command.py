@@ -6,7 +6,7 @@ import pytest
 
 from everstep.hang_command import in_words, local_ranks, main
 from everstep.launch.hangs.rank_files import RankFiles
-from everstep_common.hangs.rank_report import (
+from everstep_common.hangs.reports.rank_report import (
     Blind,
     EvidenceSource,
     GroupReport,

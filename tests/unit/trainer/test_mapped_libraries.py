@@ -7,7 +7,7 @@ import pytest
 
 from everstep.launch.hangs.sources.libraries import libraries, mapped, version, with_machine
 from everstep_common.hangs.judging.known_software import TABLE
-from everstep_common.hangs.rank_report import Library
+from everstep_common.hangs.reports.rank_report import Library
 
 
 def site(folder: Path, *packages: str) -> Path:

@@ -13,7 +13,7 @@ from everstep.launch.hangs.sources.process_look import (
     owner,
     why_unreadable,
 )
-from everstep_common.hangs.rank_report import ProcessState
+from everstep_common.hangs.reports.rank_report import ProcessState
 
 _PID = 77
 _LOOK = ProcessLook(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from everstep_common.failures.classification import WAITED_IN_VAIN
-from everstep_common.hangs.rank_report import ProcessEnding, ProcessFacts, ProcessState
+from everstep_common.hangs.reports.rank_report import ProcessEnding, ProcessFacts, ProcessState
 
 # What a rank adds to torch's dump (trainer/everstep/rank/interpreter).
 ENDED = "everstep_ended"

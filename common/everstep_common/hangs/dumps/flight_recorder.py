@@ -17,9 +17,8 @@ from everstep_common.hangs.dumps.departures import departure_of
 from everstep_common.hangs.dumps.dump_entries import DumpEntry, dump_entry, number_in, text_in
 from everstep_common.hangs.dumps.exit_dumps import before_giving_up
 from everstep_common.hangs.dumps.pickles import Effort, PickleError, plain_values
-from everstep_common.hangs.dumps.recent_collectives import Sample, recent_of
-from everstep_common.hangs.members import are_named, members_text, unnamed_members
-from everstep_common.hangs.rank_report import (
+from everstep_common.hangs.reports.members import are_named, members_text, unnamed_members
+from everstep_common.hangs.reports.rank_report import (
     BLIND_MAX,
     GROUPS_MAX,
     PENDING_MAX,
@@ -31,6 +30,7 @@ from everstep_common.hangs.rank_report import (
     OperationState,
     RankHangReport,
 )
+from everstep_common.hangs.reports.recent_collectives import Sample, recent_of
 from everstep_common.reports.quantities import RANKS_MAX
 
 # 2,000 operations take 1 MB without stacks, and 8 MB with them.

@@ -20,7 +20,7 @@ from everstep_common.hangs.dumps.flight_recorder import (
 )
 from everstep_common.hangs.dumps.pickles import Effort
 from everstep_common.hangs.dumps.two_recorders import report_of_values
-from everstep_common.hangs.rank_report import EvidenceSource, RankHangReport
+from everstep_common.hangs.reports.rank_report import EvidenceSource, RankHangReport
 from everstep_common.reports.quantities import RANKS_MAX
 
 # torch ends a dump's name with the rank; people add an ending, or put the rank before one.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from everstep_common.hangs.dumps.flight_recorder import read_dump, recent_of_dump, report_of_dump
-from everstep_common.hangs.rank_report import GROUPS_MAX, GroupReport, RankHangReport
+from everstep_common.hangs.reports.rank_report import GROUPS_MAX, GroupReport, RankHangReport
 
 # In a dump of the other backends' recorder: what that of NCCL has recorded.
 OF_NCCL = "everstep_nccl"

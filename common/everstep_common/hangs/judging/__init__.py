@@ -1,1 +1,1 @@
-"""Who holds a job back, by the reports of its ranks. Pure."""
+"""Judges of hangs: who holds a job back, by the reports of its ranks. Pure."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from everstep_common.hangs.judging.contradictions import ROOTED
 from everstep_common.hangs.judging.frontiers import Frontiers, GroupFrontier, first_collective
-from everstep_common.hangs.rank_report import Operation, OperationState
+from everstep_common.hangs.reports.rank_report import Operation, OperationState
 
 # One is what differs where a hang cuts the last collective in two; two cannot be, for nobody
 # completes the next one before all have taken part in it.

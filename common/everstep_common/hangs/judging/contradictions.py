@@ -7,7 +7,7 @@ alone could else make all others look late.
 
 from collections.abc import Iterator, Mapping
 
-from everstep_common.hangs.rank_report import GroupReport
+from everstep_common.hangs.reports.rank_report import GroupReport
 
 # Collectives in which one rank gives and the others take: the giver may be far ahead of a taker
 # that is well.

@@ -10,14 +10,14 @@ from everstep_common.hangs.judging.mismatches import Mismatch
 from everstep_common.hangs.judging.order_conflicts import OrderConflict
 from everstep_common.hangs.judging.process_evidence import place
 from everstep_common.hangs.judging.wait_graph import PeerWait, WaitGraph, distances
-from everstep_common.hangs.members import MembersError, are_named, members_of, members_text
-from everstep_common.hangs.rank_report import (
+from everstep_common.hangs.reports.members import MembersError, are_named, members_of, members_text
+from everstep_common.hangs.reports.rank_report import (
     RAS_LINES_MAX,
     EvidenceSource,
     Operation,
     RankHangReport,
 )
-from everstep_common.hangs.verdict import (
+from everstep_common.hangs.reports.verdict import (
     BLIND_MAX,
     CHAIN_MAX,
     GROUPS_MAX,

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from everstep_common.hangs.judging.contradictions import ROOTED, contradictions_of
-from everstep_common.hangs.members import MembersError, are_named, members_of
-from everstep_common.hangs.rank_report import GroupReport, Operation, RankHangReport
+from everstep_common.hangs.reports.members import MembersError, are_named, members_of
+from everstep_common.hangs.reports.rank_report import GroupReport, Operation, RankHangReport
 
 # Members that all groups name together, for each rank of the job: no rank is in more groups than a
 # report holds. A few hostile reports could otherwise name 200,000 ranks in every group.

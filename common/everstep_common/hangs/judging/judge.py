@@ -33,8 +33,8 @@ from everstep_common.hangs.judging.process_evidence import (
 from everstep_common.hangs.judging.silent_ranks import explained_by_silence
 from everstep_common.hangs.judging.stuck_operations import left_alone, stuck_ranks_of
 from everstep_common.hangs.judging.wait_graph import WaitGraph, knots, wait_graph_of
-from everstep_common.hangs.rank_report import EvidenceSource, Operation, RankHangReport
-from everstep_common.hangs.verdict import (
+from everstep_common.hangs.reports.rank_report import EvidenceSource, Operation, RankHangReport
+from everstep_common.hangs.reports.verdict import (
     CULPRITS_MAX,
     Confidence,
     Culprit,

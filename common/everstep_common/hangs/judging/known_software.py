@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from everstep_common.hangs.rank_report import RankHangReport
-from everstep_common.hangs.verdict import HangClass
+from everstep_common.hangs.reports.rank_report import RankHangReport
+from everstep_common.hangs.reports.verdict import HangClass
 
 # Raised with every change of the table: a verdict can be told from that of another release.
 TABLE_VERSION = 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from everstep_common.hangs.judging.frontiers import Frontiers, GroupFrontier, is_p2p
-from everstep_common.hangs.rank_report import RankHangReport
+from everstep_common.hangs.reports.rank_report import RankHangReport
 
 # Collectives in which every rank has as many elements of the same type. In the others (all_to_all,
 # gather, all_gather of lists) the sizes of two ranks may differ.

@@ -4,8 +4,8 @@ import re
 
 from everstep_common.failures.classification import Side, side
 from everstep_common.failures.texts import UNFIT_DATA, kind_of
-from everstep_common.hangs.rank_report import ProcessFacts, ProcessState, RankHangReport
-from everstep_common.hangs.verdict import HangClass
+from everstep_common.hangs.reports.rank_report import ProcessFacts, ProcessState, RankHangReport
+from everstep_common.hangs.reports.verdict import HangClass
 from everstep_common.printable import printable
 
 # In the kernel for longer than the slowest storage that still answers takes.

@@ -7,7 +7,7 @@ from typing import Protocol
 from everstep_common.hangs.judging.contradictions import ROOTED
 from everstep_common.hangs.judging.frontiers import Frontiers, GroupFrontier, is_p2p
 from everstep_common.hangs.judging.wait_graph import WaitGraph
-from everstep_common.hangs.rank_report import Operation
+from everstep_common.hangs.reports.rank_report import Operation
 
 # Operations of one group that members wait in first; an honest group has one or two of them.
 _OPERATIONS_MAX = 32

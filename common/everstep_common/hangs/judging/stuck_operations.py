@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from everstep_common.hangs.judging.completion import reason_behind
 from everstep_common.hangs.judging.frontiers import Frontiers, GroupFrontier, is_p2p
 from everstep_common.hangs.judging.wait_graph import WaitGraph
-from everstep_common.hangs.rank_report import Operation
+from everstep_common.hangs.reports.rank_report import Operation
 
 
 def stuck_ranks_of(frontiers: Frontiers, graph: WaitGraph) -> frozenset[int]:

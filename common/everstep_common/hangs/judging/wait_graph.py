@@ -15,7 +15,7 @@ from everstep_common.hangs.judging.frontiers import (
     is_p2p,
     oldest,
 )
-from everstep_common.hangs.rank_report import GroupReport, Operation
+from everstep_common.hangs.reports.rank_report import GroupReport, Operation
 
 
 @dataclass(frozen=True, slots=True)

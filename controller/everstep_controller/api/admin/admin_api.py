@@ -3,10 +3,10 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-from everstep_controller.api.admin import messages
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.injections import InjectionOperations
 from everstep_controller.api.admin.maintenance import MaintenanceOperations
+from everstep_controller.api.admin.messages import fleet_messages as messages
 from everstep_controller.api.admin.operations import NodeOperations, PlannedWorkOperations
 from everstep_controller.api.admin.pair_tests import PairTestOperations
 from everstep_controller.api.admin.queries import AdminSources, Queries

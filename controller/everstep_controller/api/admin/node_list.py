@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from everstep_controller.api.admin import messages
 from everstep_controller.api.admin.errors import UnusableRequestError, node_named
+from everstep_controller.api.admin.messages import fleet_messages as messages
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State

@@ -6,10 +6,10 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from everstep_common.version import VERSION
-from everstep_controller.api.admin import messages
 from everstep_controller.api.admin.errors import UnknownNameError, job_named, node_named
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.fleet_ledger import Periods, fleet_ledger, periods_of
+from everstep_controller.api.admin.messages import fleet_messages as messages
 from everstep_controller.api.admin.node_list import list_nodes
 from everstep_controller.api.admin.snapshots import SnapshotOperations, SnapshotSource
 from everstep_controller.api.fleet.inspector import Inspector
@@ -29,7 +29,7 @@ from everstep_controller.journal.store import JournalStore
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
 from everstep_controller.runtime.housekeeping import current_rows
 from everstep_controller.runtime.runtime import Runtime
-from everstep_controller.slow.collective_finding import SeenLook
+from everstep_controller.slow.lateness.collective_finding import SeenLook
 from everstep_controller.slow.live import LiveFinding
 from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
 from everstep_proto.generated import admin_pb2

@@ -8,9 +8,9 @@ from contextlib import aclosing, contextmanager
 
 from everstep_common.orders import ReadOutput
 from everstep_common.printable import printable
-from everstep_controller.api.admin.collective_answers import look_message
 from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError, job_named
-from everstep_controller.api.admin.messages import slow_line
+from everstep_controller.api.admin.messages.collective_messages import look_message
+from everstep_controller.api.admin.messages.fleet_messages import slow_line
 from everstep_controller.api.fleet.inspector import BusyError, Inspector
 from everstep_controller.api.fleet.node_questions import NoAnswerError, NodeQuestions
 from everstep_controller.core.jobs.lifecycle import ACTIVE
@@ -19,7 +19,7 @@ from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.core.model.state import State
 from everstep_controller.core.planned.swaps import slow_parts
 from everstep_controller.runtime.runtime import Runtime
-from everstep_controller.slow.collective_finding import SeenLook
+from everstep_controller.slow.lateness.collective_finding import SeenLook
 from everstep_controller.slow.live import SURE_ROWS, LiveFinding
 from everstep_proto.generated import admin_pb2
 from everstep_proto.tls import Identity, Role

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from everstep_common.reports import Standbys
-from everstep_controller.api.admin import snapshot_messages
 from everstep_controller.api.admin.errors import (
     OrderRefusedError,
     UnknownNameError,
@@ -14,6 +13,7 @@ from everstep_controller.api.admin.errors import (
     job_named,
     node_named,
 )
+from everstep_controller.api.admin.messages import snapshot_messages
 from everstep_controller.core.events import OperatorForgotJob
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.vault.copies import Copy

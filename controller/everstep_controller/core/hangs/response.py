@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from types import MappingProxyType
 
-from everstep_common.hangs.verdict import HangClass
+from everstep_common.hangs.reports.verdict import HangClass
 from everstep_controller.core import events
 from everstep_controller.core.events import HangJudged
 from everstep_controller.core.hangs import stillness

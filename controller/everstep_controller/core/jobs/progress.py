@@ -12,7 +12,7 @@ from statistics import median_low
 from types import MappingProxyType
 
 from everstep_common import reports
-from everstep_common.hangs.verdict import HangClass
+from everstep_common.hangs.reports.verdict import HangClass
 from everstep_common.reports import GenerationFinished, Phase, PhaseReached
 from everstep_controller.core import events
 from everstep_controller.core.accounting.categories import Category

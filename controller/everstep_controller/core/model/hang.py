@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from everstep_common.hangs.verdict import Confidence, HangClass, HangVerdict
+from everstep_common.hangs.reports.verdict import Confidence, HangClass, HangVerdict
 
 # Of a job's hangs for which it was restarted, and of those that named a node, so many are kept.
 HANGS_MAX = 16

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from everstep_common.hangs.dumps.flight_recorder import report_of_dump
-from everstep_common.hangs.rank_report import GroupReport
+from everstep_common.hangs.reports.rank_report import GroupReport
 
 _Entry = dict[str, object]
 

@@ -15,7 +15,7 @@ from everstep_common.hangs.dumps.flight_recorder import (
     report_of_dump,
 )
 from everstep_common.hangs.dumps.pickles import PickleError, plain_values
-from everstep_common.hangs.rank_report import EvidenceSource, RankHangReport
+from everstep_common.hangs.reports.rank_report import EvidenceSource, RankHangReport
 
 
 def _entry(**changed: object) -> dict[str, object]:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from everstep_common.hangs.dumps.exit_dumps import ENDED
 from everstep_common.hangs.dumps.flight_recorder import DumpError, read_dump, report_of_dump
 from everstep_common.hangs.judging.judge import judge
-from everstep_common.hangs.rank_report import ProcessState, RankHangReport
-from everstep_common.hangs.verdict import HangClass
+from everstep_common.hangs.reports.rank_report import ProcessState, RankHangReport
+from everstep_common.hangs.reports.verdict import HangClass
 
 _S = 1_000_000_000
 _NOW = 1_000 * _S

@@ -1,7 +1,7 @@
 """Groups of all ranks put together: what hostile reports may cost."""
 
 from everstep_common.hangs.judging.frontiers import frontiers_of
-from everstep_common.hangs.rank_report import GROUPS_MAX, GroupReport, RankHangReport
+from everstep_common.hangs.reports.rank_report import GROUPS_MAX, GroupReport, RankHangReport
 
 _RANKS = 64
 

@@ -9,8 +9,8 @@ from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.command import main
 from everstep_common.hangs.dumps.flight_recorder import BYTES_MAX
 from everstep_common.hangs.dumps.folder import read_folder
-from everstep_common.hangs.rank_report import ProcessFacts, ProcessState, RankHangReport
-from everstep_common.hangs.verdict import HangClass, HangVerdict
+from everstep_common.hangs.reports.rank_report import ProcessFacts, ProcessState, RankHangReport
+from everstep_common.hangs.reports.verdict import HangClass, HangVerdict
 
 _SKIP = Path(__file__).parents[3] / "fixtures/hangs/gloo_skip"
 

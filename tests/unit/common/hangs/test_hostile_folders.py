@@ -11,8 +11,8 @@ import pytest
 from everstep_common.hangs.command import main
 from everstep_common.hangs.dumps.folder import Folder, read_folder
 from everstep_common.hangs.judging.judge import judge
-from everstep_common.hangs.rank_report import EvidenceSource
-from everstep_common.hangs.verdict import Confidence, HangVerdict
+from everstep_common.hangs.reports.rank_report import EvidenceSource
+from everstep_common.hangs.reports.verdict import Confidence, HangVerdict
 
 _SKIP = Path(__file__).parents[3] / "fixtures/hangs/gloo_skip"
 _RANKS = 4

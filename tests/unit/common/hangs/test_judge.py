@@ -15,7 +15,7 @@ from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.dumps.folder import read_folder
 from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.judging.known_software import TABLE, numbers
-from everstep_common.hangs.rank_report import (
+from everstep_common.hangs.reports.rank_report import (
     Blind,
     EvidenceSource,
     GroupReport,
@@ -27,7 +27,7 @@ from everstep_common.hangs.rank_report import (
     ProcessState,
     RankHangReport,
 )
-from everstep_common.hangs.verdict import Confidence, HangClass, HangVerdict
+from everstep_common.hangs.reports.verdict import Confidence, HangClass, HangVerdict
 
 _FIXTURES = Path(__file__).parents[3] / "fixtures/hangs"
 

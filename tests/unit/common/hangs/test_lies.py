@@ -7,13 +7,13 @@ import pytest
 from hang_faults import faulty_job
 
 from everstep_common.hangs.judging.judge import judge
-from everstep_common.hangs.rank_report import (
+from everstep_common.hangs.reports.rank_report import (
     GroupReport,
     Operation,
     OperationState,
     RankHangReport,
 )
-from everstep_common.hangs.verdict import Confidence, HangClass, HangVerdict
+from everstep_common.hangs.reports.verdict import Confidence, HangClass, HangVerdict
 
 _RANKS = 4
 

@@ -17,7 +17,7 @@ from everstep_common.hangs.looks import (
     stuck_ranks,
     where_ranks_stand,
 )
-from everstep_common.hangs.rank_report import (
+from everstep_common.hangs.reports.rank_report import (
     GroupReport,
     Operation,
     OperationState,
@@ -25,8 +25,8 @@ from everstep_common.hangs.rank_report import (
     ProcessState,
     RankHangReport,
 )
+from everstep_common.hangs.reports.verdict import Confidence, Culprit, HangClass, HangVerdict
 from everstep_common.hangs.told_by_nodes import NodeTold
-from everstep_common.hangs.verdict import Confidence, Culprit, HangClass, HangVerdict
 
 _S = 1_000_000_000
 

@@ -3,7 +3,7 @@
 import pytest
 
 from everstep_common.hangs.judging.process_evidence import in_communication
-from everstep_common.hangs.rank_report import (
+from everstep_common.hangs.reports.rank_report import (
     Library,
     ProcessFacts,
     ProcessState,

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_common.codec import CodecError, from_json, json_text
-from everstep_common.hangs.members import MembersError, are_named, members_of, members_text
-from everstep_common.hangs.rank_report import (
+from everstep_common.hangs.reports.members import MembersError, are_named, members_of, members_text
+from everstep_common.hangs.reports.rank_report import (
     Blind,
     EvidenceSource,
     GroupReport,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_common.hangs.judging.judge import judge
-from everstep_common.hangs.rank_report import RAS_LINES_MAX, RankHangReport
 from everstep_common.hangs.ras_answer import RasError, is_safe, read_json, read_text
+from everstep_common.hangs.reports.rank_report import RAS_LINES_MAX, RankHangReport
 from fakes.nccl_ras import MISSING, rank, status
 
 _OURS = (1000, 1001)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from everstep_common.codec import from_json, json_text, to_json
 from everstep_common.hangs.dumps.flight_recorder import read_dump, recent_of_dump
-from everstep_common.hangs.dumps.recent_collectives import (
+from everstep_common.hangs.reports.rank_report import RankHangReport
+from everstep_common.hangs.reports.recent_collectives import (
     RANK_SAMPLES_MAX,
     RecentCollectives,
     Sample,
@@ -17,7 +18,6 @@ from everstep_common.hangs.dumps.recent_collectives import (
     recent_of,
     samples_of,
 )
-from everstep_common.hangs.rank_report import RankHangReport
 
 _MS, _BEGAN_NS = 10**6, 1_790_000_000 * 10**9
 

@@ -13,9 +13,9 @@ import pytest
 from everstep_common.codec import from_json
 from everstep_common.hangs.dumps.folder import read_folder
 from everstep_common.hangs.judging.judge import judge
-from everstep_common.hangs.rank_report import RankHangReport
 from everstep_common.hangs.ras_answer import RasError, read_json, read_text
-from everstep_common.hangs.verdict import Confidence, HangClass, HangVerdict
+from everstep_common.hangs.reports.rank_report import RankHangReport
+from everstep_common.hangs.reports.verdict import Confidence, HangClass, HangVerdict
 
 _FIXTURES = Path(__file__).parents[3] / "fixtures/hangs"
 _FAULTS = ("nccl_sleep", "nccl_gil", "nccl_gpu", "nccl_skip", "nccl_recv")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_common.hangs.rank_report import ProcessFacts, RankHangReport
+from everstep_common.hangs.reports.rank_report import ProcessFacts, RankHangReport
 from everstep_common.hangs.stack_tree import Branch, ranks_text, stack_tree
 
 

@@ -9,8 +9,8 @@ from everstep_common.hangs.dumps.exit_dumps import ENDED
 from everstep_common.hangs.dumps.flight_recorder import DumpError
 from everstep_common.hangs.dumps.two_recorders import OF_NCCL, report_of_both, report_of_content
 from everstep_common.hangs.judging.judge import judge
-from everstep_common.hangs.rank_report import ProcessState, RankHangReport
-from everstep_common.hangs.verdict import HangClass
+from everstep_common.hangs.reports.rank_report import ProcessState, RankHangReport
+from everstep_common.hangs.reports.verdict import HangClass
 
 # As torch 2.15 writes a recorder that has seen nothing: without a list of operations.
 _NOTHING: Mapping[str, object] = {

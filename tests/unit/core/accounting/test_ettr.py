@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep_controller.api.admin.messages import ledger as ledger_to_admin
+from everstep_controller.api.admin.messages.fleet_messages import ledger as ledger_to_admin
 from everstep_controller.core.accounting.categories import (
     PLANNED_WORK,
     Category,

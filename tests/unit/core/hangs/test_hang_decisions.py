@@ -3,7 +3,7 @@
 import pytest
 
 from everstep_common import reports
-from everstep_common.hangs.verdict import Confidence, HangClass
+from everstep_common.hangs.reports.verdict import Confidence, HangClass
 from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.hang import SeenHang

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from everstep_common.hangs.verdict import Confidence, Culprit, HangClass, HangVerdict
+from everstep_common.hangs.reports.verdict import Confidence, Culprit, HangClass, HangVerdict
 from everstep_controller.core.hangs.response import MANNERS, HangCase, Manner, respond
 from everstep_controller.core.model.hang import NodeHang, PastHang, SeenHang
 from everstep_controller.core.model.incident import Remedy

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 from everstep_common import reports
-from everstep_controller.api.admin import messages
+from everstep_controller.api.admin.messages import fleet_messages as messages
 from everstep_controller.core import events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.fleet.incidents import incidents_of_job, keep_incident

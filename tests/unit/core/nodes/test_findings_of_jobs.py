@@ -3,7 +3,7 @@
 import pytest
 
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
-from everstep_controller.api.admin import messages
+from everstep_controller.api.admin.messages import fleet_messages as messages
 from everstep_controller.core.model.node import NodeState
 from unit.core.test_decisions import XID, Story
 

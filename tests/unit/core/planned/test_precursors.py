@@ -8,7 +8,7 @@ import pytest
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_common import reports
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
-from everstep_controller.api.admin.messages import job_detail, node_detail
+from everstep_controller.api.admin.messages.fleet_messages import job_detail, node_detail
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import AUTOMATION, FindingOwner

@@ -17,7 +17,7 @@ from everstep.launch.hangs.reading import DEADLINE_S, Reading
 from everstep.launch.hangs.sources.dump_files import exit_prefix, fresh_dumps
 from everstep.launch.hangs.sources.ras_client import RasSettings, RasUse
 from everstep.launch.processes.rank_failure import RankFailure
-from everstep_common.hangs.rank_report import (
+from everstep_common.hangs.reports.rank_report import (
     BLIND_MAX,
     EvidenceSource,
     ProcessEnding,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from everstep_common.bounds import Integer, Items, Opaque, Text
-from everstep_common.hangs.rank_report import ProcessState, RankHangReport
+from everstep_common.hangs.reports.rank_report import ProcessState, RankHangReport
 from everstep_common.reports import quantities as q
 
 # One process reads so many ranks: a recorder's answer takes it 20 ms, one after another.

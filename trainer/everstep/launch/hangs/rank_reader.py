@@ -25,7 +25,8 @@ from everstep.launch.hangs.sources.worker_server import (
     WorkerServer,
 )
 from everstep_common.clock import boot_ns
-from everstep_common.hangs.rank_report import (
+from everstep_common.hangs.ras_answer import RasError
+from everstep_common.hangs.reports.rank_report import (
     BLIND_MAX,
     LIBRARIES_MAX,
     Blind,
@@ -36,7 +37,6 @@ from everstep_common.hangs.rank_report import (
     RankHangReport,
     StackFrames,
 )
-from everstep_common.hangs.ras_answer import RasError
 
 # A ping is answered within a millisecond, on a busy node within a few scheduling rounds.
 _PING_S = 0.5

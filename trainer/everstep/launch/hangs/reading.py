@@ -20,7 +20,7 @@ from everstep.launch.hangs import reader
 from everstep.launch.hangs.question import LINE_MAX, RANKS_MAX, Answer, Question, RankAsked
 from everstep_common import codec
 from everstep_common.codec import from_json, json_text
-from everstep_common.hangs.rank_report import (
+from everstep_common.hangs.reports.rank_report import (
     Blind,
     EvidenceSource,
     ProcessFacts,

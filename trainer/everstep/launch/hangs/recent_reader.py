@@ -16,7 +16,7 @@ from everstep.launch.hangs.sources import process_look
 from everstep.launch.hangs.sources.process_look import GoneError
 from everstep.launch.hangs.sources.recorders import read_recorders
 from everstep.launch.hangs.sources.worker_server import NoAnswerError, StrangerError, WorkerServer
-from everstep_common.hangs.rank_report import Blind, EvidenceSource, RankHangReport
+from everstep_common.hangs.reports.rank_report import Blind, EvidenceSource, RankHangReport
 
 # On a node without a free processor an answer takes longer than the 40 ms of others.
 _PING_S, _RECORDER_S = 0.5, 1.2

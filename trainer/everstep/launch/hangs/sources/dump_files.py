@@ -6,7 +6,7 @@ from everstep.rank.interpreter.everstep_exit_dump import PREFIX
 from everstep_common.hangs.dumps.flight_recorder import DumpError, blind_report
 from everstep_common.hangs.dumps.folder import file_bytes
 from everstep_common.hangs.dumps.two_recorders import report_of_content
-from everstep_common.hangs.rank_report import RankHangReport
+from everstep_common.hangs.reports.rank_report import RankHangReport
 
 # A dump is of this generation if it is not older than its start, by the clock of its file system.
 _CLOCK_NS = 1_000_000_000

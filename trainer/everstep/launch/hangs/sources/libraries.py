@@ -6,7 +6,7 @@ import re
 import stat
 from pathlib import Path
 
-from everstep_common.hangs.rank_report import LIBRARIES_MAX, Library
+from everstep_common.hangs.reports.rank_report import LIBRARIES_MAX, Library
 
 # Starts of file names, and the names that the table of known faults uses.
 _NAMES = {

@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_common.hangs.rank_report import ProcessState
+from everstep_common.hangs.reports.rank_report import ProcessState
 
 _STATES = {
     "R": ProcessState.RUNNING,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from everstep.rank.interpreter.everstep_rank_opening import STACKS_SIGNAL
-from everstep_common.hangs.rank_report import StackFrames
+from everstep_common.hangs.reports.rank_report import StackFrames
 from everstep_common.printable import printable
 
 # faulthandler's own: https://docs.python.org/3/library/faulthandler.html

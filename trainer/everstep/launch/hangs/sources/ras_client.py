@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from everstep_common.hangs.rank_report import RankHangReport
 from everstep_common.hangs.ras_answer import ANSWER_MAX, RasError, is_safe, read_json, read_text
+from everstep_common.hangs.reports.rank_report import RankHangReport
 
 # NCCL's own, unless NCCL_RAS_ADDR says otherwise.
 ADDRESS = "localhost:28028"

@@ -15,7 +15,7 @@ from everstep.launch.hangs.sources.worker_server import (
 )
 from everstep_common.hangs.dumps.flight_recorder import DumpError, read_dump
 from everstep_common.hangs.dumps.two_recorders import knows_groups, report_of_both
-from everstep_common.hangs.rank_report import RankHangReport
+from everstep_common.hangs.reports.rank_report import RankHangReport
 
 # Of all other backends, and of NCCL.
 _HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")

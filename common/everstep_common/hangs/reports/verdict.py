@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Annotated
 
 from everstep_common.bounds import Items
-from everstep_common.hangs.rank_report import RAS_LINES_MAX
+from everstep_common.hangs.reports.rank_report import RAS_LINES_MAX
 from everstep_common.printable import printable
 from everstep_common.reports import quantities as q
 

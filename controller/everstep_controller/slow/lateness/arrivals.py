@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from everstep_common.hangs.dumps.recent_collectives import (
+from everstep_common.hangs.reports.rank_report import GroupReport, RankHangReport
+from everstep_common.hangs.reports.recent_collectives import (
     RecentCollectives,
     SamplesError,
     Unpacked,
     unpacked,
 )
-from everstep_common.hangs.rank_report import GroupReport, RankHangReport
 from everstep_controller.slow.peers import Floats, Indices, Mask
 
 # Of fewer rounds nothing is said; of the ranks of a group so many must be known.

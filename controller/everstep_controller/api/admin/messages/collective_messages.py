@@ -4,7 +4,11 @@ from collections.abc import Sequence
 
 from everstep_common.printable import printable
 from everstep_controller.core.model.slowness import SlowPart
-from everstep_controller.slow.collective_finding import CollectiveFinding, LateRank, SeenLook
+from everstep_controller.slow.lateness.collective_finding import (
+    CollectiveFinding,
+    LateRank,
+    SeenLook,
+)
 from everstep_controller.slow.live import LiveFinding
 from everstep_proto.generated import admin_pb2
 
