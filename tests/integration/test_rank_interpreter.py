@@ -121,4 +121,8 @@ def test_a_torch_without_a_worker_server_is_loaded_and_that_is_told(tmp_path: Pa
     older_name, _, told = done.stdout.splitlines()
     # A torch of that age knows the older name only.
     assert older_name == "2000"
-    assert json.loads(told) == {"stacks": False, "why": "this torch has no worker server"}
+    assert json.loads(told) == {
+        "stacks": False,
+        "thread": 0,
+        "why": "this torch has no worker server",
+    }
