@@ -34,13 +34,13 @@ _OF_GPUS = frozenset({"cuda_driver", "rccl"})
 _GPU_BACKENDS = frozenset({"nccl", "rccl"})
 _FOR_GPU = re.compile(r"libcuda|libnccl|librccl|libhsa|libamdhip|libnvshmem")
 _INNERMOST = 6
-# Where time.sleep() stands in the kernel.
-_FOR_A_TIME = "hrtimer_nanosleep"
+# Where a thread stands in the kernel that waits for another one, as in the `wait` of a handle.
+_FOR_A_THREAD = re.compile(r"_*futex")
 # Functions of Linux in which who reads a file or a socket sleeps, also where a signal wakes it:
 # file systems in user space (S3, GCS, JuiceFS), NFS, Lustre, Ceph, GPFS; pages; sockets and pipes.
 _FOR_DATA = re.compile(
     r"request_wait_answer|fuse_|nfs|rpc_wait|ll_|cl_|ptlrpc|ceph|cxiWait|gpfs|netfs|folio_wait|"
-    r"wait_on_page|io_schedule|sk_wait_data|wait_woken|unix_stream|pipe_"
+    r"wait_on_page|io_schedule|sk_wait_data|wait_woken|unix_stream|(?:anon_)?pipe_|wait_for_partner"
 )
 # Frames that a sentence has room for, and how many of them are innermost.
 _FRAMES_TOLD, _INNERMOST_TOLD = 5, 2
@@ -151,8 +151,8 @@ def _waits_in_torch(report: RankHangReport) -> bool:
     by_gloo = report.backend == "gloo" or (not report.backend and not _uses_gpu(report))
     if not by_gloo or process.state is not ProcessState.SLEEPING:
         return False
-    # A stack also has what stood there before; who sleeps for a time waits for nobody.
-    if process.wchan == _FOR_A_TIME:
+    # A stack also has what stood there before: who sleeps for a time or reads a pipe is elsewhere.
+    if process.wchan.strip("0") and not _FOR_A_THREAD.match(process.wchan):
         return False
     return bool(process.native_stack) and bool(_OF_TORCH.match(process.native_stack[0]))
 

@@ -27,6 +27,11 @@ def _rank(*native: str, libraries: tuple[Library, ...] = (), **facts: object) ->
         (("python3.11", "libtorch_cpu.so"), "futex_do_wait", False),
         # What a stack has of an earlier call is not where the rank stands: torch 2.4 was seen so.
         (("libtorch_cpu.so", "python3.11"), "hrtimer_nanosleep", False),
+        (("libtorch_cpu.so", "python3.11"), "anon_pipe_read", False),
+        (("libtorch_cpu.so", "python3.11"), "wait_woken", False),
+        # Where the kernel does not tell, the stack does.
+        (("libtorch_cpu.so", "python3.11"), "", True),
+        (("libtorch_cpu.so", "python3.11"), "0", True),
     ],
 )
 def test_a_rank_of_gloo_stands_where_its_native_stack_is(
