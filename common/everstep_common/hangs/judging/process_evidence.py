@@ -1,6 +1,7 @@
 """Process evidence: what state and stack of a rank's process say about a hang. Pure."""
 
 import re
+from itertools import takewhile
 
 from everstep_common.failures.classification import Side, side
 from everstep_common.failures.texts import UNFIT_DATA, kind_of
@@ -25,8 +26,10 @@ _COMMUNICATION = re.compile(
     r"batch_isend_irecv|monitored_barrier)\b|:\d+ synchronize$"
 )
 _P2P = re.compile(r":\d+ (?:i?send|i?recv|batch_isend_irecv)$")
-# Libraries of torch in which a main thread waits for others, and of the interpreter.
+# Libraries of torch in which a main thread waits for others, that by which Python calls them, and
+# of the interpreter.
 _OF_TORCH = re.compile(r"libtorch|libgloo|libc10")
+_BINDING = re.compile(r"libtorch_python")
 _INTERPRETER = re.compile(r"(?:lib)?python")
 # What is loaded where a process uses a GPU (torch's builds for CUDA have NCCL loaded always), and
 # what a main thread waits in for its GPU.
@@ -124,7 +127,8 @@ def in_communication(report: RankHangReport) -> bool | None:
         return True
     if _waits_in_torch(report):
         return True
-    return False if stack and not _may_wait_for_gpu(report) else None
+    unknown = _may_wait_for_gpu(report) or _may_wait_for_handle(report)
+    return False if stack and not unknown else None
 
 
 def _uses_gpu(report: RankHangReport) -> bool:
@@ -147,14 +151,29 @@ def _waits_in_torch(report: RankHangReport) -> bool:
 
     Not with NCCL: there it may wait so for the threads of the backward pass.
     """
+    native = report.process.native_stack
+    if not native or not _waits_for_thread(report):
+        return False
+    # A stack also has what stood there before; but Python is in torch only by way of its binding.
+    inner = takewhile(lambda one: not _INTERPRETER.match(one), native)
+    return bool(_OF_TORCH.match(native[0])) and any(map(_BINDING.match, inner))
+
+
+def _may_wait_for_handle(report: RankHangReport) -> bool:
+    """Return whether the main thread may be in the `wait` of a handle: nobody could read where."""
+    return not report.process.native_stack and _waits_for_thread(report)
+
+
+def _waits_for_thread(report: RankHangReport) -> bool:
+    """Return whether the main thread of a rank of gloo waits for another one, as far as is told.
+
+    Who sleeps for a time, or reads a pipe, is elsewhere, whatever the native stack still holds.
+    """
     process = report.process
     by_gloo = report.backend == "gloo" or (not report.backend and not _uses_gpu(report))
-    if not by_gloo or process.state is not ProcessState.SLEEPING:
-        return False
-    # A stack also has what stood there before: who sleeps for a time or reads a pipe is elsewhere.
-    if process.wchan.strip("0") and not _FOR_A_THREAD.match(process.wchan):
-        return False
-    return bool(process.native_stack) and bool(_OF_TORCH.match(process.native_stack[0]))
+    told = process.wchan.strip("0")
+    waits = not told or bool(_FOR_A_THREAD.match(told))
+    return by_gloo and process.state is ProcessState.SLEEPING and waits
 
 
 def in_send_or_receive(report: RankHangReport) -> bool:
