@@ -13,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from everstep_common.hangs.dumps.coalesced import WorkCounts, is_counted_apart, without_batches
-from everstep_common.hangs.dumps.departures import departure_of
+from everstep_common.hangs.dumps.departures import Called, departure_of
 from everstep_common.hangs.dumps.dump_entries import DumpEntry, dump_entry, number_in, text_in
 from everstep_common.hangs.dumps.exit_dumps import before_giving_up
+from everstep_common.hangs.dumps.noted_calls import NotedCalls
 from everstep_common.hangs.dumps.pickles import Effort, PickleError, plain_values
 from everstep_common.hangs.reports.members import are_named, members_text, unnamed_members
 from everstep_common.hangs.reports.rank_report import (
@@ -49,6 +50,7 @@ _DURATION_MAX_MS = 3.6e6
 _NUMBERS = re.compile(r"\d{1,7}")
 _STATES = {state.value: state for state in OperationState}
 DEFAULT_GROUP = "default_pg"
+NOTHING_NOTED = NotedCalls()
 # A recorder that has recorded no operation leaves their list out; a report has groups.
 _PARTS = frozenset({"entries", "groups", "pg_status"})
 
@@ -114,24 +116,36 @@ def recent_of_dump(dump: Mapping[str, object], rank: int, *, world_size: int = 0
     )
 
 
-def report_of_dump(dump: Mapping[str, object], rank: int, *, world_size: int = 0) -> RankHangReport:
+def report_of_dump(
+    dump: Mapping[str, object],
+    rank: int,
+    *,
+    world_size: int = 0,
+    noted: NotedCalls = NOTHING_NOTED,
+) -> RankHangReport:
     """Return the report of the rank that a dump is said to be of.
+
+    ``noted`` has what that rank has noted itself.
 
     Raises DumpError where the dump is another rank's, or is none.
     """
-    dump, process = before_giving_up(dump)
-    reading = _DumpReading(dump, rank, world_size)
+    before, process = before_giving_up(dump)
+    reading = _DumpReading(before, rank, world_size)
     groups, left_out = reading.groups()
+    # Also of what it called when the others had given up.
+    called = reading.entries if before is dump else _DumpReading(dump, rank, world_size).entries
+    departure = departure_of(_calls(called, noted))
     return RankHangReport(
         rank=rank,
         world_size=max(world_size, reading.world_size()),
-        schema=_word(dump.get("version")),
+        schema=_word(before.get("version")),
         backend=reading.entries[-1].backend[:40] if reading.entries else "",
-        libraries=tuple(_libraries(dump)),
+        libraries=tuple(_libraries(before)),
         groups=groups,
         groups_left_out=left_out,
         timeout_ms=min((one for one in map(_timeout_ms, reading.entries) if one), default=0),
-        departure=departure_of([(_label(one), one.done) for one in reading.entries]),
+        departure=departure.words[:500] if departure else "",
+        departed_ago=departure.since if departure else 0,
         process=process,
         blind=tuple(reading.blind()),
     )
@@ -465,9 +479,16 @@ def _duration_us(entry: DumpEntry) -> int | None:
     return int(1000 * told) if isinstance(told, float) and 0 <= told < _DURATION_MAX_MS else None
 
 
-def _label(entry: DumpEntry) -> str:
-    """Return what is equal in two operations that a program does at the same place."""
-    return f"{entry.name}{entry.ends or ''} of {entry.description}"
+def _calls(entries: Iterable[DumpEntry], noted: NotedCalls) -> list[Called]:
+    """Return all that a rank is known to have called, oldest first."""
+    recorded = [
+        (
+            number_in(one.raw.get("time_created_ns")) or 0,
+            Called(f"{one.name}{one.ends or ''} of {one.description}", _shapes(one.raw)),
+        )
+        for one in entries
+    ]
+    return noted.among(recorded) if noted.calls else [one for _, one in recorded]
 
 
 def _word(value: object) -> str:

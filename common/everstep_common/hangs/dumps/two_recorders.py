@@ -8,7 +8,13 @@ ranks or in none, for a group is made by all of them together.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from everstep_common.hangs.dumps.flight_recorder import read_dump, recent_of_dump, report_of_dump
+from everstep_common.hangs.dumps.flight_recorder import (
+    NOTHING_NOTED,
+    read_dump,
+    recent_of_dump,
+    report_of_dump,
+)
+from everstep_common.hangs.dumps.noted_calls import NotedCalls
 from everstep_common.hangs.reports.rank_report import GROUPS_MAX, GroupReport, RankHangReport
 
 # In a dump of the other backends' recorder: what that of NCCL has recorded.
@@ -17,19 +23,25 @@ OF_NCCL = "everstep_nccl"
 ON_CPUS = " on CPUs"
 
 
-def report_of_content(content: bytes, rank: int, *, world_size: int = 0) -> RankHangReport:
+def report_of_content(
+    content: bytes, rank: int, *, world_size: int = 0, noted: NotedCalls = NOTHING_NOTED
+) -> RankHangReport:
     """Return the report of a dump, which may be of both recorders. Raises DumpError."""
-    return report_of_values(read_dump(content), rank, world_size=world_size)
+    return report_of_values(read_dump(content), rank, world_size=world_size, noted=noted)
 
 
 def report_of_values(
-    dump: Mapping[str, object], rank: int, *, world_size: int = 0
+    dump: Mapping[str, object],
+    rank: int,
+    *,
+    world_size: int = 0,
+    noted: NotedCalls = NOTHING_NOTED,
 ) -> RankHangReport:
     """Return the report of a dump's values. Raises DumpError."""
     nccl = dump.get(OF_NCCL)
     if not isinstance(nccl, dict):
-        return report_of_dump(_whole(dump), rank, world_size=world_size)
-    return report_of_both(dump, nccl, rank, world_size=world_size)
+        return report_of_dump(_whole(dump), rank, world_size=world_size, noted=noted)
+    return report_of_both(dump, nccl, rank, world_size=world_size, noted=noted)
 
 
 def report_of_both(
@@ -38,17 +50,34 @@ def report_of_both(
     rank: int,
     *,
     world_size: int = 0,
-    recent: bool = False,
+    noted: NotedCalls = NOTHING_NOTED,
 ) -> RankHangReport:
     """Return the report of one rank by what both of its recorders know. Raises DumpError.
 
-    With ``recent`` it is when it enqueued its newest collectives, and no more.
+    ``noted`` has what the rank has noted itself of other backends than NCCL.
     """
-    reduced = recent_of_dump if recent else report_of_dump
-    of_others = reduced(_whole(others), rank, world_size=world_size)
+    of_others = report_of_dump(_whole(others), rank, world_size=world_size, noted=noted)
+    of_nccl = report_of_dump(_whole(nccl), rank, world_size=world_size)
+    return _of_both(others, of_others, nccl, of_nccl)
+
+
+def recent_of_both(
+    others: Mapping[str, object], nccl: Mapping[str, object], rank: int, *, world_size: int = 0
+) -> RankHangReport:
+    """Return when a rank enqueued its newest collectives, by both. Raises DumpError."""
+    of_others = recent_of_dump(_whole(others), rank, world_size=world_size)
+    of_nccl = recent_of_dump(_whole(nccl), rank, world_size=world_size)
+    return _of_both(others, of_others, nccl, of_nccl)
+
+
+def _of_both(
+    others: Mapping[str, object],
+    of_others: RankHangReport,
+    nccl: Mapping[str, object],
+    of_nccl: RankHangReport,
+) -> RankHangReport:
     if not knows_groups(nccl):
         return of_others
-    of_nccl = reduced(_whole(nccl), rank, world_size=world_size)
     if not knows_groups(others):
         return replace(of_nccl, process=of_others.process)
     return _together(of_others, of_nccl)

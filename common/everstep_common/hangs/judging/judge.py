@@ -93,7 +93,7 @@ def judge(
     case.with_frames = with_frames
     for find in _FINDINGS:
         if (kind := find(case)) is not None:
-            return _verdict(case, kind)
+            return _verdict(case, _with_who_departed(case, kind))
     return _verdict(case, HangClass.NO_WAIT)
 
 
@@ -249,8 +249,9 @@ def _class_of(case: Case, rank: int) -> Seen:
     behind = "others wait for it"
     if len(case.culprits) < CULPRITS_MAX:  # no more are told, and each takes a look at its groups
         behind = words.of_frontier(case.frontiers, rank)
-    if report.departure:
-        return HangClass.DESYNC, f"{behind}; it did {printable(report.departure)}"
+    inside = in_communication(report)
+    if report.departure and (inside or (inside is None and rank in case.graph.heads)):
+        return HangClass.DESYNC, f"{behind}; {_departed(report)}"
     return HangClass.CPU_SIDE, f"{behind}{_at(case, rank)}"
 
 
@@ -404,13 +405,11 @@ def _from_knots(case: Case) -> HangClass | None:
 
 def _of_circle(case: Case, ranks: Sequence[int]) -> dict[int, Seen]:
     """Return which of the ranks in a circle hold the others back, where something tells it."""
-    departed = [rank for rank in ranks if case.reports[rank].departure]
-    if departed and 2 * len(departed) <= len(ranks):
-        told = {rank: printable(case.reports[rank].departure) for rank in departed}
-        return {rank: (HangClass.DESYNC, f"it did {one}") for rank, one in told.items()}
     if outside := _outside_of(case, ranks):
         # What they have enqueued runs beside them, so they seem to wait; they stand elsewhere.
         return {rank: _class_of(case, rank) for rank in outside}
+    if departed := _few_departed(case, ranks):
+        return departed
     late = _late_in_collectives(case, ranks)
     # Of several one left something out, and the others wait for their receives in good order.
     return {rank: _late_class(case, rank) for rank in late} if len(late) == 1 else {}
@@ -450,6 +449,40 @@ def _late_in_collectives(case: Case, ranks: Iterable[int]) -> list[int]:
         and all(one.operation.name == "recv" for one in case.graph.peer[rank])
         and is_p2p(case.graph.heads[rank][1])
     ]
+
+
+def _with_who_departed(case: Case, kind: HangClass) -> HangClass:
+    """Name who did what it never did before, where the program is at fault and nobody is named.
+
+    A suspect comes first, and then one rank of all. Where nothing tells for whom ranks wait, that
+    one of them has departed says that it is the program.
+    """
+    unknown = kind is HangClass.UNKNOWN and not case.silent
+    if case.culprits or not (unknown or kind is HangClass.DESYNC):
+        return kind
+    everybody = [rank for rank, one in case.reports.items() if one.departure]
+    alone = everybody if len(everybody) == 1 else []
+    among = {} if unknown else _few_departed(case, case.suspects)
+    if not (named := among or _few_departed(case, alone, of=case.world_size)):
+        return kind
+    case.culprits, case.suspects = named, frozenset()
+    case.confidence, case.sentence = Confidence.LIKELY, ""
+    return HangClass.DESYNC
+
+
+def _few_departed(case: Case, ranks: Collection[int], of: int = 0) -> dict[int, Seen]:
+    """Return those of some ranks that departed, if they are at most half of them, or of so many."""
+    reports = {rank: case.reports[rank] for rank in ranks if rank in case.reports}
+    told = {rank: _departed(one) for rank, one in reports.items() if one.departure}
+    if 2 * len(told) > (of or len(ranks)):
+        return {}
+    return {
+        rank: (HangClass.DESYNC, f"{one}{_at(case, rank)}") for rank, one in sorted(told.items())
+    }
+
+
+def _departed(report: RankHangReport) -> str:
+    return f"it did {printable(report.departure)}"
 
 
 def _from_one_operation(case: Case) -> HangClass | None:

@@ -160,7 +160,7 @@ class EndEvidence:
         left = {rank: self._has_ended(rank) for rank in self._kept.ranks}
         asks_ras = self._asks_ras(self._kept)
         asked = tuple(
-            RankAsked(rank, 1, dump=ended, ras=asks_ras and rank == 0)
+            RankAsked(rank, 1, dump=ended, ras=asks_ras and rank == 0, page=self._looks.page(rank))
             for rank, ended in left.items()
             if ended or (asks_ras and rank == 0)
         )

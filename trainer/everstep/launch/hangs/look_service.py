@@ -33,6 +33,7 @@ def rank_asked(rank: int, pid: int, seen: Seen | None, facts: RankFacts) -> Rank
         phase=facts.shown,
         watch_thread=facts.watch_thread,
         waits_for_gil=facts.waits_for_gil,
+        page=facts.page,
     )
 
 
@@ -74,6 +75,10 @@ class LookService:
         """Look at all ranks that run here now; ``told`` hears what a look that goes on finds."""
         self._told.append(told)
         self._look()
+
+    def page(self, rank: int) -> str:
+        """Return where the page of a rank of this generation is; "": it has none."""
+        return self._facts(rank).page
 
     def _look(self) -> None:
         if self._reading.under_way:

@@ -47,6 +47,8 @@ class RankAsked:
     # for seconds, as the launcher saw.
     watch_thread: Count = 0
     waits_for_gil: bool = False
+    # Its page, as PATH:OFFSET; "": it has none.
+    page: Annotated[str, Opaque(0, 200, "a page of memory")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

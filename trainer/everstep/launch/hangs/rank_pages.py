@@ -17,7 +17,8 @@ from everstep_common.reports.own_work import PACKED_MAX
 from everstep_common.sealed_memory import SIZE_SEALS
 
 # Memory is mapped from places that are multiples of this.
-_STRIDE = max(page.BYTES, mmap.ALLOCATIONGRANULARITY)
+_GRAIN = mmap.ALLOCATIONGRANULARITY
+_STRIDE = -(-page.SPAN // _GRAIN) * _GRAIN
 _DURATION_MAX_NS = 3600 * 10**9
 _MOVES_MAX = 2**40
 # PID_MAX_LIMIT of Linux.
@@ -57,6 +58,8 @@ class RankFacts:
     watch_thread: int = 0
     # Whether that thread has waited for the GIL since then, as the kernel shows.
     waits_for_gil: bool = False
+    # Where that is told: the page, as the rank itself finds it.
+    page: str = ""
 
     @property
     def shown(self) -> str:
@@ -81,7 +84,12 @@ class RankPages:
 
     def environment(self, rank: int) -> dict[str, str]:
         """Return by what a rank finds its page."""
-        return {page.PLACE: f"/proc/{os.getpid()}/fd/{self._number}:{self._places[rank]}"}
+        return {page.PLACE: self.place(rank)}
+
+    def place(self, rank: int) -> str:
+        """Return where a rank's page is; "" where it has none."""
+        at = self._places.get(rank)
+        return "" if at is None else f"/proc/{os.getpid()}/fd/{self._number}:{at}"
 
     def read(self, rank: int, now_ns: int) -> RankFacts:
         """Return what a rank has told; nothing where it has not, or what cannot be."""

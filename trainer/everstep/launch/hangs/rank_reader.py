@@ -16,6 +16,7 @@ from everstep.launch.hangs.sources import libraries, native_stacks, process_look
 from everstep.launch.hangs.sources.dump_files import report_of_files
 from everstep.launch.hangs.sources.gil_wait import LOOKS_S, ThreadLook, thread_look, waits_for_gil
 from everstep.launch.hangs.sources.process_look import GoneError, ProcessLook
+from everstep.launch.hangs.sources.rank_calls import noted_calls
 from everstep.launch.hangs.sources.ras_client import ask_ras
 from everstep.launch.hangs.sources.recorders import read_recorders
 from everstep.launch.hangs.sources.worker_server import (
@@ -125,7 +126,10 @@ class RankReader:
         question, rank = self._question, self._asked.rank
         report = RankHangReport(rank=rank, world_size=question.world_size)
         if self._asked.dump:
-            report = report_of_files(question.dumps, rank, question.since_ns, question.world_size)
+            noted = noted_calls(self._asked.page)
+            report = report_of_files(
+                question.dumps, rank, question.since_ns, question.world_size, noted
+            )
         if self._asked.ras:
             try:
                 report = replace(report, ras=ask_ras(question.ras, question.pids, self._left(9.0)))
@@ -275,7 +279,8 @@ class RankReader:
 
     def _read_recorder(self, server: WorkerServer) -> None:
         rank, world_size = self._asked.rank, self._question.world_size
-        found, missing = read_recorders(server, self._left(_RECORDER_S), rank, world_size)
+        noted = noted_calls(self._asked.page)
+        found, missing = read_recorders(server, self._left(_RECORDER_S), rank, world_size, noted)
         self._recorded = found or self._recorded
         if missing:
             self._blind[EvidenceSource.FLIGHT_RECORDER] = missing

@@ -67,7 +67,7 @@ class RankWatch:
         now_ns = self._now_ns()
         facts = self._pages.read(rank, now_ns)
         waits = self._gil.seen(rank, facts.watched_at_ns, now_ns)
-        return replace(facts, waits_for_gil=waits)
+        return replace(facts, waits_for_gil=waits, page=self._pages.place(rank))
 
     def due_in_s(self) -> float | None:
         """Return after how long `advance` has to be called, if at all."""

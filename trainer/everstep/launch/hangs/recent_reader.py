@@ -35,7 +35,7 @@ def read_recent(
         server = _server(folder, pid)
         server.ask("ping", _left(ends_s, _PING_S), 1024)
         found, missing = read_recorders(
-            server, _left(ends_s, _RECORDER_S), asked.rank, question.world_size, recent=True
+            server, _left(ends_s, _RECORDER_S), asked.rank, question.world_size, noted=None
         )
         report = found or report
         if missing and found is None:

@@ -13,8 +13,10 @@ import time
 
 if __package__:
     from everstep.rank.interpreter import everstep_rank_page as page_of
+    from everstep.rank.interpreter.everstep_rank_calls import note_calls
 else:  # in a rank, whose interpreter need not have everstep
     import everstep_rank_page as page_of  # type: ignore[import-not-found, no-redef]
+    from everstep_rank_calls import note_calls  # type: ignore[import-not-found, no-redef]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # as typing's, whose import takes milliseconds
@@ -200,7 +202,9 @@ def start(c10d: "ModuleType") -> None:
     read = reader_of(c10d)
     if read is None:
         return
-    watch = FrontierWatch(page_of.Page(os.environ, page_of.WATCH_PID), read)
+    page = page_of.Page(os.environ, page_of.WATCH_PID)
+    watch = FrontierWatch(page, read)
+    note_calls(c10d, page)
     over = threading.Event()
     thread = threading.Thread(
         target=_run, args=(watch, over), name="everstep-frontier", daemon=True

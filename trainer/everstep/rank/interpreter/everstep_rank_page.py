@@ -1,7 +1,8 @@
 """Rank page: how far a rank is, in a page of its launcher's memory that the launcher reads.
 
-Written by the SDK (step, phase, pause) and by the watch of torch's recorder (frontier), each its
-own words. Run in the rank by its own interpreter, from 3.8 on, with the standard library only.
+Written by the SDK (step, phase, pause), by the watch of torch's recorder (frontier), and by what
+notes sends and receives, each its own words. Run in the rank by its own interpreter, from 3.8 on,
+with the standard library only.
 """
 
 import mmap
@@ -15,6 +16,8 @@ if TYPE_CHECKING:  # as typing's, whose import takes milliseconds
 # shrink under whoever has it mapped.
 PLACE = "EVERSTEP_RANK_PAGE"
 BYTES = 4096
+# With the ring of calls behind it.
+SPAN = 3 * 4096
 # "everstep" and the version of the layout; 0 where nobody has written yet.
 MAGIC = 0x45565354 << 32 | 1
 PHASES = 16
@@ -33,6 +36,11 @@ NAMES = 8 * (16 + 3 * PHASES)
 PAUSE_NAME = NAMES + PHASES * NAME_BYTES
 # The role of the rank, as its script told.
 ROLE_NAME = PAUSE_NAME + NAME_BYTES
+# How many sends and receives were noted, and then the newest of them: when, by the wall clock, and
+# the kind above the other end's rank.
+CALLS = BYTES // 8
+CALLS_MAX = (SPAN - BYTES) // 16 - 1
+SEND, RECV, RECV_ANY = 1, 2, 3
 _PARTS = {SDK_PID: (STEP, OWN + 1), WATCH_PID: (READ_AT, LONGEST + 1)}
 # What a rank is seen to do that is no step, by the number in ACTIVITY.
 ACTIVITIES = ("", "compilation", "checkpoint")
@@ -53,7 +61,7 @@ class Page:
         try:
             number = os.open(place, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
-                memory = mmap.mmap(number, BYTES, offset=int(offset))
+                memory = mmap.mmap(number, SPAN, offset=int(offset))
             finally:
                 os.close(number)
         except (OSError, ValueError) as error:

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from everstep.rank.interpreter.everstep_exit_dump import PREFIX
-from everstep_common.hangs.dumps.flight_recorder import DumpError, blind_report
+from everstep_common.hangs.dumps.flight_recorder import NOTHING_NOTED, DumpError, blind_report
 from everstep_common.hangs.dumps.folder import file_bytes
+from everstep_common.hangs.dumps.noted_calls import NotedCalls
 from everstep_common.hangs.dumps.two_recorders import report_of_content
 from everstep_common.hangs.reports.rank_report import RankHangReport
 
@@ -19,13 +20,17 @@ def fresh_dumps(prefixes: tuple[str, ...], rank: int, since_ns: int) -> list[Pat
 
 
 def report_of_files(
-    prefixes: tuple[str, ...], rank: int, since_ns: int, world_size: int
+    prefixes: tuple[str, ...],
+    rank: int,
+    since_ns: int,
+    world_size: int,
+    noted: NotedCalls = NOTHING_NOTED,
 ) -> RankHangReport:
     """Return what the first usable dump tells; a report that says why, where none is."""
     report = blind_report(rank, "it has ended, and left no dump of its operations")
     for path in fresh_dumps(prefixes, rank, since_ns):
         try:
-            return report_of_content(file_bytes(path), rank, world_size=world_size)
+            return report_of_content(file_bytes(path), rank, world_size=world_size, noted=noted)
         except DumpError as error:
             report = blind_report(rank, f"{path.name}: {error}")
     return report

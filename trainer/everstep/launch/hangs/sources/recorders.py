@@ -14,7 +14,12 @@ from everstep.launch.hangs.sources.worker_server import (
     WorkerServer,
 )
 from everstep_common.hangs.dumps.flight_recorder import DumpError, read_dump
-from everstep_common.hangs.dumps.two_recorders import knows_groups, report_of_both
+from everstep_common.hangs.dumps.noted_calls import NotedCalls
+from everstep_common.hangs.dumps.two_recorders import (
+    knows_groups,
+    recent_of_both,
+    report_of_both,
+)
 from everstep_common.hangs.reports.rank_report import RankHangReport
 
 # Of all other backends, and of NCCL.
@@ -25,32 +30,42 @@ _OF_NCCL_ONLY = "this torch tells the operations of NCCL only, and this rank has
 
 
 def read_recorders(
-    server: WorkerServer, within_s: float, rank: int, world_size: int, *, recent: bool = False
+    server: WorkerServer,
+    within_s: float,
+    rank: int,
+    world_size: int,
+    noted: NotedCalls | None,
 ) -> tuple[RankHangReport | None, str]:
     """Return what the recorders of a rank tell, and why one of them does not.
 
-    With ``recent`` it is when the rank enqueued its newest collectives, and no more.
+    ``noted`` has what the rank has noted itself. Without it they tell when it enqueued its newest
+    collectives, and no more.
     """
-    until_s = time.monotonic() + within_s
-    told: dict[str, Mapping[str, object]] = {}
-    missing = ""
-    for handler in _HANDLERS:
-        try:
-            content = server.ask(handler, until_s - time.monotonic(), _BYTES)
-            told[handler] = read_dump(content)
-        except NoHandlerError:
-            continue
-        except (NoAnswerError, DumpError) as error:
-            missing = missing or str(error)
-            if isinstance(error, SilentError):
-                break
+    told, missing = _dumps(server, time.monotonic() + within_s)
     if not told:
         return None, missing or "this torch has no recorder that could be asked"
     others, nccl = (told.get(handler, {}) for handler in _HANDLERS)
     if not others and not missing and not knows_groups(nccl):
         return None, _OF_NCCL_ONLY
     try:
-        told_by_both = report_of_both(others, nccl, rank, world_size=world_size, recent=recent)
+        if noted is None:
+            return recent_of_both(others, nccl, rank, world_size=world_size), missing
+        return report_of_both(others, nccl, rank, world_size=world_size, noted=noted), missing
     except DumpError as error:
         return None, str(error)
-    return told_by_both, missing
+
+
+def _dumps(server: WorkerServer, until_s: float) -> tuple[dict[str, Mapping[str, object]], str]:
+    """Return the dumps by their handlers, and why one that there should be is missing."""
+    told: dict[str, Mapping[str, object]] = {}
+    missing = ""
+    for handler in _HANDLERS:
+        try:
+            told[handler] = read_dump(server.ask(handler, until_s - time.monotonic(), _BYTES))
+        except NoHandlerError:
+            continue
+        except (NoAnswerError, DumpError) as error:
+            missing = missing or str(error)
+            if isinstance(error, SilentError):
+                break
+    return told, missing
