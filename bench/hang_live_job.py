@@ -15,18 +15,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 
 from hang_cases import Case, layout_seed
 from hang_programs import PROGRESS, Fault, Start, phase_name
 
+from everstep.launch.hangs.end_evidence import with_ending
 from everstep.launch.hangs.look_service import rank_asked
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_files import RankFiles
 from everstep.launch.hangs.rank_watch import RankWatch
 from everstep.launch.hangs.reading import Reading, py_spy
+from everstep.launch.hangs.sources.dump_files import exit_prefix
 from everstep.launch.selector_loop import call_ready
 from everstep.rank.interpreter.everstep_rank_page import PLACE
 from everstep_agent.jobs.standing.stand_still import StandStill
@@ -90,6 +92,10 @@ class JobWatch:
         """Return whether each rank was seen to move since then, on the boot clock."""
         facts = [self._watch.facts(rank).frontier for rank in range(self._ranks)]
         return all(one is not None and one.moved_at_ns > at_ns for one in facts)
+
+    def left(self, rank: int, pid: int) -> RankAsked:
+        """Return the question for a rank that has ended."""
+        return RankAsked(rank, pid, dump=True, page=self._watch.facts(rank).page)
 
     def asked(self, rank: int, pid: int, seen: Seen | None) -> RankAsked:
         """Return the question for a rank, with what it has told of itself."""
@@ -182,6 +188,7 @@ class LiveJob:
         # The last record is the phase that all are to enter, beside the steps of each.
         self._progress_path.write_bytes(bytes(PROGRESS.size * (case.ranks + 1)))
         self._part = 0
+        self._started_ns = time.time_ns()
         self._watch = JobWatch(case.ranks, self._running)
         seed = layout_seed(case.layout, case.ranks)
         self.pids = {
@@ -300,16 +307,22 @@ class LiveJob:
         selector = selectors.DefaultSelector()
         found: list[Answer] = []
         reading = Reading(selector, found.extend)
+        folder = self._forge.files.folder
         question = Question(
             ranks=(),
-            folder=str(self._forge.files.folder),
+            folder=str(folder),
             within_s=0.0,
             node=os.uname().nodename,
             world_size=self.ranks,
+            dumps=(exit_prefix(folder),),
+            since_ns=self._started_ns,
             py_spy=py_spy(),
         )
         asked = [
-            self._watch.asked(rank, pid, self._seen.get(pid)) for rank, pid in self.pids.items()
+            self._watch.asked(rank, pid, self._seen.get(pid))
+            if rank in self._running()
+            else self._watch.left(rank, pid)
+            for rank, pid in self.pids.items()
         ]
         reading.begin(question, asked)
         while reading.under_way:
@@ -332,7 +345,7 @@ class LiveJob:
             signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0,
             text=text[:400],
         )
-        return replace(report, process=replace(report.process, ending=ending))
+        return with_ending(report, ending)
 
     def release(self, case: Case) -> bool:
         """Let the rank go on; return whether all do."""

@@ -61,23 +61,23 @@ def main() -> None:
 
 def _run(start: Start) -> None:
     """Be a rank, in a process of its own, which ends here."""
-    status = 1
     try:
         with open(Path(start.folder) / f"stderr-{start.rank}", "wb") as said:
             os.dup2(said.fileno(), 2)
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
         os.dup2(null, 1)
+        os.environ["RANK"] = str(start.rank)
         os.environ["LOCAL_WORLD_SIZE"] = str(start.ranks)
         os.environ[PLACE] = start.page
         Rank(start).train()
-    except BaseException:  # noqa: BLE001 - what a rank ends with is what is looked at
+    except Exception:
+        if start.exits:
+            raise  # it ends as an interpreter does, and leaves its dump
         traceback.print_exc()
         sys.stderr.flush()
-        while not start.exits:
+        while True:
             time.sleep(1)
-    finally:
-        os._exit(status)
 
 
 class Rank:
