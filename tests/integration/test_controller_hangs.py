@@ -179,7 +179,7 @@ def test_who_sits_before_the_launcher_reads_who_did_not_come_to_an_operation_tha
             return str((await agent.wait_for("tell_launcher")).tell_launcher.text)
 
     assert asyncio.run(scenario()) == (
-        "train: why ranks of generation 1 gave up waiting: Rank 2 holds the job back: CPU side."
+        "train: why generation 1 ended: Rank 2 holds the job back: CPU side."
     )
 
 

@@ -1,4 +1,6 @@
-"""End watch: asks who did not come, of a generation that ended because ranks gave up waiting.
+"""End watch: asks who held up a generation that ended because ranks gave up waiting.
+
+Or that ended over data that did not fit: then who called something else.
 
 Its launchers look at the ranks that have not exited before they kill them, and tell what they saw.
 The judge is outside the core; what enters it is one journaled sentence, and the nodes it names.
@@ -145,7 +147,9 @@ class EndWatch:
 def _told(verdict: HangVerdict) -> tuple[str, tuple[int, ...]]:
     if verdict.kind in (HangClass.NO_WAIT, HangClass.UNKNOWN):
         return "", ()
-    ranks = tuple(culprit.rank for culprit in verdict.culprits)
+    # No node is at fault of what a program does.
+    of_program = verdict.kind in (HangClass.DESYNC, HangClass.KNOWN_SOFTWARE)
+    ranks = () if of_program else tuple(culprit.rank for culprit in verdict.culprits)
     missing = [line for line in verdict.ras if MISSING in line]
     sentence = "; ".join([verdict.sentence.rstrip("."), *missing[:1]])
     return printable(sentence)[:_SENTENCE_MAX], ranks

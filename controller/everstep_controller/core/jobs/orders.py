@@ -91,15 +91,20 @@ def stop(state: State, job: JobRecord, node: str, generation: int) -> StopGenera
         lineage_id=job.lineage_id,
         generation=generation,
         grace_ns=state.settings.stop_grace_ns,
-        look=_gave_up(job, generation),
+        look=_needs_look(job, generation),
     )
 
 
-def _gave_up(job: JobRecord, generation: int) -> bool:
-    """Return whether a generation ended because ranks gave up waiting, as far as is known."""
+def _needs_look(job: JobRecord, generation: int) -> bool:
+    """Return whether others than who died first ended a generation, as far as is known.
+
+    They are those that ranks waited for until they gave up, or that called what did not fit.
+    """
     deaths = [one for one in job.recovery.deaths if one.exit.generation == generation]
     # What explains more stands first.
-    return bool(deaths) and deaths[0].waited_in_vain
+    gave_up = bool(deaths) and deaths[0].waited_in_vain
+    unfit = any(one.got_unfit_data for one in deaths)
+    return gave_up or (unfit and not any(one.explains for one in deaths))
 
 
 def starts(job: JobRecord) -> Iterator[StartGeneration]:

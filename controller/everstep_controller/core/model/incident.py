@@ -46,6 +46,11 @@ class Death:
         return rank_exits.waited_in_vain(self.exit)
 
     @property
+    def got_unfit_data(self) -> bool:
+        """Whether it got other data than it had called for: ranks call different operations."""
+        return rank_exits.got_unfit_data(self.exit)
+
+    @property
     def signature(self) -> str:
         """What is equal in two deaths of the same cause."""
         return rank_exits.signature_of(self.exit)
@@ -100,7 +105,10 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class WaitedFor:
-    """Whom ranks of a generation waited for until they gave up, and where those are."""
+    """Whom ranks of a generation waited for until they gave up, and where those are.
+
+    Or who called what did not fit: that is on no node.
+    """
 
     generation: int
     sentence: str

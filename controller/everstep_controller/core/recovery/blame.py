@@ -127,7 +127,13 @@ def _evidence(
 
 def _waited_for(job: JobRecord, generation: int) -> WaitedFor | None:
     known = job.recovery.waited_for
-    return known if known is not None and known.generation == generation else None
+    if known is None or known.generation > generation:
+        return None
+    # Who departed the last time is told where the same comes again.
+    unfit = any(
+        one.got_unfit_data for one in job.recovery.deaths if one.exit.generation == generation
+    )
+    return known if unfit or known.generation == generation else None
 
 
 def _rollback(job: JobRecord, generation: int) -> AskedRollback | None:
@@ -268,7 +274,7 @@ def timeout_judged(turn: Turn, event: TimeoutJudged) -> None:
         return
     job.recovery.waited_for = waited_for
     _correct_incident(turn, job, waited_for)
-    why = f"why ranks of generation {event.generation} gave up waiting"
+    why = f"why generation {event.generation} ended"
     turn.announce(job.name, "TimeoutJudged", f"{job.name}: {why}: {event.sentence}")
     turn.mark_job(job.id)
 
@@ -284,15 +290,20 @@ def _correct_incident(turn: Turn, job: JobRecord, waited_for: WaitedFor) -> None
         ),
         None,
     )
-    if not deaths or not deaths[0].waited_in_vain or incident is None:
+    if not deaths or incident is None:
         return
-    sentence = causes.sentence_of_wait(waited_for, deaths[0])
+    if deaths[0].waited_in_vain:
+        death, sentence = deaths[0], causes.sentence_of_wait(waited_for, deaths[0])
+    elif unfit := next((one for one in deaths if one.got_unfit_data), None):
+        death, sentence = unfit, causes.sentence_of_unfit(waited_for, unfit)
+    else:
+        return
     if incident.cause is Cause.COLLECTIVE and incident.generation == waited_for.generation:
         incident.message = sentence
         incident.node = waited_for.nodes[0] if len(waited_for.nodes) == 1 else ""
     judged = job.recovery.judgements
     for place, one in enumerate(judged):
-        if one.generation == waited_for.generation and one.signature == deaths[0].signature:
+        if one.generation == waited_for.generation and one.signature == death.signature:
             judged[place] = replace(one, sentence=sentence)
             incident.verdict = sentence
 

@@ -52,7 +52,7 @@ _AGAIN = Rule(
 _UNFIT_AGAIN = Rule(
     Remedy.STOP,
     "{what}, the same as generation {before} {where}: ranks call operations that do not fit "
-    "together, which no node makes them do; correct the script and start the job again",
+    "together, which no node makes them do{departed}; correct the script and start the job again",
 )
 
 _AGAIN_ROLLED_BACK = Rule(
@@ -126,8 +126,8 @@ OTHERWISE: Mapping[Side, str] = MappingProxyType(
         Side.TRANSIENT: "{what}: cause unknown; treated as transient",
         Side.CONSEQUENCE: "{what}: which rank went first is not known",
         Side.WAITED: "{what}: it gave up waiting for other ranks; who did not come is not known",
-        Side.UNFIT: "{what}: ranks called operations that do not fit together; the script's own "
-        "fault if it comes again {where}",
+        Side.UNFIT: "{what}: ranks called operations that do not fit together{departed}; the "
+        "script's own fault if it comes again {where}",
         Side.UNKNOWN: "{what}: the script or {node}, only a repetition tells",
     }
 )
@@ -176,6 +176,7 @@ class Evidence:
     # The job has not made one step in its life.
     fresh: bool = False
     # Whom the ranks waited for that gave up, where that is known.
+    # Of this generation; of one that ended over data that did not fit, or of one before.
     waited_for: WaitedFor | None = None
 
 
@@ -218,6 +219,7 @@ def judge(evidence: Evidence) -> Judgement:
             neighbour=evidence.neighbours.get(node, ""),
             amiss=evidence.amiss.get(node, ""),
             waited_for=sentence_of_wait(evidence.waited_for, culprit),
+            departed=_departed(evidence.waited_for),
         ),
         evidence=_shown(evidence),
         node=node if whose in _OF_NODES or rule is _NOT_CLEAN else "",
@@ -233,6 +235,17 @@ def sentence_of_wait(waited_for: WaitedFor | None, gave_up: Death) -> str:
     if waited_for is None:
         return ""
     return f"{waited_for.sentence.rstrip('.')}; {gave_up.sentence()}, for it gave up waiting"
+
+
+def sentence_of_unfit(departed: WaitedFor, died: Death) -> str:
+    """Return what a rank died of that got data which did not fit, and who had called it."""
+    otherwise = OTHERWISE[Side.UNFIT]
+    where = _where(died.exit.step)
+    return otherwise.format(what=died.sentence(), departed=_departed(departed), where=where)
+
+
+def _departed(known: WaitedFor | None) -> str:
+    return f" (generation {known.generation}: {known.sentence.rstrip('.')})" if known else ""
 
 
 def _judge_rollback(evidence: Evidence, asked: AskedRollback) -> Judgement:

@@ -101,3 +101,48 @@ def test_whom_ranks_waited_for_is_known_after_the_controller_is_back() -> None:
     story, _ = _given_up()
     _judged(story)
     assert decode_state(encode(story.core.state)) == story.core.state
+
+
+_UNFIT = "enforce fail: op.preamble.length <= op.nbytes. 96 vs 48. Received data size doesn't match"
+_DEPARTED = "Rank 2 holds the job back: software desync. It did all_reduce of 96 where 48 came."
+
+
+def _unfit(story: Incidents, step: int) -> list[actions.Action]:
+    """Let rank 1 get data that do not fit what it has called for, and rank 0 lose it."""
+    done = story.die("n1", "collective_mismatch", exception=_UNFIT, rank=1, step=step)
+    return [*done, *story.die("n0", "collective", rank=0, step=step)]
+
+
+def test_launchers_look_who_called_what_did_not_fit() -> None:
+    story = Incidents()
+    story.run()
+    assert True in _looks(_unfit(story, 20))
+    other = Incidents()
+    other.run()
+    assert _looks([*other.die("n0", "crash"), *_unfit(other, 20)]) == [False, False]
+
+
+def test_who_called_what_did_not_fit_is_told_and_no_node_is() -> None:
+    story = Incidents()
+    story.run()
+    _unfit(story, 20)
+    story.stop_all()
+    story.tell(TimeoutJudged(story.job.id, 1, _DEPARTED))
+    incident = story.incidents[-1]
+    assert "(generation 1: Rank 2 holds the job back: software desync." in incident.verdict
+    assert "the script's own fault if it comes again" in incident.verdict
+    assert incident.node == ""
+
+
+def test_who_called_what_did_not_fit_is_told_when_the_same_comes_again() -> None:
+    story = Incidents()
+    story.run()
+    _unfit(story, 20)
+    story.tell(TimeoutJudged(story.job.id, 1, _DEPARTED))
+    story.stop_all()
+    story.run()
+    _unfit(story, 20)
+    story.stop_all()
+    ended = story.job.ending.wanted
+    assert "the same as generation 1" in ended
+    assert "(generation 1: Rank 2 holds the job back" in ended

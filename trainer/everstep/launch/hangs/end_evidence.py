@@ -1,7 +1,8 @@
-"""End evidence: what ranks of a generation did when others of it gave up waiting for them.
+"""End evidence: what ranks of a generation did when others of it ended because of them.
 
-Who exits first of those that wait is not who is waited for. So the ranks that have not exited are
-looked at before they are killed, and of those that have, their dumps are read.
+Who exits first of those that wait is not who is waited for, and who gets data that do not fit has
+not called for it. So the ranks that have not exited are looked at before they are killed, and of
+those that have, their dumps are read.
 """
 
 import os
@@ -104,13 +105,13 @@ class EndEvidence:
             self._kept = None
 
     def rank_ended(self, failure: RankFailure) -> None:
-        """Note how a rank ended; one that gave up waiting has the others looked at."""
+        """Note how a rank ended; one whose end others have caused has them looked at."""
         report = failure.report()
         text = (report.exception or report.last_line)[:_TEXT_MAX]
         self._now.endings[report.rank] = ProcessEnding(
             report.exit_code, report.signal, report.at_boot_ns, failure.kind, text
         )
-        if failure.waited_in_vain:
+        if failure.leads_to_others:
             self.begin_look()
 
     def begin_look(self, *, decided: bool = False) -> None:

@@ -62,9 +62,12 @@ class RankFailure:
         return side(self.kind) in FOLLOWING
 
     @property
-    def waited_in_vain(self) -> bool:
-        """Return whether the rank gave up waiting for others: who is not to be seen by this."""
-        return side(self.kind) is Side.WAITED
+    def leads_to_others(self) -> bool:
+        """Return whether who is at fault is not to be seen by this, but by what others have called.
+
+        So it is where a rank gave up waiting, and where it got data that did not fit.
+        """
+        return side(self.kind) in (Side.WAITED, Side.UNFIT)
 
     @property
     def began_boot_ns(self) -> int:
