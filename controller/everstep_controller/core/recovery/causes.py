@@ -372,13 +372,14 @@ def _elsewhere_before(evidence: Evidence, culprit: Death) -> bool:
 def _whose(evidence: Evidence, culprit: Death, history: History) -> tuple[Side, NodeFault | None]:
     """Return whose fault it is, and the finding that says so, if one does.
 
-    A node's own word weighs more than how a rank died, but for a script that can start nowhere.
+    A node's own word weighs more than how a rank died, but for a script that can start nowhere, and
+    for ranks that call what does not fit: no fault of a node makes them.
     """
     whose = side(culprit.exit.kind) if culprit.exit.kind else Side.TRANSIENT
     if whose is Side.UNFIT and any(death.waited_in_vain for death in evidence.deaths):
         whose = Side.CONSEQUENCE
     nowhere = history is History.FROM_THE_START or culprit.exit.kind in _NEVER_STARTS
-    if whose is Side.SCRIPT and nowhere:
+    if whose is Side.UNFIT or (whose is Side.SCRIPT and nowhere):
         return whose, None
     fault = _fault_of(evidence, culprit)
     return (Side.NODE, fault) if fault else (whose, None)

@@ -138,6 +138,9 @@ def test_data_that_does_not_fit_twice_at_a_step_is_the_scripts_fault_on_whicheve
         assert judged.node == ""
     amiss = judge(evidence(unfit(), past=(before(unfit()),), amiss={"n0": "a finding"}))
     assert amiss.remedy is Remedy.STOP, "no node makes ranks call other operations"
+    finding = NodeFault("n0", "a file system is shut down")
+    faulty = judge(evidence(unfit(), past=(before(unfit()),), faults=(finding,)))
+    assert (faulty.remedy, faulty.node) == (Remedy.STOP, "")
 
 
 def test_a_rank_that_gloo_aborts_has_told_its_last_step_or_not() -> None:
