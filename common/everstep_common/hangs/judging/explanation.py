@@ -228,7 +228,8 @@ def _reasons(verdict: HangVerdict) -> str:
         told.setdefault((one.kind, one.reason), []).append(one.rank)
     if len(told) == 1:
         kind, reason = next(iter(told))
-        return f"{kind_words(kind)}. {reason[:1].upper()}{reason[1:]}"
+        whose = ", which is the program's fault and no node's" if kind is HangClass.DESYNC else ""
+        return f"{kind_words(kind)}{whose}. {reason[:1].upper()}{reason[1:]}"
     kinds = sorted({kind_words(kind) for kind, _ in told})
     return " and ".join(kinds)
 
