@@ -338,9 +338,11 @@ def _same_before(evidence: Evidence, culprit: Death) -> Judgement | None:
     enough that it was the same place.
     """
     nowhere = culprit.exit.step is None and not culprit.ended_before_any_step
-    if nowhere and not culprit.exit.exception:
+    if nowhere and not culprit.exit.exception and not culprit.got_unfit_data:
         return None
-    known = (one for one in reversed(evidence.past) if one.generation not in evidence.explained)
+    # Nothing else explains that ranks called what does not fit.
+    explained = frozenset() if culprit.got_unfit_data else evidence.explained
+    known = (one for one in reversed(evidence.past) if one.generation not in explained)
     return next((one for one in known if _is_same(one, culprit)), None)
 
 
@@ -348,13 +350,14 @@ def _is_same(earlier: Judgement, culprit: Death) -> bool:
     """Return whether a generation died of the same at the same step.
 
     A signal that follows within milliseconds of a step ends a rank before or after it has told it.
+    A generation that made no step, though one before did, goes on where that one ended.
     """
     if earlier.signature != culprit.signature:
         return False
     now, before = culprit.exit.step, earlier.step
-    if now is None or before is None or side(culprit.exit.kind) is not Side.UNFIT:
+    if now == before or not culprit.got_unfit_data:
         return now == before
-    return abs(now - before) <= 1
+    return now is None or (before is not None and abs(now - before) <= 1)
 
 
 def _blamed(earlier: Judgement) -> tuple[str, ...]:

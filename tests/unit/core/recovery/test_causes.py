@@ -139,13 +139,17 @@ def test_data_that_does_not_fit_twice_at_a_step_is_the_scripts_fault_on_whicheve
     amiss = judge(evidence(unfit(), past=(before(unfit()),), amiss={"n0": "a finding"}))
     assert amiss.remedy is Remedy.STOP, "no node makes ranks call other operations"
     finding = NodeFault("n0", "a file system is shut down")
-    faulty = judge(evidence(unfit(), past=(before(unfit()),), faults=(finding,)))
+    known = {"past": (before(unfit()),), "faults": (finding,), "explained": frozenset({1})}
+    faulty = judge(evidence(unfit(), **known))
     assert (faulty.remedy, faulty.node) == (Remedy.STOP, "")
 
 
 def test_a_rank_that_gloo_aborts_has_told_its_last_step_or_not() -> None:
     for step in (15, 17):
         assert judge(evidence(unfit(step=step), past=(before(unfit()),))).remedy is Remedy.STOP
+    # It has gone on from where the one before ended, and made no step.
+    assert judge(evidence(unfit(step=None), past=(before(unfit()),))).remedy is Remedy.STOP
+    assert judge(evidence(unfit(), past=(before(unfit(step=None)),))).remedy is Remedy.RESTART
     other = death(step=17)
     assert judge(evidence(other, past=(before(death()),))).remedy is Remedy.RESTART
 

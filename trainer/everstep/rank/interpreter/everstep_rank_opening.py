@@ -96,6 +96,7 @@ class _Readable:
             before = _threads()
             self._server = _quietly(server_type, stem + ".sock")
             _keep_for_ever(self._server)
+            _unlink_at_exit(stem)
             # Older versions give the threads of their server no name.
             thread = max(_threads() - before, default=0)
             self._stacks = _stacks_file(stem + ".stacks")
@@ -189,6 +190,23 @@ def _keep_for_ever(server: object) -> None:
     import ctypes
 
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+
+
+def _unlink_at_exit(stem: str) -> None:
+    """Have nobody ask the server while the interpreter ends.
+
+    A thread of it that waits for the GIL then is ended by the interpreter, within C++: an abort.
+    """
+    import atexit
+
+    pid = os.getpid()
+
+    def unlink() -> None:
+        if os.getpid() == pid:  # in a forked child it is not its own
+            _tell(stem, stacks=False, why="it is ending")
+            os.unlink(stem + ".sock")
+
+    atexit.register(unlink)
 
 
 def _stacks_file(path: str) -> "IO[bytes] | None":
