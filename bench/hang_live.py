@@ -15,7 +15,8 @@ from everstep_common.hangs.judging.judge import judge
 # From the end of a look to the next, as the watch of hangs at the controller does.
 _BETWEEN_S = 1.0
 _STARTS_S = 90.0
-_WARM_STEPS = 6
+# So many that a history tells what each rank does in a step.
+_WARM_STEPS = 30
 # What a report says where the machine is too busy for a look.
 _LATE = "too long"
 

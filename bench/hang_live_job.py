@@ -28,7 +28,7 @@ from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_files import RankFiles
 from everstep.launch.hangs.rank_watch import RankWatch
 from everstep.launch.hangs.reading import Reading, py_spy
-from everstep.launch.hangs.sources.dump_files import exit_prefix
+from everstep.launch.hangs.sources.dump_files import exit_prefix, fresh_dumps
 from everstep.launch.selector_loop import call_ready
 from everstep.rank.interpreter.everstep_rank_page import PLACE
 from everstep_agent.jobs.standing.stand_still import StandStill
@@ -307,20 +307,22 @@ class LiveJob:
         selector = selectors.DefaultSelector()
         found: list[Answer] = []
         reading = Reading(selector, found.extend)
+        self._forge.poll()
         folder = self._forge.files.folder
+        left = (exit_prefix(folder),)
         question = Question(
             ranks=(),
             folder=str(folder),
             within_s=0.0,
             node=os.uname().nodename,
             world_size=self.ranks,
-            dumps=(exit_prefix(folder),),
+            dumps=left,
             since_ns=self._started_ns,
             py_spy=py_spy(),
         )
         asked = [
             self._watch.asked(rank, pid, self._seen.get(pid))
-            if rank in self._running()
+            if rank in self._running() and not fresh_dumps(left, rank, self._started_ns)
             else self._watch.left(rank, pid)
             for rank, pid in self.pids.items()
         ]

@@ -6,7 +6,7 @@ The short suite has one injection of each kind; `make test-long` has more than 2
 from collections.abc import Sequence
 
 import pytest
-from hang_cases import KINDS, PROGRAM_KINDS, Case, Outcome, draw_case
+from hang_cases import KINDS, Case, Outcome, draw_case
 from hang_live import run_cases
 from hang_scores import wrong
 
@@ -39,6 +39,7 @@ def test_one_injection_of_each_kind_is_told_as_what_it_is() -> None:
     assert len(outcomes) == 12
     assert [one.case for one in outcomes if one.verdict is None] == []
     assert [told for one in outcomes if (told := wrong(one))] == []
+    assert [one.case for one in outcomes if one.named != {one.case.victim}] == []
     assert all(one.went_on for one in outcomes)
 
 
@@ -51,8 +52,7 @@ def test_random_injections_are_told_as_what_they_are() -> None:
     told = "\n".join(filter(None, map(wrong, hung)))
     named = sum(len(one.named) for one in hung)
     false = sum(len(one.named - {one.case.victim}) for one in hung)
-    blamed = [one for one in hung if one.case.kind not in PROGRAM_KINDS]
     assert len(hung) >= 190
     assert false <= 0.02 * named, told
-    assert sum(one.case.victim in one.named for one in blamed) >= 0.95 * len(blamed), told
+    assert sum(one.case.victim in one.named for one in hung) >= 0.95 * len(hung), told
     assert sum(one.class_right for one in hung) >= 0.95 * len(hung), told

@@ -28,7 +28,9 @@ def _copy(folder: Path, name: str = "dump_{}.json") -> None:
 def test_a_person_is_told_who_how_and_through_whom(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(_SKIP)]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("Rank 2 holds the job back: software desync, which is the program's fault and no node's. ")
+    assert told.startswith(
+        "Rank 2 holds the job back: software desync, which is the program's fault and no node's. "
+    )
     assert "The chain of waiting, the culprits last:" in told
     assert "GROUP       MEMBERS  OPERATION" in told
     assert "4 of 4 ranks, 4 files" in told
