@@ -1,4 +1,4 @@
-"""A job in which a rank calls what does not fit, in a real fleet: it ends, and that rank is named."""
+"""A job in which a rank calls what does not fit, in a real fleet: it ends, and names that rank."""
 
 import pytest
 
