@@ -6,34 +6,47 @@ completed holds them back on its GPU side. Before both stands what is seen direc
 stopped process) and ranks that call different operations; after both, ranks that told nothing.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from everstep_common.hangs.judging import explanation as words
+from everstep_common.hangs.judging.case import (
+    Case,
+    Seen,
+    case_of,
+    class_of,
+    data_moves,
+    ends,
+    or_known_fault,
+    shared_class,
+)
+from everstep_common.hangs.judging.circles import from_knots
 from everstep_common.hangs.judging.completion import (
-    behind_their_peers,
     completion_laggards,
     not_started,
 )
-from everstep_common.hangs.judging.frontiers import Frontiers, GroupFrontier, frontiers_of, is_p2p
 from everstep_common.hangs.judging.known_software import known_fault, sentence_of
-from everstep_common.hangs.judging.mismatches import Mismatch, departed_in_p2p, mismatches_of
-from everstep_common.hangs.judging.order_conflicts import order_conflicts_of, who_departed
 from everstep_common.hangs.judging.process_evidence import (
-    ended_by_mismatch,
     gave_up_waiting,
     in_communication,
-    in_send_or_receive,
     process_class,
-    sends_data,
     suspicion,
-    timed_out,
-    where,
+)
+from everstep_common.hangs.judging.program_faults import (
+    from_endings,
+    from_mismatches,
+    from_orders,
+    with_who_departed,
 )
 from everstep_common.hangs.judging.silent_ranks import explained_by_silence
 from everstep_common.hangs.judging.stuck_operations import left_alone, stuck_ranks_of
-from everstep_common.hangs.judging.wait_graph import WaitGraph, knots, wait_graph_of
-from everstep_common.hangs.reports.rank_report import EvidenceSource, Operation, RankHangReport
+from everstep_common.hangs.judging.unseen_waits import (
+    from_stacks,
+    may_wait_unseen,
+    unseen_wait,
+    waits_unseen,
+)
+from everstep_common.hangs.reports.rank_report import EvidenceSource, RankHangReport
 from everstep_common.hangs.reports.verdict import (
     CULPRITS_MAX,
     Confidence,
@@ -41,43 +54,10 @@ from everstep_common.hangs.reports.verdict import (
     HangClass,
     HangVerdict,
 )
-from everstep_common.printable import printable
 
-# Of ranks without any frontier, so few may stand elsewhere than all others to be called outliers.
-_OUTLIERS = 0.25
 # A rank without a dump is named where fewer than this many of its operation's members would have
 # none for the same reason as ranks that nobody waits for.
 _BY_CHANCE = 0.1
-
-
-Seen = tuple[HangClass, str]
-
-
-@dataclass(slots=True)
-class Case:
-    """Everything that is known of one hang, and what follows from it step by step."""
-
-    reports: Mapping[int, RankHangReport]
-    world_size: int
-    frontiers: Frontiers
-    # Ranks that told no operation, and those of them of which something false was told.
-    silent: frozenset[int]
-    graph: WaitGraph
-    # Ranks that wait in a collective which others have completed, with the reason.
-    behind: Mapping[int, str]
-    # Class and reason by rank, in the order in which they were found.
-    culprits: dict[int, Seen] = field(default_factory=dict)
-    suspects: frozenset[int] = frozenset()
-    mismatch: Mismatch | None = None
-    confidence: Confidence = Confidence.CERTAIN
-    # What happened, where class, culprits and suspects do not say it.
-    sentence: str = ""
-    # Whether it may be told in which functions ranks are.
-    with_frames: bool = True
-
-    def heads(self, rank: int) -> tuple[GroupFrontier, Operation] | None:
-        """Return the operation that a rank waits in first of all."""
-        return self.graph.heads.get(rank)
 
 
 def judge(
@@ -89,53 +69,12 @@ def judge(
     report for each rank; a rank that is not there told nothing. Without ``with_frames`` the verdict
     is for everybody: it does not tell in which functions ranks are.
     """
-    case = _case(reports, world_size)
+    case = case_of(reports, world_size)
     case.with_frames = with_frames
     for find in _FINDINGS:
         if (kind := find(case)) is not None:
-            return _verdict(case, _with_who_departed(case, kind))
+            return _verdict(case, with_who_departed(case, kind))
     return _verdict(case, HangClass.NO_WAIT)
-
-
-def _case(reports: Iterable[RankHangReport], world_size: int) -> Case:
-    known = {report.rank: report for report in reports}
-    size = world_size or _claimed_size(known)
-    known = {rank: report for rank, report in known.items() if rank < size}
-    frontiers = frontiers_of(known, size)
-    told = frontiers.of_rank.keys()
-    silent = frozenset(rank for rank in range(size) if rank not in told)
-    graph = wait_graph_of(frontiers, silent)
-    return Case(known, size, frontiers, silent, graph, behind_their_peers(frontiers))
-
-
-def _claimed_size(reports: Mapping[int, RankHangReport]) -> int:
-    """Return the number of ranks that most reports tell, and no less than there are."""
-    claims: dict[int, int] = {}
-    for report in reports.values():
-        claims[report.world_size] = claims.get(report.world_size, 0) + 1
-    claimed = max(claims, key=lambda one: (claims[one], one), default=0)
-    return max(claimed, max(reports, default=-1) + 1)
-
-
-# --- one finding after the other: the first that returns a class decides ----------------------
-
-
-def _from_endings(case: Case) -> HangClass | None:
-    """A rank that ended over data that did not fit: the program, whoever ended.
-
-    Where ranks have given up waiting, that is what is left of the operation that they gave up.
-    """
-    if any(timed_out(one.process) for one in case.reports.values()):
-        return None
-    ended = {rank for rank, one in case.reports.items() if ended_by_mismatch(one.process)}
-    if not ended:
-        return None
-    _from_mismatches(case)
-    if not case.culprits:
-        case.suspects |= ended
-        case.confidence = Confidence.LIKELY
-        case.sentence = words.of_unfit_data(ended)
-    return HangClass.DESYNC
 
 
 def _from_processes(case: Case) -> HangClass | None:
@@ -149,61 +88,27 @@ def _from_processes(case: Case) -> HangClass | None:
     # somewhere else, by its stack, is one.
     # Where one has died, though, those that lost it may be anywhere in what they do about it.
     died = any(kind is HangClass.DEAD for kind, _ in case.culprits.values())
-    for rank in _ends(case):
+    for rank in ends(case):
         report = case.reports[rank]
         if suspicion(report) or (in_communication(report) is False and not died):
-            case.culprits.setdefault(rank, _class_of(case, rank))
-    return _shared_class(case)
-
-
-def _from_mismatches(case: Case) -> HangClass | None:
-    found = mismatches_of(case.frontiers, case.reports)
-    if not found:
-        return None
-    # The one that most ranks have a part in; a culprit that is known before one that is not.
-    best = max(found, key=lambda one: (bool(one.culprits), len(one.group.told), -one.sequence))
-    case.mismatch = best
-    for one in found:
-        for rank in one.culprits:
-            called = f"{words.of_mismatch(one, rank)}{_at(case, rank)}"
-            case.culprits[rank] = (HangClass.DESYNC, called)
-    if not case.culprits:
-        # Who departed is not known, but that somebody did.
-        case.suspects = frozenset(rank for _, ranks in best.called for rank in ranks)
-        case.confidence = Confidence.LIKELY
-    return HangClass.DESYNC
-
-
-def _from_orders(case: Case) -> HangClass | None:
-    """Ranks that call operations of different groups in different orders: the program."""
-    conflicts = order_conflicts_of(case.frontiers, case.graph.heads)
-    of_them = {rank for one in conflicts for rank in (one.early, one.waiting)}
-    if not conflicts or any(in_communication(case.reports[rank]) is False for rank in of_them):
-        return None
-    case.confidence = Confidence.LIKELY
-    departed = who_departed(conflicts)
-    if departed is None:
-        case.suspects = frozenset(of_them)
-        return HangClass.DESYNC
-    told = words.of_order(conflicts[0], departed)
-    case.culprits[departed] = (HangClass.DESYNC, f"{told}{_at(case, departed)}")
-    return HangClass.DESYNC
+            case.culprits.setdefault(rank, class_of(case, rank))
+    return shared_class(case)
 
 
 def _from_frontiers(case: Case) -> HangClass | None:
-    for rank in _ends(case):
-        case.culprits[rank] = _class_of(case, rank)
+    for rank in ends(case):
+        case.culprits[rank] = class_of(case, rank)
     _add_laggards(case)
     if (stuck := _stuck_together(case)) is not None:
         return stuck
-    in_p2p = {rank for rank in case.culprits if _waits_unseen(case, rank)}
+    in_p2p = {rank for rank in case.culprits if waits_unseen(case, rank)}
     if in_p2p and in_p2p == case.culprits.keys():
-        return _unseen_wait(case, in_p2p)
+        return unseen_wait(case, in_p2p)
     for rank in in_p2p:
         del case.culprits[rank]
-    if any(_may_wait_unseen(case, rank) for rank in case.culprits):
+    if any(may_wait_unseen(case, rank) for rank in case.culprits):
         case.confidence = Confidence.LIKELY
-    return _shared_class(case) if case.culprits else None
+    return shared_class(case) if case.culprits else None
 
 
 def _add_laggards(case: Case) -> None:
@@ -215,44 +120,6 @@ def _add_laggards(case: Case) -> None:
         known = case.culprits.get(rank)
         if known is None or known[0] in (HangClass.CPU_SIDE, HangClass.DESYNC):
             case.culprits[rank] = (HangClass.GPU_SIDE, reason)
-
-
-def _ends(case: Case) -> list[int]:
-    """Return the ranks at which the waiting ends: waited for, waiting for nobody, not given up.
-
-    First those that wait in nothing, or are behind their peers; only without them, those that stand
-    in an operation together with all its members.
-    """
-    behind = case.behind.keys()
-    sinks = case.graph.sinks() | (behind & (case.graph.awaited_by_gpu | case.graph.awaited))
-    ends = [rank for rank in sinks if not gave_up_waiting(case.reports[rank].process)]
-    idle_or_late = case.graph.late | behind
-    alone = [rank for rank in ends if rank not in case.graph.heads or rank in idle_or_late]
-    return sorted(alone)
-
-
-def _may_wait_for_silent(case: Case, rank: int) -> bool:
-    """Return whether the operation that a rank waits in first may lack a rank that told nothing."""
-    group, operation = case.graph.heads[rank]
-    if operation.peer is not None:
-        return operation.peer in case.silent
-    if not group.named:
-        return bool(case.silent)
-    return any(one in case.silent for one in group.unknown)
-
-
-def _class_of(case: Case, rank: int) -> Seen:
-    """Return in which way a rank that is waited for holds the others back."""
-    report = case.reports[rank]
-    if (seen := process_class(report) or suspicion(report)) is not None:
-        return seen
-    behind = "others wait for it"
-    if len(case.culprits) < CULPRITS_MAX:  # no more are told, and each takes a look at its groups
-        behind = words.of_frontier(case.frontiers, rank)
-    inside = in_communication(report)
-    if report.departure and (inside or (inside is None and rank in case.graph.heads)):
-        return HangClass.DESYNC, f"{behind}; {_departed(report)}"
-    return HangClass.CPU_SIDE, f"{behind}{_at(case, rank)}"
 
 
 def _stuck_together(case: Case) -> HangClass | None:
@@ -271,72 +138,11 @@ def _stuck_together(case: Case) -> HangClass | None:
     if not same or not everybody or max(done, default=0) != operation.sequence:
         return None
     case.culprits.clear()
-    if _data_moves(case):
+    if data_moves(case):
         return HangClass.NO_WAIT
     case.suspects = frozenset(heads)
     case.confidence = Confidence.UNSURE
-    return _or_known_fault(case, HangClass.FABRIC)
-
-
-def _waits_unseen(case: Case, rank: int) -> bool:
-    """Return whether a rank is in communication of which its recorder tells nothing."""
-    report = case.reports[rank]
-    kind = case.culprits[rank][0]
-    return kind is HangClass.CPU_SIDE and in_communication(report) is True and not case.heads(rank)
-
-
-def _may_wait_unseen(case: Case, rank: int) -> bool:
-    """Return whether a rank does sends or receives with gloo, and no stack says where it stands."""
-    told = [group.told[rank] for group in case.frontiers.of_rank.get(rank, ())]
-    by_gloo = any(one.p2p_enqueued is not None and one.p2p_completed is None for one in told)
-    return by_gloo and in_communication(case.reports[rank]) is None
-
-
-def _unseen_wait(case: Case, waiting: set[int]) -> HangClass:
-    """The waiting leads to ranks that wait in sends or receives of which no recorder tells."""
-    case.culprits.clear()
-    if _data_moves(case):
-        return HangClass.NO_WAIT
-    case.confidence = Confidence.LIKELY
-    for rank, reason in departed_in_p2p(case.frontiers).items():
-        case.culprits[rank] = (HangClass.DESYNC, reason)
-    elsewhere = _outside_communication(case)
-    for rank in () if case.culprits else elsewhere:
-        case.culprits[rank] = (HangClass.CPU_SIDE, f"it is not in communication{_at(case, rank)}")
-    if case.culprits:
-        return _shared_class(case)
-    case.suspects = frozenset(waiting)
-    # Everybody waits in communication, so some of it does not fit together.
-    inside = all(
-        in_communication(report) or (rank in case.graph.heads and in_communication(report) is None)
-        for rank, report in case.reports.items()
-    )
-    if not inside or case.silent:
-        case.confidence = Confidence.UNSURE
-        return HangClass.UNKNOWN
-    return _program_or_network(case, waiting)
-
-
-def _data_moves(case: Case) -> bool:
-    """Return whether ranks are sending: what they wait in is large or the network slow, no hang.
-
-    gloo tells of an operation only when it has begun and ended, whatever it takes between.
-    """
-    sending = {rank: one for rank, one in case.reports.items() if sends_data(one)}
-    if sending:
-        written = sum(one.process.written_bytes or 0 for one in sending.values())
-        case.sentence = words.of_data_that_moves(sending, written)
-    return bool(sending)
-
-
-def _program_or_network(case: Case, in_p2p: Collection[int]) -> HangClass:
-    """All wait, some in sends and receives: the program's fault, or a network's between nodes."""
-    nodes = {report.node for report in case.reports.values()}
-    one_node = len(nodes) == 1 and "" not in nodes
-    case.suspects = frozenset(in_p2p)
-    case.confidence = Confidence.LIKELY if one_node else Confidence.UNSURE
-    case.sentence = words.of_unrecorded_waits(case.reports, in_p2p, one_node=one_node)
-    return HangClass.DESYNC
+    return or_known_fault(case, HangClass.FABRIC)
 
 
 def _from_silence(case: Case) -> HangClass | None:
@@ -362,7 +168,7 @@ def _from_silence(case: Case) -> HangClass | None:
         case.suspects |= case.culprits.keys()
         case.culprits.clear()
     if case.culprits:
-        return _shared_class(case)
+        return shared_class(case)
     if not case.suspects:
         return None
     case.confidence = Confidence.UNSURE
@@ -386,117 +192,18 @@ def _class_of_silent(report: RankHangReport | None) -> Seen:
     return suspicion(report) or (HangClass.SILENT, f"others wait for it, and {told}")
 
 
-def _from_knots(case: Case) -> HangClass | None:
-    """Ranks that wait for one another in a circle."""
-    found = [one for one in knots(case.graph) if not _leads_to_silence(case, one)]
-    # An operation that all have come to would complete in any order: it ends the waiting, not this.
-    if not found or stuck_ranks_of(case.frontiers, case.graph):
-        return None
-    case.confidence = Confidence.LIKELY
-    for ranks in found:
-        case.culprits.update(_of_circle(case, ranks))
-    if case.culprits:
-        return _shared_class(case)
-    case.suspects = frozenset(rank for ranks in found for rank in ranks)
-    stand_there = all(in_communication(case.reports[rank]) for rank in case.suspects)
-    case.confidence = Confidence.LIKELY if stand_there else Confidence.UNSURE
-    return HangClass.DESYNC
-
-
-def _of_circle(case: Case, ranks: Sequence[int]) -> dict[int, Seen]:
-    """Return which of the ranks in a circle hold the others back, where something tells it."""
-    if outside := _outside_of(case, ranks):
-        # What they have enqueued runs beside them, so they seem to wait; they stand elsewhere.
-        return {rank: _class_of(case, rank) for rank in outside}
-    if departed := _few_departed(case, ranks):
-        return departed
-    late = _late_in_collectives(case, ranks)
-    # Of several one left something out, and the others wait for their receives in good order.
-    return {rank: _late_class(case, rank) for rank in late} if len(late) == 1 else {}
-
-
-def _late_class(case: Case, rank: int) -> Seen:
-    """Return in which way a rank that has posted a receive holds back those in a collective."""
-    if not in_communication(case.reports[rank]):
-        return _class_of(case, rank)
-    # It does stand in the receive, so it left the collective out.
-    return HangClass.DESYNC, f"{words.of_frontier(case.frontiers, rank)}; it waits in a receive"
-
-
-def _outside_of(case: Case, ranks: Sequence[int]) -> list[int]:
-    """Return the ranks of a circle that are not in communication, if all others are."""
-    inside = {rank: in_communication(case.reports[rank]) for rank in ranks}
-    outside = [rank for rank, one in inside.items() if one is False]
-    return outside if 2 * len(outside) <= len(ranks) and None not in inside.values() else []
-
-
-def _leads_to_silence(case: Case, ranks: Iterable[int]) -> bool:
-    """Return whether a rank of a circle may wait for a rank outside that told nothing."""
-    return any(rank in case.graph.heads and _may_wait_for_silent(case, rank) for rank in ranks)
-
-
-def _late_in_collectives(case: Case, ranks: Iterable[int]) -> list[int]:
-    """Return the ranks of a circle that wait in receives only, and that collectives wait for.
-
-    A receive may be posted long before it is needed, so it does not say that its rank stands there.
-    """
-    return [
-        rank
-        for rank in ranks
-        if rank in case.graph.awaited_in_collective
-        and rank not in case.graph.collective
-        and rank in case.graph.peer
-        and all(one.operation.name == "recv" for one in case.graph.peer[rank])
-        and is_p2p(case.graph.heads[rank][1])
-    ]
-
-
-def _with_who_departed(case: Case, kind: HangClass) -> HangClass:
-    """Name who did what it never did before, where the program is at fault and nobody is named.
-
-    A suspect comes first, and then one rank of all. Where nothing tells for whom ranks wait, that
-    one of them has departed says that it is the program.
-    """
-    unknown = kind is HangClass.UNKNOWN and not case.silent
-    if case.culprits or not (unknown or kind is HangClass.DESYNC):
-        return kind
-    everybody = [rank for rank, one in case.reports.items() if one.departure]
-    alone = everybody if len(everybody) == 1 else []
-    among = {} if unknown else _few_departed(case, case.suspects)
-    if not (named := among or _few_departed(case, alone, of=case.world_size)):
-        return kind
-    case.culprits, case.suspects = named, frozenset()
-    case.confidence, case.sentence = Confidence.LIKELY, ""
-    return HangClass.DESYNC
-
-
-def _few_departed(case: Case, ranks: Collection[int], of: int = 0) -> dict[int, Seen]:
-    """Return those of some ranks that departed, if they are at most half of them, or of so many."""
-    reports = {rank: case.reports[rank] for rank in ranks if rank in case.reports}
-    told = {rank: _departed(one) for rank, one in reports.items() if one.departure}
-    if 2 * len(told) > (of or len(ranks)):
-        return {}
-    return {
-        rank: (HangClass.DESYNC, f"{one}{_at(case, rank)}") for rank, one in sorted(told.items())
-    }
-
-
-def _departed(report: RankHangReport) -> str:
-    return f"it did {printable(report.departure)}"
-
-
 def _from_one_operation(case: Case) -> HangClass | None:
     """All have enqueued what they wait in: a GPU that did not start it, or the fabric."""
     heads = {rank: head for rank in case.frontiers.of_rank if (head := case.heads(rank))}
     if not heads:
         return None
     late = not_started(heads)
-    if not late and _data_moves(case):
+    if not late and data_moves(case):
         return HangClass.NO_WAIT
     for rank, reason in (late or _behind_at_heads(case)).items():
         case.culprits[rank] = (HangClass.GPU_SIDE, reason)
     if case.culprits:
-        return _shared_class(case)
+        return shared_class(case)
     stuck = stuck_ranks_of(case.frontiers, case.graph)
     if case.graph.awaited and not stuck:
         case.confidence = Confidence.UNSURE
@@ -506,78 +213,22 @@ def _from_one_operation(case: Case) -> HangClass | None:
     alone = left_alone(stuck, case.graph)
     if stuck and alone.keys() == stuck:
         case.culprits.update((rank, (HangClass.GPU_SIDE, told)) for rank, told in alone.items())
-        return _shared_class(case)
+        return shared_class(case)
     case.suspects = stuck or frozenset(heads)
-    return _or_known_fault(case, HangClass.FABRIC)
-
-
-def _from_stacks(case: Case) -> HangClass | None:
-    """No recorder tells of a wait: a few ranks are not in communication while the others are."""
-    held = {r: seen for r, report in case.reports.items() if (seen := suspicion(report))}
-    if held and len(held) <= max(1, _OUTLIERS * case.world_size):
-        case.culprits.update(held)
-        case.confidence = Confidence.LIKELY
-        return _shared_class(case)
-    for rank in _outside_communication(case):
-        told = f"it is not in communication while the others are{_at(case, rank)}"
-        case.culprits[rank] = (HangClass.CPU_SIDE, told)
-    if not case.culprits:
-        return _from_unrecorded_waits(case)
-    case.confidence = Confidence.LIKELY
-    return HangClass.CPU_SIDE
-
-
-def _from_unrecorded_waits(case: Case) -> HangClass | None:
-    """All ranks wait in communication, and no recorder tells of it: sends and receives of gloo."""
-    whole = len(case.reports) == case.world_size
-    inside = whole and all(in_communication(report) for report in case.reports.values())
-    in_p2p = {rank for rank, report in case.reports.items() if in_send_or_receive(report)}
-    if not inside or not in_p2p:
-        return None
-    if _data_moves(case):
-        return HangClass.NO_WAIT
-    return _program_or_network(case, in_p2p)
-
-
-def _outside_communication(case: Case) -> list[int]:
-    inside = {rank: in_communication(report) for rank, report in case.reports.items()}
-    known = [rank for rank, one in inside.items() if one is not None]
-    outside = [rank for rank in known if not inside[rank]]
-    few = len(outside) <= max(1, _OUTLIERS * len(known))
-    return sorted(outside) if few and len(outside) < len(known) else []
+    return or_known_fault(case, HangClass.FABRIC)
 
 
 _FINDINGS: tuple[Callable[[Case], HangClass | None], ...] = (
-    _from_endings,
+    from_endings,
     _from_processes,
-    _from_mismatches,
-    _from_orders,
+    from_mismatches,
+    from_orders,
     _from_frontiers,
-    _from_knots,
+    from_knots,
     _from_silence,
     _from_one_operation,
-    _from_stacks,
+    from_stacks,
 )
-
-
-# --- what is said ------------------------------------------------------------------------------
-
-
-def _at(case: Case, rank: int) -> str:
-    return where(case.reports[rank]) if case.with_frames else ""
-
-
-def _shared_class(case: Case) -> HangClass:
-    """Return the class of the first culprit, or the published fault that explains them all."""
-    kinds = {kind for kind, _ in case.culprits.values()}
-    return _or_known_fault(case, next(kind for kind in HangClass if kind in kinds))
-
-
-def _or_known_fault(case: Case, kind: HangClass) -> HangClass:
-    if known_fault(kind, case.reports.values()) is None:
-        return kind
-    case.suspects |= case.culprits.keys()
-    return HangClass.KNOWN_SOFTWARE
 
 
 def _verdict(case: Case, kind: HangClass) -> HangVerdict:
