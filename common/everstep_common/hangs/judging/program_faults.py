@@ -76,7 +76,7 @@ def with_who_departed(case: Case, kind: HangClass) -> HangClass:
     A suspect comes first, and then one rank of all. Where nothing tells for whom ranks wait, that
     one of them has departed says that it is the program.
     """
-    unknown = kind is HangClass.UNKNOWN and not case.silent
+    unknown = kind is HangClass.UNKNOWN and _all_may_be_inside(case)
     if case.culprits or not (unknown or kind is HangClass.DESYNC):
         return kind
     everybody = [rank for rank, one in case.reports.items() if one.departure]
@@ -87,6 +87,12 @@ def with_who_departed(case: Case, kind: HangClass) -> HangClass:
     case.culprits, case.suspects = named, frozenset()
     case.confidence, case.sentence = Confidence.LIKELY, ""
     return HangClass.DESYNC
+
+
+def _all_may_be_inside(case: Case) -> bool:
+    """Return whether all ranks have told what they wait in, and none stands elsewhere."""
+    reports = case.reports.values()
+    return not case.silent and all(in_communication(one) is not False for one in reports)
 
 
 def few_departed(case: Case, ranks: Collection[int], of: int = 0) -> dict[int, Seen]:

@@ -119,3 +119,25 @@ def test_where_ranks_are_on_several_nodes_a_departure_says_that_it_is_no_network
     reports = [replace(one, node=f"gpu-{one.rank}") for one in _unrecorded_wait(3)]
     verdict = judge(reports)
     assert (_named(verdict), verdict.confidence) == ({3: HangClass.DESYNC}, Confidence.LIKELY)
+
+
+@pytest.mark.parametrize(
+    ("stack", "kind"),
+    [("", HangClass.DESYNC), ("data.py:7 load", HangClass.CPU_SIDE)],
+    ids=["nobody could read its stack", "it stands elsewhere"],
+)
+def test_what_nobody_can_tell_is_the_program_only_where_no_rank_stands_elsewhere(
+    stack: str, kind: HangClass
+) -> None:
+    """Rank 2 waits in a send; of rank 1 its operations tell nothing."""
+    waiting = [_rank(rank, _IN_ALL_REDUCE, _group(7, 6)) for rank in (0, 3)]
+    behind = [_rank(2, _IN_SEND, _group(6, 6)), _unread(1, stack)]
+    departed = replace(waiting[1], departure=_DEPARTED)
+    assert judge([*waiting, *behind]).kind is not HangClass.DESYNC
+    assert judge([waiting[0], departed, *behind]).kind is kind
+
+
+def _unread(rank: int, stack: str) -> RankHangReport:
+    found = _rank(rank, stack, _group(7, 7))
+    process = replace(found.process, state=ProcessState.RUNNING, native_stack=())
+    return replace(found, process=process)
