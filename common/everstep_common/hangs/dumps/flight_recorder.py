@@ -7,20 +7,24 @@ its other groups are not in there; it records no point-to-point operations, but 
 pg_status. That counts groups by a number of the process, which the operations lead to a group.
 """
 
-import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from everstep_common.hangs.dumps.coalesced import WorkCounts, is_counted_apart, without_batches
 from everstep_common.hangs.dumps.departures import Called, departure_of
 from everstep_common.hangs.dumps.dump_entries import DumpEntry, dump_entry, number_in, text_in
+from everstep_common.hangs.dumps.dump_groups import (
+    DEFAULT_GROUP,
+    GroupKey,
+    configured_groups,
+    creation_order,
+    work_counts,
+)
+from everstep_common.hangs.dumps.dump_values import DumpError
 from everstep_common.hangs.dumps.exit_dumps import before_giving_up
 from everstep_common.hangs.dumps.noted_calls import NotedCalls
-from everstep_common.hangs.dumps.pickles import Effort, PickleError, plain_values
 from everstep_common.hangs.reports.members import are_named, members_text, unnamed_members
 from everstep_common.hangs.reports.rank_report import (
-    BLIND_MAX,
     GROUPS_MAX,
     PENDING_MAX,
     Blind,
@@ -32,70 +36,15 @@ from everstep_common.hangs.reports.rank_report import (
     RankHangReport,
 )
 from everstep_common.hangs.reports.recent_collectives import Sample, recent_of
-from everstep_common.reports.quantities import RANKS_MAX
 
-# 2,000 operations take 1 MB without stacks, and 8 MB with them.
-BYTES_MAX = 64 * 1024 * 1024
-# Of JSON, which becomes values of up to thirty times its size, by its brackets and commas.
-_JSON_ITEMS_MAX = 4_000_000
 ENTRIES_MAX = 50_000
-# A rank of the largest jobs is in some hundred groups, which have a million members together.
-_CONFIGURED_MAX = 20_000
-_MEMBERS_MAX = 4_000_000
 # Files of torch itself say nothing about where in the program an operation was called.
 _OF_TORCH = ("/torch/", "/functorch/")
 _FRAMES = 3
 # Of one collective: an hour.
 _DURATION_MAX_MS = 3.6e6
-_NUMBERS = re.compile(r"\d{1,7}")
 _STATES = {state.value: state for state in OperationState}
-DEFAULT_GROUP = "default_pg"
 NOTHING_NOTED = NotedCalls()
-# A recorder that has recorded no operation leaves their list out; a report has groups.
-_PARTS = frozenset({"entries", "groups", "pg_status"})
-
-
-class DumpError(ValueError):
-    """A dump cannot be used; the message says why in one sentence."""
-
-
-# Description and members, in the order of their ranks in the group.
-_GroupKey = tuple[str, tuple[int, ...]]
-
-
-def read_dump(data: bytes, effort: Effort | None = None) -> Mapping[str, object]:
-    """Return the values of a dump, pickle or JSON, or of a report. Raises DumpError."""
-    if len(data) > BYTES_MAX:
-        raise DumpError(f"it has {len(data):,} bytes, more than {BYTES_MAX:,}")
-    if not data:
-        raise DumpError("it is empty: its rank ended while it wrote")
-    effort = effort or Effort()
-    is_json = data.lstrip()[:1] == b"{"
-    values = _json_values(data, effort) if is_json else _pickle_values(data, effort)
-    if not isinstance(values, dict) or not _PARTS & values.keys():
-        raise DumpError("it is no Flight Recorder dump: it has no entries")
-    return values
-
-
-def _json_values(data: bytes, effort: Effort) -> object:
-    items = data.count(b"[") + data.count(b"{") + data.count(b",")
-    most = min(_JSON_ITEMS_MAX, effort.operations_max)
-    if items > most:
-        raise DumpError(f"it has more than {most:,} values")
-    effort.operations += items
-    try:
-        return json.loads(data)
-    except RecursionError:
-        raise DumpError("its values are nested too deeply") from None
-    except ValueError as error:
-        raise DumpError(f"it is no JSON, or was cut off: {error}") from None
-
-
-def _pickle_values(data: bytes, effort: Effort) -> object:
-    try:
-        return plain_values(data, effort)
-    except PickleError as error:
-        raise DumpError(str(error)) from error
 
 
 def recent_of_dump(dump: Mapping[str, object], rank: int, *, world_size: int = 0) -> RankHangReport:
@@ -157,8 +106,8 @@ class _DumpReading:
     def __init__(self, dump: Mapping[str, object], rank: int, world_size: int) -> None:
         self.rank = rank
         self.malformed = 0
-        self.configured = _configured(dump.get("pg_config"), world_size)
-        self.status = _statuses(dump.get("pg_status"))
+        self.configured = configured_groups(dump.get("pg_config"), world_size)
+        self.status = work_counts(dump.get("pg_status"))
         entries = sorted(self._read_entries(dump.get("entries")), key=lambda one: one.record)
         self.entries = without_batches(entries, _word(dump.get("version")), self.status)
         self.names = self._names_bynumber_in()
@@ -204,8 +153,8 @@ class _DumpReading:
         """Yield the groups of more than one member, with their names in this process."""
         entries = self._entries_by_name()
         numbers = {name: number for number, name in self.names.items()}
-        ordinals: dict[_GroupKey, int] = {}
-        for name in sorted({*self.configured, *entries}, key=_creation):
+        ordinals: dict[GroupKey, int] = {}
+        for name in sorted({*self.configured, *entries}, key=creation_order):
             key = self.configured.get(name) or (entries[name][0].description, ())
             ordinal = 0
             if key[1]:
@@ -217,7 +166,7 @@ class _DumpReading:
     def _group(
         self,
         name: str,
-        key: _GroupKey,
+        key: GroupKey,
         ordinal: int,
         entries: list[DumpEntry],
         status: WorkCounts | None,
@@ -278,7 +227,7 @@ class _DumpReading:
             name = self._config_name(entry)
             if told.setdefault(entry.group, name) != name:
                 raise DumpError("it contradicts itself: one group number has two names")
-        numbers, names = sorted(self.status), sorted(self.configured, key=_creation)
+        numbers, names = sorted(self.status), sorted(self.configured, key=creation_order)
         ordered = dict(zip(numbers, names, strict=False)) if len(numbers) == len(names) else {}
         named = all(name.isdigit() or not name for name in names)
         if named and all(ordered.get(number, name) == name for number, name in told.items()):
@@ -301,63 +250,6 @@ class _DumpReading:
             if own >= len(members) or members[own] != self.rank:
                 told = f"it tells of a {entry.name} of another"
                 raise DumpError(f"it is not rank {self.rank}'s: {told}")
-
-
-def _configured(value: object, world_size: int) -> dict[str, _GroupKey]:
-    """Return description and members of each group, by its name."""
-    if not isinstance(value, dict):
-        return {}
-    if len(value) > _CONFIGURED_MAX:
-        raise DumpError(f"it has {len(value):,} groups, more than {_CONFIGURED_MAX:,}")
-    found, left = {}, _MEMBERS_MAX
-    for name, one in value.items():
-        if isinstance(one, dict):
-            # gloo's default group has neither a name nor a description there.
-            description = text_in(one.get("desc")) or (str(name) if name else DEFAULT_GROUP)
-            members = _members(one.get("ranks"))
-            if not members and description == DEFAULT_GROUP:
-                members = tuple(range(world_size))
-            if members:
-                found[str(name)] = (description, members)
-            left -= len(members)
-            if left < 0:
-                raise DumpError(f"its groups have more than {_MEMBERS_MAX:,} members")
-    return found
-
-
-def _members(value: object) -> tuple[int, ...]:
-    if isinstance(value, str):
-        # 200,000 ranks take seven characters each, with their commas.
-        numbers = [int(one) for one in _NUMBERS.findall(value[: 9 * RANKS_MAX])]
-    elif isinstance(value, list | tuple):
-        numbers = [one for one in value[:RANKS_MAX] if type(one) is int]
-    else:
-        return ()
-    if len(set(numbers)) != len(numbers) or not all(0 <= one < RANKS_MAX for one in numbers):
-        raise DumpError("the members of a group are no ranks")
-    return tuple(numbers)
-
-
-def _creation(name: str) -> tuple[int, int, str]:
-    # torch numbers groups as they are made; '' is the first.
-    if not name:
-        return (0, -1, "")
-    is_number = name.isascii() and name.isdigit() and len(name) < 10
-    return (0, int(name), "") if is_number else (1, 0, name)
-
-
-def _statuses(value: object) -> dict[int, WorkCounts]:
-    if not isinstance(value, dict):
-        return {}
-    found = {}
-    for number, one in value.items():
-        key = number_in(number)
-        if key is not None and isinstance(one, dict):
-            enqueued = number_in(one.get("last_enqueued_collective"))
-            completed = number_in(one.get("last_completed_collective"))
-            if enqueued is not None and completed is not None:
-                found[key] = WorkCounts(max(0, enqueued), max(0, completed))
-    return found
 
 
 def _is_done(entry: DumpEntry, status: WorkCounts | None) -> bool:
@@ -493,54 +385,3 @@ def _calls(entries: Iterable[DumpEntry], noted: NotedCalls) -> list[Called]:
 
 def _word(value: object) -> str:
     return text_in(value)[:40]
-
-
-def blind_report(
-    rank: int, reason: str, source: EvidenceSource = EvidenceSource.FLIGHT_RECORDER
-) -> RankHangReport:
-    """Return the report of a rank of which nothing usable was read."""
-    return RankHangReport(rank=rank, blind=(Blind(source, reason[:500]),))
-
-
-def merged(reports: Iterable[RankHangReport]) -> dict[int, RankHangReport]:
-    """Return one report for each rank; of two that contradict each other, neither is used.
-
-    A file of which nothing can be used contradicts nobody.
-    """
-    found: dict[int, RankHangReport] = {}
-    for report in reports:
-        known = found.setdefault(report.rank, report)
-        if known is report:
-            continue
-        unusable = [one for one in (known, report) if is_unusable(one)]
-        if len(unusable) == 1:
-            found[report.rank] = _beside(known if unusable[0] is report else report, unusable[0])
-        elif _frontiers(known) == _frontiers(report):
-            found[report.rank] = max(known, report, key=_frames_told)
-        else:
-            told = (
-                f"there are two dumps of rank {report.rank}, and they contradict each other; where"
-                " two jobs have left theirs here, --prefix chooses one"
-            )
-            found[report.rank] = blind_report(report.rank, told, EvidenceSource.IDENTITY)
-    return found
-
-
-def is_unusable(report: RankHangReport) -> bool:
-    """Return whether nothing could be used of a dump."""
-    return bool(report.blind) and not report.groups
-
-
-def _beside(report: RankHangReport, other: RankHangReport) -> RankHangReport:
-    """Return a report that also says why another dump of its rank could not be used."""
-    reasons = [replace(one, source=EvidenceSource.FLIGHT_RECORDER) for one in other.blind]
-    return replace(report, blind=(*report.blind, *reasons)[:BLIND_MAX])
-
-
-def _frontiers(report: RankHangReport) -> object:
-    groups = ((one.description, one.members, one.ordinal, one.enqueued) for one in report.groups)
-    return sorted(groups, key=str), bool(report.blind)
-
-
-def _frames_told(report: RankHangReport) -> int:
-    return sum(len(one.frames) for group in report.groups for one in group.pending)

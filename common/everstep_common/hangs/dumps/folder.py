@@ -9,16 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_common.codec import CodecError, from_json
-from everstep_common.hangs.dumps.flight_recorder import (
-    BYTES_MAX,
-    DEFAULT_GROUP,
-    DumpError,
-    blind_report,
-    is_unusable,
-    merged,
-    read_dump,
-)
+from everstep_common.hangs.dumps.dump_groups import DEFAULT_GROUP
+from everstep_common.hangs.dumps.dump_values import BYTES_MAX, DumpError, read_dump
 from everstep_common.hangs.dumps.pickles import Effort
+from everstep_common.hangs.dumps.rank_dumps import blind_report, is_unusable, merged
 from everstep_common.hangs.dumps.two_recorders import report_of_values
 from everstep_common.hangs.reports.rank_report import EvidenceSource, RankHangReport
 from everstep_common.reports.quantities import RANKS_MAX

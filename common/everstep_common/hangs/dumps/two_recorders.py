@@ -8,9 +8,9 @@ ranks or in none, for a group is made by all of them together.
 from collections.abc import Mapping
 from dataclasses import replace
 
+from everstep_common.hangs.dumps.dump_values import read_dump
 from everstep_common.hangs.dumps.flight_recorder import (
     NOTHING_NOTED,
-    read_dump,
     recent_of_dump,
     report_of_dump,
 )

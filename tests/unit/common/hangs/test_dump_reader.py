@@ -8,13 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_common.codec import from_json, json_text
-from everstep_common.hangs.dumps.flight_recorder import (
-    DumpError,
-    merged,
-    read_dump,
-    report_of_dump,
-)
+from everstep_common.hangs.dumps.dump_values import DumpError, read_dump
+from everstep_common.hangs.dumps.flight_recorder import report_of_dump
 from everstep_common.hangs.dumps.pickles import PickleError, plain_values
+from everstep_common.hangs.dumps.rank_dumps import merged
 from everstep_common.hangs.reports.rank_report import EvidenceSource, RankHangReport
 
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everstep_common.hangs.dumps.dump_values import DumpError, read_dump
 from everstep_common.hangs.dumps.exit_dumps import ENDED
-from everstep_common.hangs.dumps.flight_recorder import DumpError, read_dump, report_of_dump
+from everstep_common.hangs.dumps.flight_recorder import report_of_dump
 from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.reports.rank_report import ProcessState, RankHangReport
 from everstep_common.hangs.reports.verdict import HangClass

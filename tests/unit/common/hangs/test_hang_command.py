@@ -7,7 +7,7 @@ import pytest
 
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.command import main
-from everstep_common.hangs.dumps.flight_recorder import BYTES_MAX
+from everstep_common.hangs.dumps.dump_values import BYTES_MAX
 from everstep_common.hangs.dumps.folder import read_folder
 from everstep_common.hangs.reports.rank_report import ProcessFacts, ProcessState, RankHangReport
 from everstep_common.hangs.reports.verdict import HangClass, HangVerdict

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_common.codec import from_json, json_text, to_json
-from everstep_common.hangs.dumps.flight_recorder import read_dump, recent_of_dump
+from everstep_common.hangs.dumps.dump_values import read_dump
+from everstep_common.hangs.dumps.flight_recorder import recent_of_dump
 from everstep_common.hangs.reports.rank_report import RankHangReport
 from everstep_common.hangs.reports.recent_collectives import (
     RANK_SAMPLES_MAX,

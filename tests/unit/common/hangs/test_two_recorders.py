@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from everstep_common.hangs.dumps.dump_values import DumpError
 from everstep_common.hangs.dumps.exit_dumps import ENDED
-from everstep_common.hangs.dumps.flight_recorder import DumpError
 from everstep_common.hangs.dumps.two_recorders import OF_NCCL, report_of_both, report_of_content
 from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.reports.rank_report import ProcessState, RankHangReport

@@ -3,9 +3,11 @@
 from pathlib import Path
 
 from everstep.rank.interpreter.everstep_exit_dump import PREFIX
-from everstep_common.hangs.dumps.flight_recorder import NOTHING_NOTED, DumpError, blind_report
+from everstep_common.hangs.dumps.dump_values import DumpError
+from everstep_common.hangs.dumps.flight_recorder import NOTHING_NOTED
 from everstep_common.hangs.dumps.folder import file_bytes
 from everstep_common.hangs.dumps.noted_calls import NotedCalls
+from everstep_common.hangs.dumps.rank_dumps import blind_report
 from everstep_common.hangs.dumps.two_recorders import report_of_content
 from everstep_common.hangs.reports.rank_report import RankHangReport
 

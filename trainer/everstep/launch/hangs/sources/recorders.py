@@ -13,7 +13,7 @@ from everstep.launch.hangs.sources.worker_server import (
     SilentError,
     WorkerServer,
 )
-from everstep_common.hangs.dumps.flight_recorder import DumpError, read_dump
+from everstep_common.hangs.dumps.dump_values import DumpError, read_dump
 from everstep_common.hangs.dumps.noted_calls import NotedCalls
 from everstep_common.hangs.dumps.two_recorders import (
     knows_groups,
