@@ -345,7 +345,9 @@ def swap_plan(state: State, node: NodeRecord) -> str:
 def _reconcile_foretold(turn: Reconciliation, job_ids: Set[str]) -> None:
     """Drain the nodes of these jobs that have a precursor, or say what is done."""
     for name in list(turn.state.precursors) if job_ids else ():
-        node = turn.state.nodes[name]
+        node = turn.state.nodes.get(name)
+        if node is None:  # removed, by a version that left its name here
+            continue
         jobs = _jobs_on(turn.state, node)
         if any(job.id in job_ids for job in jobs):
             _swap_foretold_node(turn, node, jobs)

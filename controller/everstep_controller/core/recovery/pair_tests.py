@@ -139,14 +139,14 @@ def test_ordered(turn: Turn, event: PairTestOrdered) -> None:
 
 def pair_tested(turn: Turn, event: Reported[PairTested]) -> None:
     """Take an agent's answer, of the node that is tested or of a partner."""
-    name = event.origin.node
-    subject = turn.state.nodes.get(turn.state.nodes[name].pair.partner_of or name)
-    running = subject.pair.running if subject is not None else None
-    if subject is None or running is None or event.report.order_id != running.id:
-        return
-    if name == subject.name or name in running.partners:
-        running.answers[name] = event.report
-        turn.mark_node(subject.name)
+    node = turn.state.nodes[event.origin.node]
+    for subject in (node, turn.state.nodes.get(node.pair.partner_of)):
+        running = subject.pair.running if subject is not None else None
+        if subject is None or running is None or event.report.order_id != running.id:
+            continue
+        if node is subject or node.name in running.partners:
+            running.answers[node.name] = event.report
+            turn.mark_node(subject.name)
 
 
 def test_due(turn: Turn, name: str) -> None:

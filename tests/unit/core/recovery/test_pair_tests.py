@@ -290,6 +290,21 @@ def test_a_removed_node_leaves_its_partners_free() -> None:
     assert pair_tests.problem(story.core.state, "n3", "n4") == ""
 
 
+def test_a_partner_of_a_removed_node_is_heard_in_a_test_of_its_own() -> None:
+    story = PairStory(nodes=6, settings=ENFORCED).begin()
+    story.tell(events.PairTestOrdered("n2", "n3", "ops"))
+    story.lose("n2")
+    story.tell(events.NodeRemoved("n2", "ops", "sold"))
+    story.tell(events.PairTestOrdered("n3", "n4", "ops"))
+    running = story.node("n3").pair.running
+    assert running is not None
+    for name in ("n3", *running.partners):
+        story.answer(name, test=running.id)
+    result = story.node("n3").pair.result
+    assert result is not None
+    assert result.outcome is PairOutcome.EQUAL
+
+
 def test_every_interrupted_prefix_ends_as_the_whole() -> None:
     """A controller that is killed between any two events decides the same, and asks again."""
     story = PairStory(settings=ENFORCED).begin()
