@@ -4,6 +4,7 @@ Ranks tell how long they worked themselves in all their steps so far. What is ju
 is what came since the time before: the mean of some steps, where steps are shorter than 5 s.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,6 +28,8 @@ _SHARE_TO_SWAP = 0.5
 # What was not found slow in so many rows is not; before, what was judged earlier holds.
 SURE_ROWS = 20
 _PARTS_MAX = 64
+# Eleven hours of rows.
+_TIMES_MAX = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,27 @@ class LiveFinding:
         return self.rows >= SURE_ROWS
 
 
+class _StepTimes:
+    """When the steps of the newest rows were made, as far as a row tells."""
+
+    def __init__(self) -> None:
+        # When the first row of all was made.
+        self.first_ns = 0
+        self._rows: list[tuple[int, int]] = []
+
+    def add(self, step: int, now_ns: int) -> None:
+        """Take the newest step, and when it was made."""
+        self.first_ns = self.first_ns or now_ns
+        if len(self._rows) >= _TIMES_MAX:
+            del self._rows[: _TIMES_MAX // 2]
+        self._rows.append((step, now_ns))
+
+    def of_step(self, step: int) -> int:
+        """Return when a step was made; of one longer ago, when the oldest was that is known."""
+        place = bisect_left(self._rows, step, key=lambda row: row[0])
+        return self._rows[min(place, len(self._rows) - 1)][1] if self._rows else 0
+
+
 class LiveSlowness:
     """Follows the ranks of one generation. Its state is bounded, as that of SlowAnalysis."""
 
@@ -73,6 +97,7 @@ class LiveSlowness:
         # The role of each rank as its process groups show it; the script's own word counts first.
         self._learned: Sequence[str] | None = None
         self._rows = 0
+        self._times = _StepTimes()
         # By kind and name of a place: what the job lost while it was slow, and what of it to it.
         self._lost: dict[tuple[str, str], list[float]] = {}
         # What was worth a swap stays so while it is slow.
@@ -86,7 +111,9 @@ class LiveSlowness:
             if len(set(roles)) > 1 and not told:
                 self._analysis = None  # what was seen so far compared different work
 
-    def judge_told(self, told: Mapping[int, RankColumns], step: int) -> LiveFinding:
+    def judge_told(
+        self, told: Mapping[int, RankColumns], step: int, now_ns: int = 0
+    ) -> LiveFinding:
         """Take the newest word of nodes, by their place in the generation; judge what is new.
 
         ``step`` is the newest that the job has completed.
@@ -98,6 +125,7 @@ class LiveSlowness:
         seconds = self._seconds(now)
         if seconds is not None and self._analysis is not None:
             self._rows += 1
+            self._times.add(step, now_ns)
             self._weigh_places(seconds, self._analysis.observe(step, seconds))
         return self._finding(int(np.count_nonzero(now)))
 
@@ -170,8 +198,15 @@ class LiveSlowness:
         keys = {(one.kind, one.name) for one in found}
         self._worth = {key for key in self._worth if key in keys}
         self._worth |= {(one.kind, one.name) for one in found if one.worth_swap}
-        worth = [replace(one, worth_swap=(one.kind, one.name) in self._worth) for one in found]
-        return tuple(worth[:_PARTS_MAX])
+        return tuple(
+            replace(
+                one,
+                worth_swap=(one.kind, one.name) in self._worth,
+                began_ns=self._times.of_step(one.since_step),
+                compared_ns=self._times.first_ns,
+            )
+            for one in found[:_PARTS_MAX]
+        )
 
 
 def news_of(known: Sequence[SlowPart], finding: LiveFinding) -> tuple[SlowPart, ...] | None:

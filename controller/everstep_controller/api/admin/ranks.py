@@ -5,6 +5,7 @@ import pwd
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
 
 from everstep_common.orders import ReadOutput
 from everstep_common.printable import printable
@@ -243,7 +244,7 @@ def slowness_of(
     return admin_pb2.Slowness(
         job=job.name,
         sentence=printable(sentence),
-        slow=[slow_line(state, part) for part in parts],
+        slow=[slow_line(state, job, part) for part in parts],
         plan=job.slow.plan if parts else "",
         imbalances=[
             admin_pb2.ImbalanceLine(kind=one.kind.value, ratio=one.ratio, sentence=one.sentence)
@@ -262,9 +263,16 @@ def slowness_of(
 
 
 def _newest(known: tuple[SlowPart, ...], finding: LiveFinding) -> list[SlowPart]:
-    """Return who is known to be slow, with the newest numbers."""
+    """Return who is known to be slow, with the newest numbers, and since when that is known."""
     newest = {(one.kind, one.name): one for one in finding.parts}
-    return [newest.get((one.kind, one.name), one) for one in known]
+    return [
+        replace(
+            newest.get((one.kind, one.name), one),
+            began_ns=one.began_ns,
+            compared_ns=one.compared_ns,
+        )
+        for one in known
+    ]
 
 
 def _sentence(parts: list[SlowPart], finding: LiveFinding) -> str:

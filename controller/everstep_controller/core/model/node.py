@@ -292,6 +292,8 @@ class NodeRecord:
     absent: bool = False
     # What is done about a finding that foretells a failure, as people were told.
     swap_plan: str = ""
+    # When began what automation drains it for, or drained it for last; 0: not known.
+    swapped_for_ns: int = 0
     spare_check: SpareCheck = field(default_factory=SpareCheck)
     pair: PairRecord = field(default_factory=PairRecord)
 

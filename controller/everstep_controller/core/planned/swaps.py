@@ -7,12 +7,12 @@ a failure is found by what agents read of hardware alone. Operators, budgets and
 whether automation drains the node, so that no step is lost, or people are told the command.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from everstep_common.judging.condition import Condition
-from everstep_common.judging.findings import Mode, Severity
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import events
 from everstep_controller.core.events import SlowJudged
 from everstep_controller.core.jobs.lifecycle import ACTIVE
@@ -21,16 +21,20 @@ from everstep_controller.core.model.node import AUTOMATION, FindingOwner, NodeRe
 from everstep_controller.core.model.slowness import JobSlowness, SlowPart
 from everstep_controller.core.model.state import State, jobs_of_node, keep_listed
 from everstep_controller.core.model.windows import shown
-from everstep_controller.core.nodes import budgets, claims, health
+from everstep_controller.core.nodes import budgets, claims
 from everstep_controller.core.planned.forecast import plan_without
+from everstep_controller.core.planned.slow_evidence import (
+    SlowEvidence,
+    evidence_of,
+    findings_of,
+    found_words,
+    is_evidence_open,
+)
 from everstep_controller.core.recovery import blame, pair_tests
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
 # --- a swap, whatever it is for -------------------------------------------------------------------
-
-# Findings of the controller by which it compares what agents read of hardware.
-JUDGED = frozenset({"GpuClocksBelowPeers", "GpuBrakedUnlikePeers", "GpuPcieBelowPeers"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +43,9 @@ class SwapCase:
 
     job: str
     node: str
-    # What speaks for it, in words; "" for nothing.
+    # What speaks for it, in words; "" for nothing. And what is open as well, and why it does not.
     found: str = ""
+    doubted: str = ""
     # Why automation may not drain the node; the job of another user that keeps it there; "" for
     # none.
     refusal: str = ""
@@ -103,9 +108,10 @@ def case_of(
     )
 
 
-def begin_swap(turn: Reconciliation, node: NodeRecord, why: str) -> None:
-    """Drain a node: its jobs leave it at a step boundary."""
+def begin_swap(turn: Reconciliation, node: NodeRecord, why: str, found_ns: int) -> None:
+    """Drain a node: its jobs leave it at a step boundary. What is found began at ``found_ns``."""
     budgets.record_isolation(turn)
+    node.swapped_for_ns = found_ns
     claims.drain(turn, node, AUTOMATION, why)
 
 
@@ -118,33 +124,6 @@ def is_swapped(node: NodeRecord) -> bool:
 def _kept_out(node: NodeRecord) -> str:
     """Return who takes a node away already."""
     return f"{node.claims[0].owner} keeps {node.name} out already" if node.claims else ""
-
-
-# --- what is found -------------------------------------------------------------------------------
-
-
-def findings_of(
-    state: State, node: NodeRecord, owners: Mapping[str, FindingOwner]
-) -> Iterator[OpenFinding]:
-    """Yield the open findings of a node that are of these conditions and count against it."""
-    for held in node.findings.values():
-        finding = held.finding
-        counts = health.counts_against_node(held) and finding.severity is not Severity.INFO
-        if counts and owners.get(finding.condition) is held.owner:
-            mode = claims.mode_of(state, finding.condition, finding.mode)
-            if mode is not Mode.OBSERVE:
-                yield held
-
-
-def found_words(held: OpenFinding) -> str:
-    """Return who has found what, in words."""
-    finding = held.finding
-    sentence = f"found {finding.condition}: {health.finding_sentence(finding)}"
-    if held.owner is FindingOwner.AGENT:
-        return f"its agent {sentence}"
-    if finding.condition == pair_tests.PAIR_TEST_SLOW.name:
-        return f"a pair test {sentence}"
-    return f"the controller {sentence}" + (f" ({finding.evidence})" if finding.evidence else "")
 
 
 # --- slow nodes ----------------------------------------------------------------------------------
@@ -163,30 +142,6 @@ SLOW_NODE = Condition(
     mode=Mode.ADVISE,
 )
 
-# What makes a node slow and what a job cannot make its agent find by what its ranks tell.
-EVIDENCE = frozenset(
-    {
-        *("GpuClocksLow", "GpuHardwareSlowdown", "GpuPowerBrake", "GpuThermalSlowdown"),
-        *("GpuTemperatureHigh", "GpuPowerLimitsDiffer", "GpuPcieReplays", "GpuPcieWidth"),
-        *("GpuPcieGeneration", "GpuEccCorrectedRate", "GpuEccCorrectedStorm", "NvlinkDown"),
-        *("NvlinkDegraded", "NvlinkErrors", "NvlinkLoneErrors", "NvlinkCrc", "XidDegraded"),
-        *("AcceleratorPcieNarrow", "AcceleratorTooHot", "AcceleratorEccCorrectedRate"),
-        *("PcieErrorStorm", "PcieErrorCorrected", "LinkSlow", "LinkDropped", "LinkFlapping"),
-        *("LinkBounced", "LinkDown", "LinkHalfDuplex", "NicLinkFlapping", "NicLinkDown"),
-        *("BondDegraded", "HcaPcieNarrow", "HcaTooHot", "CpuThermalThrottle", "CpuTooHot"),
-        *("CpuGovernor", "ClockSourceSlow", "MemoryErrorCorrected", "MachineCheckCorrected"),
-    }
-)
-
-
-# The same of the controller: it compares what agents read of hardware, and what fixed work takes on
-# nodes without ranks, and no word of a job.
-_SLOW_OWNERS: Mapping[str, FindingOwner] = MappingProxyType(
-    dict.fromkeys(EVIDENCE, FindingOwner.AGENT)
-    | dict.fromkeys(JUDGED, FindingOwner.CONTROLLER)
-    | {pair_tests.PAIR_TEST_SLOW.name: FindingOwner.CORE}
-)
-
 
 def decide_slow(part: SlowPart, case: SwapCase, pair_test: str = "") -> Swap:
     """Return what is done about a slow part; ``case`` is of its node, as is what a test shows."""
@@ -196,7 +151,8 @@ def decide_slow(part: SlowPart, case: SwapCase, pair_test: str = "") -> Swap:
         return Swap(False, f"nothing is done: without it {case.job} would be about as slow")
     if not case.found:
         tested = f", and {pair_test}" if pair_test else ""
-        why = f"nothing is found on {case.node} that makes a node slow{tested}"
+        doubted = f" and began with it ({case.doubted})" if case.doubted else ""
+        why = f"nothing is found on {case.node} that makes a node slow{doubted}{tested}"
         return Swap(False, f"nothing is done by itself: {why}; {case.order}")
     return decide_swap(case, f"{case.node} makes {case.job} wait, and {case.found}")
 
@@ -245,13 +201,16 @@ def _swap_slow_nodes(turn: Reconciliation, job: JobRecord) -> None:
         if node is not None and is_swapped(node):
             told.append(f"a spare takes the place of {node.name} at a step boundary")
             continue
-        case = _slow_case(turn, job, part, node)
+        found = SlowEvidence()
+        if node is not None:
+            found = evidence_of(turn.state, node, job.slow, part)
+        case = _slow_case(turn, job, part, node, found)
         if node is not None and part.worth_swap and not case.found and job.state in ACTIVE:
             pair_tests.nominate(turn, node, job, part.sentence)
         swap = decide_slow(part, case, _pair_test(node))
         told.append(swap.why)
         if swap.drain and node is not None:
-            begin_swap(turn, node, swap.why)
+            begin_swap(turn, node, swap.why, found.since_ns)
     plan = "; ".join(dict.fromkeys(told[:_TOLD_MAX]))
     if plan != job.slow.plan:
         job.slow.plan = plan
@@ -262,12 +221,15 @@ def _swap_slow_nodes(turn: Reconciliation, job: JobRecord) -> None:
 _TOLD_MAX = 3
 
 
-def _slow_case(turn: Turn, job: JobRecord, part: SlowPart, node: NodeRecord | None) -> SwapCase:
+def _slow_case(
+    turn: Turn, job: JobRecord, part: SlowPart, node: NodeRecord | None, evidence: SlowEvidence
+) -> SwapCase:
     if node is None:
         return SwapCase(job=job.name, node=part.node)
     # That ranks are slow is one job's word: it moves no other user's.
-    case = case_of(turn, job, node, SLOW_NODE, evidence_of(turn.state, node))
-    return replace(case, neighbour=blame.neighbour(turn, job, node.name))
+    case = case_of(turn, job, node, SLOW_NODE, evidence.found)
+    neighbour = blame.neighbour(turn, job, node.name)
+    return replace(case, doubted=evidence.doubted, neighbour=neighbour)
 
 
 def _pair_test(node: NodeRecord | None) -> str:
@@ -279,14 +241,10 @@ def _pair_test(node: NodeRecord | None) -> str:
     return node.pair.result.sentence if node.pair.result is not None else ""
 
 
-def evidence_of(state: State, node: NodeRecord) -> str:
-    """Return what is found on a node that makes it slow, in words; "" for nothing."""
-    return next(map(found_words, findings_of(state, node, _SLOW_OWNERS)), "")
-
-
 def _why_over(state: State, node: NodeRecord) -> str:
     """Return why nothing shows any more that a node is slow; "" while something does."""
-    if not evidence_of(state, node):
+    # What was open before, and was not why it was drained, does not hold it.
+    if not is_evidence_open(state, node, node.swapped_for_ns):
         return "what was found on it is over"
     jobs = [job for job in jobs_of_node(state, node) if node.name in job.generation.members]
     if jobs and not any(part.node == node.name for job in jobs for part in slow_parts(job)):
@@ -363,7 +321,7 @@ def _swap_foretold_node(turn: Reconciliation, node: NodeRecord, jobs: list[JobRe
         swap = _decide_foretold(turn, node, jobs, trend(held))
         plan = swap.why
         if swap.drain:
-            begin_swap(turn, node, swap.why)
+            begin_swap(turn, node, swap.why, held.since_ns)
     if plan != node.swap_plan:
         node.swap_plan = plan
         turn.announce(node.name, "PrecursorPlanned", f"{node.name}: {plan}")

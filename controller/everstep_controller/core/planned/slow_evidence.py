@@ -1,0 +1,117 @@
+"""Slow evidence: which findings of a node can be why its ranks make their job wait.
+
+That ranks are slow is their job's own word. So a finding counts only where it fits in time: one
+with which the same ranks were as fast as their peers for long is not why they are slow now, and
+neither is one that came long after they had become so.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from everstep_common.judging.findings import Mode, Severity
+from everstep_controller.core.model.node import FindingOwner, NodeRecord, OpenFinding
+from everstep_controller.core.model.slowness import JobSlowness, SlowPart
+from everstep_controller.core.model.state import State
+from everstep_controller.core.model.windows import shown
+from everstep_controller.core.nodes import claims, health
+from everstep_controller.core.recovery import pair_tests
+
+# Findings of the controller by which it compares what agents read of hardware.
+JUDGED = frozenset({"GpuClocksBelowPeers", "GpuBrakedUnlikePeers", "GpuPcieBelowPeers"})
+
+# What makes a node slow for as long as it is open, and what a job cannot make its agent find by
+# what its ranks tell. Of single events, such as one corrected error, no step takes longer.
+EVIDENCE = frozenset(
+    {
+        *("GpuClocksLow", "GpuHardwareSlowdown", "GpuPowerBrake", "GpuThermalSlowdown"),
+        *("GpuTemperatureHigh", "GpuPowerLimitsDiffer", "GpuPcieReplays", "GpuPcieWidth"),
+        *("GpuPcieGeneration", "GpuEccCorrectedRate", "GpuEccCorrectedStorm", "NvlinkDown"),
+        *("NvlinkDegraded", "NvlinkErrors", "NvlinkLoneErrors", "NvlinkCrc", "XidDegraded"),
+        *("AcceleratorPcieNarrow", "AcceleratorTooHot", "AcceleratorEccCorrectedRate"),
+        *("PcieErrorStorm", "LinkSlow", "LinkDropped", "LinkFlapping", "LinkDown"),
+        *("LinkHalfDuplex", "NicLinkFlapping", "BondDegraded", "HcaPcieNarrow", "HcaTooHot"),
+        *("CpuThermalThrottle", "CpuTooHot", "CpuGovernor", "ClockSourceSlow"),
+    }
+)
+
+# The same of the controller: it compares what agents read of hardware, and what fixed work takes on
+# nodes without ranks, and no word of a job.
+_SLOW_OWNERS: Mapping[str, FindingOwner] = MappingProxyType(
+    dict.fromkeys(EVIDENCE, FindingOwner.AGENT)
+    | dict.fromkeys(JUDGED, FindingOwner.CONTROLLER)
+    | {pair_tests.PAIR_TEST_SLOW.name: FindingOwner.CORE}
+)
+
+# The longest time over which agents count before they find one of these: it comes as late. And for
+# so long a finding may be open before it costs something.
+APART_NS = 3600 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class SlowEvidence:
+    """What is found on a node that makes it slow, in words; "" for nothing."""
+
+    found: str = ""
+    # What is open as well, and why it is not what makes these ranks slow.
+    doubted: str = ""
+    since_ns: int = 0
+
+
+def findings_of(
+    state: State, node: NodeRecord, owners: Mapping[str, FindingOwner]
+) -> Iterator[OpenFinding]:
+    """Yield the open findings of a node that are of these conditions and count against it.
+
+    One that is over for the moment, and kept open because it comes and goes, does not.
+    """
+    for name, held in node.findings.items():
+        finding = held.finding
+        counts = health.counts_against_node(held) and finding.severity is not Severity.INFO
+        flapping = node.flapping.get(name)
+        over = flapping is not None and bool(flapping.well_since_ns)
+        if counts and not over and owners.get(finding.condition) is held.owner:
+            mode = claims.mode_of(state, finding.condition, finding.mode)
+            if mode is not Mode.OBSERVE:
+                yield held
+
+
+def found_words(held: OpenFinding) -> str:
+    """Return who has found what, in words."""
+    finding = held.finding
+    sentence = f"found {finding.condition}: {health.finding_sentence(finding)}"
+    if held.owner is FindingOwner.AGENT:
+        return f"its agent {sentence}"
+    if finding.condition == pair_tests.PAIR_TEST_SLOW.name:
+        return f"a pair test {sentence}"
+    return f"the controller {sentence}" + (f" ({finding.evidence})" if finding.evidence else "")
+
+
+def evidence_of(state: State, node: NodeRecord, slow: JobSlowness, part: SlowPart) -> SlowEvidence:
+    """Return what is found on a node that can be why a part of a job is slow there."""
+    doubted = ""
+    for held in findings_of(state, node, _SLOW_OWNERS):
+        why_not = _why_not(held, slow, part)
+        if not why_not:
+            return SlowEvidence(found_words(held), since_ns=held.since_ns)
+        doubted = doubted or f"{found_words(held)}, {why_not}"
+    return SlowEvidence(doubted=doubted)
+
+
+def is_evidence_open(state: State, node: NodeRecord, since_ns: int) -> bool:
+    """Return whether something is open that makes a node slow, and began at a time or later."""
+    return any(held.since_ns >= since_ns for held in findings_of(state, node, _SLOW_OWNERS))
+
+
+def _why_not(held: OpenFinding, slow: JobSlowness, part: SlowPart) -> str:
+    """Return why a finding is not what makes a part slow; "" where it may be."""
+    # Parts of an older version have no times.
+    began_ns = part.began_ns or slow.judged_ns
+    fast_ns = began_ns - max(held.since_ns, part.compared_ns or began_ns)
+    if fast_ns > APART_NS:
+        until = shown(began_ns)
+        return f"since {shown(held.since_ns)}, and as fast as its peers with that until {until}"
+    measured = held.finding.condition == pair_tests.PAIR_TEST_SLOW.name
+    if not measured and held.since_ns > began_ns + APART_NS:
+        return f"since {shown(held.since_ns)}, and slow without that since {shown(began_ns)}"
+    return ""
