@@ -260,17 +260,17 @@ NODE_PRECURSOR = Condition(
     component="node",
     meaning="a node that a job steps on has a finding that foretells a failure: a spare takes its "
     "place at a step boundary, where that is enforced",
-    source="ours: open findings that are more than information of IbLoneRecoveries, "
+    source="ours: open findings that are more than information of IbErrorsUnlikePeers, "
     "GpuMetricsVanished, GpuClocksBelowPeers and GpuBrakedUnlikePeers",
     clears_when="the finding is over, or accepted by an operator",
     mode=Mode.ADVISE,
 )
 
 # Conditions that foretell a failure, and whose finding it is. One that is only told as information,
-# such as the first retraining of a link, asks for nothing yet.
+# such as a retraining that a node alone has seen (IbLoneRecoveries), asks for nothing.
 PRECURSORS: Mapping[str, FindingOwner] = MappingProxyType(
     {
-        "IbLoneRecoveries": FindingOwner.AGENT,
+        "IbErrorsUnlikePeers": FindingOwner.CONTROLLER,
         "GpuMetricsVanished": FindingOwner.AGENT,
         "GpuClocksBelowPeers": FindingOwner.CONTROLLER,
         "GpuBrakedUnlikePeers": FindingOwner.CONTROLLER,

@@ -42,10 +42,10 @@ def test_a_removed_node_that_was_to_fail_is_asked_for_nothing_more() -> None:
     story.find(
         "n7",
         Finding(
-            component="link/mlx5_0/1",
-            condition="IbLoneRecoveries",
+            component="gpu/0000:3b:00.0",
+            condition="GpuMetricsVanished",
             severity=Severity.DEGRADED,
-            message="the link retrains",
+            message="the GPU tells less than its peers",
             mode=Mode.ADVISE,
         ),
     )
