@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 from everstep_controller.api.admin.ranks import slowness_of
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.planned.swaps import slow_sentences
 from everstep_controller.slow.lateness.collective_finding import (
     CollectiveFinding,
     LateRank,
@@ -64,6 +66,36 @@ def test_of_a_job_that_tells_nothing_the_look_at_its_collectives_is_the_answer()
     assert (told.collectives.age_ns, told.collectives.beside) == (3, "")
     assert [one.rank for one in told.collectives.late] == [1]
     assert not told.slow
+
+
+def test_while_too_little_is_told_the_look_is_the_answer_where_it_names_somebody() -> None:
+    story = SlowStory().begin()
+    early = LiveFinding(ranks=2, telling=2, rows=3)
+    told = slowness_of(story.core.state, story.job, early, _seen(1))
+    assert told.sentence == "Rank 1 comes last"
+    nobody = SeenLook(replace(_seen(1).finding, late=()), at_ns=5)
+    told = slowness_of(story.core.state, story.job, early, nobody)
+    assert told.sentence == "Nobody is known to be slow after 3 of 20 comparisons"
+
+
+def test_before_its_ranks_make_steps_a_job_is_told_to_have_begun_and_no_more() -> None:
+    story = SlowStory().begin()
+    story.exit_rank("n0")
+    story.stop_all()
+    story.choose(None)
+    assert story.job.state is JobState.STARTING
+    told = slowness_of(story.core.state, story.job, LiveFinding(ranks=2))
+    assert told.sentence == "j is starting: who makes it wait shows when its ranks make steps"
+    assert not told.blind
+
+
+def test_why_a_node_names_the_job_that_waits_for_it() -> None:
+    story = SlowStory().begin()
+    story.judge(part())
+    state = story.core.state
+    (sentence,) = slow_sentences(state, state.nodes["n1"])
+    assert sentence.startswith("j waits for it: rank 1 takes 1.30 times as long (nothing is done")
+    assert list(slow_sentences(state, state.nodes["n0"])) == []
 
 
 def test_whether_the_look_and_what_ranks_tell_agree_is_told() -> None:

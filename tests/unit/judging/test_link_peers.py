@@ -16,7 +16,8 @@ def _noise(fleet: VirtualLinks) -> None:
     links = fleet.nodes * fleet.ports
     for counter in (RECOVERY, LOSS):
         for _ in range(fleet.rng.poisson(links / (100 * 24 * 60))):
-            fleet.fail(fleet.rng.integers(fleet.nodes), fleet.rng.integers(fleet.ports), counter)
+            node, port = fleet.rng.integers((fleet.nodes, fleet.ports)).tolist()
+            fleet.fail(node, port, counter)
 
 
 @pytest.mark.parametrize("counter", [RECOVERY, LOSS])

@@ -14,7 +14,7 @@ from everstep_controller.api.admin.messages.collective_messages import look_mess
 from everstep_controller.api.admin.messages.fleet_messages import slow_line
 from everstep_controller.api.fleet.inspector import BusyError, Inspector
 from everstep_controller.api.fleet.node_questions import NoAnswerError, NodeQuestions
-from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.core.model.state import State
@@ -180,7 +180,7 @@ class JobStacks:
         job = job_named(self._runtime.state, request.job)
         await check_owner(who, job, "stack")
         if job.state not in ACTIVE:
-            raise OrderRefusedError(f"{job.name} has no ranks now: it is {job.state.value}")
+            raise OrderRefusedError(_without_ranks(job))
         try:
             async with aclosing(self._inspector.inspect(job)) as nodes:
                 async for told in nodes:
@@ -193,6 +193,11 @@ class JobStacks:
                     )
         except BusyError as error:
             raise OrderRefusedError(str(error)) from error
+
+
+def _without_ranks(job: JobRecord) -> str:
+    more = f"'everstep why {job.name}' tells more"
+    return f"{job.name} has no ranks now: it is {job.state.value}; {more}"
 
 
 # --- who makes the others wait -------------------------------------------------------------------
@@ -223,7 +228,7 @@ class SlowRanks:
         job = job_named(self._runtime.state, name)
         await check_owner(who, job, "slowness")
         if job.state not in ACTIVE:
-            raise OrderRefusedError(f"{job.name} has no ranks now: it is {job.state.value}")
+            raise OrderRefusedError(_without_ranks(job))
         seen = await self._look(job)
         now_ns = self._runtime.now_ns()
         return slowness_of(self._runtime.state, job, self._finding(job), seen, now_ns)
@@ -239,8 +244,13 @@ def slowness_of(
     """Return who makes the others of a job wait, by what is known of its ranks."""
     verdict = finding.verdict
     parts = _newest(slow_parts(job), finding)
-    by_look = seen is not None and seen.finding.collectives and not (parts or finding.telling)
-    sentence = seen.finding.sentence if seen is not None and by_look else _sentence(parts, finding)
+    sentence = _sentence(parts, finding)
+    if not parts and seen is not None and _is_more(seen, finding):
+        sentence = seen.finding.sentence
+    elif not (parts or finding.rows) and job.state not in STEPPING:
+        sentence = (
+            f"{job.name} is {job.state.value}: who makes it wait shows when its ranks make steps"
+        )
     return admin_pb2.Slowness(
         job=job.name,
         sentence=printable(sentence),
@@ -252,7 +262,7 @@ def slowness_of(
         ],
         pauses=[one.sentence for one in verdict.pauses] if verdict is not None else (),
         watched=verdict.watched if verdict is not None else (),
-        blind=[printable(one) for one in _blind(finding)],
+        blind=[printable(one) for one in _blind(job, finding)],
         ranks=finding.ranks or job.world_size,
         telling=finding.telling,
         comparisons=finding.rows,
@@ -260,6 +270,13 @@ def slowness_of(
         generation=job.generation.number,
         collectives=look_message(seen, now_ns, parts, finding) if seen is not None else None,
     )
+
+
+def _is_more(seen: SeenLook, finding: LiveFinding) -> bool:
+    """Return whether a look tells more than ranks, which tell nothing, or too little by now."""
+    if not finding.telling:
+        return seen.finding.collectives > 0
+    return not finding.is_sure and any(one.nominated for one in seen.finding.late)
 
 
 def _newest(known: tuple[SlowPart, ...], finding: LiveFinding) -> list[SlowPart]:
@@ -298,9 +315,10 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _blind(finding: LiveFinding) -> Iterator[str]:
+def _blind(job: JobRecord, finding: LiveFinding) -> Iterator[str]:
     if not finding.telling:
-        yield _NOTHING_TOLD
+        if job.state in STEPPING:
+            yield _NOTHING_TOLD
     elif finding.telling < finding.ranks:
         missing = finding.ranks - finding.telling
         yield f"{missing} of {finding.ranks} ranks tell nothing of their own work"

@@ -7,7 +7,7 @@ a failure is found by what agents read of hardware alone. Operators, budgets and
 whether automation drains the node, so that no step is lost, or people are told the command.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -177,6 +177,15 @@ def slow_judged(turn: Turn, event: SlowJudged) -> None:
 def slow_parts(job: JobRecord) -> tuple[SlowPart, ...]:
     """Return who is slow in the generation that a job is in."""
     return job.slow.parts if job.slow.generation == job.generation.number else ()
+
+
+def slow_sentences(state: State, node: NodeRecord) -> Iterator[str]:
+    """Yield which jobs name ranks on a node slow, and what is done about it."""
+    for job in jobs_of_node(state, node):
+        here = [part for part in slow_parts(job) if part.node == node.name]
+        if here and job.state in ACTIVE:
+            first = here[0]
+            yield f"{job.name} waits for it: {first.sentence} ({job.slow.plan})"
 
 
 def _reconcile_slow_jobs(turn: Reconciliation, job_ids: Set[str]) -> None:

@@ -33,6 +33,7 @@ from everstep_controller.core.recovery.pair_partners import (
     PARTNERS,
     choose_partners,
     hardware,
+    no_partner,
     takes_part,
     why_absent,
     why_occupied,
@@ -94,17 +95,16 @@ def withdraw(state: State, node: NodeRecord, job: JobRecord) -> None:
 def problem(state: State, name: str, partner: str) -> str:
     """Return why an operator's test cannot be made now, in one sentence; "" where it can."""
     node = state.nodes[name]
+    if partner == name:
+        return f"{name} cannot be its own partner"
     if why := why_occupied(state, node, None) or why_absent(node):
         return why
     if takes_part(state, node):
         return f"{name} takes part in a pair test already; ask again in some seconds"
     if not partner:
         found = list(choose_partners(state, node, state.nodes.values(), None))
-        none = f"no node like {name} is healthy and without ranks; name one: --pair PARTNER"
-        return "" if found else none
+        return "" if found else no_partner(state, node)
     other = state.nodes[partner]
-    if partner == name:
-        return f"{name} cannot be its own partner"
     if hardware(other) != hardware(node):
         return f"{partner} has other accelerators or processors than {name}"
     if takes_part(state, other):

@@ -131,7 +131,9 @@ def test_one_that_passes_is_told_stays_and_is_not_tested_again_for_an_hour() -> 
     story.stop()
     done = story.finish()
     ((_, passed),) = [one for one in told(done) if one[0] == "PairTestPassed"]
-    assert passed.startswith("the pair test of n1 beside n0 and n2 shows no difference: gpu0")
+    assert passed.startswith(
+        "the pair test of n1 beside n0 and n2 shows no difference that lasts: gpu0"
+    )
     assert not story.is_slow()
     assert sorted(story.job.generation.members) == ["n0", "n1"]
     story.choose(0)
@@ -272,6 +274,21 @@ def test_by_hand_it_is_refused_while_ranks_run_and_made_where_none_are() -> None
     for name in ("n3", "n4", "n2"):
         story.answer(name, test="n2/pair/2")
     assert not story.node("n2").findings
+
+
+def test_where_there_is_no_partner_it_is_told_what_makes_one() -> None:
+    """A node alone in its fleet, one among nodes with ranks, and one whose likes are not well."""
+    story = PairStory(settings=ENFORCED).begin()
+    state = story.core.state
+    busy = pair_tests.problem(state, "n2", "")
+    assert "ranks run on all 2 nodes like it" in busy
+    assert "everstep drain n0 --reason TEXT" in busy
+    story.node("n2").inventory = replace(story.node("n2").inventory, cpu_model="another")
+    assert "no other node has its accelerators" in pair_tests.problem(state, "n2", "")
+    five = PairStory(nodes=4, settings=ENFORCED).begin()
+    five.find("n3", replace(CLOCKS, mode=Mode.ENFORCE))
+    assert "everstep check n2 --pair n3" in pair_tests.problem(five.core.state, "n2", "")
+    assert pair_tests.problem(five.core.state, "n2", "n3") == ""
 
 
 def test_an_order_by_hand_that_cannot_be_done_any_more_says_why() -> None:
