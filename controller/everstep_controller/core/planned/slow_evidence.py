@@ -61,16 +61,11 @@ class SlowEvidence:
 def findings_of(
     state: State, node: NodeRecord, owners: Mapping[str, FindingOwner]
 ) -> Iterator[OpenFinding]:
-    """Yield the open findings of a node that are of these conditions and count against it.
-
-    One that is over for the moment, and kept open because it comes and goes, does not.
-    """
-    for name, held in node.findings.items():
+    """Yield the open findings of a node that are of these conditions and count against it."""
+    for held in node.findings.values():
         finding = held.finding
         counts = health.counts_against_node(held) and finding.severity is not Severity.INFO
-        flapping = node.flapping.get(name)
-        over = flapping is not None and bool(flapping.well_since_ns)
-        if counts and not over and owners.get(finding.condition) is held.owner:
+        if counts and owners.get(finding.condition) is held.owner:
             mode = claims.mode_of(state, finding.condition, finding.mode)
             if mode is not Mode.OBSERVE:
                 yield held
@@ -88,9 +83,14 @@ def found_words(held: OpenFinding) -> str:
 
 
 def evidence_of(state: State, node: NodeRecord, slow: JobSlowness, part: SlowPart) -> SlowEvidence:
-    """Return what is found on a node that can be why a part of a job is slow there."""
+    """Return what is found on a node that can be why a part of a job is slow there.
+
+    What is over for the moment, and kept open because it comes and goes, is no reason to begin.
+    """
     doubted = ""
     for held in findings_of(state, node, _SLOW_OWNERS):
+        if health.is_well_now(node, held):
+            continue
         why_not = _why_not(held, slow, part)
         if not why_not:
             return SlowEvidence(found_words(held), since_ns=held.since_ns)
