@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from everstep_cli.views import tables
+from everstep_cli.views import tables, words
 from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2
 
@@ -41,7 +41,7 @@ def _collectives(told: admin_pb2.Slowness) -> Iterator[RenderableType]:
     late = [one for one in look.late if one.sentence.lower() not in said]
     yield tables.facts(
         [
-            ("compared", f"{look.collectives} collectives, {look.ranks} ranks"),
+            ("compared", f"{look.collectives} collectives, {look.ranks} ranks{_age(look)}"),
             *((("roles", printable(look.roles)),) if look.roles else ()),
             *((("beside", printable(look.beside)),) if look.beside else ()),
             *(("late", printable(one.sentence)) for one in late),
@@ -50,6 +50,11 @@ def _collectives(told: admin_pb2.Slowness) -> Iterator[RenderableType]:
             *((("to do", _to_do(look)),) if not told.slow and _nominated(look) else ()),
         ]
     )
+
+
+def _age(look: admin_pb2.CollectiveLook) -> str:
+    """Return how old a look is that is not of now: a newer one took too long, or was not due."""
+    return f", {words.duration(look.age_ns)} ago" if look.age_ns >= _OLD_NS else ""
 
 
 def _nominated(look: admin_pb2.CollectiveLook) -> list[admin_pb2.LateLine]:
@@ -67,6 +72,8 @@ def _to_do(look: admin_pb2.CollectiveLook) -> str:
 
 
 _WATCHED_MAX = 8
+# The answer is the same for ten seconds.
+_OLD_NS = 30 * 10**9
 
 
 def slow_table(slow: Sequence[admin_pb2.SlowLine], plan: str) -> Iterator[RenderableType]:

@@ -61,6 +61,9 @@ def test_who_comes_last_by_one_look_is_shown_once_and_with_what_to_do() -> None:
     assert shown.count("50 of 60") == 1
     assert "ask again in some minutes" in shown
     assert "everstep drain n1 --reason TEXT" in shown
+    assert "ago" not in shown
+    old = admin_pb2.CollectiveLook(sentence=sentence, collectives=60, ranks=4, age_ns=600 * 10**9)
+    assert "4 ranks, 10 m" in _drawn(admin_pb2.Slowness(sentence=sentence, collectives=old))
     late.nominated = False
     told = admin_pb2.CollectiveLook(sentence=sentence, late=[late], collectives=60, ranks=4)
     assert "drain" not in _drawn(admin_pb2.Slowness(sentence=sentence, collectives=told))

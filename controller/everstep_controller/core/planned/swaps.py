@@ -91,6 +91,7 @@ def case_of(
     leaving = set(state.draining)
     refused = claims.refusal(turn, node, allowed_by.name, allowed_by.mode)
     refusal = (refused.why if refused is not None else _kept_out(node)) or turn.paused(job.name)
+    refusal = refusal or _begun_lately(turn, node)
     # A generation that has stopped gets its next plan at once, whatever it was stopped for.
     waits = job.planned is not None or not leaving.isdisjoint(job.generation.members)
     planned = waits and job.state in ACTIVE
@@ -111,7 +112,7 @@ def case_of(
 def begin_swap(turn: Reconciliation, node: NodeRecord, why: str, found_ns: int) -> None:
     """Drain a node: its jobs leave it at a step boundary. What is found began at ``found_ns``."""
     budgets.record_isolation(turn)
-    node.swapped_for_ns = found_ns
+    node.swapped_for_ns, node.swap_begun_ns = found_ns, turn.now_ns
     claims.drain(turn, node, AUTOMATION, why)
 
 
@@ -119,6 +120,19 @@ def is_swapped(node: NodeRecord) -> bool:
     """Return whether automation drains a node; nothing else makes it drain one."""
     claim = node.claim_of(AUTOMATION)
     return claim is not None and claim.draining
+
+
+# A job that gives its word and takes it back, or a finding that comes and goes, would else spend
+# the budget of the fleet. As the hour ends, that budget has room again, and all are judged again.
+_AGAIN_NS = 3600 * 10**9
+
+
+def _begun_lately(turn: Turn, node: NodeRecord) -> str:
+    """Return that a node was drained lately, and given back since."""
+    begun_ns = node.swap_begun_ns
+    if not begun_ns or turn.now_ns - begun_ns >= _AGAIN_NS:
+        return ""
+    return f"{node.name} was drained already within an hour, at {shown(begun_ns)}, and given back"
 
 
 def _kept_out(node: NodeRecord) -> str:

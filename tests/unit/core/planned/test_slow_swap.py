@@ -252,6 +252,26 @@ def test_single_events_slow_no_step_down() -> None:
         assert story.drained() == []
 
 
+def test_a_job_that_gives_and_takes_back_its_word_spends_the_budget_of_one_isolation() -> None:
+    """All others of the fleet are isolated from the same budget."""
+    story = SlowStory(nodes=8, settings=ENFORCED).begin()
+    story.find("n1", CLOCKS)
+    spent = len(story.core.state.isolations_ns)
+    for _ in range(10):
+        story.judge(part())
+        story.now_ns += 61 * S
+        story.judge()
+        assert story.drained() == []
+    assert len(story.core.state.isolations_ns) == spent + 1
+    story.judge(part())
+    assert story.drained() == []
+    assert "was drained already within an hour" in story.plan()
+    story.wait_until(1 + story.now_ns / APART_NS)
+    story.judge()
+    story.judge(part())
+    assert story.drained() == ["n1"]
+
+
 def test_who_is_slow_no_more_before_the_boundary_stays() -> None:
     story = SlowStory(settings=ENFORCED).begin()
     story.find("n1", CLOCKS)

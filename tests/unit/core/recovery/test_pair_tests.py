@@ -300,6 +300,38 @@ def test_an_order_by_hand_that_cannot_be_done_any_more_says_why() -> None:
     assert story.node().pair.nominated_ns, "what automation wants of it stays"
 
 
+def test_answers_of_others_of_another_test_and_twice_change_nothing() -> None:
+    story = PairStory(nodes=6, settings=ENFORCED).begin()
+    story.stop()
+    running = story.node().pair.running
+    assert running is not None
+    assert running.partners == ["n0", "n2"]
+    slow = 12 * USUAL // 10
+    for name, test in (("n4", "n1/pair/1"), ("n1", "n1/pair/2"), ("n0", "n0/pair/1"), ("n1", "")):
+        story.answer(name, slow, test=test)
+    assert running.answers == {}
+    story.answer("n1")
+    story.answer("n0", 10 * USUAL)
+    story.answer("n0")  # its agent was restarted, and did the work again
+    story.answer("n2")
+    result = story.node().pair.result
+    assert result is not None
+    assert result.outcome is PairOutcome.EQUAL
+    story.answer("n1", slow)
+    assert not story.is_slow()
+
+
+@pytest.mark.parametrize("took", [0, 1, 10**18])
+def test_rounds_that_no_work_takes_make_no_node_slow(took: int) -> None:
+    """A partner that tells nonsense agrees with nobody."""
+    story = PairStory(nodes=6, settings=ENFORCED).begin()
+    story.stop()
+    story.answer("n0", took)
+    story.answer("n2")
+    story.answer("n1", 12 * USUAL // 10)
+    assert not story.is_slow()
+
+
 def test_a_removed_node_leaves_its_partners_free() -> None:
     story = PairStory(nodes=5, settings=ENFORCED).begin()
     story.tell(events.PairTestOrdered("n2", "n3", "ops"))
