@@ -13,7 +13,7 @@ from everstep_proto.generated import admin_pb2
 def slowness_sheet(told: admin_pb2.Slowness) -> Iterator[RenderableType]:
     """Yield who is slow, or that nobody is, with what was seen."""
     yield Text(printable(told.sentence), style="bold")
-    compared = f"{told.comparisons} times, {told.telling} of {told.ranks} ranks"
+    compared = f"{words.count(told.comparisons, 'time')}, {told.telling} of {told.ranks} ranks"
     lost = f"{told.lost_ratio:.1%} to the slowest rank of each step"
     yield tables.facts(
         [

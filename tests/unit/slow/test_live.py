@@ -207,7 +207,10 @@ def test_when_a_rank_became_slow_and_since_when_it_was_compared_is_told() -> Non
     (part,) = story.train(15).parts
     assert abs(part.began_ns - began_ns) <= 3 * ROW_NS
     assert part.compared_ns == 2 * ROW_NS
-    # The oldest rows are forgotten, and the first one is not.
+
+
+@pytest.mark.long
+def test_of_a_job_that_has_run_for_hours_the_oldest_rows_are_forgotten_and_not_the_first() -> None:
     long = Told(4, nodes=4, each=1)
     finding = long.train(8200, steps=1)
     assert finding.parts == ()
