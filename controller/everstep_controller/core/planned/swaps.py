@@ -29,6 +29,7 @@ from everstep_controller.core.planned.slow_evidence import (
     findings_of,
     found_words,
     is_evidence_open,
+    shared_by,
 )
 from everstep_controller.core.recovery import blame, pair_tests
 from everstep_controller.core.registry import Handlers
@@ -165,8 +166,10 @@ def decide_slow(part: SlowPart, case: SwapCase, pair_test: str = "") -> Swap:
         return Swap(False, f"nothing is done: without it {case.job} would be about as slow")
     if not case.found:
         tested = f", and {pair_test}" if pair_test else ""
-        doubted = f" and began with it ({case.doubted})" if case.doubted else ""
-        why = f"nothing is found on {case.node} that makes a node slow{doubted}{tested}"
+        nothing = f"nothing is found on {case.node} that makes a node slow"
+        if case.doubted:
+            nothing = f"what is found on {case.node} does not explain it ({case.doubted})"
+        why = f"{nothing}{tested}"
         return Swap(False, f"nothing is done by itself: {why}; {case.order}")
     return decide_swap(case, f"{case.node} makes {case.job} wait, and {case.found}")
 
@@ -226,7 +229,7 @@ def _swap_slow_nodes(turn: Reconciliation, job: JobRecord) -> None:
             continue
         found = SlowEvidence()
         if node is not None:
-            found = evidence_of(turn.state, node, job.slow, part)
+            found = evidence_of(turn.state, node, job, part)
         case = _slow_case(turn, job, part, node, found)
         if node is not None and part.worth_swap and not case.found and job.state in ACTIVE:
             pair_tests.nominate(turn, node, job, part.sentence)
@@ -261,7 +264,8 @@ def _pair_test(node: NodeRecord | None) -> str:
         return ""
     if node.pair.nominated_ns:
         return "it is tested beside another node when its ranks stop next"
-    return node.pair.result.sentence if node.pair.result is not None else ""
+    result = node.pair.result
+    return f"at {shown(node.pair.done_ns)} {result.sentence}" if result is not None else ""
 
 
 def _why_over(state: State, node: NodeRecord) -> str:
@@ -341,7 +345,7 @@ def _swap_foretold_node(turn: Reconciliation, node: NodeRecord, jobs: list[JobRe
     if is_swapped(node):
         plan = f"a spare takes the place of {node.name} at a step boundary: {trend(held)}"
     else:
-        swap = _decide_foretold(turn, node, jobs, trend(held))
+        swap = _decide_foretold(turn, node, jobs, held)
         plan = swap.why
         if swap.drain:
             begin_swap(turn, node, swap.why, held.since_ns)
@@ -351,12 +355,21 @@ def _swap_foretold_node(turn: Reconciliation, node: NodeRecord, jobs: list[JobRe
 
 
 def _decide_foretold(
-    turn: Reconciliation, node: NodeRecord, jobs: list[JobRecord], found: str
+    turn: Reconciliation, node: NodeRecord, jobs: list[JobRecord], held: OpenFinding
 ) -> Swap:
     """Return what is done: all jobs on the node move, so nothing may speak against it in any."""
-    why = f"{node.name} may fail: {found}"
-    swaps = [decide_swap(case_of(turn, job, node, NODE_PRECURSOR, found), why) for job in jobs]
+    why = f"{node.name} may fail: {trend(held)}"
+    swaps = [_swap_of_job(turn, node, job, held, why) for job in jobs]
     return next((swap for swap in swaps if not swap.drain), swaps[0])
+
+
+def _swap_of_job(turn: Turn, node: NodeRecord, job: JobRecord, held: OpenFinding, why: str) -> Swap:
+    case = case_of(turn, job, node, NODE_PRECURSOR, trend(held))
+    if shared := shared_by(turn.state, node, job, held):
+        # A driver that tells less, say: moving the job away from one of them changes nothing.
+        found = f"{case.found}, {shared}: one cause for all"
+        return Swap(False, f"nothing is done by itself, though {found}; {case.order}")
+    return decide_swap(case, why)
 
 
 def _jobs_on(state: State, node: NodeRecord) -> list[JobRecord]:

@@ -10,7 +10,7 @@ from everstep_common import reports
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 from everstep_controller.api.admin.messages.fleet_messages import job_detail, node_detail
 from everstep_controller.core import actions, events
-from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.job import JobState, Members
 from everstep_controller.core.model.node import AUTOMATION, FindingOwner
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.planned.swaps import PRECURSORS, precursor_of
@@ -118,6 +118,19 @@ def test_what_is_only_told_or_is_no_precursor_asks_for_nothing(finding: Finding)
     story = PrecursorStory(settings=_ENFORCED).begin()
     story.find("n1", finding)
     assert (story.drained(), story.plan()) == ([], "")
+
+
+def test_what_many_nodes_of_the_job_tell_at_once_moves_none_of_them() -> None:
+    """A new driver tells less on all nodes."""
+    story = PrecursorStory(nodes=8, settings=_ENFORCED).begin()
+    state = story.core.state
+    for name in ("n3", "n4", "n5"):
+        story.find(name, _VANISHED)
+    story.job.generation.members = Members(["n0", "n1", "n3", "n4", "n5"])
+    story.find("n1", _VANISHED)
+    assert story.drained() == []
+    assert "as on 3 of the 4 other nodes of j: one cause for all" in state.nodes["n1"].swap_plan
+    assert "everstep drain n1 --reason TEXT" in state.nodes["n1"].swap_plan
 
 
 def test_without_a_spare_it_waits_for_one() -> None:

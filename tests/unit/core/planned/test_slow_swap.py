@@ -1,6 +1,7 @@
 """A slow node is swapped for what its agent finds, and never for what ranks tell."""
 
 import json
+import re
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -10,7 +11,7 @@ from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_common import reports
 from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_controller.core import actions, events
-from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.job import JobState, Members
 from everstep_controller.core.model.node import (
     AUTOMATION,
     FindingOwner,
@@ -192,7 +193,7 @@ def test_what_is_found_counts_where_it_fits_the_slowness_in_time(times: Times) -
     story.judge(slow)
     assert story.drained() == (["n1"] if times.evidence else [])
     if not times.evidence:
-        assert "nothing is found on n1 that makes a node slow and began with it" in story.plan()
+        assert "what is found on n1 does not explain it (its agent found" in story.plan()
         assert "GpuClocksLow" in story.plan()
         assert story.core.state.nodes["n1"].pair.nominated_ns, "a pair test shows it"
     assert decode_state(encode(story.core.state)) == story.core.state
@@ -214,12 +215,47 @@ def test_a_pair_test_measures_what_is_slow_however_late() -> None:
     finding = replace(CLOCKS, component="node", condition=PAIR_TEST_SLOW.name)
     held = OpenFinding(finding, 9 * APART_NS, FindingOwner.CORE)
     slow = replace(part(), began_ns=APART_NS, compared_ns=APART_NS)
-    node = NodeRecord("n1", findings={"core": held})
-    assert evidence_of(State(settings=ENFORCED), node, JobSlowness(), slow).found
+    node, job = NodeRecord("n1", findings={"core": held}), SlowStory().begin().job
+    assert evidence_of(State(settings=ENFORCED), node, job, slow).found
     # One of yesterday, with which the node was as fast as others since.
     healed = replace(slow, began_ns=12 * APART_NS)
-    evidence = evidence_of(State(settings=ENFORCED), node, JobSlowness(), healed)
+    evidence = evidence_of(State(settings=ENFORCED), node, job, healed)
     assert (evidence.found, bool(evidence.doubted)) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("having", "members", "domain", "evidence"),
+    [
+        # A switch, a governor that is set everywhere, heat in the hall: all have it.
+        (7, 8, "r0", False),
+        (2, 8, "r0", False),
+        (1, 8, "r0", True),
+        # Most of a rack in a large job.
+        (4, 40, "r0", False),
+        (4, 40, "", True),
+        # With fewer than three others nobody can tell.
+        (2, 3, "r0", True),
+    ],
+)
+def test_what_many_nodes_of_the_job_have_makes_none_of_them_slower_than_the_others(
+    having: int, members: int, domain: str, evidence: bool
+) -> None:
+    story = SlowStory(nodes=4, settings=ENFORCED).begin()
+    state, job = story.core.state, story.job
+    names = [f"m{number}" for number in range(members)]
+    for number, name in enumerate(names):
+        state.nodes[name] = NodeRecord(name, domain=domain if number < 6 else "r9")
+    job.generation.members = Members(names)
+    held = OpenFinding(CLOCKS, 1, FindingOwner.AGENT)
+    for name in names[: having + 1]:
+        state.nodes[name].findings["agent"] = held
+    found = evidence_of(state, state.nodes["m0"], job, part("m0"))
+    assert bool(found.found) == evidence
+    if not evidence:
+        assert re.search(r"as on \d of the \d other nodes of (r0|j)", found.doubted)
+        judged = replace(CLOCKS, component="gpus", condition="GpuClocksBelowPeers")
+        state.nodes["m0"].findings = {"judge": OpenFinding(judged, 1)}
+        assert evidence_of(state, state.nodes["m0"], job, part("m0")).found, "compared already"
 
 
 def test_what_is_over_for_the_moment_is_no_evidence() -> None:

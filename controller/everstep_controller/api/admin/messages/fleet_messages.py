@@ -238,7 +238,7 @@ def _swap_plans(state: State, job: JobRecord) -> list[str]:
 def slow_line(state: State, job: JobRecord, part: SlowPart) -> admin_pb2.SlowLine:
     """Return a rank or place that makes the others of its job wait."""
     node = state.nodes.get(part.node)
-    found = SlowEvidence() if node is None else evidence_of(state, node, job.slow, part)
+    found = SlowEvidence() if node is None else evidence_of(state, node, job, part)
     return admin_pb2.SlowLine(
         kind=part.kind,
         name=part.name,
