@@ -15,7 +15,7 @@ from everstep_common.reports import RankColumns
 from everstep_common.reports.own_work import MICROSECONDS, STEP_BITS, STEPS
 from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.slow.analysis import SlowAnalysis
-from everstep_controller.slow.peers import Floats, Indices, Mask, Roster
+from everstep_controller.slow.peers import Floats, Indices, Mask, Roster, row_medians
 from everstep_controller.slow.verdict import Advice, SlowVerdict
 from everstep_controller.slow.watch import StepJudgement
 
@@ -28,6 +28,8 @@ _SHARE_TO_SWAP = 0.5
 # What was not found slow in so many rows is not; before, what was judged earlier holds.
 SURE_ROWS = 20
 _PARTS_MAX = 64
+# What is usual of a rank follows its newest steps by so much.
+_USUAL_FOLLOWS = 0.2
 # Eleven hours of rows.
 _TIMES_MAX = 8192
 
@@ -57,6 +59,9 @@ class LiveFinding:
     # How many of them tell how long they work themselves.
     telling: int = 0
     rows: int = 0
+    # The nodes whose ranks worked longest and shortest in the newest steps, with their seconds.
+    slowest: tuple[str, float] | None = None
+    fastest: tuple[str, float] | None = None
 
     @property
     def is_sure(self) -> bool:
@@ -98,6 +103,8 @@ class LiveSlowness:
         self._learned: Sequence[str] | None = None
         self._rows = 0
         self._times = _StepTimes()
+        # Of each rank, its own work in a step as it was lately.
+        self._usual_s = np.full(places.ranks, np.nan)
         # By kind and name of a place: what the job lost while it was slow, and what of it to it.
         self._lost: dict[tuple[str, str], list[float]] = {}
         # What was worth a swap stays so while it is slow.
@@ -126,6 +133,7 @@ class LiveSlowness:
         if seconds is not None and self._analysis is not None:
             self._rows += 1
             self._times.add(step, now_ns)
+            self._follow(seconds)
             self._weigh_places(seconds, self._analysis.observe(step, seconds))
         return self._finding(int(np.count_nonzero(now)))
 
@@ -170,6 +178,15 @@ class LiveSlowness:
         self._roster = roster_of(self._places, learned)
         self._analysis = SlowAnalysis(self._roster)
 
+    def _follow(self, seconds: Floats) -> None:
+        usual = np.where(np.isnan(self._usual_s), seconds, self._usual_s)
+        change = np.where(np.isnan(seconds), 0.0, seconds - usual)
+        self._usual_s = usual + _USUAL_FOLLOWS * change
+
+    def _node_seconds(self) -> Floats:
+        """Return how long the ranks of each node work in a step, by their median; NaN: unknown."""
+        return row_medians(self._usual_s.reshape(len(self._places.nodes), -1))
+
     def _weigh_places(self, seconds: Floats, judged: StepJudgement) -> None:
         """Sum up what the job would gain if slow places were as fast as others."""
         if not judged.places.found:
@@ -191,7 +208,17 @@ class LiveSlowness:
     def _finding(self, telling: int) -> LiveFinding:
         verdict = self._analysis.verdict() if self._analysis is not None and self._rows else None
         parts = self._parts(verdict) if verdict is not None else ()
-        return LiveFinding(parts, verdict, self._places.ranks, telling, self._rows)
+        finding = LiveFinding(parts, verdict, self._places.ranks, telling, self._rows)
+        by_node = self._node_seconds()
+        if np.count_nonzero(~np.isnan(by_node)) < 2:
+            return finding
+        most, least = int(np.nanargmax(by_node)), int(np.nanargmin(by_node))
+        names = self._places.nodes
+        return replace(
+            finding,
+            slowest=(names[most], float(by_node[most])),
+            fastest=(names[least], float(by_node[least])),
+        )
 
     def _parts(self, verdict: SlowVerdict) -> tuple[SlowPart, ...]:
         found = [*_slow_places(verdict, self._lost), *_slow_ranks(verdict, self._places)]

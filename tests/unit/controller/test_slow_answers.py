@@ -50,6 +50,20 @@ def test_nobody_is_slow_only_after_enough_comparisons_and_uneven_work_is_told() 
     assert told.sentence.startswith("Nobody is slow. Role stage 3 takes")
 
 
+def test_where_half_of_a_small_job_is_slow_the_loss_and_the_node_to_look_at_are_told() -> None:
+    """Two nodes, one of them slow from the first step on: nobody can tell which is as it should."""
+    story = SlowStory().begin()
+    job = Told(1, nodes=2, slow={0: 1.3, 1: 1.3})
+    told = slowness_of(story.core.state, story.job, job.train(30))
+    assert told.sentence.endswith("of each step, and nobody can be named for it")
+    (blind,) = [one for one in told.blind if "look at n0" in one]
+    assert "ranks of n0 work 0.26 s a step, of n1 0.2 s" in blind
+    assert "everstep check n0 --pair" in blind
+    even = slowness_of(story.core.state, story.job, Told(2, nodes=2).train(30))
+    assert even.sentence == "Nobody is slow"
+    assert not any("look at" in one for one in even.blind)
+
+
 def _seen(rank: int) -> SeenLook:
     late = LateRank(
         rank=rank, node="n1", group="dp", times=50, of=60, wait_ms=40.0, every_ms=240.0, factor=1.2,

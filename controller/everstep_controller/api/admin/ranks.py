@@ -304,8 +304,40 @@ def _sentence(parts: list[SlowPart], finding: LiveFinding) -> str:
         return "Nobody can be judged: no rank tells how long it works itself"
     if verdict is None or not finding.is_sure:
         return f"Nobody is known to be slow after {finding.rows} of {SURE_ROWS} comparisons"
-    imbalances = verdict.imbalances
-    return f"Nobody is slow. {_capital(imbalances[0].sentence)}" if imbalances else "Nobody is slow"
+    if verdict.imbalances:
+        return f"Nobody is slow. {_capital(verdict.imbalances[0].sentence)}"
+    if _is_lost_to_nobody(finding):
+        lost = f"{verdict.lost_ratio:.0%} is lost to the slowest rank of each step"
+        return f"{lost}, and nobody can be named for it"
+    return "Nobody is slow"
+
+
+# So much of the time is lost to somebody, or to work that is uneven.
+_LOST = 0.05
+
+
+def _is_lost_to_nobody(finding: LiveFinding) -> bool:
+    verdict = finding.verdict
+    return (
+        verdict is not None
+        and finding.is_sure
+        and not (finding.parts or verdict.imbalances or verdict.pauses)
+        and verdict.lost_ratio >= _LOST
+    )
+
+
+def _unnamed(finding: LiveFinding) -> Iterator[str]:
+    """Yield which node to look at where time is lost and nobody is named."""
+    if finding.slowest is None or finding.fastest is None or not _is_lost_to_nobody(finding):
+        return
+    (slow, slow_s), (fast, fast_s) = finding.slowest, finding.fastest
+    if slow_s <= (1 + _LOST) * fast_s:
+        return
+    yield (
+        f"who is at fault: ranks of {slow} work {slow_s:.3g} s a step, of {fast} {fast_s:.3g} s, "
+        f"and too many are alike to tell; where they do the same work, look at {slow}: 'everstep "
+        f"node {slow}', and 'everstep check {slow} --pair' while no ranks run there"
+    )
 
 
 _NAMED_MAX = 8
@@ -322,6 +354,7 @@ def _blind(job: JobRecord, finding: LiveFinding) -> Iterator[str]:
     elif finding.telling < finding.ranks:
         missing = finding.ranks - finding.telling
         yield f"{missing} of {finding.ranks} ranks tell nothing of their own work"
+    yield from _unnamed(finding)
     if finding.verdict is not None:
         yield from finding.verdict.blind
 
