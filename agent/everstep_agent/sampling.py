@@ -1,6 +1,7 @@
 """Samples: one row of measurements a second, packed in the column order the controller expects."""
 
 import asyncio
+import itertools
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from everstep_agent.detectors.gpus.reading import ClockReason
 from everstep_agent.detectors.host.usage import HostReading
 from everstep_agent.inventory.node_view import NodeView
 from everstep_common.clock import Stamp, StampClock
-from everstep_common.reports import GpuColumns, RankColumns, SampleBatch
+from everstep_common.reports import GpuColumns, LinkColumns, RankColumns, SampleBatch
 from everstep_common.reports.gpu_columns import GpuRow, HeldBy, pack_gpus
 from everstep_common.samples import COLUMNS, SCHEMA
 from everstep_proto.generated import fleet_pb2
@@ -21,6 +22,8 @@ from everstep_proto.record_codec import to_wire
 SAMPLE_INTERVAL_S = 1.0
 # Cost at the controller is per message, not per row.
 ROWS_PER_BATCH = 5
+# Errors of links within a day change slowly.
+LINKS_EVERY_BATCHES = 12
 
 Row = tuple[float, ...]
 _ROW = struct.Struct(f"<{len(COLUMNS)}f")
@@ -154,10 +157,11 @@ def pack(
     interval_ns: int,
     ranks: tuple[RankColumns, ...] = (),
     gpus: GpuColumns | None = None,
+    links: LinkColumns | None = None,
 ) -> SampleBatch:
-    """Return rows as the controller takes them, with how far the ranks are, and what GPUs did."""
+    """Return rows as the controller takes them, with what ranks, GPUs and links did."""
     packed = b"".join(_ROW.pack(*row) for row in rows)
-    return SampleBatch(SCHEMA, first, interval_ns, packed, ranks, gpus)
+    return SampleBatch(SCHEMA, first, interval_ns, packed, ranks, gpus, links)
 
 
 class SampleSender:
@@ -183,17 +187,24 @@ class SampleSender:
         self._phase_s = phase_s
         self._ranks = ranks
         self._busy_ratio = busy_ratio
+        self._links: LinkColumns | None = None
+
+    def _new_links(self) -> LinkColumns | None:
+        """Return the errors of links, where they were read since this was asked before."""
+        before, self._links = self._links, self._view.link_errors
+        return self._links if self._links is not before else None
 
     async def run(self) -> None:
         """Sample until cancelled; begins after its phase, so that a fleet does not send in step."""
         sampler, gpus = Sampler(), GpuSeconds(self._busy_ratio)
         await asyncio.sleep(self._phase_s)
-        while True:
+        for number in itertools.count():
             first, rows = self._stamp(), list[Row]()
             for _ in range(ROWS_PER_BATCH):
                 rows.append(sampler.row(self._view.host, self._view.gpus, SAMPLE_INTERVAL_S))
                 gpus.add(self._view.gpus)
                 await tick(SAMPLE_INTERVAL_S)
             interval_ns = int(SAMPLE_INTERVAL_S * 1e9)
-            batch = pack(rows, first, interval_ns, self._ranks(), gpus.take_columns())
+            links = self._new_links() if number % LINKS_EVERY_BATCHES == 0 else None
+            batch = pack(rows, first, interval_ns, self._ranks(), gpus.take_columns(), links)
             self._send(to_wire(batch, fleet_pb2.SampleBatch))

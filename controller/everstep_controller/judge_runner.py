@@ -18,6 +18,7 @@ from everstep_controller.judging.evaluator import NO_NODE, Evaluator, Verdict
 from everstep_controller.judging.gpu_samples import GpuSamples
 from everstep_controller.judging.gpu_view import Work
 from everstep_controller.judging.judge import DomainRuling, Judge, Ruling
+from everstep_controller.judging.link_errors import LinkErrors
 from everstep_controller.judging.view import FleetView
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.telemetry.samples import SampleRing
@@ -39,12 +40,14 @@ class JudgeRunner:
         sessions: Sessions,
         samples: SampleRing,
         gpus: GpuSamples,
+        links: LinkErrors,
         judges: Sequence[Judge],
     ) -> None:
         self._runtime = runtime
         self._sessions = sessions
         self._samples = samples
         self._gpus = gpus
+        self._links = links
         self._judges = judges
         self._evaluator = Evaluator(judges)
         self._failures: dict[str, str] = {}
@@ -115,6 +118,7 @@ class JudgeRunner:
             samples=self._samples,
             domains=tuple(known[name].domain if name in known else "" for name in nodes),
             works=tuple(works.get(name) for name in nodes),
+            links=self._links.of_nodes(nodes, now_ns),
         )
 
     def _row(self, session: Session) -> _Row:

@@ -54,6 +54,7 @@ from everstep_controller.journal.store import JournalStore
 from everstep_controller.judge_runner import JudgeRunner
 from everstep_controller.judging.gpu_samples import GpuSamples
 from everstep_controller.judging.judge import Judge
+from everstep_controller.judging.link_errors import LinkErrors
 from everstep_controller.metrics.collector import ControllerCollector, Counts, MetricsServer
 from everstep_controller.records.intake import Intake, origins_of
 from everstep_controller.runtime.clock import (
@@ -141,10 +142,19 @@ class Controller:
         )
         questions = NodeQuestions(sessions)
         samples, gpus = SampleRing(config.samples_window), GpuSamples()
-        ranks, kernel = RankProgressTable(), NewestKernelMessages()
+        links, ranks, kernel = LinkErrors(), RankProgressTable(), NewestKernelMessages()
         self._streams = AgentStreams(
             StreamCollaborators(
-                runtime, sessions, self._intake, vault, samples, gpus, ranks, kernel, questions
+                runtime=runtime,
+                sessions=sessions,
+                intake=self._intake,
+                vault=vault,
+                samples=samples,
+                gpus=gpus,
+                links=links,
+                ranks=ranks,
+                kernel=kernel,
+                questions=questions,
             )
         )
         follower = EventFollower(
@@ -163,7 +173,7 @@ class Controller:
         runtime.listen(HangNotices(runtime, sessions).note_event)
         looks = self._looks = LookWatch(runtime, inspector, evidence, sessions)
         self._slow = SlowMonitor(runtime, ranks, looks.roles)
-        self._judging = JudgeRunner(runtime, sessions, samples, gpus, options.judges)
+        self._judging = JudgeRunner(runtime, sessions, samples, gpus, links, options.judges)
         sources = AdminSources(
             runtime=runtime,
             sessions=sessions,

@@ -91,7 +91,8 @@ class SlowMonitor:
             live.learn_roles(roles)
         try:
             # In a thread: up to 50 ms, of which numpy holds the loop up for a few.
-            finding = await asyncio.to_thread(live.judge_told, self._told(job), step)
+            told, now_ns = self._told(job), self._runtime.now_ns()
+            finding = await asyncio.to_thread(live.judge_told, told, step, now_ns)
         except Exception as error:  # By what ranks told: it must break nothing else.
             logger.exception("the judge of slow ranks failed")
             self._broken.add(key)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from everstep_common import reports
-from everstep_common.judging.findings import Finding, Mode, Severity
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 from everstep_common.reports import Storage
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
@@ -29,6 +29,8 @@ from everstep_sim.watching import Watching
 
 # After so long a launcher has heard what its agent was told about it.
 _TOLD_S = 0.01
+# What a judge of links finds.
+_LONE_LINK = FindingKey("links", "IbErrorsUnlikePeers")
 # How long the fixed work of a pair test takes; some agents need more than anybody waits.
 _WORK_S = (1.0, 3.0)
 # What a node says of a storage folder that a user named.
@@ -324,23 +326,21 @@ class SimulatedCluster:
         self._clear_finding(name, reports.FindingCleared("gpu/0", "GpuClocksLow", "1,980 MHz"))
 
     def lone_link(self, name: str) -> None:
-        """Let a node report that one link of its retrains while no other does."""
-        self.fleet.find(
-            self.fleet.nodes[name],
-            Finding(
-                component="link/mlx5_0",
-                condition="IbLoneRecoveries",
-                severity=Severity.DEGRADED,
-                mode=Mode.ADVISE,
-                message="mlx5_0: the link retrains, and none of its peers does",
-                evidence="3 within 24 h; 7 peers have none",
-            ),
+        """Let a judge find that one link of a node retrains while none like it does."""
+        evidence = "mlx5_0/1 has retrained in 3 minutes of 24 h, and none of 6 like it"
+        finding = Finding(
+            component=_LONE_LINK.component,
+            condition=_LONE_LINK.condition,
+            severity=Severity.DEGRADED,
+            mode=Mode.ADVISE,
+            message="a link counts errors again and again, and no link like it does",
+            evidence=evidence,
         )
+        self.fleet.submit(events.VerdictChanged(name, _LONE_LINK, finding, evidence, ()))
 
     def link_well(self, name: str) -> None:
-        """Let a node report that this link is well."""
-        over = reports.FindingCleared("link/mlx5_0", "IbLoneRecoveries", "no growth")
-        self._clear_finding(name, over)
+        """Let a judge find that this link is well."""
+        self.fleet.submit(events.VerdictChanged(name, _LONE_LINK, None, "as others", ()))
 
     def finding_over(self, name: str) -> None:
         """Let a node report that this GPU is well."""

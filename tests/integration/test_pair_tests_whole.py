@@ -61,7 +61,7 @@ def test_work_that_is_more_on_one_node_is_found_marked_and_told(fleet: RealFleet
 
     shown = _pair(fleet, "node-1")
     assert shown.returncode == 1
-    assert "Node-1 is slower than node-2 and node-3" in shown.stdout
+    assert "node-1 is slower than node-2 and node-3" in shown.stdout
     assert fleet.replay().returncode == 0
 
     fleet.launch(steps=100_000, step_s=0.05)

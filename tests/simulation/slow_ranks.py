@@ -77,7 +77,8 @@ class Slowness:
             domains = tuple(state.nodes[name].domain for name in members)
             watched = _Watched(LiveSlowness(LivePlaces(members, domains, 1)))
             self._watched[key] = watched
-        finding = watched.live.judge_told(self._told(job, watched), job.lineage.last_step or 0)
+        told, now_ns = self._told(job, watched), self._cluster.time.now_ns
+        finding = watched.live.judge_told(told, job.lineage.last_step or 0, now_ns)
         news = news_of(slow_parts(job), finding)
         if news is not None:
             self.named.setdefault(job.name, set()).update(one.node for one in news)

@@ -193,6 +193,39 @@ def test_what_is_over_gives_the_node_back(seed: int) -> None:
     assert not cluster.controller.core.state.nodes[story.node].claims
 
 
+@pytest.mark.parametrize("seed", seeds(2, 20))
+@pytest.mark.parametrize("period_s", [3, 30])
+def test_one_that_comes_and_goes_costs_few_swaps_and_no_step(seed: int, period_s: float) -> None:
+    """It would spend the budget by which automation may take sick nodes away."""
+    rng = random.Random(seed)
+    begun: list[str] = []
+
+    def flap(cluster: SimulatedCluster, story: _Story) -> None:
+        for turn in range(40):
+            at_s = turn * period_s
+            cluster.time.after(at_s, partial(_lone_link, cluster, story))
+            well_s = at_s + rng.uniform(0.2, 0.9) * period_s
+            cluster.time.after(well_s, partial(cluster.link_well, story.node))
+
+    def note(cluster: SimulatedCluster, story: _Story) -> None:
+        node = cluster.controller.core.state.nodes[story.node]
+        drained = any(claim.owner == AUTOMATION for claim in node.claims)
+        if drained != bool(begun and begun[-1]):
+            begun.append(story.node if drained else "")
+        cluster.time.after(0.1, partial(note, cluster, story))
+
+    def both(cluster: SimulatedCluster, story: _Story) -> None:
+        flap(cluster, story)
+        note(cluster, story)
+
+    story = _Story(seed, shape=replace(_SHAPE, steps=400), then=both)
+    cluster = story.play()
+    assert _ended_well(cluster)
+    assert _repeated(cluster) == []
+    assert story.claimed == {story.node}
+    assert len([name for name in begun if name]) == 1
+
+
 @pytest.mark.parametrize("seed", seeds(3, 40))
 def test_a_hostile_job_has_no_node_of_another_found_or_moved(seed: int) -> None:
     """It idles its GPUs and draws power in patterns of its own, on its nodes and on shared ones."""

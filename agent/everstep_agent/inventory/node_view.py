@@ -19,7 +19,7 @@ from everstep_agent.detectors.links.reading import RDMA_KINDS, LinkReading
 from everstep_agent.detectors.readings.topology import PciPlace, nearest
 from everstep_agent.inventory.accelerators import accelerators_of
 from everstep_agent.probes.own_cost import AgentCost
-from everstep_common.reports import Accelerator, Disk, Interface, Inventory
+from everstep_common.reports import Accelerator, Disk, Interface, Inventory, LinkColumns
 
 
 @dataclass(slots=True)
@@ -37,6 +37,8 @@ class NodeView:
     links: tuple[LinkReading, ...] | None = None
     link_statistics: tuple[CountersReading, ...] = ()
     port_counters: tuple[CountersReading, ...] = ()
+    # Errors of these ports within a day; another object after each reading.
+    link_errors: LinkColumns | None = None
     # Where cards sit in the PCI tree, by their address.
     places: Mapping[str, PciPlace] = field(default_factory=dict)
     # Why a part of what a source reads cannot be read, by the source's name.

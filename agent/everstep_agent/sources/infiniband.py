@@ -76,7 +76,9 @@ class InfinibandSource:
             self._due_ns = now.boot_ns + COUNTERS_INTERVAL_NS
             counters = overlay.counters(reading.counters)
             self._readings.take_port_counters(counters)
-            judgements += self._errors.judge(counters, now)
+            made_up = counters != reading.counters
+            judgements += self._errors.judge(counters, now, injected=made_up)
+            self._readings.view.link_errors = self._errors.minutes.columns(now)
             judgements += self._errors.judge_files(reading.files)
         if reading.hcas is not None:
             self._hcas_due_ns = now.boot_ns + _HCAS_INTERVAL_NS

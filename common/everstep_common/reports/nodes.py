@@ -277,6 +277,29 @@ class GpuColumns:
     pcie_generation: Annotated[bytes, Bytes(q.GPUS_OF_NODE_MAX)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkColumns:
+    """Minutes of the last day in which error counters of a node's RDMA ports grew.
+
+    A value for each port, of 16 bits, little-endian, as `link_columns` packs it.
+    """
+
+    # Names, such as "mlx5_0/1".
+    ports: Annotated[tuple[q.Line, ...], Items(q.PORTS_OF_NODE_MAX)]
+    # In how many minutes the port retrained, lost its link, and counted symbol errors.
+    recoveries: Annotated[bytes, Bytes(2 * q.PORTS_OF_NODE_MAX)]
+    losses: Annotated[bytes, Bytes(2 * q.PORTS_OF_NODE_MAX)]
+    symbol_errors: Annotated[bytes, Bytes(2 * q.PORTS_OF_NODE_MAX)]
+    # How many minutes ago the newest and the oldest of these minutes was, 0 for none; of all ports
+    # for the first counter, then for the second, and for the third.
+    newest: Annotated[bytes, Bytes(6 * q.PORTS_OF_NODE_MAX)]
+    oldest: Annotated[bytes, Bytes(6 * q.PORTS_OF_NODE_MAX)]
+    # For each port a byte, with a bit for each counter that is full, or cannot be read.
+    blind: Annotated[bytes, Bytes(q.PORTS_OF_NODE_MAX)]
+    # For how many minutes the agent has watched, up to a day.
+    watched: Annotated[int, Integer(0, 2**16 - 1)]
+
+
 @dataclass(frozen=True, slots=True)
 class SampleBatch:
     """Rows of a node's metrics, in the columns of `everstep_common.samples`."""
@@ -292,3 +315,5 @@ class SampleBatch:
     ranks: Annotated[tuple[RankColumns, ...], Items(16)] = ()
     # What its GPUs did meanwhile; None where there are none, and from older agents.
     gpus: GpuColumns | None = None
+    # Errors of its links, once a minute; None else, where there are none, and from older agents.
+    links: LinkColumns | None = None

@@ -18,6 +18,8 @@ RANKS_MAX = 200_000
 RANKS_OF_NODE_MAX = 4096
 # GPUs of a node that are compared with those of other nodes.
 GPUS_OF_NODE_MAX = 32
+# Ports for RDMA of a node that are compared with those of other nodes.
+PORTS_OF_NODE_MAX = 64
 NODES_MAX = 100_000
 # Batches that a job leaves out in its whole life; more is a job that needs another data set.
 RANGES_MAX = 1000

@@ -75,10 +75,11 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, rea
     time from then on is planned. Started again under its name, it goes on from there.
 
     "slow" shows who of its ranks makes the others wait, how much, since which step and what its
-    node has found, or that nobody does, and where the work is uneven. For that its script tells
-    when a rank waits: 'with everstep.waiting():' around its collectives. Nothing is done on that
-    alone: to have a spare take the place of a node, 'everstep drain NODE'. It is for operators, and
-    for the job's user.
+    node has found, or that nobody does, and where the work is uneven. Of a script that tells
+    nothing it shows who comes last to collectives, by torch's recorder; one that tells when a rank
+    waits ('with everstep.waiting():' around its collectives) is judged by all its steps. Nothing is
+    done on that alone: to have a spare take the place of a node, 'everstep drain NODE'. It is for
+    operators, and for the job's user.
 
     "stacks" shows what the ranks do at this moment: their Python stacks merged, so that the rank
     that does something else stands out, and whose process is stopped or held in the kernel. The

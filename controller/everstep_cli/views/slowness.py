@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from everstep_cli.views import tables
+from everstep_cli.views import tables, words
 from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2
 
@@ -13,10 +13,12 @@ from everstep_proto.generated import admin_pb2
 def slowness_sheet(told: admin_pb2.Slowness) -> Iterator[RenderableType]:
     """Yield who is slow, or that nobody is, with what was seen."""
     yield Text(printable(told.sentence), style="bold")
+    compared = f"{words.count(told.comparisons, 'time')}, {told.telling} of {told.ranks} ranks"
+    lost = f"{told.lost_ratio:.1%} to the slowest rank of each step"
     yield tables.facts(
         [
-            ("compared", f"{told.comparisons} times, {told.telling} of {told.ranks} ranks"),
-            ("lost", f"{told.lost_ratio:.1%} to the slowest rank of each step"),
+            # Of what was never compared nothing is known, also not that nothing is lost.
+            *((("compared", compared), ("lost", lost)) if told.comparisons else ()),
             *(("uneven", printable(one.sentence)) for one in told.imbalances),
             *(("pauses", printable(one)) for one in told.pauses),
             *(("watched", printable(one)) for one in told.watched[:_WATCHED_MAX]),
@@ -26,26 +28,52 @@ def slowness_sheet(told: admin_pb2.Slowness) -> Iterator[RenderableType]:
     if told.slow:
         yield from slow_table(told.slow, told.plan)
     if told.HasField("collectives"):
-        yield from _collectives(told.collectives)
+        yield from _collectives(told)
 
 
-def _collectives(look: admin_pb2.CollectiveLook) -> Iterator[RenderableType]:
+def _collectives(told: admin_pb2.Slowness) -> Iterator[RenderableType]:
     """Yield what the newest look at the collectives of all ranks told."""
+    look = told.collectives
     yield tables.section("collectives")
-    yield Text(printable(look.sentence))
+    if look.sentence != told.sentence:
+        yield Text(printable(look.sentence))
+    said = {look.sentence.lower(), told.sentence.lower()}
+    late = [one for one in look.late if one.sentence.lower() not in said]
     yield tables.facts(
         [
-            ("compared", f"{look.collectives} collectives, {look.ranks} ranks"),
+            ("compared", f"{look.collectives} collectives, {look.ranks} ranks{_age(look)}"),
             *((("roles", printable(look.roles)),) if look.roles else ()),
             *((("beside", printable(look.beside)),) if look.beside else ()),
-            *(("late", printable(one.sentence)) for one in look.late),
+            *(("late", printable(one.sentence)) for one in late),
             *(("common", printable(one)) for one in look.common),
             *(("not seen", printable(one)) for one in look.blind),
+            *((("to do", _to_do(look)),) if not told.slow and _nominated(look) else ()),
         ]
     )
 
 
+def _age(look: admin_pb2.CollectiveLook) -> str:
+    """Return how old a look is that is not of now: a newer one took too long, or was not due."""
+    return f", {words.duration(look.age_ns)} ago" if look.age_ns >= _OLD_NS else ""
+
+
+def _nominated(look: admin_pb2.CollectiveLook) -> list[admin_pb2.LateLine]:
+    return [one for one in look.late if one.nominated]
+
+
+def _to_do(look: admin_pb2.CollectiveLook) -> str:
+    """Return what to do about who comes last, by one look."""
+    first = _nominated(look)[0]
+    return (
+        f"one look is not enough: ask again in some minutes; where rank {first.rank} is named each "
+        f"time: everstep node {printable(first.node)}, and to swap it: everstep drain "
+        f"{printable(first.node)} --reason TEXT"
+    )
+
+
 _WATCHED_MAX = 8
+# The answer is the same for ten seconds.
+_OLD_NS = 30 * 10**9
 
 
 def slow_table(slow: Sequence[admin_pb2.SlowLine], plan: str) -> Iterator[RenderableType]:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everstep_controller.judging.gpu_view import GpuView, Work
+from everstep_controller.judging.link_errors import PortErrors
 
 Values = NDArray[np.float64]
 Rows = NDArray[np.float32]
@@ -43,6 +44,8 @@ class FleetView:
     gpus: GpuView = field(default_factory=GpuView, repr=False)
     domains: tuple[str, ...] = ()
     works: tuple[Work | None, ...] = ()
+    # Errors of its ports for RDMA within a day; None where nothing is known.
+    links: tuple[PortErrors | None, ...] = ()
 
     def metric(self, column: str) -> Rows:
         """Return a row per node: the newest values of a sampled metric, oldest first."""

@@ -4,6 +4,7 @@ Ranks tell how long they worked themselves in all their steps so far. What is ju
 is what came since the time before: the mean of some steps, where steps are shorter than 5 s.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from everstep_common.reports import RankColumns
 from everstep_common.reports.own_work import MICROSECONDS, STEP_BITS, STEPS
 from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.slow.analysis import SlowAnalysis
-from everstep_controller.slow.peers import Floats, Indices, Mask, Roster
+from everstep_controller.slow.peers import Floats, Indices, Mask, Roster, row_medians
 from everstep_controller.slow.verdict import Advice, SlowVerdict
 from everstep_controller.slow.watch import StepJudgement
 
@@ -27,6 +28,10 @@ _SHARE_TO_SWAP = 0.5
 # What was not found slow in so many rows is not; before, what was judged earlier holds.
 SURE_ROWS = 20
 _PARTS_MAX = 64
+# What is usual of a rank follows its newest steps by so much.
+_USUAL_FOLLOWS = 0.2
+# Eleven hours of rows.
+_TIMES_MAX = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +59,35 @@ class LiveFinding:
     # How many of them tell how long they work themselves.
     telling: int = 0
     rows: int = 0
+    # The nodes whose ranks worked longest and shortest in the newest steps, with their seconds.
+    slowest: tuple[str, float] | None = None
+    fastest: tuple[str, float] | None = None
 
     @property
     def is_sure(self) -> bool:
         """Whether who is not found slow is not."""
         return self.rows >= SURE_ROWS
+
+
+class _StepTimes:
+    """When the steps of the newest rows were made, as far as a row tells."""
+
+    def __init__(self) -> None:
+        # When the first row of all was made.
+        self.first_ns = 0
+        self._rows: list[tuple[int, int]] = []
+
+    def add(self, step: int, now_ns: int) -> None:
+        """Take the newest step, and when it was made."""
+        self.first_ns = self.first_ns or now_ns
+        if len(self._rows) >= _TIMES_MAX:
+            del self._rows[: _TIMES_MAX // 2]
+        self._rows.append((step, now_ns))
+
+    def of_step(self, step: int) -> int:
+        """Return when a step was made; of one longer ago, when the oldest was that is known."""
+        place = bisect_left(self._rows, step, key=lambda row: row[0])
+        return self._rows[min(place, len(self._rows) - 1)][1] if self._rows else 0
 
 
 class LiveSlowness:
@@ -73,6 +102,9 @@ class LiveSlowness:
         # The role of each rank as its process groups show it; the script's own word counts first.
         self._learned: Sequence[str] | None = None
         self._rows = 0
+        self._times = _StepTimes()
+        # Of each rank, its own work in a step as it was lately.
+        self._usual_s = np.full(places.ranks, np.nan)
         # By kind and name of a place: what the job lost while it was slow, and what of it to it.
         self._lost: dict[tuple[str, str], list[float]] = {}
         # What was worth a swap stays so while it is slow.
@@ -86,7 +118,9 @@ class LiveSlowness:
             if len(set(roles)) > 1 and not told:
                 self._analysis = None  # what was seen so far compared different work
 
-    def judge_told(self, told: Mapping[int, RankColumns], step: int) -> LiveFinding:
+    def judge_told(
+        self, told: Mapping[int, RankColumns], step: int, now_ns: int = 0
+    ) -> LiveFinding:
         """Take the newest word of nodes, by their place in the generation; judge what is new.
 
         ``step`` is the newest that the job has completed.
@@ -98,6 +132,8 @@ class LiveSlowness:
         seconds = self._seconds(now)
         if seconds is not None and self._analysis is not None:
             self._rows += 1
+            self._times.add(step, now_ns)
+            self._follow(seconds)
             self._weigh_places(seconds, self._analysis.observe(step, seconds))
         return self._finding(int(np.count_nonzero(now)))
 
@@ -142,6 +178,15 @@ class LiveSlowness:
         self._roster = roster_of(self._places, learned)
         self._analysis = SlowAnalysis(self._roster)
 
+    def _follow(self, seconds: Floats) -> None:
+        usual = np.where(np.isnan(self._usual_s), seconds, self._usual_s)
+        change = np.where(np.isnan(seconds), 0.0, seconds - usual)
+        self._usual_s = usual + _USUAL_FOLLOWS * change
+
+    def _node_seconds(self) -> Floats:
+        """Return how long the ranks of each node work in a step, by their median; NaN: unknown."""
+        return row_medians(self._usual_s.reshape(len(self._places.nodes), -1))
+
     def _weigh_places(self, seconds: Floats, judged: StepJudgement) -> None:
         """Sum up what the job would gain if slow places were as fast as others."""
         if not judged.places.found:
@@ -163,15 +208,32 @@ class LiveSlowness:
     def _finding(self, telling: int) -> LiveFinding:
         verdict = self._analysis.verdict() if self._analysis is not None and self._rows else None
         parts = self._parts(verdict) if verdict is not None else ()
-        return LiveFinding(parts, verdict, self._places.ranks, telling, self._rows)
+        finding = LiveFinding(parts, verdict, self._places.ranks, telling, self._rows)
+        by_node = self._node_seconds()
+        if np.count_nonzero(~np.isnan(by_node)) < 2:
+            return finding
+        most, least = int(np.nanargmax(by_node)), int(np.nanargmin(by_node))
+        names = self._places.nodes
+        return replace(
+            finding,
+            slowest=(names[most], float(by_node[most])),
+            fastest=(names[least], float(by_node[least])),
+        )
 
     def _parts(self, verdict: SlowVerdict) -> tuple[SlowPart, ...]:
         found = [*_slow_places(verdict, self._lost), *_slow_ranks(verdict, self._places)]
         keys = {(one.kind, one.name) for one in found}
         self._worth = {key for key in self._worth if key in keys}
         self._worth |= {(one.kind, one.name) for one in found if one.worth_swap}
-        worth = [replace(one, worth_swap=(one.kind, one.name) in self._worth) for one in found]
-        return tuple(worth[:_PARTS_MAX])
+        return tuple(
+            replace(
+                one,
+                worth_swap=(one.kind, one.name) in self._worth,
+                began_ns=self._times.of_step(one.since_step),
+                compared_ns=self._times.first_ns,
+            )
+            for one in found[:_PARTS_MAX]
+        )
 
 
 def news_of(known: Sequence[SlowPart], finding: LiveFinding) -> tuple[SlowPart, ...] | None:

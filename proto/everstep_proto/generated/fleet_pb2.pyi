@@ -1812,6 +1812,7 @@ class SampleBatch(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     RANKS_FIELD_NUMBER: _builtins.int
     GPUS_FIELD_NUMBER: _builtins.int
+    LINKS_FIELD_NUMBER: _builtins.int
     schema: _builtins.int
     """Version of the column order."""
     interval_ns: _builtins.int
@@ -1832,6 +1833,12 @@ class SampleBatch(_message.Message):
         where it has none, and from older agents.
         """
 
+    @_builtins.property
+    def links(self) -> Global___LinkColumns:
+        """Errors of its links for RDMA, once a minute, to be compared with those of other nodes; absent
+        else, where it has none, and from older agents.
+        """
+
     def __init__(
         self,
         *,
@@ -1841,14 +1848,71 @@ class SampleBatch(_message.Message):
         rows: _builtins.bytes = ...,
         ranks: _abc.Iterable[Global___RankColumns] | None = ...,
         gpus: Global___GpuColumns | None = ...,
+        links: Global___LinkColumns | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "gpus", b"gpus"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "gpus", b"gpus", "links", b"links"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "gpus", b"gpus", "interval_ns", b"interval_ns", "ranks", b"ranks", "rows", b"rows", "schema", b"schema"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "gpus", b"gpus", "interval_ns", b"interval_ns", "links", b"links", "ranks", b"ranks", "rows", b"rows", "schema", b"schema"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SampleBatch: _TypeAlias = SampleBatch  # noqa: Y015
+
+@_typing.final
+class LinkColumns(_message.Message):
+    """In how many minutes of the last day error counters of a node's ports for RDMA grew, in columns: a
+    value of 16 bits for each port, little-endian.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PORTS_FIELD_NUMBER: _builtins.int
+    RECOVERIES_FIELD_NUMBER: _builtins.int
+    LOSSES_FIELD_NUMBER: _builtins.int
+    SYMBOL_ERRORS_FIELD_NUMBER: _builtins.int
+    NEWEST_FIELD_NUMBER: _builtins.int
+    OLDEST_FIELD_NUMBER: _builtins.int
+    BLIND_FIELD_NUMBER: _builtins.int
+    WATCHED_FIELD_NUMBER: _builtins.int
+    recoveries: _builtins.bytes
+    """Minutes in which the port retrained (link_error_recovery)."""
+    losses: _builtins.bytes
+    """Minutes in which it lost its link (link_downed)."""
+    symbol_errors: _builtins.bytes
+    """Minutes in which it counted symbol errors (symbol_error)."""
+    newest: _builtins.bytes
+    """How many minutes ago the newest of these was, 0 for none: of all ports for the first counter,
+    then for the second, and for the third.
+    """
+    oldest: _builtins.bytes
+    """How many minutes ago the oldest of these was, in the same order."""
+    blind: _builtins.bytes
+    """For each port a byte, with a bit for each of the three counters that is full or cannot be read."""
+    watched: _builtins.int
+    """For how many minutes the agent has watched, up to a day."""
+    @_builtins.property
+    def ports(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of ports, such as "mlx5_0/1"."""
+
+    def __init__(
+        self,
+        *,
+        ports: _abc.Iterable[_builtins.str] | None = ...,
+        recoveries: _builtins.bytes = ...,
+        losses: _builtins.bytes = ...,
+        symbol_errors: _builtins.bytes = ...,
+        newest: _builtins.bytes = ...,
+        oldest: _builtins.bytes = ...,
+        blind: _builtins.bytes = ...,
+        watched: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blind", b"blind", "losses", b"losses", "newest", b"newest", "oldest", b"oldest", "ports", b"ports", "recoveries", b"recoveries", "symbol_errors", b"symbol_errors", "watched", b"watched"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LinkColumns: _TypeAlias = LinkColumns  # noqa: Y015
 
 @_typing.final
 class GpuColumns(_message.Message):

@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 from everstep_controller.api.admin.ranks import slowness_of
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.planned.swaps import slow_sentences
 from everstep_controller.slow.lateness.collective_finding import (
     CollectiveFinding,
     LateRank,
@@ -48,6 +50,20 @@ def test_nobody_is_slow_only_after_enough_comparisons_and_uneven_work_is_told() 
     assert told.sentence.startswith("Nobody is slow. Role stage 3 takes")
 
 
+def test_where_half_of_a_small_job_is_slow_the_loss_and_the_node_to_look_at_are_told() -> None:
+    """Two nodes, one of them slow from the first step on: nobody can tell which is as it should."""
+    story = SlowStory().begin()
+    job = Told(1, nodes=2, slow={0: 1.3, 1: 1.3})
+    told = slowness_of(story.core.state, story.job, job.train(30))
+    assert told.sentence.endswith("of each step, and nobody can be named for it")
+    (blind,) = [one for one in told.blind if "look at n0" in one]
+    assert "ranks of n0 work 0.26 s a step, of n1 0.2 s" in blind
+    assert "everstep check n0 --pair" in blind
+    even = slowness_of(story.core.state, story.job, Told(2, nodes=2).train(30))
+    assert even.sentence == "Nobody is slow"
+    assert not any("look at" in one for one in even.blind)
+
+
 def _seen(rank: int) -> SeenLook:
     late = LateRank(
         rank=rank, node="n1", group="dp", times=50, of=60, wait_ms=40.0, every_ms=240.0, factor=1.2,
@@ -64,6 +80,36 @@ def test_of_a_job_that_tells_nothing_the_look_at_its_collectives_is_the_answer()
     assert (told.collectives.age_ns, told.collectives.beside) == (3, "")
     assert [one.rank for one in told.collectives.late] == [1]
     assert not told.slow
+
+
+def test_while_too_little_is_told_the_look_is_the_answer_where_it_names_somebody() -> None:
+    story = SlowStory().begin()
+    early = LiveFinding(ranks=2, telling=2, rows=3)
+    told = slowness_of(story.core.state, story.job, early, _seen(1))
+    assert told.sentence == "Rank 1 comes last"
+    nobody = SeenLook(replace(_seen(1).finding, late=()), at_ns=5)
+    told = slowness_of(story.core.state, story.job, early, nobody)
+    assert told.sentence == "Nobody is known to be slow after 3 of 20 comparisons"
+
+
+def test_before_its_ranks_make_steps_a_job_is_told_to_have_begun_and_no_more() -> None:
+    story = SlowStory().begin()
+    story.exit_rank("n0")
+    story.stop_all()
+    story.choose(None)
+    assert story.job.state is JobState.STARTING
+    told = slowness_of(story.core.state, story.job, LiveFinding(ranks=2))
+    assert told.sentence == "j is starting: who makes it wait shows when its ranks make steps"
+    assert not told.blind
+
+
+def test_why_a_node_names_the_job_that_waits_for_it() -> None:
+    story = SlowStory().begin()
+    story.judge(part())
+    state = story.core.state
+    (sentence,) = slow_sentences(state, state.nodes["n1"])
+    assert sentence.startswith("j waits for it: rank 1 takes 1.30 times as long (nothing is done")
+    assert list(slow_sentences(state, state.nodes["n0"])) == []
 
 
 def test_whether_the_look_and_what_ranks_tell_agree_is_told() -> None:

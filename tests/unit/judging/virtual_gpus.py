@@ -16,6 +16,7 @@ from everstep_controller.core.events import VerdictChanged
 from everstep_controller.judging.evaluator import Evaluator, Verdict
 from everstep_controller.judging.gpu_peers import GpuPeersJudge
 from everstep_controller.judging.gpu_view import SLOT_NS, SLOTS, GpuView, Work
+from everstep_controller.judging.link_peers import LinkPeersJudge
 from everstep_controller.judging.view import FleetView
 from everstep_controller.telemetry.samples import SampleRing
 
@@ -70,7 +71,7 @@ class VirtualGpus:
 
     def restart(self) -> None:
         """Begin anew with what the core keeps, as after a restart of the controller."""
-        self.evaluator = Evaluator((GpuPeersJudge(),))
+        self.evaluator = Evaluator((GpuPeersJudge(), LinkPeersJudge()))
         self.slots = []
 
     def pass_slots(self, count: int = 1) -> None:

@@ -1,5 +1,7 @@
 """Who is slow in a running job, by what its nodes tell of their ranks every 5 s."""
 
+import math
+import random
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,6 +19,8 @@ from everstep_controller.slow.live import (
     news_of,
 )
 
+ROW_NS = 5 * 10**9
+
 
 @dataclass
 class Told:
@@ -30,6 +34,7 @@ class Told:
     domains: tuple[str, ...] = ()
     silent: tuple[int, ...] = ()
     step: int = 0
+    now_ns: int = 0
 
     def __post_init__(self) -> None:
         self.chance = np.random.default_rng(self.seed)
@@ -43,7 +48,8 @@ class Told:
         for _ in range(rows):
             for _ in range(steps):
                 self.complete_step()
-            finding = self.live.judge_told(self.columns(), self.step)
+            self.now_ns += ROW_NS
+            finding = self.live.judge_told(self.columns(), self.step, self.now_ns)
         return finding
 
     def complete_step(self) -> None:
@@ -162,6 +168,57 @@ def test_a_count_that_goes_back_blames_nobody() -> None:
         back = 5_000_000 * (1_000 - row) << STEP_BITS | 5_000 - row
         told = {**story.columns(), 3: replace(story.node(3), own=back.to_bytes(8, "little"))}
         assert story.live.judge_told(told, story.step).parts == ()
+
+
+_ODD = (0, 1, 2**40, 2**62, 2**63 - 1, 2**63, 10**18, 1 << STEP_BITS, (1 << STEP_BITS) - 1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_ranks_tell_gives_numbers_that_can_be_shown_of_nodes_of_their_job(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    story = Told(seed, nodes=rng.choice([1, 2, 8]), each=rng.choice([1, 4]))
+    liars = [rank for rank in range(len(story.own)) if rng.random() < 0.4]
+    for row in range(40):
+        story.complete_step()
+        if rng.random() < 0.1:
+            story.roles = {rank: rng.choice(["", "a", "b\x1b[31m"]) for rank in liars}
+        told = story.columns()
+        for rank in liars:
+            place, at = rank // story.each, 8 * (rank % story.each)
+            own = bytearray(told[place].own)
+            own[at : at + 8] = rng.choice([*_ODD, rng.getrandbits(64)]).to_bytes(8, "little")
+            told[place] = replace(told[place], own=bytes(own))
+        step = rng.choice([story.step, story.step, 0, 2**62])
+        for part in story.live.judge_told(told, step, row).parts:
+            assert part.node in (*story.places.nodes, "")
+            assert math.isfinite(part.factor)
+            assert part.factor > 0
+            assert 0 <= part.share <= 1
+            assert "\x1b" not in part.sentence
+
+
+def test_when_a_rank_became_slow_and_since_when_it_was_compared_is_told() -> None:
+    story = Told(3)
+    story.train(30)
+    began_ns = story.now_ns
+    story.slow[5] = 1.3
+    (part,) = story.train(15).parts
+    assert abs(part.began_ns - began_ns) <= 3 * ROW_NS
+    assert part.compared_ns == 2 * ROW_NS
+
+
+@pytest.mark.long
+def test_of_a_job_that_has_run_for_hours_the_oldest_rows_are_forgotten_and_not_the_first() -> None:
+    long = Told(4, nodes=4, each=1)
+    finding = long.train(8200, steps=1)
+    assert finding.parts == ()
+    long.slow[2] = 1.5
+    began_ns = long.now_ns
+    (part,) = long.train(15, steps=1).parts
+    assert abs(part.began_ns - began_ns) <= 3 * ROW_NS
+    assert part.compared_ns == 2 * ROW_NS
 
 
 def test_a_job_that_changes_its_roles_all_the_time_is_never_judged() -> None:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from everstep_agent.detectors.links import lone
+from everstep_agent.detectors.links.error_minutes import ErrorMinutes
 from everstep_agent.detectors.links.errors import CountersReading, ErrorCounters
 from everstep_agent.detectors.links.history import LinkHistory
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
@@ -49,18 +50,25 @@ class InfinibandDetector:
         self._history = history
         self._lone = LoneRecoveries()
         self._had_file: set[str] = set()
+        # For the controller, which compares nodes.
+        self.minutes = ErrorMinutes()
 
-    def judge(self, readings: Sequence[CountersReading], now: Moment) -> Iterable[Judgement]:
-        """Judge one reading of the counters of all ports."""
+    def judge(
+        self, readings: Sequence[CountersReading], now: Moment, *, injected: bool = False
+    ) -> Iterable[Judgement]:
+        """Judge one reading of the counters of all ports. ``injected``: some were made up."""
         recoveries: dict[str, Growth] = {}
+        by_port: dict[str, dict[str, Growth]] = {}
         for reading in readings:
-            grown = self._errors.grow(reading, now)
+            grown = by_port[reading.link] = self._errors.grow(reading, now)
             if growth := grown.get(lone.COUNTER):
                 recoveries[reading.link] = growth
             yield from self._errors.judge(reading.link, grown, now)
             if (downed := grown.get("link_downed")) and not downed.reset:
                 yield from self._history.lost(reading.link, downed.count, now)
         yield from self._lone.judge(recoveries, now)
+        if not injected:
+            self.minutes.add(by_port, now)
 
     def judge_files(self, files: Collection[DeviceFile]) -> Iterable[Judgement]:
         """Judge the device files; one that was never there may not be wanted here."""

@@ -1,7 +1,8 @@
-"""Lone link detector: the one port of a node that retrains while none of its peers does.
+"""Lone link detector: the one port of a node that retrains while none of the node's others does.
 
-A link that begins to fail does so long before its rate of errors is one that anybody limits; what
-all ports have, as when a switch restarts, is no link's own.
+A link that begins to fail does so long before its rate of errors is one that anybody limits. So
+does one of each node that a switch serves when that restarts: a node alone cannot tell which, and
+only tells of it. The controller compares nodes (IbErrorsUnlikePeers).
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,16 +18,16 @@ _HOURS = 24
 _WINDOW_NS = _HOURS * HOUR_NS
 # With fewer peers nobody can say that it is the link, and not what all share.
 _PEERS_MIN = 3
-# Everstep's own study of counters: any growth is worth to be known, three in a day are a suspicion.
-_SUSPECT = 3
+# From so many on it is told again, with what it is by then.
+_MORE = 3
 
 CONDITIONS = (
     Condition(
         name="IbLoneRecoveries",
         component="link/NAME",
         meaning=f"the link retrained ({COUNTER}) within {_HOURS} h, and none of the node's other "
-        f"ports did, of which there are {_PEERS_MIN} or more: information from the first time on, "
-        f"degraded from {_SUSPECT} times",
+        f"ports did, of which there are {_PEERS_MIN} or more: information, for its switch may be "
+        "why",
         source="ours: a cable that begins to fail retrains for days before its errors reach a rate",
         clears_when=f"no retraining within {_HOURS} h, or another port has one as well",
         boot_grace_ns=BOOT_GRACE_NS,
@@ -81,16 +82,16 @@ def _judged(link: str, count: int, newest: int, peers: int, *, lone: bool) -> Ju
     if not lone:
         return Healthy(key, f"{count} within {_HOURS} h, and other ports have some as well")
     growing = ", more in the newer half of them" if newest > count - newest else ""
-    suspect = count >= _SUSPECT
     return Faulty(
         Finding(
             component=key.component,
             condition=key.condition,
-            severity=Severity.DEGRADED if suspect else Severity.INFO,
-            message=f"{link}: the link retrains, and none of its peers does: its cable or "
-            "transceiver may begin to fail",
+            severity=Severity.INFO,
+            message=f"{link}: the link retrains, and none of the node's others does",
             evidence=f"{count} within {_HOURS} h in {COUNTER}{growing}; {peers} peers have none",
-            suggested_action=SuggestedAction.REPAIR_HARDWARE if suspect else SuggestedAction.WATCH,
-            rule=f"any growth while peers have none; {_SUSPECT} or more are degraded",
+            suggested_action=SuggestedAction.WATCH,
+            rule=f"{_MORE} or more while peers have none"
+            if count >= _MORE
+            else "any growth while peers have none",
         )
     )

@@ -38,7 +38,10 @@ def _reply(node: NodeRecord) -> admin_pb2.PairTestReply:
         beside = f"{node.name} does fixed work beside {' and '.join(running.partners)}"
         return admin_pb2.PairTestReply(test=running.id, outcome="running", sentence=beside)
     if node.pair.result is None:
-        never = f"{node.name} was never tested beside another node"
+        never = (
+            f"{node.name} was never tested beside another node; where no ranks run: 'everstep "
+            f"check {node.name} --pair'"
+        )
         return admin_pb2.PairTestReply(outcome="never", sentence=never)
     return _shown(node.pair.result, node.pair.done_ns)
 

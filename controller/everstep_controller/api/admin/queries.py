@@ -23,7 +23,7 @@ from everstep_controller.core.nodes import budgets
 from everstep_controller.core.nodes.claims import no_spare
 from everstep_controller.core.nodes.isolation import isolation_sentences
 from everstep_controller.core.planned.forecast import describe
-from everstep_controller.core.planned.swaps import swap_plan
+from everstep_controller.core.planned.swaps import slow_sentences, swap_plan
 from everstep_controller.journal.ledger_history import LedgerRow, ledger_rows
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
@@ -193,6 +193,7 @@ def _more(state: State, subject: NodeRecord | JobRecord) -> Iterator[str]:
         yield from isolation_sentences(state, subject.name)
         if plan := swap_plan(state, subject):
             yield plan
+        yield from slow_sentences(state, subject)
     else:
         yield from judged_cause(state, subject)
 

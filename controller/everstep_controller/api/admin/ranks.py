@@ -5,6 +5,7 @@ import pwd
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from dataclasses import replace
 
 from everstep_common.orders import ReadOutput
 from everstep_common.printable import printable
@@ -13,7 +14,7 @@ from everstep_controller.api.admin.messages.collective_messages import look_mess
 from everstep_controller.api.admin.messages.fleet_messages import slow_line
 from everstep_controller.api.fleet.inspector import BusyError, Inspector
 from everstep_controller.api.fleet.node_questions import NoAnswerError, NodeQuestions
-from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.core.model.state import State
@@ -179,7 +180,7 @@ class JobStacks:
         job = job_named(self._runtime.state, request.job)
         await check_owner(who, job, "stack")
         if job.state not in ACTIVE:
-            raise OrderRefusedError(f"{job.name} has no ranks now: it is {job.state.value}")
+            raise OrderRefusedError(_without_ranks(job))
         try:
             async with aclosing(self._inspector.inspect(job)) as nodes:
                 async for told in nodes:
@@ -192,6 +193,11 @@ class JobStacks:
                     )
         except BusyError as error:
             raise OrderRefusedError(str(error)) from error
+
+
+def _without_ranks(job: JobRecord) -> str:
+    more = f"'everstep why {job.name}' tells more"
+    return f"{job.name} has no ranks now: it is {job.state.value}; {more}"
 
 
 # --- who makes the others wait -------------------------------------------------------------------
@@ -222,7 +228,7 @@ class SlowRanks:
         job = job_named(self._runtime.state, name)
         await check_owner(who, job, "slowness")
         if job.state not in ACTIVE:
-            raise OrderRefusedError(f"{job.name} has no ranks now: it is {job.state.value}")
+            raise OrderRefusedError(_without_ranks(job))
         seen = await self._look(job)
         now_ns = self._runtime.now_ns()
         return slowness_of(self._runtime.state, job, self._finding(job), seen, now_ns)
@@ -238,12 +244,17 @@ def slowness_of(
     """Return who makes the others of a job wait, by what is known of its ranks."""
     verdict = finding.verdict
     parts = _newest(slow_parts(job), finding)
-    by_look = seen is not None and seen.finding.collectives and not (parts or finding.telling)
-    sentence = seen.finding.sentence if seen is not None and by_look else _sentence(parts, finding)
+    sentence = _sentence(parts, finding)
+    if not parts and seen is not None and _is_more(seen, finding):
+        sentence = seen.finding.sentence
+    elif not (parts or finding.rows) and job.state not in STEPPING:
+        sentence = (
+            f"{job.name} is {job.state.value}: who makes it wait shows when its ranks make steps"
+        )
     return admin_pb2.Slowness(
         job=job.name,
         sentence=printable(sentence),
-        slow=[slow_line(state, part) for part in parts],
+        slow=[slow_line(state, job, part) for part in parts],
         plan=job.slow.plan if parts else "",
         imbalances=[
             admin_pb2.ImbalanceLine(kind=one.kind.value, ratio=one.ratio, sentence=one.sentence)
@@ -251,7 +262,7 @@ def slowness_of(
         ],
         pauses=[one.sentence for one in verdict.pauses] if verdict is not None else (),
         watched=verdict.watched if verdict is not None else (),
-        blind=[printable(one) for one in _blind(finding)],
+        blind=[printable(one) for one in _blind(job, finding)],
         ranks=finding.ranks or job.world_size,
         telling=finding.telling,
         comparisons=finding.rows,
@@ -261,10 +272,24 @@ def slowness_of(
     )
 
 
+def _is_more(seen: SeenLook, finding: LiveFinding) -> bool:
+    """Return whether a look tells more than ranks, which tell nothing, or too little by now."""
+    if not finding.telling:
+        return seen.finding.collectives > 0
+    return not finding.is_sure and any(one.nominated for one in seen.finding.late)
+
+
 def _newest(known: tuple[SlowPart, ...], finding: LiveFinding) -> list[SlowPart]:
-    """Return who is known to be slow, with the newest numbers."""
+    """Return who is known to be slow, with the newest numbers, and since when that is known."""
     newest = {(one.kind, one.name): one for one in finding.parts}
-    return [newest.get((one.kind, one.name), one) for one in known]
+    return [
+        replace(
+            newest.get((one.kind, one.name), one),
+            began_ns=one.began_ns,
+            compared_ns=one.compared_ns,
+        )
+        for one in known
+    ]
 
 
 def _sentence(parts: list[SlowPart], finding: LiveFinding) -> str:
@@ -279,8 +304,40 @@ def _sentence(parts: list[SlowPart], finding: LiveFinding) -> str:
         return "Nobody can be judged: no rank tells how long it works itself"
     if verdict is None or not finding.is_sure:
         return f"Nobody is known to be slow after {finding.rows} of {SURE_ROWS} comparisons"
-    imbalances = verdict.imbalances
-    return f"Nobody is slow. {_capital(imbalances[0].sentence)}" if imbalances else "Nobody is slow"
+    if verdict.imbalances:
+        return f"Nobody is slow. {_capital(verdict.imbalances[0].sentence)}"
+    if _is_lost_to_nobody(finding):
+        lost = f"{verdict.lost_ratio:.0%} is lost to the slowest rank of each step"
+        return f"{lost}, and nobody can be named for it"
+    return "Nobody is slow"
+
+
+# So much of the time is lost to somebody, or to work that is uneven.
+_LOST = 0.05
+
+
+def _is_lost_to_nobody(finding: LiveFinding) -> bool:
+    verdict = finding.verdict
+    return (
+        verdict is not None
+        and finding.is_sure
+        and not (finding.parts or verdict.imbalances or verdict.pauses)
+        and verdict.lost_ratio >= _LOST
+    )
+
+
+def _unnamed(finding: LiveFinding) -> Iterator[str]:
+    """Yield which node to look at where time is lost and nobody is named."""
+    if finding.slowest is None or finding.fastest is None or not _is_lost_to_nobody(finding):
+        return
+    (slow, slow_s), (fast, fast_s) = finding.slowest, finding.fastest
+    if slow_s <= (1 + _LOST) * fast_s:
+        return
+    yield (
+        f"who is at fault: ranks of {slow} work {slow_s:.3g} s a step, of {fast} {fast_s:.3g} s, "
+        f"and too many are alike to tell; where they do the same work, look at {slow}: 'everstep "
+        f"node {slow}', and 'everstep check {slow} --pair' while no ranks run there"
+    )
 
 
 _NAMED_MAX = 8
@@ -290,12 +347,14 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _blind(finding: LiveFinding) -> Iterator[str]:
+def _blind(job: JobRecord, finding: LiveFinding) -> Iterator[str]:
     if not finding.telling:
-        yield _NOTHING_TOLD
+        if job.state in STEPPING:
+            yield _NOTHING_TOLD
     elif finding.telling < finding.ranks:
         missing = finding.ranks - finding.telling
         yield f"{missing} of {finding.ranks} ranks tell nothing of their own work"
+    yield from _unnamed(finding)
     if finding.verdict is not None:
         yield from finding.verdict.blind
 

@@ -42,6 +42,7 @@ from everstep_controller.core.nodes.watchers import watched_peers
 from everstep_controller.core.vault.messages import NodeHoldings
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.judging.gpu_samples import GpuSamples
+from everstep_controller.judging.link_errors import LinkErrors
 from everstep_controller.records.intake import Intake
 from everstep_controller.records.rejections import Rejection
 from everstep_controller.runtime.fold import TakenEvent
@@ -70,6 +71,7 @@ class StreamCollaborators:
     vault: VaultService
     samples: SampleRing
     gpus: GpuSamples
+    links: LinkErrors
     ranks: RankProgressTable
     kernel: NewestKernelMessages
     questions: NodeQuestions
@@ -85,6 +87,7 @@ class AgentStreams:
         self._vault = parts.vault
         self._samples = parts.samples
         self._gpus = parts.gpus
+        self._links = parts.links
         self._ranks = parts.ranks
         self._kernel = parts.kernel
         self._questions = parts.questions
@@ -347,6 +350,8 @@ class AgentStreams:
             raise WireError(str(error)) from error
         if batch.gpus is not None:
             self._gpus.add(session.node, batch.gpus, min(first_ns, now_ns))
+        if batch.links is not None:
+            self._links.add(session.node, batch.links, now_ns)
         self._ranks.replace(session.node, batch.ranks, now_ns)
 
     def _kernel_messages(self, session: Session, message: fleet_pb2.AgentMessage) -> None:

@@ -292,6 +292,9 @@ class NodeRecord:
     absent: bool = False
     # What is done about a finding that foretells a failure, as people were told.
     swap_plan: str = ""
+    # When began what automation drains it for, or drained it for last, and when it did; 0: never.
+    swapped_for_ns: int = 0
+    swap_begun_ns: int = 0
     spare_check: SpareCheck = field(default_factory=SpareCheck)
     pair: PairRecord = field(default_factory=PairRecord)
 

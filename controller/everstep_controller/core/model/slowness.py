@@ -24,6 +24,9 @@ class SlowPart:
     # It explains so much that another node in its place is worth it.
     worth_swap: bool
     sentence: str
+    # When it became slow, and since when its ranks were compared; 0: not known.
+    began_ns: int = 0
+    compared_ns: int = 0
 
     @property
     def key(self) -> tuple[str, str, bool]:

@@ -476,6 +476,12 @@ def counts_against_node(held: OpenFinding) -> bool:
     return not held.accepted_by and not held.finding.key.job
 
 
+def is_well_now(node: NodeRecord, held: OpenFinding) -> bool:
+    """Return whether a finding is over for the moment, and kept open because it comes and goes."""
+    flapping = node.flapping.get(_finding_name(held.owner, held.finding.key))
+    return flapping is not None and bool(flapping.well_since_ns)
+
+
 def unfit_by_finding(state: State, node: NodeRecord) -> str:
     """Return a finding by which a node cannot train, in words; "" where there is none."""
     fatal, _ = _findings_that_count(state, node)

@@ -106,6 +106,8 @@ def _forget_among_peers(turn: Turn, node: NodeRecord) -> None:
             waiting.asked.remove(node.name)
             turn.mark_node(silent)
     for other in turn.state.nodes.values():
+        if other.pair.partner_of == node.name:
+            other.pair.partner_of = ""
         if node.name in other.silence.watchers:
             other.silence.watchers.remove(node.name)
         other.silence.unheard.pop(node.name, None)
@@ -125,6 +127,7 @@ def _forget_record(turn: Turn, node: NodeRecord) -> None:
         state.returned,
         state.flapping,
         state.pair_wanted,
+        state.precursors,
     ):
         keep_listed(names, node.name, listed=False)
     for kind in _TIMERS:

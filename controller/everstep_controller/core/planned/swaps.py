@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from everstep_common.judging.condition import Condition
-from everstep_common.judging.findings import Mode, Severity
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import events
 from everstep_controller.core.events import SlowJudged
 from everstep_controller.core.jobs.lifecycle import ACTIVE
@@ -21,16 +21,21 @@ from everstep_controller.core.model.node import AUTOMATION, FindingOwner, NodeRe
 from everstep_controller.core.model.slowness import JobSlowness, SlowPart
 from everstep_controller.core.model.state import State, jobs_of_node, keep_listed
 from everstep_controller.core.model.windows import shown
-from everstep_controller.core.nodes import budgets, claims, health
+from everstep_controller.core.nodes import budgets, claims
 from everstep_controller.core.planned.forecast import plan_without
+from everstep_controller.core.planned.slow_evidence import (
+    SlowEvidence,
+    evidence_of,
+    findings_of,
+    found_words,
+    is_evidence_open,
+    shared_by,
+)
 from everstep_controller.core.recovery import blame, pair_tests
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
 # --- a swap, whatever it is for -------------------------------------------------------------------
-
-# Findings of the controller by which it compares what agents read of hardware.
-JUDGED = frozenset({"GpuClocksBelowPeers", "GpuBrakedUnlikePeers", "GpuPcieBelowPeers"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +44,9 @@ class SwapCase:
 
     job: str
     node: str
-    # What speaks for it, in words; "" for nothing.
+    # What speaks for it, in words; "" for nothing. And what is open as well, and why it does not.
     found: str = ""
+    doubted: str = ""
     # Why automation may not drain the node; the job of another user that keeps it there; "" for
     # none.
     refusal: str = ""
@@ -86,6 +92,7 @@ def case_of(
     leaving = set(state.draining)
     refused = claims.refusal(turn, node, allowed_by.name, allowed_by.mode)
     refusal = (refused.why if refused is not None else _kept_out(node)) or turn.paused(job.name)
+    refusal = refusal or _begun_lately(turn, node)
     # A generation that has stopped gets its next plan at once, whatever it was stopped for.
     waits = job.planned is not None or not leaving.isdisjoint(job.generation.members)
     planned = waits and job.state in ACTIVE
@@ -103,9 +110,10 @@ def case_of(
     )
 
 
-def begin_swap(turn: Reconciliation, node: NodeRecord, why: str) -> None:
-    """Drain a node: its jobs leave it at a step boundary."""
+def begin_swap(turn: Reconciliation, node: NodeRecord, why: str, found_ns: int) -> None:
+    """Drain a node: its jobs leave it at a step boundary. What is found began at ``found_ns``."""
     budgets.record_isolation(turn)
+    node.swapped_for_ns, node.swap_begun_ns = found_ns, turn.now_ns
     claims.drain(turn, node, AUTOMATION, why)
 
 
@@ -115,36 +123,22 @@ def is_swapped(node: NodeRecord) -> bool:
     return claim is not None and claim.draining
 
 
+# A job that gives its word and takes it back, or a finding that comes and goes, would else spend
+# the budget of the fleet. As the hour ends, that budget has room again, and all are judged again.
+_AGAIN_NS = 3600 * 10**9
+
+
+def _begun_lately(turn: Turn, node: NodeRecord) -> str:
+    """Return that a node was drained lately, and given back since."""
+    begun_ns = node.swap_begun_ns
+    if not begun_ns or turn.now_ns - begun_ns >= _AGAIN_NS:
+        return ""
+    return f"{node.name} was drained already within an hour, at {shown(begun_ns)}, and given back"
+
+
 def _kept_out(node: NodeRecord) -> str:
     """Return who takes a node away already."""
     return f"{node.claims[0].owner} keeps {node.name} out already" if node.claims else ""
-
-
-# --- what is found -------------------------------------------------------------------------------
-
-
-def findings_of(
-    state: State, node: NodeRecord, owners: Mapping[str, FindingOwner]
-) -> Iterator[OpenFinding]:
-    """Yield the open findings of a node that are of these conditions and count against it."""
-    for held in node.findings.values():
-        finding = held.finding
-        counts = health.counts_against_node(held) and finding.severity is not Severity.INFO
-        if counts and owners.get(finding.condition) is held.owner:
-            mode = claims.mode_of(state, finding.condition, finding.mode)
-            if mode is not Mode.OBSERVE:
-                yield held
-
-
-def found_words(held: OpenFinding) -> str:
-    """Return who has found what, in words."""
-    finding = held.finding
-    sentence = f"found {finding.condition}: {health.finding_sentence(finding)}"
-    if held.owner is FindingOwner.AGENT:
-        return f"its agent {sentence}"
-    if finding.condition == pair_tests.PAIR_TEST_SLOW.name:
-        return f"a pair test {sentence}"
-    return f"the controller {sentence}" + (f" ({finding.evidence})" if finding.evidence else "")
 
 
 # --- slow nodes ----------------------------------------------------------------------------------
@@ -163,30 +157,6 @@ SLOW_NODE = Condition(
     mode=Mode.ADVISE,
 )
 
-# What makes a node slow and what a job cannot make its agent find by what its ranks tell.
-EVIDENCE = frozenset(
-    {
-        *("GpuClocksLow", "GpuHardwareSlowdown", "GpuPowerBrake", "GpuThermalSlowdown"),
-        *("GpuTemperatureHigh", "GpuPowerLimitsDiffer", "GpuPcieReplays", "GpuPcieWidth"),
-        *("GpuPcieGeneration", "GpuEccCorrectedRate", "GpuEccCorrectedStorm", "NvlinkDown"),
-        *("NvlinkDegraded", "NvlinkErrors", "NvlinkLoneErrors", "NvlinkCrc", "XidDegraded"),
-        *("AcceleratorPcieNarrow", "AcceleratorTooHot", "AcceleratorEccCorrectedRate"),
-        *("PcieErrorStorm", "PcieErrorCorrected", "LinkSlow", "LinkDropped", "LinkFlapping"),
-        *("LinkBounced", "LinkDown", "LinkHalfDuplex", "NicLinkFlapping", "NicLinkDown"),
-        *("BondDegraded", "HcaPcieNarrow", "HcaTooHot", "CpuThermalThrottle", "CpuTooHot"),
-        *("CpuGovernor", "ClockSourceSlow", "MemoryErrorCorrected", "MachineCheckCorrected"),
-    }
-)
-
-
-# The same of the controller: it compares what agents read of hardware, and what fixed work takes on
-# nodes without ranks, and no word of a job.
-_SLOW_OWNERS: Mapping[str, FindingOwner] = MappingProxyType(
-    dict.fromkeys(EVIDENCE, FindingOwner.AGENT)
-    | dict.fromkeys(JUDGED, FindingOwner.CONTROLLER)
-    | {pair_tests.PAIR_TEST_SLOW.name: FindingOwner.CORE}
-)
-
 
 def decide_slow(part: SlowPart, case: SwapCase, pair_test: str = "") -> Swap:
     """Return what is done about a slow part; ``case`` is of its node, as is what a test shows."""
@@ -196,7 +166,10 @@ def decide_slow(part: SlowPart, case: SwapCase, pair_test: str = "") -> Swap:
         return Swap(False, f"nothing is done: without it {case.job} would be about as slow")
     if not case.found:
         tested = f", and {pair_test}" if pair_test else ""
-        why = f"nothing is found on {case.node} that makes a node slow{tested}"
+        nothing = f"nothing is found on {case.node} that makes a node slow"
+        if case.doubted:
+            nothing = f"what is found on {case.node} does not explain it ({case.doubted})"
+        why = f"{nothing}{tested}"
         return Swap(False, f"nothing is done by itself: {why}; {case.order}")
     return decide_swap(case, f"{case.node} makes {case.job} wait, and {case.found}")
 
@@ -223,6 +196,15 @@ def slow_parts(job: JobRecord) -> tuple[SlowPart, ...]:
     return job.slow.parts if job.slow.generation == job.generation.number else ()
 
 
+def slow_sentences(state: State, node: NodeRecord) -> Iterator[str]:
+    """Yield which jobs name ranks on a node slow, and what is done about it."""
+    for job in jobs_of_node(state, node):
+        here = [part for part in slow_parts(job) if part.node == node.name]
+        if here and job.state in ACTIVE:
+            first = here[0]
+            yield f"{job.name} waits for it: {first.sentence} ({job.slow.plan})"
+
+
 def _reconcile_slow_jobs(turn: Reconciliation, job_ids: Set[str]) -> None:
     """Drain the slow nodes of these jobs that may be swapped."""
     for job_id in sorted(job_ids & turn.state.jobs.keys()):
@@ -245,13 +227,16 @@ def _swap_slow_nodes(turn: Reconciliation, job: JobRecord) -> None:
         if node is not None and is_swapped(node):
             told.append(f"a spare takes the place of {node.name} at a step boundary")
             continue
-        case = _slow_case(turn, job, part, node)
+        found = SlowEvidence()
+        if node is not None:
+            found = evidence_of(turn.state, node, job, part)
+        case = _slow_case(turn, job, part, node, found)
         if node is not None and part.worth_swap and not case.found and job.state in ACTIVE:
             pair_tests.nominate(turn, node, job, part.sentence)
         swap = decide_slow(part, case, _pair_test(node))
         told.append(swap.why)
         if swap.drain and node is not None:
-            begin_swap(turn, node, swap.why)
+            begin_swap(turn, node, swap.why, found.since_ns)
     plan = "; ".join(dict.fromkeys(told[:_TOLD_MAX]))
     if plan != job.slow.plan:
         job.slow.plan = plan
@@ -262,12 +247,15 @@ def _swap_slow_nodes(turn: Reconciliation, job: JobRecord) -> None:
 _TOLD_MAX = 3
 
 
-def _slow_case(turn: Turn, job: JobRecord, part: SlowPart, node: NodeRecord | None) -> SwapCase:
+def _slow_case(
+    turn: Turn, job: JobRecord, part: SlowPart, node: NodeRecord | None, evidence: SlowEvidence
+) -> SwapCase:
     if node is None:
         return SwapCase(job=job.name, node=part.node)
     # That ranks are slow is one job's word: it moves no other user's.
-    case = case_of(turn, job, node, SLOW_NODE, evidence_of(turn.state, node))
-    return replace(case, neighbour=blame.neighbour(turn, job, node.name))
+    case = case_of(turn, job, node, SLOW_NODE, evidence.found)
+    neighbour = blame.neighbour(turn, job, node.name)
+    return replace(case, doubted=evidence.doubted, neighbour=neighbour)
 
 
 def _pair_test(node: NodeRecord | None) -> str:
@@ -276,17 +264,14 @@ def _pair_test(node: NodeRecord | None) -> str:
         return ""
     if node.pair.nominated_ns:
         return "it is tested beside another node when its ranks stop next"
-    return node.pair.result.sentence if node.pair.result is not None else ""
-
-
-def evidence_of(state: State, node: NodeRecord) -> str:
-    """Return what is found on a node that makes it slow, in words; "" for nothing."""
-    return next(map(found_words, findings_of(state, node, _SLOW_OWNERS)), "")
+    result = node.pair.result
+    return f"at {shown(node.pair.done_ns)} {result.sentence}" if result is not None else ""
 
 
 def _why_over(state: State, node: NodeRecord) -> str:
     """Return why nothing shows any more that a node is slow; "" while something does."""
-    if not evidence_of(state, node):
+    # What was open before, and was not why it was drained, does not hold it.
+    if not is_evidence_open(state, node, node.swapped_for_ns):
         return "what was found on it is over"
     jobs = [job for job in jobs_of_node(state, node) if node.name in job.generation.members]
     if jobs and not any(part.node == node.name for job in jobs for part in slow_parts(job)):
@@ -302,17 +287,17 @@ NODE_PRECURSOR = Condition(
     component="node",
     meaning="a node that a job steps on has a finding that foretells a failure: a spare takes its "
     "place at a step boundary, where that is enforced",
-    source="ours: open findings that are more than information of IbLoneRecoveries, "
+    source="ours: open findings that are more than information of IbErrorsUnlikePeers, "
     "GpuMetricsVanished, GpuClocksBelowPeers and GpuBrakedUnlikePeers",
     clears_when="the finding is over, or accepted by an operator",
     mode=Mode.ADVISE,
 )
 
 # Conditions that foretell a failure, and whose finding it is. One that is only told as information,
-# such as the first retraining of a link, asks for nothing yet.
+# such as a retraining that a node alone has seen (IbLoneRecoveries), asks for nothing.
 PRECURSORS: Mapping[str, FindingOwner] = MappingProxyType(
     {
-        "IbLoneRecoveries": FindingOwner.AGENT,
+        "IbErrorsUnlikePeers": FindingOwner.CONTROLLER,
         "GpuMetricsVanished": FindingOwner.AGENT,
         "GpuClocksBelowPeers": FindingOwner.CONTROLLER,
         "GpuBrakedUnlikePeers": FindingOwner.CONTROLLER,
@@ -345,7 +330,9 @@ def swap_plan(state: State, node: NodeRecord) -> str:
 def _reconcile_foretold(turn: Reconciliation, job_ids: Set[str]) -> None:
     """Drain the nodes of these jobs that have a precursor, or say what is done."""
     for name in list(turn.state.precursors) if job_ids else ():
-        node = turn.state.nodes[name]
+        node = turn.state.nodes.get(name)
+        if node is None:  # removed, by a version that left its name here
+            continue
         jobs = _jobs_on(turn.state, node)
         if any(job.id in job_ids for job in jobs):
             _swap_foretold_node(turn, node, jobs)
@@ -358,22 +345,31 @@ def _swap_foretold_node(turn: Reconciliation, node: NodeRecord, jobs: list[JobRe
     if is_swapped(node):
         plan = f"a spare takes the place of {node.name} at a step boundary: {trend(held)}"
     else:
-        swap = _decide_foretold(turn, node, jobs, trend(held))
+        swap = _decide_foretold(turn, node, jobs, held)
         plan = swap.why
         if swap.drain:
-            begin_swap(turn, node, swap.why)
+            begin_swap(turn, node, swap.why, held.since_ns)
     if plan != node.swap_plan:
         node.swap_plan = plan
         turn.announce(node.name, "PrecursorPlanned", f"{node.name}: {plan}")
 
 
 def _decide_foretold(
-    turn: Reconciliation, node: NodeRecord, jobs: list[JobRecord], found: str
+    turn: Reconciliation, node: NodeRecord, jobs: list[JobRecord], held: OpenFinding
 ) -> Swap:
     """Return what is done: all jobs on the node move, so nothing may speak against it in any."""
-    why = f"{node.name} may fail: {found}"
-    swaps = [decide_swap(case_of(turn, job, node, NODE_PRECURSOR, found), why) for job in jobs]
+    why = f"{node.name} may fail: {trend(held)}"
+    swaps = [_swap_of_job(turn, node, job, held, why) for job in jobs]
     return next((swap for swap in swaps if not swap.drain), swaps[0])
+
+
+def _swap_of_job(turn: Turn, node: NodeRecord, job: JobRecord, held: OpenFinding, why: str) -> Swap:
+    case = case_of(turn, job, node, NODE_PRECURSOR, trend(held))
+    if shared := shared_by(turn.state, node, job, held):
+        # A driver that tells less, say: moving the job away from one of them changes nothing.
+        found = f"{case.found}, {shared}: one cause for all"
+        return Swap(False, f"nothing is done by itself, though {found}; {case.order}")
+    return decide_swap(case, why)
 
 
 def _jobs_on(state: State, node: NodeRecord) -> list[JobRecord]:

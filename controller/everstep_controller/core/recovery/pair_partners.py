@@ -73,3 +73,23 @@ def why_occupied(state: State, node: NodeRecord, between: JobRecord | None) -> s
             drain = f"'everstep drain {node.name} --reason TEXT' moves them at a step boundary"
             return f"ranks of {job.name} run on {node.name}, and no job is stopped for it; {drain}"
     return ""
+
+
+def no_partner(state: State, node: NodeRecord) -> str:
+    """Return why a node has no partner, and what makes one."""
+    alike = [one for one in state.nodes.values() if one is not node]
+    alike = [one for one in alike if hardware(one) == hardware(node)]
+    none = f"{node.name} has no partner"
+    if not alike:
+        return f"{none}: no other node has its accelerators and processors"
+    free = [one for one in alike if not (why_occupied(state, one, None) or why_absent(one))]
+    if free:
+        # Named by an operator, it need not be healthy.
+        name = free[0].name
+        how = f"'everstep check {node.name} --pair {name}'"
+        return f"{none} that is healthy and free; to take one all the same: {how}"
+    name = alike[0].name
+    return (
+        f"{none}: ranks run on all {len(alike)} nodes like it, or they are not connected; "
+        f"'everstep drain {name} --reason TEXT' frees one at a step boundary"
+    )

@@ -33,6 +33,7 @@ from everstep_controller.core.recovery.pair_partners import (
     PARTNERS,
     choose_partners,
     hardware,
+    no_partner,
     takes_part,
     why_absent,
     why_occupied,
@@ -94,17 +95,16 @@ def withdraw(state: State, node: NodeRecord, job: JobRecord) -> None:
 def problem(state: State, name: str, partner: str) -> str:
     """Return why an operator's test cannot be made now, in one sentence; "" where it can."""
     node = state.nodes[name]
+    if partner == name:
+        return f"{name} cannot be its own partner"
     if why := why_occupied(state, node, None) or why_absent(node):
         return why
     if takes_part(state, node):
         return f"{name} takes part in a pair test already; ask again in some seconds"
     if not partner:
         found = list(choose_partners(state, node, state.nodes.values(), None))
-        none = f"no node like {name} is healthy and without ranks; name one: --pair PARTNER"
-        return "" if found else none
+        return "" if found else no_partner(state, node)
     other = state.nodes[partner]
-    if partner == name:
-        return f"{name} cannot be its own partner"
     if hardware(other) != hardware(node):
         return f"{partner} has other accelerators or processors than {name}"
     if takes_part(state, other):
@@ -139,14 +139,14 @@ def test_ordered(turn: Turn, event: PairTestOrdered) -> None:
 
 def pair_tested(turn: Turn, event: Reported[PairTested]) -> None:
     """Take an agent's answer, of the node that is tested or of a partner."""
-    name = event.origin.node
-    subject = turn.state.nodes.get(turn.state.nodes[name].pair.partner_of or name)
-    running = subject.pair.running if subject is not None else None
-    if subject is None or running is None or event.report.order_id != running.id:
-        return
-    if name == subject.name or name in running.partners:
-        running.answers[name] = event.report
-        turn.mark_node(subject.name)
+    node = turn.state.nodes[event.origin.node]
+    for subject in (node, turn.state.nodes.get(node.pair.partner_of)):
+        running = subject.pair.running if subject is not None else None
+        if subject is None or running is None or event.report.order_id != running.id:
+            continue
+        if node is subject or node.name in running.partners:
+            running.answers[node.name] = event.report
+            turn.mark_node(subject.name)
 
 
 def test_due(turn: Turn, name: str) -> None:

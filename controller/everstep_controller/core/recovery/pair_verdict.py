@@ -62,7 +62,9 @@ def judge_pair(
     if outcome is PairOutcome.EQUAL and answer.untested:
         # What is slow may be just what was not measured, such as a GPU that somebody uses.
         outcome = PairOutcome.UNDECIDED
-    return PairResult(test, outcome, sentence + _left_out(answer), rows, injected)
+    silent = [one for one in partners if one not in answered]
+    absent = "".join(f"; without {_silence(one)}" for one in silent)
+    return PairResult(test, outcome, sentence + absent + _left_out(answer), rows, injected)
 
 
 def is_of_devices(result: PairResult) -> bool:
@@ -102,7 +104,7 @@ def _judge(
         return PairOutcome.UNDECIDED, sentence, ()
     largest = sorted(rows, key=lambda row: -row.factor)
     sentence = f"the pair test of {node} beside {_names(partners)} shows no difference"
-    return PairOutcome.EQUAL, f"{sentence}: {_shown(largest)}", ()
+    return PairOutcome.EQUAL, f"{sentence} that lasts: {_shown(largest)}", ()
 
 
 def _is_slower(work: str, mine: Sequence[int], partners: Sequence[PairPartner]) -> bool:

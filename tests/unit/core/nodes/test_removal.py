@@ -2,6 +2,7 @@
 
 import pytest
 
+from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.reports import TcpAnswer
 from everstep_controller.core import actions, events
 from everstep_controller.core.actions import Announce
@@ -33,6 +34,27 @@ def test_of_a_lost_node_that_is_removed_nothing_is_left() -> None:
     assert b'"n7"' not in encode(state)
     assert not [timer for timer in state.timers if timer.endswith("/n7")]
     assert state.expected_total == 7
+
+
+def test_a_removed_node_that_was_to_fail_is_asked_for_nothing_more() -> None:
+    story = Story(nodes=8)
+    story.run()
+    story.find(
+        "n7",
+        Finding(
+            component="gpu/0000:3b:00.0",
+            condition="GpuMetricsVanished",
+            severity=Severity.DEGRADED,
+            message="the GPU tells less than its peers",
+            mode=Mode.ADVISE,
+        ),
+    )
+    assert story.core.state.precursors == ["n7"]
+    story.lose("n7")
+    assert _remove(story, "n7") == ["NodeRemoved"]
+    assert story.core.state.precursors == []
+    story.connect("n7", boot="2")
+    assert story.state("n7") is NodeState.HEALTHY
 
 
 @pytest.mark.parametrize("boot", ["1", "2"])

@@ -10,7 +10,7 @@ from everstep_common import reports
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 from everstep_controller.api.admin.messages.fleet_messages import job_detail, node_detail
 from everstep_controller.core import actions, events
-from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.job import JobState, Members
 from everstep_controller.core.model.node import AUTOMATION, FindingOwner
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.planned.swaps import PRECURSORS, precursor_of
@@ -20,12 +20,12 @@ from unit.core.jobs.test_stalls import told
 from unit.core.planned.test_slow_swap import SlowStory, part
 
 _ENFORCED = Settings(mode=Mode.ENFORCE, condition_modes=(("NodePrecursor", Mode.ENFORCE),))
-_LINK = Finding(
-    component="link/mlx5_0",
-    condition="IbLoneRecoveries",
+_VANISHED = Finding(
+    component="gpu/0000:3b:00.0",
+    condition="GpuMetricsVanished",
     severity=Severity.DEGRADED,
-    message="mlx5_0: the link retrains, and none of its peers does",
-    evidence="3 within 24 h in link_error_recovery; 7 peers have none",
+    message="the GPU tells less than its peers",
+    evidence="3 metrics; 7 peers tell them",
     mode=Mode.ADVISE,
 )
 _CLOCKS = Finding(
@@ -47,7 +47,7 @@ class PrecursorStory(SlowStory):
         return self.tell(event)
 
     def over(self, node: str) -> list[actions.Action]:
-        report = reports.FindingCleared(_LINK.component, _LINK.condition, "no growth")
+        report = reports.FindingCleared(_VANISHED.component, _VANISHED.condition, "all told")
         return self.tell(events.Reported(self.origin(node), self.now_ns, report))
 
     def plan(self, node: str = "n1") -> str:
@@ -62,8 +62,8 @@ def test_every_precursor_is_a_condition_of_its_owner() -> None:
 
 def test_as_shipped_it_is_told_with_the_command_in_all_three_places() -> None:
     story = PrecursorStory(settings=Settings(mode=Mode.ENFORCE)).begin()
-    lines = dict(told(story.find("n1", _LINK)))
-    for words in ("mode of NodePrecursor is advise", "everstep drain n1 --reason", "3 within 24 h"):
+    lines = dict(told(story.find("n1", _VANISHED)))
+    for words in ("mode of NodePrecursor is advise", "everstep drain n1 --reason", "3 metrics"):
         assert words in lines["PrecursorPlanned"]
     assert story.drained() == []
     state = story.core.state
@@ -78,7 +78,7 @@ def test_where_it_is_enforced_the_node_is_drained_and_given_back_when_it_is_over
     owner: str,
 ) -> None:
     story = PrecursorStory(settings=_ENFORCED).begin()
-    story.find("n1", _LINK) if owner == "agent" else story.judged("n1")
+    story.find("n1", _VANISHED) if owner == "agent" else story.judged("n1")
     assert (story.drained(), story.is_planned()) == (["n1"], True)
     assert story.state_of_job() is JobState.RUNNING
     assert decode_state(encode(story.core.state)) == story.core.state
@@ -105,11 +105,13 @@ def test_no_job_has_to_say_that_it_is_slow() -> None:
 @pytest.mark.parametrize(
     "finding",
     [
-        replace(_LINK, severity=Severity.INFO),
-        replace(_LINK, mode=Mode.OBSERVE),
-        replace(_LINK, condition="IbLinkRecoveries"),
+        replace(_VANISHED, severity=Severity.INFO),
+        replace(_VANISHED, mode=Mode.OBSERVE),
+        replace(_VANISHED, condition="IbLinkRecoveries"),
+        # One node alone cannot tell its link from the switch.
+        replace(_VANISHED, condition="IbLoneRecoveries"),
         # The name of a judge's condition in an agent's mouth is nothing that a judge has found.
-        replace(_LINK, condition="GpuClocksBelowPeers"),
+        replace(_VANISHED, condition="GpuClocksBelowPeers"),
     ],
 )
 def test_what_is_only_told_or_is_no_precursor_asks_for_nothing(finding: Finding) -> None:
@@ -118,9 +120,22 @@ def test_what_is_only_told_or_is_no_precursor_asks_for_nothing(finding: Finding)
     assert (story.drained(), story.plan()) == ([], "")
 
 
+def test_what_many_nodes_of_the_job_tell_at_once_moves_none_of_them() -> None:
+    """A new driver tells less on all nodes."""
+    story = PrecursorStory(nodes=8, settings=_ENFORCED).begin()
+    state = story.core.state
+    for name in ("n3", "n4", "n5"):
+        story.find(name, _VANISHED)
+    story.job.generation.members = Members(["n0", "n1", "n3", "n4", "n5"])
+    story.find("n1", _VANISHED)
+    assert story.drained() == []
+    assert "as on 3 of the 4 other nodes of j: one cause for all" in state.nodes["n1"].swap_plan
+    assert "everstep drain n1 --reason TEXT" in state.nodes["n1"].swap_plan
+
+
 def test_without_a_spare_it_waits_for_one() -> None:
     story = PrecursorStory(settings=_ENFORCED).begin(spare=False)
-    story.find("n1", _LINK)
+    story.find("n1", _VANISHED)
     assert story.drained() == []
     assert "n1 is swapped when a spare waits" in story.plan()
     story.join("n2")
@@ -130,8 +145,8 @@ def test_without_a_spare_it_waits_for_one() -> None:
 def test_within_other_planned_work_it_waits() -> None:
     story = PrecursorStory(nodes=4, settings=_ENFORCED).begin()
     story.join("n3")
-    story.find("n0", _LINK)
-    story.find("n1", _LINK)
+    story.find("n0", _VANISHED)
+    story.find("n1", _VANISHED)
     assert story.drained() == ["n0"]
     assert "when what is planned is done" in story.plan("n1")
 
@@ -139,12 +154,12 @@ def test_within_other_planned_work_it_waits() -> None:
 def test_a_spent_budget_and_a_pause_forbid_it_and_room_lets_it() -> None:
     none_at_once = replace(_ENFORCED, isolation_budget_nodes=0, isolation_budget_ratio=0.0)
     story = PrecursorStory(settings=none_at_once).begin()
-    story.find("n1", _LINK)
+    story.find("n1", _VANISHED)
     assert story.drained() == []
     assert "budget" in story.plan()
     paused = PrecursorStory(settings=_ENFORCED).begin()
     paused.tell(events.AutomationPaused("j", "ops", "look"))
-    paused.find("n1", _LINK)
+    paused.find("n1", _VANISHED)
     assert paused.drained() == []
     assert "look" in paused.plan()
     paused.tell(events.AutomationResumed("j", "ops"))
@@ -153,10 +168,10 @@ def test_a_spent_budget_and_a_pause_forbid_it_and_room_lets_it() -> None:
 
 def test_a_node_that_somebody_keeps_out_or_without_a_job_is_left() -> None:
     story = PrecursorStory(settings=_ENFORCED).begin()
-    story.find("n2", _LINK)
+    story.find("n2", _VANISHED)
     assert (story.drained(), story.plan("n2")) == ([], "")
     story.tell(events.OperatorIsolated("n1", "ops", "mine"))
-    story.find("n1", _LINK)
+    story.find("n1", _VANISHED)
     assert AUTOMATION not in story.owners("n1")
 
 
@@ -170,11 +185,11 @@ def test_an_operators_release_is_the_word_that_it_is_dealt_with() -> None:
 
 def test_a_trend_tells_what_it_was_at_first_and_is_now() -> None:
     story = PrecursorStory(settings=Settings(mode=Mode.ENFORCE)).begin()
-    story.find("n1", replace(_LINK, severity=Severity.INFO, evidence="1 within 24 h"))
+    story.find("n1", replace(_VANISHED, severity=Severity.INFO, evidence="1 metric"))
     assert story.plan() == ""
-    story.find("n1", _LINK)
-    assert "7 peers have none), since" in story.plan()
-    assert "when it was 1 within 24 h" in story.plan()
+    story.find("n1", _VANISHED)
+    assert "7 peers tell them), since" in story.plan()
+    assert "when it was 1 metric" in story.plan()
     assert decode_state(encode(story.core.state)) == story.core.state
 
 
@@ -206,7 +221,7 @@ def test_a_domain_that_is_low_is_the_controllers_finding_and_of_no_node() -> Non
 
 def test_an_older_snapshot_is_read() -> None:
     story = PrecursorStory(settings=_ENFORCED).begin()
-    story.find("n1", _LINK)
+    story.find("n1", _VANISHED)
     snapshot = json.loads(encode(story.core.state))
     del snapshot["precursors"]
     for node in snapshot["nodes"].values():

@@ -1,7 +1,8 @@
 """A slow node is swapped for what its agent finds, and never for what ranks tell."""
 
 import json
-from dataclasses import replace
+import re
+from dataclasses import dataclass, replace
 from typing import Self
 
 import pytest
@@ -10,17 +11,31 @@ from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_common import reports
 from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_controller.core import actions, events
-from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.node import AUTOMATION
+from everstep_controller.core.model.job import JobState, Members
+from everstep_controller.core.model.node import (
+    AUTOMATION,
+    FindingOwner,
+    NodeRecord,
+    OpenFinding,
+)
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.slowness import JobSlowness, SlowPart
+from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes.claims import why_ineligible
-from everstep_controller.core.planned.swaps import EVIDENCE, JUDGED, SwapCase, decide_slow
+from everstep_controller.core.planned.slow_evidence import (
+    APART_NS,
+    EVIDENCE,
+    JUDGED,
+    evidence_of,
+)
+from everstep_controller.core.planned.swaps import SwapCase, decide_slow
+from everstep_controller.core.recovery.pair_tests import PAIR_TEST_SLOW
 from everstep_controller.journal.codec import decode_event, decode_state, encode
 from everstep_controller.judging.gpu_conditions import BRAKE, PCIE
 from everstep_controller.judging.gpu_conditions import CLOCKS as CLOCKS_BELOW
 from unit.core.jobs.test_stalls import told
 from unit.core.planned.test_restarts import PlannedStory
+from unit.core.test_decisions import S
 
 ENFORCED = Settings(mode=Mode.ENFORCE, condition_modes=(("SlowNode", Mode.ENFORCE),))
 CLOCKS = Finding(
@@ -61,6 +76,12 @@ class SlowStory(PlannedStory):
         report = reports.FindingCleared(CLOCKS.component, CLOCKS.condition, "1,980 MHz again")
         return self.tell(events.Reported(self.origin(node), self.now_ns, report))
 
+    def wait_until(self, hours: float) -> None:
+        self.now_ns = int(hours * APART_NS)
+
+    def plan(self) -> str:
+        return self.job.slow.plan
+
     def drained(self) -> list[str]:
         return list(self.core.state.draining)
 
@@ -83,8 +104,9 @@ def test_a_node_is_drained_only_where_nothing_speaks_against_it() -> None:
         assert not decide_slow(part(), case).drain
 
 
-def test_all_that_is_evidence_is_a_condition_of_agents() -> None:
+def test_all_that_is_evidence_is_a_condition_of_agents_and_found_in_time() -> None:
     assert set(CONDITIONS) >= EVIDENCE
+    assert all(CONDITIONS[name].window_ns <= APART_NS for name in EVIDENCE)
     assert {CLOCKS_BELOW.name, BRAKE.name, PCIE.name} == JUDGED
 
 
@@ -131,6 +153,159 @@ def test_only_where_operators_let_it_automation_swaps(settings: Settings) -> Non
     assert "GpuClocksLow" in plan
     assert "mode of SlowNode is advise" in plan
     assert story.drained() == []
+
+
+@dataclass(frozen=True)
+class Times:
+    """When a finding began, when ranks were compared first, and when they became slow; hours."""
+
+    found: float
+    compared: float
+    slow: float
+    evidence: bool
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        # A fault and its slowness, whichever is known first.
+        Times(found=9.5, compared=1, slow=10, evidence=True),
+        Times(found=10.5, compared=1, slow=10, evidence=True),
+        # A finding of yesterday, on a node on which the job was slow from its first step on.
+        Times(found=1, compared=9.9, slow=10, evidence=True),
+        # One with which the same ranks have run at their peers' pace for hours.
+        Times(found=1, compared=2, slow=10, evidence=False),
+        Times(found=8, compared=2, slow=10, evidence=False),
+        # One that came hours after.
+        Times(found=12, compared=1, slow=10, evidence=False),
+    ],
+)
+def test_what_is_found_counts_where_it_fits_the_slowness_in_time(times: Times) -> None:
+    story = SlowStory(settings=ENFORCED).begin()
+    story.wait_until(times.found)
+    story.find("n1", CLOCKS)
+    story.wait_until(max(times.slow, times.found))
+    slow = replace(
+        part(),
+        began_ns=int(times.slow * APART_NS),
+        compared_ns=int(times.compared * APART_NS),
+    )
+    story.judge(slow)
+    assert story.drained() == (["n1"] if times.evidence else [])
+    if not times.evidence:
+        assert "what is found on n1 does not explain it (its agent found" in story.plan()
+        assert "GpuClocksLow" in story.plan()
+        assert story.core.state.nodes["n1"].pair.nominated_ns, "a pair test shows it"
+    assert decode_state(encode(story.core.state)) == story.core.state
+
+
+def test_a_job_that_lies_for_a_while_on_a_node_with_an_old_finding_moves_nobody() -> None:
+    """It has stepped there for a day; however often it takes its word back and gives it again."""
+    story = SlowStory(settings=ENFORCED).begin()
+    story.find("n1", CLOCKS)
+    compared_ns = story.now_ns
+    for hour in range(2, 26, 3):
+        story.wait_until(hour)
+        story.judge(replace(part(), began_ns=story.now_ns, compared_ns=compared_ns))
+        assert story.drained() == []
+        story.judge()
+
+
+def test_a_pair_test_measures_what_is_slow_however_late() -> None:
+    finding = replace(CLOCKS, component="node", condition=PAIR_TEST_SLOW.name)
+    held = OpenFinding(finding, 9 * APART_NS, FindingOwner.CORE)
+    slow = replace(part(), began_ns=APART_NS, compared_ns=APART_NS)
+    node, job = NodeRecord("n1", findings={"core": held}), SlowStory().begin().job
+    assert evidence_of(State(settings=ENFORCED), node, job, slow).found
+    # One of yesterday, with which the node was as fast as others since.
+    healed = replace(slow, began_ns=12 * APART_NS)
+    evidence = evidence_of(State(settings=ENFORCED), node, job, healed)
+    assert (evidence.found, bool(evidence.doubted)) == ("", True)
+
+
+@pytest.mark.parametrize(
+    ("having", "members", "domain", "evidence"),
+    [
+        # A switch, a governor that is set everywhere, heat in the hall: all have it.
+        (7, 8, "r0", False),
+        (2, 8, "r0", False),
+        (1, 8, "r0", True),
+        # Most of a rack in a large job.
+        (4, 40, "r0", False),
+        (4, 40, "", True),
+        # With fewer than three others nobody can tell.
+        (2, 3, "r0", True),
+    ],
+)
+def test_what_many_nodes_of_the_job_have_makes_none_of_them_slower_than_the_others(
+    having: int, members: int, domain: str, evidence: bool
+) -> None:
+    story = SlowStory(nodes=4, settings=ENFORCED).begin()
+    state, job = story.core.state, story.job
+    names = [f"m{number}" for number in range(members)]
+    for number, name in enumerate(names):
+        state.nodes[name] = NodeRecord(name, domain=domain if number < 6 else "r9")
+    job.generation.members = Members(names)
+    held = OpenFinding(CLOCKS, 1, FindingOwner.AGENT)
+    for name in names[: having + 1]:
+        state.nodes[name].findings["agent"] = held
+    found = evidence_of(state, state.nodes["m0"], job, part("m0"))
+    assert bool(found.found) == evidence
+    if not evidence:
+        assert re.search(r"as on \d of the \d other nodes of (r0|j)", found.doubted)
+        judged = replace(CLOCKS, component="gpus", condition="GpuClocksBelowPeers")
+        state.nodes["m0"].findings = {"judge": OpenFinding(judged, 1)}
+        assert evidence_of(state, state.nodes["m0"], job, part("m0")).found, "compared already"
+
+
+def test_what_is_over_for_the_moment_is_no_evidence() -> None:
+    """A finding that comes and goes stays open for a minute; what was closed is none at all."""
+    story = SlowStory(settings=ENFORCED).begin()
+    for _ in range(3):
+        story.find("n1", CLOCKS)
+        story.clear("n1")
+    assert any("GpuClocksLow" in name for name in story.core.state.nodes["n1"].findings)
+    story.judge(part())
+    assert story.drained() == []
+
+
+def test_a_node_is_given_back_though_an_older_finding_is_open_that_had_slowed_nobody() -> None:
+    story = SlowStory(settings=ENFORCED).begin()
+    story.find("n1", replace(CLOCKS, condition="CpuGovernor", component="host/cpu"))
+    story.wait_until(5)
+    story.find("n1", CLOCKS)
+    story.judge(replace(part(), began_ns=story.now_ns, compared_ns=S))
+    assert story.drained() == ["n1"]
+    story.clear("n1")
+    assert story.drained() == []
+
+
+def test_single_events_slow_no_step_down() -> None:
+    for name in ("MemoryErrorCorrected", "MachineCheckCorrected", "PcieErrorCorrected"):
+        story = SlowStory(settings=ENFORCED).begin()
+        story.find("n1", replace(CLOCKS, condition=name))
+        story.judge(part())
+        assert story.drained() == []
+
+
+def test_a_job_that_gives_and_takes_back_its_word_spends_the_budget_of_one_isolation() -> None:
+    """All others of the fleet are isolated from the same budget."""
+    story = SlowStory(nodes=8, settings=ENFORCED).begin()
+    story.find("n1", CLOCKS)
+    spent = len(story.core.state.isolations_ns)
+    for _ in range(10):
+        story.judge(part())
+        story.now_ns += 61 * S
+        story.judge()
+        assert story.drained() == []
+    assert len(story.core.state.isolations_ns) == spent + 1
+    story.judge(part())
+    assert story.drained() == []
+    assert "was drained already within an hour" in story.plan()
+    story.wait_until(1 + story.now_ns / APART_NS)
+    story.judge()
+    story.judge(part())
+    assert story.drained() == ["n1"]
 
 
 def test_who_is_slow_no_more_before_the_boundary_stays() -> None:

@@ -131,7 +131,9 @@ def test_one_that_passes_is_told_stays_and_is_not_tested_again_for_an_hour() -> 
     story.stop()
     done = story.finish()
     ((_, passed),) = [one for one in told(done) if one[0] == "PairTestPassed"]
-    assert passed.startswith("the pair test of n1 beside n0 and n2 shows no difference: gpu0")
+    assert passed.startswith(
+        "the pair test of n1 beside n0 and n2 shows no difference that lasts: gpu0"
+    )
     assert not story.is_slow()
     assert sorted(story.job.generation.members) == ["n0", "n1"]
     story.choose(0)
@@ -274,6 +276,21 @@ def test_by_hand_it_is_refused_while_ranks_run_and_made_where_none_are() -> None
     assert not story.node("n2").findings
 
 
+def test_where_there_is_no_partner_it_is_told_what_makes_one() -> None:
+    """A node alone in its fleet, one among nodes with ranks, and one whose likes are not well."""
+    story = PairStory(settings=ENFORCED).begin()
+    state = story.core.state
+    busy = pair_tests.problem(state, "n2", "")
+    assert "ranks run on all 2 nodes like it" in busy
+    assert "everstep drain n0 --reason TEXT" in busy
+    story.node("n2").inventory = replace(story.node("n2").inventory, cpu_model="another")
+    assert "no other node has its accelerators" in pair_tests.problem(state, "n2", "")
+    five = PairStory(nodes=4, settings=ENFORCED).begin()
+    five.find("n3", replace(CLOCKS, mode=Mode.ENFORCE))
+    assert "everstep check n2 --pair n3" in pair_tests.problem(five.core.state, "n2", "")
+    assert pair_tests.problem(five.core.state, "n2", "n3") == ""
+
+
 def test_an_order_by_hand_that_cannot_be_done_any_more_says_why() -> None:
     story = PairStory(settings=ENFORCED).begin()
     story.tell(events.PairTestOrdered("n1", "", "ops"))
@@ -283,11 +300,58 @@ def test_an_order_by_hand_that_cannot_be_done_any_more_says_why() -> None:
     assert story.node().pair.nominated_ns, "what automation wants of it stays"
 
 
+def test_answers_of_others_of_another_test_and_twice_change_nothing() -> None:
+    story = PairStory(nodes=6, settings=ENFORCED).begin()
+    story.stop()
+    running = story.node().pair.running
+    assert running is not None
+    assert running.partners == ["n0", "n2"]
+    slow = 12 * USUAL // 10
+    for name, test in (("n4", "n1/pair/1"), ("n1", "n1/pair/2"), ("n0", "n0/pair/1"), ("n1", "")):
+        story.answer(name, slow, test=test)
+    assert running.answers == {}
+    story.answer("n1")
+    story.answer("n0", 10 * USUAL)
+    story.answer("n0")  # its agent was restarted, and did the work again
+    story.answer("n2")
+    result = story.node().pair.result
+    assert result is not None
+    assert result.outcome is PairOutcome.EQUAL
+    story.answer("n1", slow)
+    assert not story.is_slow()
+
+
+@pytest.mark.parametrize("took", [0, 1, 10**18])
+def test_rounds_that_no_work_takes_make_no_node_slow(took: int) -> None:
+    """A partner that tells nonsense agrees with nobody."""
+    story = PairStory(nodes=6, settings=ENFORCED).begin()
+    story.stop()
+    story.answer("n0", took)
+    story.answer("n2")
+    story.answer("n1", 12 * USUAL // 10)
+    assert not story.is_slow()
+
+
 def test_a_removed_node_leaves_its_partners_free() -> None:
     story = PairStory(nodes=5, settings=ENFORCED).begin()
     story.tell(events.PairTestOrdered("n2", "n3", "ops"))
     del story.core.state.nodes["n2"]
     assert pair_tests.problem(story.core.state, "n3", "n4") == ""
+
+
+def test_a_partner_of_a_removed_node_is_heard_in_a_test_of_its_own() -> None:
+    story = PairStory(nodes=6, settings=ENFORCED).begin()
+    story.tell(events.PairTestOrdered("n2", "n3", "ops"))
+    story.lose("n2")
+    story.tell(events.NodeRemoved("n2", "ops", "sold"))
+    story.tell(events.PairTestOrdered("n3", "n4", "ops"))
+    running = story.node("n3").pair.running
+    assert running is not None
+    for name in ("n3", *running.partners):
+        story.answer(name, test=running.id)
+    result = story.node("n3").pair.result
+    assert result is not None
+    assert result.outcome is PairOutcome.EQUAL
 
 
 def test_every_interrupted_prefix_ends_as_the_whole() -> None:

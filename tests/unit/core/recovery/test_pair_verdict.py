@@ -73,7 +73,7 @@ def test_where_the_partners_do_not_agree_nothing_is_said_of_the_node(
 def test_who_is_not_slower_in_every_round_is_equal(rounds: tuple[int, ...]) -> None:
     result = judge(answer(*rounds), partner(*USUAL), partner(*USUAL, name="z"))
     assert result.outcome is PairOutcome.EQUAL
-    assert "shows no difference: gpu0 compute" in result.sentence
+    assert "shows no difference that lasts: gpu0 compute" in result.sentence
 
 
 def test_the_slowest_round_of_the_slowest_partner_counts() -> None:
@@ -121,6 +121,14 @@ def test_a_partner_that_refuses_is_left_out_and_what_was_not_measured_is_told() 
     assert "shows no difference" in result.sentence
     assert result.sentence.endswith("not measured: gpu1: in use by process 7")
     assert {row.partner for row in result.rows} == {"z"}
+    assert "; without y: busy" in result.sentence
+
+
+def test_a_partner_that_an_operator_named_and_that_died_is_told() -> None:
+    result = judge(answer(*USUAL), PairPartner("dead", None), partner(*USUAL, name="z"))
+    assert result.outcome is PairOutcome.EQUAL
+    assert result.sentence.startswith("the pair test of x beside z shows no difference")
+    assert result.sentence.endswith("; without dead: its agent has not answered in time")
 
 
 def test_what_was_made_on_purpose_is_marked() -> None:

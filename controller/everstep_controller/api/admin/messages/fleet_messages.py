@@ -22,7 +22,8 @@ from everstep_controller.core.nodes import claims
 from everstep_controller.core.nodes.claims import mode_of
 from everstep_controller.core.planned import forecast
 from everstep_controller.core.planned.forecast import window_sentences
-from everstep_controller.core.planned.swaps import evidence_of, slow_parts, swap_plan
+from everstep_controller.core.planned.slow_evidence import SlowEvidence, evidence_of
+from everstep_controller.core.planned.swaps import slow_parts, swap_plan
 from everstep_controller.core.recovery.planning import candidates
 from everstep_controller.journal.store import Announcement
 from everstep_controller.telemetry.clock_map import ClockEstimate
@@ -222,7 +223,7 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
         kept_out=claims.waiting_launchers(state, job),
         findings=_findings_about(state, job),
         hang=hang_line(job),
-        slow=[slow_line(state, part) for part in slow_parts(job)],
+        slow=[slow_line(state, job, part) for part in slow_parts(job)],
         slow_plan=job.slow.plan if slow_parts(job) else "",
         swap_plans=_swap_plans(state, job),
     )
@@ -234,9 +235,10 @@ def _swap_plans(state: State, job: JobRecord) -> list[str]:
     return [plan for name in names if (plan := swap_plan(state, state.nodes[name]))]
 
 
-def slow_line(state: State, part: SlowPart) -> admin_pb2.SlowLine:
+def slow_line(state: State, job: JobRecord, part: SlowPart) -> admin_pb2.SlowLine:
     """Return a rank or place that makes the others of its job wait."""
     node = state.nodes.get(part.node)
+    found = SlowEvidence() if node is None else evidence_of(state, node, job, part)
     return admin_pb2.SlowLine(
         kind=part.kind,
         name=part.name,
@@ -245,7 +247,7 @@ def slow_line(state: State, part: SlowPart) -> admin_pb2.SlowLine:
         first_step=part.since_step,
         share=part.share,
         worth_swap=part.worth_swap,
-        evidence=evidence_of(state, node) if node is not None else "",
+        evidence=found.found,
         sentence=part.sentence,
     )
 
