@@ -274,9 +274,14 @@ def _range(values: list[int]) -> str:
 
 def gpus(options: Options) -> Iterator[Row]:
     """Yield what the judge of GPUs beside their peers costs, and finds."""
+    node_days = 0.0
     for what, value, unit, target, note in slow_gpus.rows(
         options.seed, 1.0 if options.long else 1 / 24
     ):
+        if what.startswith("node-days"):
+            node_days = value
+        elif what.startswith("healthy nodes"):
+            note = _interval(int(value), node_days)
         yield _row(what, value, unit, target, note)
 
 
