@@ -4,14 +4,16 @@
 
 ``traces``: AR has one slow worker, SE none. ``injected``: one worker made slower on AR without its
 slow worker, on SE, and on noise that is made from the seed; published rules on the same series.
-``scale``: one step of 16,384 ranks, CPU time. ``fleet``: 16,384 GPUs in the noise that
-slow_noise.toml fixes; 2,500 node-days, with ``--long`` 30,720. ``gpus``: clocks of 16,384 GPUs
-beside their peers, an hour, with ``--long`` a day. ``collectives``: who is nominated by one look at
-the newest collectives of all ranks, and its CPU time. What is made depends on the seed.
+``tables``: made tables of 16 kinds, without a slow worker and with one. ``scale``: one step of
+16,384 ranks, CPU time. ``fleet``: 16,384 GPUs in the noise that slow_noise.toml fixes; 2,500
+node-days, with ``--long`` 30,720. ``gpus``: clocks of 16,384 GPUs beside their peers, an hour, with
+``--long`` a day. ``collectives``: who is nominated by one look at the newest collectives of all
+ranks, and its CPU time. What is made depends on the seed.
 """
 
 import argparse
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import slow_collectives
 import slow_gpus
+import slow_tables
 from slow_fleet import run_fleet
 from slow_rules import RULES
 from slow_series import NAMES, SLOW_IN_AR, Series, healthy, made, trace
@@ -30,6 +33,7 @@ from everstep_controller.slow.watch import SlowWatch
 
 _FACTORS = (1.05, 1.08, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0)
 _RUNS, _RUNS_LONG = 20, 100
+_TABLES, _TABLES_LONG = 10, 100
 _NODE_DAYS, _NODE_DAYS_LONG = 2_500, 30_720
 _RANKS = 16_384
 _CURVE = (6, 8, 10, 12, 15, 20, 25)
@@ -124,7 +128,7 @@ def injected(options: Options) -> Iterator[Row]:
             named = sum(one.steps < _NEVER for one in found)
             false = sum(one.false for one in found)
             precision = named / max(named + false, 1)
-            note = f"{false} false in {len(found)} runs"
+            note = f"{false} false in {len(found)} runs; {_shares(named, named + false)}"
             target = "≥ 1.0" if ours else ""
             yield _row(f"{base}: precision, {rule}", precision, "", target, note)
             yield from _recalls(base, rule, found, ours=ours)
@@ -140,8 +144,9 @@ def _recalls(base: str, rule: str, found: list[Injection], *, ours: bool) -> Ite
         ("from x1.15 in 12 steps", from_115, 12, "≥ 1.0"),
         ("at x1.10 in 20 steps", at_110, 20, "≥ 0.95"),
     ):
-        recall = float(np.mean([one.steps <= within for one in some]))
-        yield _row(f"{base}: recall {words}, {rule}", recall, "", target if ours else "")
+        seen = sum(one.steps <= within for one in some)
+        recall, note = seen / len(some), _shares(seen, len(some))
+        yield _row(f"{base}: recall {words}, {rule}", recall, "", target if ours else "", note)
 
 
 def _curves(base: str, found: list[Injection]) -> Iterator[Row]:
@@ -172,6 +177,28 @@ def _judged(series: Series, rule: str, worker: int, since: int, factor: float) -
             elif steps == _NEVER:
                 steps = step - since + 1
     return Injection(factor, steps, len(false))
+
+
+# --- made tables ---------------------------------------------------------------------------------
+
+
+def tables(options: Options) -> Iterator[Row]:
+    """Yield who is named in made tables without a slow worker, and missed in those with one."""
+    each = _TABLES_LONG if options.long else _TABLES
+    found = dict(slow_tables.rows(options.seed, each))
+    for kind, one in found.items():
+        note = (
+            f"beside a slow one: {one.false_beside}; it is missed in {one.missed} of {one.tables}"
+        )
+        yield _row(f"tables, {kind}: healthy named", one.false, "tables", "≤ 0", note)
+    count = each * len(found)
+    for what, seen in (
+        ("healthy named", sum(one.false for one in found.values())),
+        ("others named beside a slow one", sum(one.false_beside for one in found.values())),
+    ):
+        yield _row(f"tables, all: {what}", seen, "tables", "≤ 0", _shares(seen, count))
+    named = count - sum(one.missed for one in found.values())
+    yield _row("tables, all: slow one named", named / count, "", "", _shares(named, count))
 
 
 # --- 16,384 ranks --------------------------------------------------------------------------------
@@ -224,7 +251,8 @@ def fleet(options: Options) -> Iterator[Row]:
         yield _row(f"fleet: {what}", value, "", "≤ 0", _interval(value, count.node_days))
     yield _row("fleet: planted slow nodes", count.planted, "")
     recall = count.found / count.planted if count.planted else 1.0
-    yield _row("fleet: of them found", recall, "", "≥ 0.95", f"{count.found} of {count.planted}")
+    note = _shares(count.found, count.planted)
+    yield _row("fleet: of them found", recall, "", "≥ 0.95", note)
     if count.latencies:
         steps = float(np.median(count.latencies))
         yield _row("fleet: steps until found, median", steps, "steps", "", _range(count.latencies))
@@ -235,15 +263,25 @@ def _interval(events: int, node_days: float) -> str:
     return f"95 %: {low:.2f} to {high:.2f} in 10,000 node-days"
 
 
+def _shares(some: int, of: int) -> str:
+    low, high = binomial_interval(some, of)
+    return f"{some} of {of}; 95 %: {low:.3f} to {high:.3f}"
+
+
 def _range(values: list[int]) -> str:
     return f"{min(values)} to {max(values)}"
 
 
 def gpus(options: Options) -> Iterator[Row]:
     """Yield what the judge of GPUs beside their peers costs, and finds."""
+    node_days = 0.0
     for what, value, unit, target, note in slow_gpus.rows(
         options.seed, 1.0 if options.long else 1 / 24
     ):
+        if what.startswith("node-days"):
+            node_days = value
+        elif what.startswith("healthy nodes"):
+            note = _interval(int(value), node_days)
         yield _row(what, value, unit, target, note)
 
 
@@ -255,6 +293,25 @@ def poisson_interval(count: int) -> tuple[float, float]:
     )
 
 
+def binomial_interval(count: int, of: int) -> tuple[float, float]:
+    """Return the exact 95 % interval (Clopper and Pearson) of a share that was seen in so many."""
+    return (
+        _share(lambda share: 1 - _fewer(count - 1, of, share), 0.025) if count else 0.0,
+        _share(lambda share: 1 - _fewer(count, of, share), 0.975) if count < of else 1.0,
+    )
+
+
+def _fewer(count: int, of: int, share: float) -> float:
+    """Return how probable it is that so many of all are seen, or fewer."""
+    return sum(
+        math.comb(of, one) * share**one * (1 - share) ** (of - one) for one in range(count + 1)
+    )
+
+
+def _share(probability: Callable[[float], float], wanted: float) -> float:
+    return _rising(probability, wanted, 1.0)
+
+
 def _at_most(count: int, rate: float) -> float:
     term = total = float(np.exp(-rate))
     for number in range(1, count + 1):
@@ -264,7 +321,12 @@ def _at_most(count: int, rate: float) -> float:
 
 
 def _rate(probability: Callable[[float], float], wanted: float) -> float:
-    low, high = 0.0, 500.0
+    return _rising(probability, wanted, 500.0)
+
+
+def _rising(probability: Callable[[float], float], wanted: float, highest: float) -> float:
+    """Return where a probability that rises from 0 on is as wanted."""
+    low, high = 0.0, highest
     for _ in range(80):
         middle = (low + high) / 2
         low, high = (middle, high) if probability(middle) < wanted else (low, middle)
@@ -283,6 +345,7 @@ def collectives(options: Options) -> Iterator[Row]:
 _PARTS: dict[str, Callable[[Options], Iterator[Row]]] = {
     "traces": public_traces,
     "injected": injected,
+    "tables": tables,
     "scale": scale,
     "gpus": gpus,
     "fleet": fleet,

@@ -7,8 +7,12 @@ from everstep_controller.slow.losses import Losses, shares
 from everstep_controller.slow.peers import Floats, Roster
 from everstep_controller.slow.places import SlowPlace
 from everstep_controller.slow.seen import PlaceEpisode, Seen, WorkerEpisode
+from everstep_controller.slow.track import Rules
 from everstep_controller.slow.verdict import SlowVerdict
-from everstep_controller.slow.watch import Rules, SlowWatch, StepJudgement
+from everstep_controller.slow.watch import SlowWatch, StepJudgement
+
+# Ours: who turns out within so many steps to be slow now and then only has never been slow.
+_SOON = 40
 
 
 class SlowAnalysis:
@@ -19,6 +23,8 @@ class SlowAnalysis:
         self._watch = SlowWatch(roster, rules)
         self._seen = Seen(roster, Losses(roster))
         self._open: dict[int, WorkerEpisode] = {}
+        # How far above their peers those are in most steps that are nominated, as logarithms.
+        self._rising = np.zeros(roster.size)
         self._open_places: dict[tuple[str, int], PlaceEpisode] = {}
 
     def observe(self, step: int, seconds: Floats) -> StepJudgement:
@@ -28,7 +34,7 @@ class SlowAnalysis:
         self._follow_workers(step, judged)
         self._follow_places(step, judged)
         self._count(step, seconds, judged)
-        self._seen.nominated = np.flatnonzero(judged.nominated).tolist()
+        self._follow_nominees(judged)
         return judged
 
     def verdict(self) -> SlowVerdict:
@@ -40,6 +46,10 @@ class SlowAnalysis:
             if worker not in self._seen.different:
                 self._seen.add_different(worker)
                 self._open.pop(worker, None)
+        for worker in np.flatnonzero(judged.stalling).tolist():
+            episode = self._open.get(worker)
+            if episode is not None and episode.seen <= _SOON:
+                self._seen.take_back(self._open.pop(worker))
         self._seen.changed.update(np.flatnonzero(judged.changed).tolist())
         for worker in [one for one in self._open if not judged.slow[one]]:
             self._open.pop(worker).until = step
@@ -47,10 +57,19 @@ class SlowAnalysis:
             if worker not in self._open:
                 episode = WorkerEpisode(int(self._watch.since[worker]), step, worker=worker)
                 episode.own_past = bool(self._watch.alone[worker])
+                episode.at = self._seen.losses.steps
                 self._open[worker] = episode
                 self._seen.add(episode)
                 self._seen.losses.forget_pauses(worker)
             self._open[worker].measure(float(judged.middles[worker]))
+
+    def _follow_nominees(self, judged: StepJudgement) -> None:
+        seen, nominated = self._seen, judged.nominated
+        over = (self._rising > 0) & ~nominated & ~judged.slow
+        seen.rose = np.where(over, self._rising, seen.rose)
+        seen.rose_at = np.where(over, seen.losses.steps, seen.rose_at)
+        self._rising = np.where(nominated, np.fmax(self._rising, judged.exceeded), 0.0)
+        seen.nominated = np.flatnonzero(nominated).tolist()
 
     def _follow_places(self, step: int, judged: StepJudgement) -> None:
         found: dict[tuple[str, int], SlowPlace] = {

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from everstep_controller.slow.losses import CommonPause
+from everstep_controller.slow.moving_work import moving_work
 from everstep_controller.slow.peers import PEERS_MIN
 from everstep_controller.slow.seen import PlaceEpisode, Seen, WorkerEpisode
 from everstep_controller.slow.verdict import (
@@ -30,14 +31,12 @@ _TOGETHER_SHARE = 0.5
 _STEPS_MIN = 10
 # Ours: what is usual has changed after so many steps; less often nothing is said to be regular.
 _LASTING_STEPS, _PERIOD_MIN = 10, 5
-# Ours: where more of a role are slow for a short time each, it is their work that changes.
-_MOVING_SHARE, _MOVING_OF_ALL, _MOVING_STEPS, _MOVING_MIN = 0.2, 0.03, 100, 4
 _NAMES_MAX = 8
 
 
 def explained(seen: Seen) -> SlowVerdict:
     """Return the verdict on what was seen."""
-    moving = _moving(seen)
+    moving = moving_work(seen)
     slow = tuple(_worker(seen, one) for one in seen.workers if one.worker not in moving)
     places = tuple(_place(seen, one) for one in seen.places)
     imbalances = (*_imbalances(seen), *_moved(seen, moving))
@@ -164,36 +163,6 @@ def _workers(seen: Seen, which: Sequence[int]) -> str:
     """Return how many workers, and the names of the first ones."""
     names = ", ".join(seen.roster.names[one] for one in which[:_NAMES_MAX])
     return f"{len(which)} workers ({names}{', …' if len(which) > _NAMES_MAX else ''})"
-
-
-def _moving(seen: Seen) -> dict[int, int]:
-    """Return the workers, and of each its role, whose slowness is their work that moves about.
-
-    More than a fifth of their role, or a thirtieth of all, was slow for a short time each, and some
-    of them were so no longer, as others were.
-    """
-    roles = seen.roster.by_role
-    beyond = {one.worker for one in seen.workers if one.seen > _MOVING_STEPS}
-    short = [one for one in seen.workers if one.worker not in beyond]
-    ended: dict[int, int] = {}
-    for one in short:
-        if one.until is not None:
-            role = int(roles.of[one.worker])
-            ended[role] = min(ended.get(role, one.since), one.since)
-    took_turns: dict[int, set[int]] = {}
-    for one in short:
-        role = int(roles.of[one.worker])
-        if one.until is not None or one.since > ended.get(role, one.since):
-            took_turns.setdefault(role, set()).add(one.worker)
-    changed = seen.changed.union(*took_turns.values())
-    many = len(changed) >= max(_MOVING_MIN, _MOVING_OF_ALL * seen.roster.size)
-    moving = {
-        role
-        for role, size in enumerate(roles.sizes.tolist())
-        if many or len(took_turns.get(role, ())) >= max(_MOVING_MIN, _MOVING_SHARE * size)
-    }
-    found = {one.worker: int(roles.of[one.worker]) for one in seen.workers}
-    return {one: role for one, role in found.items() if role in moving and one not in beyond}
 
 
 def _moved(seen: Seen, moving: Mapping[int, int]) -> Iterator[Imbalance]:

@@ -134,6 +134,14 @@ def stalling(values: Floats, slow_from: Floats) -> Mask:
     return np.asarray((between > fast_max) & (before > _STALLS_MAX))
 
 
+def returning(values: Floats, fast_to: Floats, slow_from: Floats) -> Mask:
+    """Return which columns are slow, then fast, and then slow again."""
+    slow = values > slow_from
+    before = np.cumsum(slow, axis=0)
+    between = (before > _STALLS_MAX) & (before[-1] - before > _STALLS_MAX) & (values <= fast_to)
+    return np.asarray(np.count_nonzero(between, axis=0) > _FAST_MAX)
+
+
 def shares(seconds: Floats, expected_s: Floats, slow: Indices) -> Floats:
     """Return what one step loses to each slow worker, in seconds, if the others were not slow.
 

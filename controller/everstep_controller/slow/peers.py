@@ -15,8 +15,10 @@ Mask = npt.NDArray[np.bool_]
 MAD_TO_SIGMA = 1.4826
 # Who has so many in its role with it, or fewer, has too few peers.
 PEERS_MIN = 3
+# Ours: what so many of a group do not exceed is looked at as well.
+_UPPER = 0.85
 # So few members say little about how much they spread: they are taken together with all others.
-_OWN_SPREAD_MIN = 8
+OWN_SPREAD_MIN = 8
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,14 @@ class Roster:
 
 @dataclass(frozen=True, slots=True)
 class GroupMedians:
-    """Medians of groups, and for each member the median of the others; NaN where there is none."""
+    """Medians of groups, and for each member the median of the others; NaN where there is none.
+
+    ``of_upper``: what 85 % of a group do not exceed.
+    """
 
     of_group: Floats
     of_peers: Floats
+    of_upper: Floats
 
 
 class Groups:
@@ -78,6 +84,7 @@ class Groups:
         """Return the medians of values; those that are NaN are left out."""
         padded = np.append(values, np.nan)
         of_group, of_peers = np.full(self.count, np.nan), np.full(len(padded), np.nan)
+        of_upper = np.full(self.count, np.nan)
         for which, members in self._classes:
             unordered = padded[members]
             ordered = np.sort(unordered, axis=1)  # NaN comes last
@@ -85,6 +92,7 @@ class Groups:
             of_group[which] = (
                 0.5 * (_at(ordered, (known - 1) // 2) + _at(ordered, known // 2))[:, 0]
             )
+            of_upper[which] = _at(ordered, np.rint(_UPPER * (known - 1)).astype(np.int64))[:, 0]
             rest = known - 1
             low, high = (rest - 1) // 2, rest // 2
             # Taking one value out moves the middle by one place, if it was at or before it.
@@ -93,7 +101,7 @@ class Groups:
                 unordered <= _at(ordered, high), _at(ordered, high + 1), _at(ordered, high)
             )
             of_peers[members] = np.where(rest > 0, 0.5 * (one + two), np.nan)
-        return GroupMedians(of_group, of_peers[:-1])
+        return GroupMedians(of_group, of_peers[:-1], of_upper)
 
 
 def _at(ordered: Floats, columns: Indices) -> Floats:
@@ -113,11 +121,24 @@ def spread(values: Floats, roster: Roster) -> Floats:
         return np.full(len(values), np.nan)
     pooled = MAD_TO_SIGMA * np.median(np.abs(known - np.median(known)))
     roles = roster.by_role
-    if roles.count == 1 or roles.sizes.max() < _OWN_SPREAD_MIN:
+    if roles.count == 1 or roles.sizes.max() < OWN_SPREAD_MIN:
         return np.full(len(values), pooled)
     deviations = np.abs(values - roles.medians(values).of_group[roles.of])
     by_role = MAD_TO_SIGMA * roles.medians(deviations).of_group
-    by_role = np.where((roles.sizes >= _OWN_SPREAD_MIN) & ~np.isnan(by_role), by_role, pooled)
+    by_role = np.where((roles.sizes >= OWN_SPREAD_MIN) & ~np.isnan(by_role), by_role, pooled)
+    return np.asarray(by_role[roles.of])
+
+
+def upper(values: Floats, roster: Roster) -> Floats:
+    """Return for each worker what 85 % of its role, or of all where it is small, do not exceed."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return np.full(len(values), np.nan)
+    pooled, roles = float(np.quantile(known, _UPPER)), roster.by_role
+    if roles.count == 1 or roles.sizes.max() < OWN_SPREAD_MIN:
+        return np.full(len(values), pooled)
+    by_role = roles.medians(values).of_upper
+    by_role = np.where((roles.sizes >= OWN_SPREAD_MIN) & ~np.isnan(by_role), by_role, pooled)
     return np.asarray(by_role[roles.of])
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from everstep_controller.slow.losses import Losses
-from everstep_controller.slow.peers import Roster
+from everstep_controller.slow.peers import Floats, Indices, Roster
 from everstep_controller.slow.places import SlowPlace
 
 # The first episodes are kept: what came first explains what follows.
@@ -47,6 +47,8 @@ class WorkerEpisode(Episode):
 
     worker: int = 0
     own_past: bool = False
+    # How many steps were seen before it was judged.
+    at: int = 0
     # What the job lost meanwhile, and what of it to this worker, in seconds.
     lost_s: float = 0.0
     own_s: float = 0.0
@@ -77,13 +79,26 @@ class Seen:
     # Those of them that did not in the first steps.
     changed: set[int] = field(default_factory=set)
     nominated: list[int] = field(default_factory=list)
+    # By worker, how far it was above its peers in most of ten steps when it last was nominated and
+    # then not found slow, as a logarithm; and how many steps were seen then.
+    rose: Floats = field(init=False)
+    rose_at: Indices = field(init=False)
     # The newest step.
     newest: int = 0
+
+    def __post_init__(self) -> None:
+        """Begin with nobody that was nominated."""
+        self.rose = np.zeros(self.roster.size)
+        self.rose_at = np.zeros(self.roster.size, dtype=np.int64)
 
     def add(self, episode: WorkerEpisode) -> None:
         """Keep the beginning of a worker's episode."""
         if len(self.workers) < _EPISODES_MAX:
             self.workers.append(episode)
+
+    def take_back(self, episode: WorkerEpisode) -> None:
+        """Take back an episode: the worker was not slow."""
+        self.workers = [one for one in self.workers if one is not episode]
 
     def add_different(self, worker: int) -> None:
         """Take back what was said of a worker: it does different work."""

@@ -4,6 +4,8 @@ The stages of a pipeline that belong to one replica compute the same sequences, 
 rise and fall together. What they have in common is the data, and is taken out of the comparison.
 """
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -12,9 +14,14 @@ from everstep_controller.slow.peers import Floats, Indices, Mask, Roster
 # The products of all pairs are kept: 8 MB, a millisecond a step.
 WORKERS_MAX = 1024
 # By chance the best of 32 has such a correlation over so many steps once in 10,000 workers.
-_CORRELATION_MIN, _STEPS_MIN = 0.9, 9
-# Who was found stays one while the correlation is above this.
-_CORRELATION_KEPT = 0.8
+_CORRELATION_MAX, _STEPS_MIN = 0.9, 9
+# Ours: the more steps, the less is chance. Five standard errors of Fisher's transform; below the
+# least, taking a partner's seconds out leaves about as much noise as there was.
+_ERRORS, _CORRELATION_LEAST = 5.0, 0.7
+# Who was found stays one while the correlation is no more than this below it.
+_KEPT = 0.1
+# So many steps are looked at often, and then whenever they have doubled.
+_OFTEN, _OFTEN_EVERY = 64, 4
 # A step counts by at most so many standard deviations, and not where most workers are as before:
 # sequences of equal length that last for some steps are one observation.
 _CHANGE_MAX, _CHANGE_MIN = 4.0, 0.3
@@ -46,13 +53,20 @@ class SharedData:
         change = np.clip(np.nan_to_num(change), -_CHANGE_MAX, _CHANGE_MAX).astype(np.float32)
         self._products += change[:, None] * change
         self._steps += moved
-        if (
-            not moved
-            or self._steps < _STEPS_MIN
-            or (self._steps > 20 and self._steps & (self._steps - 1))
-        ):
+        if not moved or self._steps < _STEPS_MIN or not self._due():
             return False
         return self._find()
+
+    def _due(self) -> bool:
+        steps = self._steps
+        if steps > _OFTEN:
+            return not steps & (steps - 1)
+        return steps <= 20 or steps % _OFTEN_EVERY == 0
+
+    def _least(self) -> float:
+        """Return from which correlation on two work on the same data, after so many steps."""
+        chance = math.tanh(_ERRORS / math.sqrt(self._steps - 3))
+        return min(max(chance, _CORRELATION_LEAST), _CORRELATION_MAX)
 
     def _find(self) -> bool:
         spread = np.sqrt(np.fmax(np.diagonal(self._products), 1e-9))
@@ -62,7 +76,7 @@ class SharedData:
             members = np.flatnonzero(roles.of == role)
             correlation = self._products[:, members] / np.outer(spread, spread[members])
             best = np.argmax(correlation, axis=1)
-            close = correlation[np.arange(len(best)), best] > _CORRELATION_MIN
+            close = correlation[np.arange(len(best)), best] > self._least()
             partners[:, role] = np.where(close & (roles.of != role), members[best], -1)
             if len(self.partners):
                 kept = self._kept(role, members, correlation)
@@ -77,7 +91,7 @@ class SharedData:
         """Return the partners in a role that were found before, and are close enough still."""
         before = self.partners[:, role]
         place = np.searchsorted(members, np.maximum(before, 0)) % len(members)
-        close = correlation[np.arange(len(before)), place] > _CORRELATION_KEPT
+        close = correlation[np.arange(len(before)), place] > self._least() - _KEPT
         return np.asarray(np.where(close, before, -1))
 
     def without(self, ratios: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from slow import poisson_interval
+from slow import binomial_interval, poisson_interval
 from slow_collectives import trace_rows
 from slow_fleet import NOISE, FleetNoise
 from slow_rules import RULES
@@ -16,6 +16,20 @@ from slow_series import NAMES, made
 )
 def test_an_interval_of_a_rare_rate_is_exact(count: int, low: float, high: float) -> None:
     assert poisson_interval(count) == pytest.approx((low, high), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("count", "of", "low", "high"),
+    # Exact intervals of Clopper and Pearson, as tables have them.
+    [
+        (0, 20, 0.0, 0.1684),
+        (20, 20, 0.8316, 1.0),
+        (19, 20, 0.7513, 0.9987),
+        (5, 10, 0.1871, 0.8129),
+    ],
+)
+def test_an_interval_of_a_share_is_exact(count: int, of: int, low: float, high: float) -> None:
+    assert binomial_interval(count, of) == pytest.approx((low, high), abs=1e-4)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -507,3 +507,75 @@ def test_garbage_collection_is_not_told_as_uneven_data() -> None:
     verdict = _verdict(_roster("a" * 64), seconds)
     assert not verdict.imbalances
     assert [one.kind for one in verdict.pauses] == [PauseKind.SCATTERED]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_workers_that_are_noisier_than_their_peers_are_not_blamed_for_chance(seed: int) -> None:
+    """Four of 32 share their hosts with others: ten times the noise, and on average as fast."""
+    random, seconds = np.random.default_rng(seed), _noise(200, 32, seed)
+    seconds[:, ::8] *= np.exp(random.normal(0.0, 0.1, (200, 4)))
+    assert not _verdict(_roster("a" * 32), seconds).slow
+
+
+def test_a_worker_that_is_noisier_than_its_peers_is_named_when_it_is_slow() -> None:
+    random, seconds = np.random.default_rng(1), _noise(120, 32)
+    seconds[:, 5] *= np.exp(random.normal(0.0, 0.05, 120))
+    seconds[60:, 5] *= 1.3
+    (slow,) = _verdict(_roster("a" * 32), seconds).slow
+    assert (slow.worker, slow.judged_step <= 80) == ("w5", True)
+
+
+@pytest.mark.parametrize("seed", [2, 6])
+def test_steps_of_two_lengths_blame_nobody(seed: int) -> None:
+    """A fifth of all steps of all workers take 1.35 times as long, as chance has it."""
+    random = np.random.default_rng(seed)
+    seconds = np.exp(0.3 * (random.random((400, 64)) < 0.2)) * _noise(400, 64, seed)
+    assert not _verdict(_roster("a" * 64), seconds).slow
+
+
+def test_a_slow_worker_is_named_where_steps_have_two_lengths() -> None:
+    random = np.random.default_rng(3)
+    seconds = np.exp(0.3 * (random.random((120, 64)) < 0.2)) * _noise(120, 64)
+    seconds[60:, 5] *= 1.6
+    (slow,) = _verdict(_roster("a" * 64), seconds).slow
+    assert (slow.worker, slow.judged_step <= 80) == ("w5", True)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_node_whose_loader_stalls_in_most_steps_is_no_slow_node(seed: int) -> None:
+    random, seconds = np.random.default_rng(seed), _noise(150, 32, seed)
+    stalls = np.where(random.random(150) < 0.65, 1 + random.exponential(0.4, 150), 1.0)
+    seconds[:, 8:12] *= stalls[:, None]
+    verdict = _verdict(_roster("a" * 32, node="".join(one * 4 for one in "ABCDEFGH")), seconds)
+    assert not verdict.slow
+    assert not verdict.places
+
+
+def test_a_pause_of_five_steps_before_some_that_are_long_by_chance_is_no_slowness() -> None:
+    steps = ["-.016", "-.01", ".048", ".059", ".161", ".119", ".159", ".183", ".167", ".151"]
+    seconds = _noise(60, 40, scale=0.02)
+    seconds[30:40, 5] = np.exp([float(one) for one in steps[::-1]])
+    assert not _verdict(_roster("a" * 40), seconds).slow
+
+
+def test_a_loader_that_stalls_in_eight_steps_and_again_later_was_not_slow() -> None:
+    seconds = _noise(60, 31, scale=0.02)
+    for first, last in ((4, 14), (18, 20), (23, 24), (26, 29), (33, 36)):
+        seconds[first:last, 5] *= 1.8
+    verdict = _verdict(_roster("a" * 31), seconds)
+    assert not verdict.slow
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_slow_worker_shows_in_uneven_data_of_which_half_is_shared_by_other_stages(
+    seed: int,
+) -> None:
+    """Data of 6 % that all four stages of a replica share, and noise of 2.5 % of each worker."""
+    random = np.random.default_rng(seed)
+    data = np.tile(random.normal(0.0, 0.06, (80, 16)), 4)
+    seconds = np.exp(data) * _noise(80, 64, seed, 0.025)
+    roster = _roster("".join(one * 16 for one in "abcd"))
+    assert not _verdict(roster, seconds).slow
+    seconds[40:, 20] *= 1.12
+    (slow,) = _verdict(roster, seconds).slow
+    assert (slow.worker, slow.judged_step <= 60) == ("w20", True)
