@@ -28,7 +28,7 @@ from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_files import RankFiles
 from everstep.launch.hangs.rank_watch import RankWatch
 from everstep.launch.hangs.reading import Reading, py_spy
-from everstep.launch.hangs.sources.dump_files import exit_prefix, fresh_dumps
+from everstep.launch.hangs.sources.dump_files import exit_prefix, fresh_dumps, remove_exit_dumps
 from everstep.launch.selector_loop import call_ready
 from everstep.rank.interpreter.everstep_rank_page import PLACE
 from everstep_agent.jobs.standing.stand_still import StandStill
@@ -189,6 +189,7 @@ class LiveJob:
         self._progress_path.write_bytes(bytes(PROGRESS.size * (case.ranks + 1)))
         self._part = 0
         self._started_ns = time.time_ns()
+        remove_exit_dumps(exit_prefix(forge.files.folder), range(case.ranks))
         self._watch = JobWatch(case.ranks, self._running)
         seed = layout_seed(case.layout, case.ranks)
         self.pids = {

@@ -1,10 +1,13 @@
 """How a rank's end is joined with what was seen of it."""
 
 import os
+import selectors
 from pathlib import Path
 
-from everstep.launch.hangs.end_evidence import with_ending
+from everstep.launch.hangs.end_evidence import EndEvidence, EvidencePlaces, with_ending
+from everstep.launch.hangs.look_service import LookService
 from everstep.launch.hangs.sources.dump_files import fresh_dumps, report_of_files
+from everstep.launch.hangs.sources.ras_client import RasUse
 from everstep_common.hangs.reports.rank_report import (
     EvidenceSource,
     GroupReport,
@@ -48,3 +51,16 @@ def test_a_dump_that_is_older_than_its_generation_is_none(tmp_path: Path) -> Non
     assert missing.source is EvidenceSource.FLIGHT_RECORDER
     (invalid,) = report_of_files(prefixes, 3, 0, 4).blind
     assert "exit-3: it is no Flight Recorder dump" in invalid.reason
+
+
+def test_what_a_generation_left_when_it_ended_is_not_taken_for_the_next_ones(
+    tmp_path: Path,
+) -> None:
+    """The next one may start sooner after it than a file system can tell."""
+    for name in ("exit-2", "exit-3", "exit-9", "dump-2"):
+        (tmp_path / name).write_text("{}")
+    with selectors.DefaultSelector() as selector:
+        looks = LookService(selector, None, dict)
+        places = EvidencePlaces.of(tmp_path, {}, RasUse.NEVER)
+        EndEvidence(selector, looks, places).begin(2, range(2, 4), 12)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["dump-2", "exit-9"]

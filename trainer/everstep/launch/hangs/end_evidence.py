@@ -15,7 +15,7 @@ from pathlib import Path
 from everstep.launch.hangs.look_service import LookService
 from everstep.launch.hangs.question import Answer, Question, RankAsked
 from everstep.launch.hangs.reading import DEADLINE_S, Reading
-from everstep.launch.hangs.sources.dump_files import exit_prefix, fresh_dumps
+from everstep.launch.hangs.sources.dump_files import exit_prefix, fresh_dumps, remove_exit_dumps
 from everstep.launch.hangs.sources.ras_client import RasSettings, RasUse
 from everstep.launch.processes.rank_failure import RankFailure
 from everstep_common.hangs.reports.rank_report import (
@@ -97,6 +97,8 @@ class EndEvidence:
 
     def begin(self, number: int, ranks: range, world_size: int) -> None:
         """A generation starts; what was seen of the one before is kept until it steps."""
+        for prefix in self._prefixes[:1]:
+            remove_exit_dumps(prefix, ranks)
         self._now = _Generation(number, ranks, world_size, time.time_ns())
 
     def settled(self, number: int) -> None:

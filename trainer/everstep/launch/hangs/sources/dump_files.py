@@ -1,5 +1,8 @@
 """Dump files: what ranks left that have ended, by torch or by the hook at their exit."""
 
+import contextlib
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from everstep.rank.interpreter.everstep_exit_dump import PREFIX
@@ -36,6 +39,13 @@ def report_of_files(
         except DumpError as error:
             report = blind_report(rank, f"{path.name}: {error}")
     return report
+
+
+def remove_exit_dumps(prefix: str, ranks: Iterable[int]) -> None:
+    """Remove what ranks of a generation before have left: the next one may start within a tick."""
+    for rank in ranks:
+        with contextlib.suppress(OSError):
+            os.unlink(f"{prefix}{rank}")
 
 
 def exit_prefix(folder: Path) -> str:
