@@ -33,7 +33,7 @@ def main(path: str) -> None:
         channel.send(Started(start.generation, (RankProcess(0, rank.pid),), boot_ns()))
         print(rank.pid, flush=True)
         while not isinstance(stop := channel.receive(600.0)[0], Stop):
-            assert isinstance(stop, Settled)
+            assert isinstance(stop, Settled | Identified)  # told whenever it is known
         rank.kill()
         rank.wait()
         channel.send(GenerationStopped(stop.generation, 29501, boot_ns()))
