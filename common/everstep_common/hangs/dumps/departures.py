@@ -33,7 +33,7 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True)
-class Departure:
+class DepartedCall:
     """What a rank did that it never did at that place."""
 
     # In words: "all_reduce of world where barrier of world came the 12 times before".
@@ -42,7 +42,7 @@ class Departure:
     since: int
 
 
-def departure_of(operations: Sequence[Called]) -> Departure | None:
+def departure_of(operations: Sequence[Called]) -> DepartedCall | None:
     """Return the first departure among the newest operations; None where there is none.
 
     ``operations`` are all that are known, oldest first.
@@ -73,9 +73,9 @@ class _Unforeseen:
     times: int
 
 
-def _departure(told: str, found: _Unforeseen, count: int) -> Departure:
+def _departure(told: str, found: _Unforeseen, count: int) -> DepartedCall:
     words = f"{told} came the {found.times} times before"
-    return Departure(words, since=count - 1 - found.place)
+    return DepartedCall(words, since=count - 1 - found.place)
 
 
 def _first(names: Sequence[Hashable], times_min: int) -> _Unforeseen | None:
