@@ -24,11 +24,6 @@ def got_unfit_data(exit: RankExited) -> bool:
     return side(exit.kind) is Side.UNFIT
 
 
-def leads_to_others(exit: RankExited) -> bool:
-    """Return whether who is at fault is seen in what the other ranks have called, not in this."""
-    return waited_in_vain(exit) or got_unfit_data(exit)
-
-
 def signature_of(exit: RankExited) -> str:
     """Return what is equal in two exits of the same cause."""
     how = unvarying(exit.kind, exit.exception)

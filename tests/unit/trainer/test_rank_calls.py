@@ -1,5 +1,6 @@
 """What a rank notes of its sends and receives, and what a reader makes of its page."""
 
+import os
 import struct
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -73,6 +74,15 @@ def test_only_the_newest_are_kept() -> None:
     assert len(told.calls) == page.CALLS_MAX
     assert told.calls[0].at_ns == 1004
     assert [one.at_ns for one in told.calls] == sorted(one.at_ns for one in told.calls)
+
+
+def test_a_forked_child_writes_nothing_into_its_parents_page() -> None:
+    rank = Rank()
+    if (child := os.fork()) == 0:
+        rank.calls.note(page.SEND, _MEMBERS, 2)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert rank.labels() == []
 
 
 def test_what_is_noted_is_called_as_before() -> None:

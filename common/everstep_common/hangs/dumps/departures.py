@@ -32,20 +32,11 @@ class Called:
     size: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DepartedCall:
-    """What a rank did that it never did at that place."""
+def departure_of(operations: Sequence[Called]) -> str:
+    """Return in words the first departure among the newest operations; "" where there is none.
 
-    # In words: "all_reduce of world where barrier of world came the 12 times before".
-    words: str
-    # How many operations it called afterwards.
-    since: int
-
-
-def departure_of(operations: Sequence[Called]) -> DepartedCall | None:
-    """Return the first departure among the newest operations; None where there is none.
-
-    ``operations`` are all that are known, oldest first.
+    "all_reduce of world where barrier of world came the 12 times before". ``operations`` are all
+    that are known, oldest first.
     """
     known = operations[-_COMPARED:]
     labels = [one.label for one in known]
@@ -57,10 +48,11 @@ def departure_of(operations: Sequence[Called]) -> DepartedCall | None:
         called, usual = known[sized.place], known[sized.usual]
         if called.label == usual.label:
             told = f"{called.label} of {called.size} where {usual.size}"
-            return _departure(told, sized, len(known))
+            return f"{told} came the {sized.times} times before"
     if found is None:
-        return None
-    return _departure(f"{labels[found.place]} where {labels[found.usual]}", found, len(known))
+        return ""
+    told = f"{labels[found.place]} where {labels[found.usual]}"
+    return f"{told} came the {found.times} times before"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +63,6 @@ class _Unforeseen:
     # Where the newest of those is, and how many there are.
     usual: int
     times: int
-
-
-def _departure(told: str, found: _Unforeseen, count: int) -> DepartedCall:
-    words = f"{told} came the {found.times} times before"
-    return DepartedCall(words, since=count - 1 - found.place)
 
 
 def _first(names: Sequence[Hashable], times_min: int) -> _Unforeseen | None:

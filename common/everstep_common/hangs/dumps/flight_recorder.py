@@ -83,7 +83,6 @@ def report_of_dump(
     groups, left_out = reading.groups()
     # Also of what it called when the others had given up.
     called = reading.entries if before is dump else _DumpReading(dump, rank, world_size).entries
-    departure = departure_of(_calls(called, noted))
     return RankHangReport(
         rank=rank,
         world_size=max(world_size, reading.world_size()),
@@ -93,8 +92,7 @@ def report_of_dump(
         groups=groups,
         groups_left_out=left_out,
         timeout_ms=min((one for one in map(_timeout_ms, reading.entries) if one), default=0),
-        departure=departure.words[:500] if departure else "",
-        departed_ago=departure.since if departure else 0,
+        departure=departure_of(_calls(called, noted))[:500],
         process=process,
         blind=tuple(reading.blind()),
     )

@@ -216,8 +216,6 @@ class RankHangReport:
     timeout_ms: Milliseconds = 0
     # What it did of late that is not what it did each time before, in words; "" where nothing is.
     departure: q.Line = ""
-    # How many operations it called after that.
-    departed_ago: q.Count = 0
     process: ProcessFacts = ProcessFacts()
     # The last step that the rank completed, and the phase or pause in which it is, by the SDK; a
     # pause begins with `PAUSED`, also where its stack shows one.

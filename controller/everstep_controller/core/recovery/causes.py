@@ -175,8 +175,8 @@ class Evidence:
     neighbours: Mapping[str, str] = field(default_factory=dict)
     # The job has not made one step in its life.
     fresh: bool = False
-    # Whom the ranks waited for that gave up, where that is known.
-    # Of this generation; of one that ended over data that did not fit, or of one before.
+    # Whom ranks waited for until they gave up, or who called what did not fit, where that is known;
+    # the latter also of a generation before.
     waited_for: WaitedFor | None = None
 
 

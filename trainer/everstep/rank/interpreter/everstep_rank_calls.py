@@ -43,6 +43,8 @@ class RankCalls:
 
     def note(self, kind: int, group: object, end: int) -> None:
         """Note a send or receive with a rank of a group; of a receive from any, ``end`` is 0."""
+        if not self._page.usable:  # a forked child, whose page would be its parent's
+            return
         members = self._members.get(id(group))
         if members is None or end >= len(members):
             members = self._members[id(group)] = self._members_of(group)
