@@ -1,0 +1,45 @@
+"""Invariants of logs: each warning has a finding or a reason, and nothing crashed."""
+
+from collections.abc import Sequence
+
+from field.invariants.call_sites import CallSite, Known, find_site
+from field.invariants.violations import Violation, explained
+from field.observation.logs import CRASH
+from field.observation.records import Excuse, LogLine, Round
+
+# A finding may open a while before or after the words.
+_NEAR_S = 120.0
+
+
+def warnings_have_a_reason(round_: Round) -> Sequence[Violation]:
+    """What a daemon warns of is a finding, or what a fault explains, or is known to need none."""
+    found = []
+    for line in round_.lines:
+        if CRASH.search(line.text):
+            continue
+        site = find_site(line.text)
+        if not _accounted(round_, line, site):
+            found.append(Violation(line.at_s, line.node, f"{line.unit}: {line.text}"))
+    return found
+
+
+def nothing_crashed(round_: Round) -> Sequence[Violation]:
+    """No log of a daemon or of a job has a trace of Everstep, or a call that the kernel refused."""
+    return [
+        Violation(line.at_s, line.node, f"{line.unit}: {line.text}")
+        for line in round_.lines
+        if CRASH.search(line.text)
+    ]
+
+
+def _accounted(round_: Round, line: LogLine, site: CallSite | None) -> bool:
+    if site is None:
+        return False
+    if site.known is Known.FINDING:
+        return any(
+            one.condition in site.conditions and abs(one.at_s - line.at_s) <= _NEAR_S
+            for one in round_.findings
+        )
+    if site.known is Known.FAULT:
+        return explained(round_, Excuse.WORDS, line.at_s, tuple(round_.machines))
+    return site.known is Known.REASON
