@@ -78,6 +78,7 @@ def _agent() -> Iterator[CallSite]:
     a = f"{_A}."
     yield CallSite(f"{a}injections.injector", "injection %s: %s for %g s", _R, "an operator asked")
     yield CallSite(f"{a}injections.injector", "injection %s: %s", _R, "an operator asked for it")
+    yield CallSite(f"{a}daemon", "%s", _N, "installing.md says which addresses to set")
     yield CallSite(
         f"{a}injections.memory",
         "what the last agent had injected cannot be read: %s",

@@ -26,6 +26,7 @@ node = "{name}"
 host = "{address}"
 domain = "{rack}"
 liveness_address = "{address}:7437"
+metrics_address = "{address}:7435"
 # All machines share one kernel, and so its log: each gets its own lines from a file.
 kernel_log = "{kernel_log}"
 """
@@ -40,7 +41,9 @@ class Fleet:
     work: Path
     machines: dict[str, Machine]
     network: Network
+    # Where steps are stored, and what no fault fills or takes away: what jobs leave for the field.
     filer: Path
+    results: Path
     # The machine that the controller is on; a fault may move it.
     control: str
 
@@ -102,16 +105,20 @@ def booted_fleet(site: Site, work: Path, built: Path, memory_bytes: int) -> Iter
     with contextlib.ExitStack() as stack:
         memory = stack.enter_context(_tmpfs(work / "memory", None))
         filer = stack.enter_context(_tmpfs(work / "filer", _STORAGE_BYTES))
+        results = stack.enter_context(_tmpfs(work / "results", None))
         layer = memory / "image"
         unpack_image(built, layer)
         network = Network(site)
         stack.callback(network.close)
         machines = {}
         for place in site.places:
-            fixed = Fixed(network.namespace(place.name), filer, work.parent.name, memory_bytes)
+            fixed = Fixed(
+                network.namespace(place.name), filer, results, work.parent.name, memory_bytes
+            )
             machines[place.name] = stack.enter_context(machine(place, [layer], memory, fixed))
-        fleet = Fleet(site, work, machines, network, filer, site.control)
-        _share(filer)
+        fleet = Fleet(site, work, machines, network, filer, results, site.control)
+        for share in (filer, results):
+            _share(share)
         _certify(fleet, layer)
         for one in machines.values():
             _configure(one)
@@ -178,6 +185,7 @@ def _configure(one: Machine) -> None:
     text = path.read_text().replace(
         '"unix:/run/everstep-controller/controller.sock"', _CONTROLLER_ADDRESS
     )
+    text = text.replace("[jobs]\n", f'[jobs]\nbulk_host = "{one.place.address}"\n')
     path.write_text(own + _with_tls(text))
     shipped = one.root / "opt/everstep/share/everstep/systemd/everstep-agent.service.d/storage.conf"
     drop_in = shipped.read_text().replace("/shared /scratch", "/shared").replace("#Read", "Read")
