@@ -24,9 +24,6 @@ from field.report import markdown, report, text
 from real.booted_box import NEEDS, can_boot
 from real.sandbox import denies_containers
 
-# One that is ended while a machine shuts down.
-_END_S = 60.0
-
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return what the command line says."""
@@ -54,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     folder = options.folder or REPOSITORY / f".venv/reports/field/seed-{options.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     if not options.report and (code := _play(options, folder, arguments)):
+        print(f"the field ended early with code {code}; the same command goes on")
         return code
     rounds = kept(folder)
     if not rounds:

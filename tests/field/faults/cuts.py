@@ -13,32 +13,32 @@ def _others(world: World, *names: str) -> list[str]:
 
 def _cut_machine(world: World) -> Done:
     one = world.machine(but_the_controller=True).name
-    world.fleet.network.cut([one], _others(world, one))
-    return Done((one,), undo=world.fleet.network.heal)
+    heal = world.fleet.network.cut([one], _others(world, one))
+    return Done((one,), undo=heal)
 
 
 def _deafen_machine(world: World) -> Done:
     one = world.machine(but_the_controller=True).name
-    world.fleet.network.cut(_others(world, one), [one], both_ways=False)
-    return Done((one,), detail="it hears nobody", undo=world.fleet.network.heal)
+    heal = world.fleet.network.cut(_others(world, one), [one], both_ways=False)
+    return Done((one,), detail="it hears nobody", undo=heal)
 
 
 def _cut_racks(world: World) -> Done:
     one, other = (world.fleet.site.in_rack(rack) for rack in RACKS)
-    world.fleet.network.cut(one, other)
-    return Done((*one, *other), undo=world.fleet.network.heal)
+    heal = world.fleet.network.cut(one, other)
+    return Done((*one, *other), undo=heal)
 
 
 def _cut_controller(world: World) -> Done:
     control = world.fleet.control
-    world.fleet.network.cut([control], _others(world, control))
-    return Done((control,), detail="from all agents", undo=world.fleet.network.heal)
+    heal = world.fleet.network.cut([control], _others(world, control))
+    return Done((control,), detail="from all agents", undo=heal)
 
 
 def _cut_two(world: World) -> Done:
     one, other = world.chance.sample(_others(world, world.fleet.control), 2)
-    world.fleet.network.cut([one], [other])
-    return Done((one, other), undo=world.fleet.network.heal)
+    heal = world.fleet.network.cut([one], [other])
+    return Done((one, other), undo=heal)
 
 
 BLOWS: Mapping[str, Callable[[World], Done]] = MappingProxyType(

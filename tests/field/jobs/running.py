@@ -55,7 +55,7 @@ class Job:
     @cached_property
     def out(self) -> Path:
         """Return its folder, as this process sees it."""
-        return self.fleet.filer / self.spec.user / self.spec.name
+        return self.fleet.results / self.spec.user / self.spec.name
 
     def launch(self) -> None:
         """Install the service on its machines, and start it."""
@@ -179,7 +179,7 @@ class Job:
 
     @property
     def _inside(self) -> str:
-        return f"/shared/{self.spec.user}/{self.spec.name}"
+        return f"/results/{self.spec.user}/{self.spec.name}"
 
     def _replaced(self, line: Sequence[str]) -> dict[str, str]:
         """Return the lines of the example that are this job's own."""

@@ -33,6 +33,7 @@ class Machine:
     console: Path
     namespace: Path
     filer: Path
+    results: Path
     group: str
     process: subprocess.Popen[bytes] | None = None
     leader: int = 0
@@ -164,7 +165,12 @@ class Machine:
             *(f"--machine={self._booted_name}", f"--hostname={self.name}"),
             *("--register=no", "--keep-unit", f"--network-namespace-path={self.namespace}"),
             *("--console=pipe", "--notify-ready=no", "--capability=CAP_SYSLOG"),
-            *(f"--bind={self.filer}:/mnt/filer", "--bind=/dev/kmsg", "--bind=/dev/fuse"),
+            *(
+                f"--bind={self.filer}:/mnt/filer",
+                f"--bind={self.results}:/results",
+                "--bind=/dev/kmsg",
+                "--bind=/dev/fuse",
+            ),
             # nspawn forbids them like the clock's setting; on a machine nobody does.
             "--system-call-filter=adjtimex clock_adjtime",
             "systemd.unit=multi-user.target",
@@ -178,7 +184,15 @@ def machine(place: Place, layers: Sequence[Path], work: Path, fixed: "Fixed") ->
     with overlay([*layers, Path("/")], own / "upper", own) as root:
         (root / "etc/machine-id").unlink(missing_ok=True)
         (root / "etc/hostname").write_text(f"{place.name}\n")
-        made = Machine(place, root, own / "console.log", fixed.namespace, fixed.filer, fixed.group)
+        made = Machine(
+            place,
+            root,
+            own / "console.log",
+            fixed.namespace,
+            fixed.filer,
+            fixed.results,
+            fixed.group,
+        )
         for hierarchy in HIERARCHIES:
             _make_group(hierarchy, fixed.group, place.name, fixed.memory_bytes)
         try:
@@ -193,6 +207,7 @@ class Fixed:
 
     namespace: Path
     filer: Path
+    results: Path
     group: str
     memory_bytes: int
 

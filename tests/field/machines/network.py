@@ -6,7 +6,8 @@ Used in a network namespace of the field's own: nothing of it is left when that 
 import os
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -42,19 +43,16 @@ class Network:
 
     def cut(
         self, one_side: Iterable[str], other_side: Iterable[str], both_ways: bool = True
-    ) -> None:
-        """Let nothing of one side reach the other, and with both ways nothing the other way."""
-        for sender, receiver in product(tuple(one_side), tuple(other_side)):
-            self._deafen(receiver, sender)
-            if both_ways:
-                self._deafen(sender, receiver)
+    ) -> Callable[[], None]:
+        """Let nothing of one side reach the other, and with both ways nothing the other way.
 
-    def heal(self) -> None:
-        """Let all hear all again."""
-        for name in self._holders:
-            command = [*self._enter(name), "ip", "rule", "del", "pref", _CUT_PREFERENCE]
-            while subprocess.run(command, stderr=subprocess.DEVNULL, check=False).returncode == 0:
-                pass
+        Return what heals this cut, and no other.
+        """
+        pairs = list(product(tuple(one_side), tuple(other_side)))
+        pairs += [(receiver, sender) for sender, receiver in pairs if both_ways]
+        deaf = [(receiver, sender) for sender, receiver in pairs if sender != receiver]
+        self._change("add", deaf)
+        return partial(self._change, "del", deaf)
 
     def close(self) -> None:
         """End what holds the namespaces."""
@@ -62,11 +60,11 @@ class Network:
             holder.kill()
             holder.wait()
 
-    def _deafen(self, receiver: str, sender: str) -> None:
-        if receiver == sender:
-            return
-        rule = ("from", self._addresses[sender], "iif", "eth0", "blackhole")
-        _run(*self._enter(receiver), "ip", "rule", "add", "pref", _CUT_PREFERENCE, *rule)
+    def _change(self, change: str, deaf: Iterable[tuple[str, str]]) -> None:
+        for receiver, sender in deaf:
+            rule = ("from", self._addresses[sender], "iif", "eth0", "blackhole")
+            words = ("ip", "rule", change, "pref", _CUT_PREFERENCE, *rule)
+            _run(*self._enter(receiver), *words)
 
     def _enter(self, name: str) -> tuple[str, ...]:
         return ("nsenter", f"--net={self.namespace(name)}")
