@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -174,16 +174,17 @@ class Play:
 
     def _undo(self, one: Planned, begun_s: float, done: Done, world: World) -> None:
         self.stopping.wait(one.lasts_s)
-        failed = ""
         try:
             done.undo()
         except Exception as error:  # noqa: BLE001 - a fleet that stays broken shows it
-            failed = f"not undone: {type(error).__name__}: {error}"[:500]
-            print(f"{self.now():6.0f} s  {one.kind.name} {failed}", flush=True)
+            done = replace(done, detail=f"not undone: {type(error).__name__}: {error}"[:500])
+            print(f"{self.now():6.0f} s  {one.kind.name} {done.detail}", flush=True)
         world.held.difference_update(done.nodes)
-        self._note(one, begun_s, done, "" if not failed.startswith("not undone") else failed)
+        self._note(one, begun_s, done, "")
 
     def _note(self, one: Planned, begun_s: float, done: Done, failed: str) -> None:
+        if failed:
+            print(f"{begun_s:6.0f} s  {one.kind.name} not done: {failed}", flush=True)
         nodes = self.fleet.site.names if one.kind.everywhere and not failed else done.nodes
         kind = one.kind
         self.faults.append(
@@ -220,7 +221,7 @@ def _play(playing: Play) -> Round:
             one.join()
         over.set()
         watching.join()
-        watch.look()
+        watch.look_at_all()
         left = left_behind(fleet)
     return Round(
         number=playing.number,

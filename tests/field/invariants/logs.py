@@ -36,9 +36,11 @@ def _accounted(round_: Round, line: LogLine, site: CallSite | None) -> bool:
     if site is None:
         return False
     if site.known is Known.FINDING:
+        opened = [(one.condition, one.at_s) for one in round_.findings]
+        # One that is over soon is seen in the list of events alone.
+        opened += [(one.reason, one.at_s) for one in round_.events]
         return any(
-            one.condition in site.conditions and abs(one.at_s - line.at_s) <= _NEAR_S
-            for one in round_.findings
+            name in site.conditions and abs(at_s - line.at_s) <= _NEAR_S for name, at_s in opened
         )
     if site.known is Known.FAULT:
         return explained(round_, Excuse.WORDS, line.at_s, tuple(round_.machines))

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import random
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +22,10 @@ _PYTHON = "/opt/training/bin/python"
 _EVERSTEP = "/opt/training/bin/everstep"
 _USERS = {"alice": 54330, "bob": 54331}
 _POLL_S = 1.0
+_LOOK_S = 15.0
+_TOLD_S = 10.0
+# Of a machine that is frozen, or ends at this moment.
+_NO_ANSWER = (AssertionError, OSError, subprocess.SubprocessError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +72,33 @@ class Job:
             one = self.fleet.machine(name)
             one.write(f"/etc/systemd/system/{self.unit}", self._unit_text())
             enable(one, self.unit)
-            with contextlib.suppress(AssertionError, OSError):
-                one.run("systemctl", "daemon-reload")
-                one.run("systemctl", "start", "--no-block", self.unit)
+            self._start(one)
 
     def await_end(self, patience_s: float) -> bool:
         """Return whether it ended within so many seconds; ends it where it did not."""
-        deadline = self.now() + patience_s
+        deadline, looked_s = self.now() + patience_s, self.now()
         while self.now() < deadline and not self.stopping:
             if self.has_ended():
                 return True
             time.sleep(_POLL_S)
+            if self.now() - looked_s > _LOOK_S:
+                self._start_what_never_ran()
+                looked_s = self.now()
         return False
+
+    def _start_what_never_ran(self) -> None:
+        """Do what a site's scheduler does with a machine that could not be told to begin."""
+        for name in self.spec.machines:
+            one = self.fleet.machine(name)
+            if one.is_up and name not in self.codes():
+                with contextlib.suppress(*_NO_ANSWER):
+                    if one.show(self.unit, "ActiveState") == "inactive":
+                        self._start(one)
+
+    def _start(self, one: Machine) -> None:
+        with contextlib.suppress(*_NO_ANSWER):
+            one.run("systemctl", "daemon-reload", timeout_s=_TOLD_S)
+            one.run("systemctl", "start", "--no-block", self.unit, timeout_s=_TOLD_S)
 
     def has_ended(self) -> bool:
         """Return whether as many launchers as it has nodes have ended well, or one as failed."""
@@ -101,7 +121,7 @@ class Job:
             wants = one.root / "etc/systemd/system/multi-user.target.wants" / self.unit
             wants.unlink(missing_ok=True)
             if one.is_up:
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(*_NO_ANSWER):
                     one.run("systemctl", "stop", "--no-block", self.unit)
 
     def ranks(self, machine: Machine) -> list[int]:
@@ -155,7 +175,7 @@ class Job:
         for name in self.spec.machines:
             code = self.codes().get(name, 0)
             if code > 0:
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(*_NO_ANSWER):
                     return self.fleet.machine(name).run(
                         *("journalctl", "--no-pager", "-o", "cat", "-n", "8", "-u", self.unit)
                     )

@@ -30,7 +30,6 @@ class Shape:
     promise: Promise = Promise.EQUAL
     # Each restore notes what it was given.
     proves_restores: bool = False
-    stores: bool = False
     # How much longer than its steps it lasts without any fault.
     pauses_s: float = 0.0
 
@@ -47,12 +46,12 @@ SHAPES = (
     Shape("printed-steps", _PLAIN, (*_CHECKPOINT, "--tell", "steps")),
     Shape(
         *("sdk", "sdk_numpy.py"), ("--restores", "{out}/restores"),
-        ranks_per_node=2, proves_restores=True,
+        ranks_per_node=3, proves_restores=True,
     ),
     Shape("progress-bar", _PLAIN, (*_CHECKPOINT, "--tell", "bar")),
     Shape(
         *("sdk-overlap", "sdk_numpy.py"), ("--restores", "{out}/restores", "--overlap"),
-        ranks_per_node=3, proves_restores=True,
+        ranks_per_node=6, proves_restores=True,
     ),
     Shape(
         *("evaluation", _PLAIN),
@@ -62,7 +61,7 @@ SHAPES = (
     Shape(
         *("sdk-stored", "sdk_numpy.py"), ("--restores", "{out}/restores"),
         ("--persist", "/shared/{user}/steps", "--persist-seconds", "5"),
-        ranks_per_node=2, proves_restores=True, stores=True,
+        ranks_per_node=6, proves_restores=True,
     ),
     Shape("silent", _PLAIN, (*_CHECKPOINT, "--tell", "nothing")),
     Shape(

@@ -1,6 +1,7 @@
 """Leftovers of jobs that have ended: processes of users, their groups, and memory of snapshots."""
 
 import contextlib
+import subprocess
 import time
 from collections.abc import Iterator
 
@@ -23,7 +24,7 @@ def left_behind(fleet: Fleet) -> list[str]:
 def _left(fleet: Fleet) -> Iterator[str]:
     for one in fleet.machines.values():
         if one.is_up:
-            with contextlib.suppress(AssertionError, OSError):
+            with contextlib.suppress(AssertionError, OSError, subprocess.SubprocessError):
                 yield from _of(one)
 
 

@@ -12,7 +12,9 @@ from pathlib import Path
 from field.machines.fleet import Fleet
 from field.observation.records import EventSeen, FindingSeen, JobSeen, NodeSeen, Redo
 
-_POLL_S = 6.0
+_POLL_S = 8.0
+# Asking takes processor time from the fleet: of what lasts, only every third time.
+_SELDOM = 3
 _EVENTS = "1000"
 
 
@@ -27,6 +29,7 @@ class Watch:
     findings: list[FindingSeen] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)
     _events: dict[tuple[int, int], EventSeen] = field(default_factory=dict)
+    _looks: int = 0
     _over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
 
@@ -47,12 +50,20 @@ class Watch:
 
     def look(self) -> None:
         """Read everything once."""
-        for read in (self._read_nodes, self._read_jobs, self._read_findings, self._read_events):
+        self._looks += 1
+        often = (self._read_nodes, self._read_jobs)
+        seldom = (self._read_findings, self._read_events)
+        for read in (*often, *(seldom if self._looks % _SELDOM == 1 else ())):
             try:
                 read(self.now())
             except (OSError, ValueError, TimeoutError) as error:
                 self.gaps.append(f"{self.now():.1f} s: {str(error).splitlines()[-1:]}")
                 return
+
+    def look_at_all(self) -> None:
+        """Read everything once, for the last time."""
+        self._looks = 0
+        self.look()
 
     def _run(self) -> None:
         while not self._over.wait(_POLL_S):
