@@ -24,9 +24,10 @@ from field.machines.site import USERS, make_site
 from field.observation.canary import Canary
 from field.observation.leftovers import left_behind
 from field.observation.logs import read_logs
-from field.observation.records import Fault, JobResult, Restore, Round
+from field.observation.records import Excuse, Fault, JobResult, Restore, Round
 from field.observation.watch import LossWatch, Watch, watch_losses
 
+_BOOTED = Fault("machines-booted", -300.0, 0.0, excuses=(Excuse.WORDS,), aftermath_s=10.0)
 _JOURNAL = "var/lib/everstep-controller/journal.sqlite"
 
 
@@ -64,7 +65,8 @@ class Play:
     running: list[Job] = field(default_factory=list)
     results: list[JobResult] = field(default_factory=list)
     restores: list[Restore] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    # Until all is up, agents find no controller.
+    faults: list[Fault] = field(default_factory=lambda: [_BOOTED])
     left_out: list[str] = field(default_factory=list)
     _counted: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from field.invariants.call_sites import CallSite, Known, find_site
-from field.invariants.violations import Violation, explained
+from field.invariants.violations import Violation, explains
 from field.observation.logs import CRASH
 from field.observation.records import Excuse, LogLine, Round
 
@@ -32,6 +32,11 @@ def nothing_crashed(round_: Round) -> Sequence[Violation]:
     ]
 
 
+def words_explained(round_: Round, at_s: float) -> bool:
+    """Return whether any fault, wherever it was, explains warnings at that time."""
+    return any(explains(one, Excuse.WORDS, at_s, one.nodes) for one in round_.faults)
+
+
 def _accounted(round_: Round, line: LogLine, site: CallSite | None) -> bool:
     if site is None:
         return False
@@ -43,5 +48,5 @@ def _accounted(round_: Round, line: LogLine, site: CallSite | None) -> bool:
             name in site.conditions and abs(at_s - line.at_s) <= _NEAR_S for name, at_s in opened
         )
     if site.known is Known.FAULT:
-        return explained(round_, Excuse.WORDS, line.at_s, tuple(round_.machines))
+        return words_explained(round_, line.at_s)
     return site.known is Known.REASON

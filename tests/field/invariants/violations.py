@@ -24,7 +24,8 @@ def explains(
         return False
     if not fault.begun_s - 1.0 <= at_s <= fault.ended_s + fault.aftermath_s:
         return False
-    return bool(set(fault.nodes) & set(nodes)) or (bool(job) and fault.job == job)
+    touched = set(fault.nodes) & set(nodes) or fault.nodes == nodes
+    return bool(touched) or (bool(job) and fault.job == job)
 
 
 def explained(

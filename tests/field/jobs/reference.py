@@ -36,14 +36,13 @@ class References:
     def of(self, shape: Shape, seed: int, steps: int) -> Reference:
         """Return the reference of a job."""
         # Snapshots change no loss, so all shapes of one script have one.
-        own = "--overlap" in shape.arguments
         key = (shape.script + " ".join(shape.arguments) * (not shape.proves_restores), seed, steps)
         with self._turn:
             if key not in self._known:
-                self._known[key] = self._run(shape, seed, steps, own)
+                self._known[key] = self._run(shape, seed, steps)
             return self._known[key]
 
-    def _run(self, shape: Shape, seed: int, steps: int, overlap: bool) -> Reference:
+    def _run(self, shape: Shape, seed: int, steps: int) -> Reference:
         out = self.folder / f"{shape.name}-{seed}-{steps}"
         out.mkdir(parents=True)
         line = [*words(shape, out, seed, steps), "--step-seconds-min", "0"]
@@ -61,15 +60,22 @@ class References:
                 codes.append(-1)
         return Reference(read_losses(out / "losses"), read_digests(out / "digests"), max(codes))
 
+    def _packages(self) -> Path:
+        """Return what the machines' users have: the wheel, and what scripts need beside it."""
+        (packages,) = (self.root / "opt/training/lib").glob("python3*/site-packages")
+        return packages
+
     def _start(self, line: list[str], rank: int, size: int, out: Path) -> subprocess.Popen[bytes]:
         environ = {
             **{"PATH": os.environ["PATH"], "HOME": str(out), "OMP_NUM_THREADS": "1"},
             **{"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)},
             **{"LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1"},
             **{"MASTER_PORT": str(_PORT), "GROUP_WORLD_SIZE": "1"},
+            "PYTHONPATH": str(self._packages()),
         }
         if size == 1:
-            environ = {name: environ[name] for name in ("PATH", "HOME", "OMP_NUM_THREADS")}
+            own = ("PATH", "HOME", "OMP_NUM_THREADS", "PYTHONPATH")
+            environ = {name: environ[name] for name in own}
         with (out / f"{rank}.log").open("wb") as log:
             return subprocess.Popen(
                 [sys.executable, str(self.root / _SCRIPTS / line[0]), *line[1:]],

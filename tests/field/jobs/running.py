@@ -152,7 +152,7 @@ class Job:
             steps=len(seen),
             losses_equal=bool(wanted) and not differing,
             promised_equal=spec.shape.promise is Promise.EQUAL,
-            first_difference=_difference(differing, seen, wanted),
+            first_difference=_difference(differing, seen, reference),
             ledger=self._ledger(),
             told=self._last_words(),
         )
@@ -220,11 +220,13 @@ def _restore(job: str, line: str, reference: Reference) -> Restore:
     return Restore(job, int(generation), int(rank), int(step), mine == wanted)
 
 
-def _difference(differing: list[int], seen: dict[int, str], wanted: dict[int, str]) -> str:
+def _difference(differing: list[int], seen: dict[int, str], reference: Reference) -> str:
+    if reference.code:
+        return f"its run without faults ended with code {reference.code}"
     if not differing:
         return ""
     step = differing[0]
-    return f"step {step}: {seen.get(step, 'nothing')}, without faults {wanted[step]}"
+    return f"step {step}: {seen.get(step, 'nothing')}, without faults {reference.losses[step]}"
 
 
 def _parent(pid: int) -> int:
