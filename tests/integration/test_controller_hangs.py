@@ -23,7 +23,8 @@ from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.hangs.evidence import HangEvidence
-from everstep_controller.hangs.look_judge import JudgeError, judge_look
+from everstep_controller.hangs.look_judge import judge_look
+from everstep_controller.judge_process import JudgeError
 from everstep_proto.generated import fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
@@ -206,7 +207,7 @@ def test_a_look_that_finds_nobody_any_more_says_that_what_was_found_is_no_longer
 
 def test_the_judge_is_the_first_that_a_machine_without_memory_ends() -> None:
     program = (
-        "import os; from everstep_controller.hangs.look_judge import give_way; give_way();"
+        "import os; from everstep_controller import judge_process as j; j.let_controller_first();"
         "print(open('/proc/self/oom_score_adj').read().strip(), os.nice(0))"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -19,7 +19,8 @@ from everstep_controller.core.actions import StopGeneration
 from everstep_controller.core.events import TimeoutJudged
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.hangs.evidence import HangEvidence
-from everstep_controller.hangs.look_judge import JudgeError, judge_look
+from everstep_controller.hangs.look_judge import judge_look
+from everstep_controller.judge_process import JudgeError
 from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.runtime.runtime import Runtime
 
