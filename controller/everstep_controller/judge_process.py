@@ -27,19 +27,25 @@ class JudgeError(Exception):
     """The process of the judge has failed; one sentence."""
 
 
-async def judge_file(module: str, file: Path, read: Callable[[bytes], T], told: bytes = b"") -> T:
+async def judge_file(
+    module: str,
+    file: Path,
+    read: Callable[[bytes], T],
+    told: bytes = b"",
+    deadline_s: float = _DEADLINE_S,
+) -> T:
     """Return what a judge prints of a file, in a process of its own, as read. Raises JudgeError.
 
     ``told`` comes to it on standard input.
     """
-    printed = await _printed_by(module, file, told)
+    printed = await _printed_by(module, file, told, deadline_s)
     try:
         return await asyncio.to_thread(read, printed)
     except (ValueError, LookupError, TypeError) as error:
         raise JudgeError(f"the judge's answer cannot be read: {error!r}") from error
 
 
-async def _printed_by(module: str, file: Path, told: bytes) -> bytes:
+async def _printed_by(module: str, file: Path, told: bytes, deadline_s: float) -> bytes:
     command = (sys.executable, "-m", module, str(file))
     pipe = asyncio.subprocess.PIPE
     try:
@@ -49,15 +55,17 @@ async def _printed_by(module: str, file: Path, told: bytes) -> bytes:
     except OSError as error:
         raise JudgeError(f"the judge cannot be started: {error}") from error
     try:
-        async with asyncio.timeout(_DEADLINE_S):
+        async with asyncio.timeout(deadline_s):
             out, errors = await process.communicate(told)
     except TimeoutError as error:
-        raise JudgeError(f"no verdict within {_DEADLINE_S:.0f} s") from error
+        raise JudgeError(f"no verdict within {deadline_s:g} s") from error
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+    if process.returncode and process.returncode < 0:
+        raise JudgeError(f"the judge was killed by signal {-process.returncode}")
     if process.returncode:
         raise JudgeError(f"the judge exited {process.returncode}: {last}")
     if last:
