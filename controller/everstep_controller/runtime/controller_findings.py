@@ -131,7 +131,7 @@ def _judge_failed(failure: JudgeFailure) -> Finding:
     restart = ""
     if failure.judge == JudgeName.HANG.value:
         job = failure.jobs[0] if failure.jobs else "JOB"
-        restart = f"; 'everstep job restart {job}' does not wait for it"
+        restart = f"; 'everstep job {job} restart' does not wait for it"
     return Finding(
         component=f"controller/judge/{failure.judge}",
         condition=_JUDGE_FAILED.name,

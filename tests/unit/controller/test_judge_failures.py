@@ -44,7 +44,7 @@ def test_a_judge_that_fails_at_a_job_is_one_finding_with_the_next_command() -> N
     ((component, told),) = book.findings().items()
     assert component == "controller/judge/hang-look"
     assert "hang-look fails at j: who holds back a job that stands still is not known" in told
-    assert "'everstep job restart j' does not wait for it" in told
+    assert "'everstep job j restart' does not wait for it" in told
     assert "'systemctl cat everstep-controller'" in told
     (failure,) = book.failures.open_failures()
     assert (failure.since_ns, failure.why) == (_S, _WHY)
