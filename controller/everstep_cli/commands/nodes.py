@@ -9,7 +9,7 @@ from rich.text import Text
 from everstep_cli.client.admin import AdminError, NameNotFoundError, Reader, UnusableError
 from everstep_cli.client.times import RequestedTime, TimeError, parse_since
 from everstep_cli.commands.completion import any_names, node_names
-from everstep_cli.commands.node_lists import named_nodes, single_name
+from everstep_cli.commands.node_lists import named_nodes, nodes_argument, single_name
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import each_node, refuse_unknown
 from everstep_cli.views.findings import event_line, explanation, finding_list
@@ -170,7 +170,7 @@ def _lines(
 
 
 @nodes.command()
-@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
+@nodes_argument
 @click.option("--reason", required=True, help="Kept in the audit log.")
 @asks_controller
 def remove(ask: Ask, names: list[str], reason: str) -> None:
@@ -193,7 +193,7 @@ def remove(ask: Ask, names: list[str], reason: str) -> None:
 
 
 @click.command()
-@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
+@nodes_argument
 @asks_controller
 def node(ask: Ask, names: list[str]) -> None:
     r"""Show NODES in full: hardware, findings, claims, ranks.

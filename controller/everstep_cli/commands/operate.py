@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import click
 from rich.text import Text
 
-from everstep_cli.commands.completion import any_names, node_names
-from everstep_cli.commands.node_lists import named_nodes, named_nodes_or_all
+from everstep_cli.commands.node_lists import nodes_argument, several_subjects_argument
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import each_node
 from everstep_cli.views import words
@@ -14,7 +13,7 @@ from everstep_proto.generated import admin_pb2
 
 
 @click.command()
-@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
+@nodes_argument
 @click.option("--reason", required=True, help="Kept in the audit log.")
 @asks_controller
 def isolate(ask: Ask, names: list[str], reason: str) -> None:
@@ -34,7 +33,7 @@ def isolate(ask: Ask, names: list[str], reason: str) -> None:
 
 
 @click.command()
-@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
+@nodes_argument
 @click.option("--reason", default="", help="What was repaired; kept in the audit log.")
 @asks_controller
 def release(ask: Ask, names: list[str], reason: str) -> None:
@@ -57,13 +56,7 @@ def release(ask: Ask, names: list[str], reason: str) -> None:
 
 
 @click.command()
-@click.argument(
-    "subjects",
-    metavar="[NODES|JOB]",
-    default="",
-    callback=named_nodes_or_all,
-    shell_complete=any_names,
-)
+@several_subjects_argument
 @click.option("--reason", required=True, help="Kept in the audit log.")
 @asks_controller
 def pause(ask: Ask, subjects: list[str], reason: str) -> None:
@@ -80,13 +73,7 @@ def pause(ask: Ask, subjects: list[str], reason: str) -> None:
 
 
 @click.command()
-@click.argument(
-    "subjects",
-    metavar="[NODES|JOB]",
-    default="",
-    callback=named_nodes_or_all,
-    shell_complete=any_names,
-)
+@several_subjects_argument
 @asks_controller
 def resume(ask: Ask, subjects: list[str]) -> None:
     r"""Start automation again for nodes, a job, or everything.
@@ -139,7 +126,7 @@ def _paused(_: str, reply: admin_pb2.AutomationReply) -> Iterator[Text]:
 
 
 @click.command()
-@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
+@nodes_argument
 @click.option("--reason", required=True, help="Kept in the audit log.")
 @asks_controller
 def drain(ask: Ask, names: list[str], reason: str) -> None:
