@@ -85,6 +85,11 @@ def all_named_nodes(_: click.Context, __: click.Parameter, texts: tuple[str, ...
     return list(dict.fromkeys(name for text in texts for name in _names_in(text)))
 
 
+def several_words(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> list[str]:
+    """Return the words of an option that is given several times, or once with commas."""
+    return [word for one in given for word in one.split(",") if word]
+
+
 def named_nodes_or_all(
     context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
 ) -> list[str]:

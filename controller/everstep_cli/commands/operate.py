@@ -5,7 +5,11 @@ from collections.abc import Iterator
 import click
 from rich.text import Text
 
-from everstep_cli.commands.node_lists import nodes_argument, several_subjects_argument
+from everstep_cli.commands.node_lists import (
+    nodes_argument,
+    several_subjects_argument,
+    several_words,
+)
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import each_node
 from everstep_cli.views import words
@@ -35,22 +39,32 @@ def isolate(ask: Ask, names: list[str], reason: str) -> None:
 @click.command()
 @nodes_argument
 @click.option("--reason", default="", help="What was repaired; kept in the audit log.")
+@click.option(
+    "--accept",
+    "accepted",
+    metavar="CONDITION",
+    multiple=True,
+    callback=several_words,
+    help="Take it back in spite of this open fatal finding.",
+)
 @asks_controller
-def release(ask: Ask, names: list[str], reason: str) -> None:
+def release(ask: Ask, names: list[str], reason: str, accepted: list[str]) -> None:
     r"""Remove the operator's claim from NODES, and say that they were repaired.
 
-    A node is checked before it takes ranks. Claims of other owners stay: that of a maintenance
-    window until its end or 'everstep maintenance cancel ID', that of a scheduler until the node
-    is freed there.
+    A node is checked before it takes ranks. A fatal finding that is still open is named, and the
+    node is only given back in spite of it with --accept. Claims of other owners stay: that of a
+    maintenance window until its end or 'everstep maintenance cancel ID', that of a scheduler until
+    the node is freed there.
 
     \b
-    Example:
+    Examples:
       everstep release gpu-0042 --reason "GPU 3 replaced, dcgmi diag -r 3 passed"
+      everstep release gpu-0042 --reason "a drill" --accept XidFatal
     """
     each_node(
         ask,
         names,
-        lambda name: ask.admin.release(name, reason),
+        lambda name: ask.admin.release(name, reason, accepted),
         lambda _, reply: [_outcome(reply), *_kept_by_others(ask, reply)],
     )
 
