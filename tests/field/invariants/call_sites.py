@@ -199,6 +199,11 @@ def _agent() -> Iterator[CallSite]:
         ("ProbeHang", "ProbeFailed"),
     )
     yield CallSite(
+        f"{a}probes.accelerators.tool",
+        "process %d is protected as the agent is: oom_score_adj: %s",
+        *(_N, "a process may always make itself the first to be killed"),
+    )
+    yield CallSite(
         *(f"{a}probes.links.netlink", "%s", _R), "links are polled then; the node's notes say it"
     )
     yield CallSite(
@@ -316,26 +321,12 @@ def _controller() -> Iterator[CallSite]:
         *(f"{c}api.secret_guard", "%d calls without the secret of this machine refused", _N),
         "the field has certificates",
     )
-    yield CallSite(
-        *(f"{c}collective_looks.look_watch", "who comes last in %s is not known: %s", _N),
-        "a judge of ours fails only where it is broken",
-    )
-    yield CallSite(
-        *(f"{c}hangs.end_watch", "the look at the end of a generation broke", _N),
-        "a judge of ours fails only where it is broken",
-    )
-    yield CallSite(
-        *(f"{c}hangs.end_watch", "who did not come in %s is not known: %s", _N),
-        "a judge of ours fails only where it is broken",
-    )
-    yield CallSite(
-        *(f"{c}hangs.hang_watch", "the watch of a hang broke", _N),
-        "a judge of ours fails only where it is broken",
-    )
-    yield CallSite(
-        *(f"{c}hangs.hang_watch", "who holds %s back is not known: %s", _N),
-        "a judge of ours fails only where it is broken",
-    )
+    broken = "a judge of ours fails only where it is broken"
+    yield CallSite(f"{c}collective_looks.look_watch", "a look at collectives broke", _N, broken)
+    yield CallSite(f"{c}hangs.end_watch", "the look at the end of a generation broke", _N, broken)
+    yield CallSite(f"{c}hangs.hang_watch", "a look at a job that stands still broke", _N, broken)
+    yield CallSite(f"{c}judge_process", "%s: %s", _N, broken)
+    yield CallSite(f"{c}runtime.judge_failures", "%s failed again: %s", _N, broken)
     yield CallSite(
         *(f"{c}journal.group_commit", "the journal's thread died", _N),
         "the process ends, and the next one goes on",
@@ -387,7 +378,7 @@ def _controller() -> Iterator[CallSite]:
     )
     yield CallSite(
         *(f"{c}slow_monitor", "the judge of slow ranks failed", _N),
-        "a judge of ours fails only where it is broken",
+        broken,
     )
 
 

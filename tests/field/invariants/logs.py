@@ -7,6 +7,10 @@ from field.invariants.violations import Violation, explains
 from field.observation.logs import CRASH
 from field.observation.records import Excuse, LogLine, Round
 
+# Conditions that say that Everstep itself is broken: no fault of the field explains one.
+OWN_FAILURES = frozenset(
+    {"EventRejected", "JudgeFailed", "OrderRejected", "RecordRejected", "TaskFailed"}
+)
 # A finding may open a while before or after the words.
 _NEAR_S = 120.0
 
@@ -30,6 +34,19 @@ def nothing_crashed(round_: Round) -> Sequence[Violation]:
         for line in round_.lines
         if CRASH.search(line.text)
     ]
+
+
+def nothing_of_ours_failed(round_: Round) -> Sequence[Violation]:
+    """No judge, task, order or event of Everstep's own is told as broken."""
+    told = [(one.at_s, one.node, one.condition, one.message) for one in round_.findings]
+    told += [(one.at_s, one.subject, one.reason, one.message) for one in round_.events]
+    # A finding that stays open is seen again and again.
+    first: dict[tuple[str, str], Violation] = {}
+    for at_s, subject, condition, message in told:
+        if condition in OWN_FAILURES:
+            violation = Violation(at_s, subject, f"{condition}: {message}")
+            first.setdefault((subject, condition), violation)
+    return list(first.values())
 
 
 def words_explained(round_: Round, at_s: float) -> bool:

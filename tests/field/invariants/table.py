@@ -35,6 +35,7 @@ INVARIANTS = (
     Invariant("the journal replays", jobs.journal_replays),
     Invariant("nothing is left behind", jobs.nothing_is_left),
     Invariant("no warning without a finding or a reason", logs.warnings_have_a_reason),
+    Invariant("no part of Everstep is told as broken", logs.nothing_of_ours_failed),
     Invariant("no crash and no refused call in any log", logs.nothing_crashed),
 )
 

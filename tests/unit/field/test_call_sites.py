@@ -7,6 +7,7 @@ from pathlib import Path
 from everstep_agent.detectors import conditions as of_the_agent
 from everstep_controller import conditions as of_the_controller
 from field.invariants.call_sites import CALL_SITES, Known, find_site
+from field.invariants.logs import OWN_FAILURES
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 _PACKAGES = (
@@ -66,6 +67,11 @@ def test_the_findings_of_a_row_are_conditions_that_exist() -> None:
     groups = (*of_the_agent.GROUPS.values(), *of_the_controller.GROUPS.values())
     known = {condition.name for group in groups for condition in group}
     assert {name for site in CALL_SITES for name in site.conditions} <= known
+
+
+def test_what_tells_that_everstep_is_broken_are_conditions_that_exist() -> None:
+    groups = (*of_the_agent.GROUPS.values(), *of_the_controller.GROUPS.values())
+    assert {condition.name for group in groups for condition in group} >= OWN_FAILURES
 
 
 def test_a_line_is_known_by_the_call_that_wrote_it() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from field.invariants.table import INVARIANTS, judge, too_late, void_minutes
 from field.observation.records import (
+    EventSeen,
     Excuse,
     Fault,
     FindingSeen,
@@ -134,6 +135,10 @@ PLANTED = {
                 "everstep_controller.hangs.hang_watch: who holds sdk-1 back is not known: none",
             )
         ),
+    ),
+    "no part of Everstep is told as broken": (
+        replace(_QUIET, findings=(FindingSeen(75.0, "controller", "JudgeFailed"),)),
+        replace(_QUIET, events=(EventSeen(75.0, "EventRejected", "sdk-1", "it raised"),)),
     ),
     "no crash and no refused call in any log": (
         _with_lines(LogLine(60.0, "m1", _AGENT, 3, "Traceback (most recent call last):\n ...")),

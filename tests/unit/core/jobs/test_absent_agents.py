@@ -87,11 +87,11 @@ def _pass(story: LongStory, seconds: int) -> None:
 def test_a_job_that_has_ended_elsewhere_waits_for_the_agent_that_says_the_rest() -> None:
     story = _without_an_agent_at_its_end()
     _pass(story, 40)
-    assert not story.ended
+    assert not story.ended()
     assert not story.incidents
     story.connect("n1", jobs=(reports.JobOnNode("j", 1, launcher=True),))
     _finish(story, "n1")
-    assert story.ended
+    assert story.ended()
     assert story.job.ending.done
 
 
