@@ -87,7 +87,7 @@ test-long: $(FRAMEWORKS) ## Run the long seeded tests, and the mutants (some hou
 	$(PYTEST) -m long -n $(WORKERS) --dist loadgroup --junitxml=$(REPORTS)/test-long.xml tests
 	$(BIN)/python tools/mutants.py
 
-field: $(TORCH_READY) ## Play the field for an hour, as root: booted machines, shipped units, users' jobs, faults (FIELD="--minutes 5 --machines 3").
+field: $(FRAMEWORKS) ## Play the field for an hour, as root: booted machines, shipped units, users' jobs, faults (FIELD="--minutes 5 --machines 3").
 	@.ci/install-servers
 	PYTHONPATH=tests $(BIN)/python -m field $(FIELD)
 

@@ -1,13 +1,14 @@
 """What operators do: drain and release, isolate and release, restart a job, upgrade the agents."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 
 from field.faults.daemons import AGENT
 from field.faults.world import Done, NothingToHitError, World
-
-_CHECKED_S = 20.0
+from field.machines.machine import Machine
 
 
 def everstep(world: World, *words: str) -> str:
@@ -36,14 +37,18 @@ def _restart_job(world: World) -> Done:
 
 def _upgrade_agents(world: World) -> Done:
     """Install the same wheel again on one machine after the other, and restart its agent."""
+    fit = [one for one in world.fleet.machines.values() if one.is_up and one.name not in world.held]
+    # It takes a while, beside other faults.
+    return Done(tuple(one.name for one in fit), undo=partial(_upgrade, fit, world.wheel))
+
+
+def _upgrade(machines: Sequence[Machine], wheel: str) -> None:
     pip = ("/opt/everstep/bin/pip", "install", "--quiet", "--no-index", "--no-deps")
-    done = []
-    for one in world.fleet.machines.values():
-        if one.is_up and one.name not in world.held:
-            one.run(*pip, "--force-reinstall", world.wheel, timeout_s=120.0)
+    for one in machines:
+        # One that has gone meanwhile is left as it is.
+        with contextlib.suppress(AssertionError, subprocess.SubprocessError):
+            one.run(*pip, "--force-reinstall", wheel, timeout_s=180.0)
             one.run("systemctl", "restart", AGENT)
-            done.append(one.name)
-    return Done(tuple(done))
 
 
 BLOWS: Mapping[str, Callable[[World], Done]] = MappingProxyType(

@@ -213,16 +213,9 @@ def _agent() -> Iterator[CallSite]:
         *(f"{a}storage.job_storage", "job %s: %s: %s", _F, "steps in storage cannot be listed"),
         ("StorageFailing",),
     )
-    yield CallSite(
-        *(f"{a}storage.persister", "job %s: %s could not be stored: %s", _F),
-        "steps are not stored",
-        ("StorageFailing",),
-    )
-    yield CallSite(
-        *(f"{a}storage.publisher", "job %s: latest could not be moved: %s", _F),
-        "steps are not stored",
-        ("StorageFailing",),
-    )
+    again = "it is tried again; steps that go on not being stored are StorageFailing"
+    yield CallSite(f"{a}storage.persister", "job %s: %s could not be stored: %s", _X, again)
+    yield CallSite(f"{a}storage.publisher", "job %s: latest could not be moved: %s", _X, again)
     yield CallSite(
         *(f"{a}storage.worker_pool", "storage worker %d hangs in the kernel and does not die", _F),
         "the file system hangs",

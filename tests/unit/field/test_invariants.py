@@ -68,7 +68,7 @@ _QUIET = Round(
         LogLine(60.0, "m1", _AGENT, 4, "everstep_agent.uplink: controller a:1: it is away"),
         LogLine(
             *(70.0, "m2", _AGENT, 4),
-            "everstep_agent.storage.persister: job sdk-1: step 5 could not be stored: full",
+            "everstep_agent.storage.job_storage: job sdk-1: /shared/a: no answer within 30 s",
         ),
     ),
     findings=(FindingSeen(75.0, "m2", "StorageFailing"),),
