@@ -51,7 +51,7 @@ _MASKED = (
 )
 # A folder that replaces the one below it says so in an extended attribute.
 _ALL_OF_IT = ("--xattrs", "--xattrs-include=*")
-_EXAMPLES = (
+EXAMPLES = (
     *("train_numpy.py", "train_ddp.py", "train_fsdp.py", "train_lightning.py"),
     *("train_transformers.py", "digits.py", "digits.npz"),
 )
@@ -181,7 +181,7 @@ def _add_packages(root: Path) -> None:
 
 def _add_scripts(layer: Path) -> None:
     """Add the scripts of the jobs, and the library that sets a clock apart."""
-    examples = [REPOSITORY / "examples" / name for name in _EXAMPLES]
+    examples = [REPOSITORY / "examples" / name for name in EXAMPLES]
     for script in (*examples, *(REPOSITORY / "tests/field/jobs/scripts").glob("*.py")):
         _copy(script, layer / "opt/scripts")
     compiled = [
