@@ -27,7 +27,9 @@ from real.sandbox import denies_containers
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return what the command line says."""
-    parser = argparse.ArgumentParser(prog="make field", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="make field", description=(__doc__ or "").partition("\n")[0]
+    )
     parser.add_argument("--minutes", type=float, default=60.0, help="of faults, in all rounds")
     parser.add_argument("--round-minutes", type=float, default=20.0, help="a fresh fleet each")
     parser.add_argument("--seed", type=int, default=1)
