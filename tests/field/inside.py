@@ -8,7 +8,7 @@ from pathlib import Path
 
 from field.__main__ import parse
 from field.observation.records import write
-from field.rounds import Options, Play, play
+from field.rounds import Options, Play, StoppedError, play
 
 _STOPPED = 143
 
@@ -34,8 +34,9 @@ class Run:
             if path.exists():
                 continue
             self._tell(number)
-            made = play(self._options, number, self._work / f"round-{number}", self._begin)
-            if self._stopped:
+            try:
+                made = play(self._options, number, self._work / f"round-{number}", self._begin)
+            except StoppedError:
                 return _STOPPED
             write(path, made)
         return 0

@@ -31,6 +31,10 @@ _BOOTED = Fault("machines-booted", -300.0, 0.0, excuses=(Excuse.WORDS,), afterma
 _JOURNAL = "var/lib/everstep-controller/journal.sqlite"
 
 
+class StoppedError(Exception):
+    """A round was told to end before its time: what is known of it says nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a run is told: size, time, seed, and where its records are kept."""
@@ -83,6 +87,7 @@ class Play:
     def stop(self) -> None:
         """End it: faults are undone at once, and no job is waited for."""
         self.stopping.set()
+        self.references.stop()
         for job in self.jobs():
             job.stopping = True
 
@@ -144,6 +149,9 @@ class Play:
         left_s = max(0.0, self.options.round_s - self.now())
         patience_s = max(left_s, spec.steps * spec.step_s) + shape.pauses_s
         finished = job.await_end(patience_s + self.options.patience_s)
+        if self.stopping.is_set():
+            job.remove()
+            return
         reference = self.references.of(shape, spec.seed, spec.steps)
         self.results.append(job.result(reference, finished))
         self.restores += job.restores(reference)
@@ -223,6 +231,8 @@ def _play(playing: Play) -> Round:
             one.join()
         over.set()
         watching.join()
+        if playing.stopping.is_set():
+            raise StoppedError
         watch.look_at_all()
         left = left_behind(fleet)
     return Round(

@@ -31,6 +31,7 @@ class References:
     root: Path
     folder: Path
     _known: dict[tuple[str, int, int], Reference] = field(default_factory=dict)
+    _alive: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, shape: Shape, seed: int, steps: int) -> Reference:
@@ -42,6 +43,11 @@ class References:
                 self._known[key] = self._run(shape, seed, steps)
             return self._known[key]
 
+    def stop(self) -> None:
+        """End the run that goes on."""
+        for rank in list(self._alive):
+            rank.kill()
+
     def _run(self, shape: Shape, seed: int, steps: int) -> Reference:
         out = self.folder / f"{shape.name}-{seed}-{steps}"
         out.mkdir(parents=True)
@@ -51,14 +57,20 @@ class References:
         line = _without_pauses(line)
         size = 1 if shape.proves_restores else shape.nodes * shape.ranks_per_node
         ranks = [self._start(line, rank, size, out) for rank in range(size)]
+        self._alive = ranks
         codes = []
         for rank in ranks:
             try:
                 codes.append(rank.wait(timeout=_PATIENCE_S))
             except subprocess.TimeoutExpired:
                 rank.kill()
-                codes.append(-1)
-        return Reference(read_losses(out / "losses"), read_digests(out / "digests"), max(codes))
+                codes.append(rank.wait())
+        self._alive = []
+        return Reference(
+            read_losses(out / "losses"),
+            read_digests(out / "digests"),
+            next((code for code in codes if code), 0),
+        )
 
     def _packages(self) -> Path:
         """Return what the machines' users have: the wheel, and what scripts need beside it."""

@@ -80,12 +80,12 @@ class Fleet:
         return json.loads(done.stdout)
 
     def name_controller(self) -> None:
-        """Let every machine's name service lead to the controller's machine."""
+        """Let every machine find the others by name, and the controller by its own."""
+        # Ranks of gloo listen at the address of their machine's name.
+        named = [f"{place.address} {place.name}" for place in self.site.places]
+        lines = ["127.0.0.1 localhost", *named, f"{self.controller.place.address} {CONTROL_HOST}"]
         for one in self.machines.values():
-            lines = (one.root / "etc/hosts").read_text().splitlines()
-            kept = [line for line in lines if CONTROL_HOST not in line.split()]
-            kept.append(f"{self.controller.place.address} {CONTROL_HOST}")
-            one.write("/etc/hosts", "\n".join(kept) + "\n")
+            one.write("/etc/hosts", "\n".join(lines) + "\n")
 
     def await_ready(self) -> None:
         """Return when the controller has heard every agent."""
