@@ -23,9 +23,9 @@ from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.fair_turns import FairTurns
 from everstep_controller.hangs.look_judge import judge_look
 from everstep_controller.journal.group_commit import JournalFull
-from everstep_controller.judge_process import JudgeError
 from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
+from everstep_controller.runtime.judge_process import JudgeError
 from everstep_controller.runtime.runtime import Runtime
 
 logger = logging.getLogger(__name__)

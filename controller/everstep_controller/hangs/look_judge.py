@@ -14,7 +14,7 @@ from everstep_common.codec import from_json, to_json
 from everstep_common.hangs.looks import Look, judge_told
 from everstep_common.hangs.reports.verdict import HangVerdict
 from everstep_controller.hangs.evidence import read_told
-from everstep_controller.judge_process import judge_file, let_controller_first
+from everstep_controller.runtime.judge_process import judge_file, let_controller_first
 
 
 async def judge_look(file: Path, at_ns: int) -> Look:
