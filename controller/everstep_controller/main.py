@@ -20,6 +20,7 @@ from everstep_controller import replay
 from everstep_controller.api.server import ListenError
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
+from everstep_controller.journal.checksums import DamagedJournalError
 from everstep_controller.journal.codec import UnreadableError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.schema import SchemaError
@@ -98,7 +99,7 @@ def _replay(arguments: Sequence[str]) -> int:
     parser.add_argument("journal", type=Path)
     try:
         comparison = replay.replay(parser.parse_args(arguments).journal, Core)
-    except (UnreadableError, sqlite3.Error) as error:
+    except (UnreadableError, DamagedJournalError, SchemaError, sqlite3.Error) as error:
         print(f"everstep-controller replay: {error}", file=sys.stderr)
         return 1
     for line in replay.report(comparison):
@@ -115,6 +116,15 @@ def _serve(config: ControllerConfig, options: Options) -> int:
         logger.error("%s", error)
     except (OSError, sqlite3.OperationalError) as error:
         logger.error("cannot start with the journal %s: %s", config.journal, error)
+    except (DamagedJournalError, sqlite3.DatabaseError) as error:
+        logger.error(
+            "the journal %s is damaged, bits changed on its disk: %s; nothing of it was loaded or "
+            "changed. Put a backup in its place, or move it and its -wal away if there is none; "
+            "then run 'everstep-controller recover', which rebuilds from the agents what the "
+            "backup does not have, and look after the disk",
+            config.journal,
+            error,
+        )
     except (UnreadableError, sqlite3.Error) as error:
         logger.error(
             "the journal %s cannot be read: %s; start the version that wrote it, or put back a "

@@ -15,6 +15,7 @@ import pytest
 from everstep_common.reports import FindingRaised
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import Reported
+from everstep_controller.journal.checksums import StoredEvent
 from everstep_controller.journal.codec import decode_event
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.replay import replay
@@ -188,22 +189,28 @@ def _garble_an_event(journal: Path) -> None:
 
 
 def _name_an_unknown_event(journal: Path) -> None:
-    with contextlib.closing(sqlite3.connect(journal)) as db:
-        db.execute("DELETE FROM snapshot")
-        db.execute("UPDATE event SET kind = 'OfTomorrow' WHERE seq = 2")
-        db.commit()
+    """As a newer version would that knows more events."""
+    store = JournalStore(journal)
+    store.append([StoredEvent(store.last()[0] + 1, store.last()[1], "OfTomorrow", b"{}")], ())
+    store.close()
 
 
 @pytest.mark.parametrize(
-    "damage", [_cut_short, _overwrite, _garble_an_event, _name_an_unknown_event]
+    ("damage", "why"),
+    [
+        (_cut_short, "is damaged"),
+        (_overwrite, "is damaged"),
+        (_garble_an_event, "is damaged, bits changed on its disk: event 2 (ControllerStarted)"),
+        (_name_an_unknown_event, "cannot be read"),
+    ],
 )
 def test_a_journal_that_cannot_be_read_is_named_with_what_to_do(
-    tmp_path: Path, damage: Callable[[Path], None]
+    tmp_path: Path, damage: Callable[[Path], None], why: str
 ) -> None:
     assert start_controller(tmp_path).terminate() == 0
     damage(tmp_path / "journal.sqlite")
     said = refused_start(tmp_path)
-    assert f"{tmp_path}/journal.sqlite cannot be read" in said
+    assert f"{tmp_path}/journal.sqlite {why}" in said
     assert "everstep-controller recover" in said
     assert "Traceback" not in said
 

@@ -1,4 +1,4 @@
-"""Random restarts, reboots, moves and steps of clocks against the controller's timeline, by seed."""
+"""Random restarts, reboots, moves and clock steps against the controller's timeline, by seed."""
 
 import random
 from dataclasses import dataclass, field
