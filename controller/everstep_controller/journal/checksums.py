@@ -84,8 +84,8 @@ def verified(
             last, link = event.seq, linked(link, event)
             if link != told:
                 raise DamagedJournalError(
-                    f"event {event.seq} ({str(event.kind):.40}), or the one before it, is not as it was "
-                    "written"
+                    f"event {event.seq} ({event.kind!s:.40}), or the one before it, is not as it "
+                    "was written"
                 )
         yield event
     if whole and last < chain.seq:
