@@ -9,9 +9,11 @@ A day's bytes are those by which the file grows, with the ledgers' rows, times w
 import argparse
 import asyncio
 import random
+import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,11 +22,9 @@ from scale_fleet import Bench
 from table import Row, show
 
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.core.events import StepRecoverable
 from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSteps, reporters
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.state import State
-from everstep_controller.journal.codec import decode_state, encode
 from everstep_controller.journal.group_commit import GroupCommit
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.main import collect_garbage_seldom
@@ -38,6 +38,8 @@ _NODES, _JOBS, _STEP_S = 12_500, 300, 2.0
 _SMALLEST, _LARGEST = 8, 64
 _DAY_S, _LEDGER_S, _TICKS = 86_400, 600, 10
 _S = 1_000_000_000
+# Each node's mark is written for the first time within a minute.
+_WARMUP_S = 65
 _MOST_MB, _MOST_CORE = 300.0, 0.25
 
 
@@ -105,6 +107,15 @@ class Training:
         job.next_ns += round(_STEP_S * self.rng.uniform(0.97, 1.03) * _S)
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a second of training costs, and one round of the ledgers' rows."""
+
+    bytes_per_s: float
+    ledger_bytes: int
+    cores: float
+
+
 @dataclass(slots=True)
 class World:
     """A controller without connections, on a made clock."""
@@ -112,17 +123,16 @@ class World:
     path: Path
     core: Core
     training: Training
-    time_ns: list[int]
+    now_ns: int
     spent_s: float = 0.0
     acks: Nobody = field(default_factory=Nobody)
 
-    async def run(self, warmup_s: int, seconds: int) -> tuple[float, float]:
-        """Return bytes a second, without the ledgers', and cores, after a warm-up."""
+    async def run(self, warmup_s: int, seconds: int) -> Measured:
+        """Let the jobs train: for a while in which each node's mark is made, and measured."""
         JournalStore(self.path).close()
         history = JournalStore(self.path, read_only=True)
         fold = Fold(lambda _: self.core, history)
-        fold.core = self.core
-        clock = ControllerClock(0, 0, lambda: 0, lambda: self.time_ns[0])
+        clock = ControllerClock(0, 0, lambda: 0, lambda: self.now_ns)
         runtime = Runtime(fold, clock)
         journal = GroupCommit(lambda: JournalStore(self.path), runtime)
         journal.start(0)
@@ -130,43 +140,37 @@ class World:
         state = self.core.state
         rows = ProgressRows(lambda job: reporters(state, job), self.training.recoverable)
         intake = Intake(runtime, rows, self.acks, {})
-        await self._seconds(warmup_s, intake, journal)
-        before = self._bytes(history)
-        self.spent_s = 0.0
-        await self._seconds(seconds, intake, journal)
-        grown = self._bytes(history) - before
-        await self._ledgers(runtime, journal, history)
+        await self._train(warmup_s, intake, journal)
+        before, self.spent_s = self._size(), 0.0
+        await self._train(seconds, intake, journal)
+        grown, spent_s = self._size() - before, self.spent_s
+        before = self._size()
+        await Housekeeping(runtime, journal, Retention(7, 90)).roll_up_ledgers()
+        ledgers = self._size() - before
         history.close()
         await journal.stop()
-        return grown / seconds, self.spent_s / seconds
+        return Measured(grown / seconds, ledgers, spent_s / seconds)
 
-    async def _seconds(self, seconds: int, intake: Intake, journal: GroupCommit) -> None:
+    async def _train(self, seconds: int, intake: Intake, journal: GroupCommit) -> None:
         for _ in range(seconds * _TICKS):
-            self.time_ns[0] += _S // _TICKS
-            told = list(self.training.words(self.time_ns[0]))
+            self.now_ns += _S // _TICKS
+            told = list(self.training.words(self.now_ns))
             began_s = time.process_time()
             for one in told:
                 if intake.is_new(one.origin):
-                    intake.take_steps(one, self.time_ns[0])
-            intake.tick(self.time_ns[0])
+                    intake.take_steps(one, self.now_ns)
+            intake.tick(self.now_ns)
             await asyncio.sleep(0)
             await journal.call(lambda store: None)
             self.spent_s += time.process_time() - began_s
 
-    def _bytes(self, history: JournalStore) -> int:
-        """Return the bytes of all rows that a day adds to: those of others are written over."""
-        (events,) = next(iter(history.query("SELECT sum(length(kind) + length(body) + 28) FROM event")))
-        (rest,) = next(iter(history.query("SELECT sum(length(actions) + 18) FROM decision")))
-        return int(events or 0) + int(rest or 0)
-
-    async def _ledgers(
-        self, runtime: Runtime, journal: GroupCommit, history: JournalStore
-    ) -> None:
-        await Housekeeping(runtime, journal, Retention(7, 90)).roll_up_ledgers()
-        (size,) = next(
-            iter(history.query("SELECT sum(2 * length(job) + length(totals) + 30) FROM ledger"))
-        )
-        self.ledger_bytes = int(size)
+    def _size(self) -> int:
+        """Return the bytes of the file, with all that is committed in it."""
+        with closing(sqlite3.connect(self.path)) as db:
+            db.execute("PRAGMA wal_checkpoint(FULL)")
+            (pages,), (free,) = db.execute("PRAGMA page_count"), db.execute("PRAGMA freelist_count")
+            (size,) = db.execute("PRAGMA page_size")
+        return int(size[0]) * (int(pages[0]) - int(free[0]))
 
 
 def trained(nodes: int, jobs: int) -> tuple[State, list[Job]]:
@@ -191,10 +195,37 @@ def trained(nodes: int, jobs: int) -> tuple[State, list[Job]]:
     return state, told
 
 
-def rows(nodes: int, jobs: int, seconds: int) -> list[Row]:
+def rows(jobs: int, nodes: int, seconds: int) -> list[Row]:
     """Return the rows of the table."""
-    raise NotImplementedError
+    state, told = trained(nodes, jobs)
+    collect_garbage_seldom()
+    now_ns = max(one.next_ns for one in told)
+    with tempfile.TemporaryDirectory(prefix="everstep-bench-") as folder:
+        training = Training(told, random.Random(2))
+        world = World(Path(folder) / "journal.sqlite", Core(state), training, now_ns)
+        found = asyncio.run(world.run(_WARMUP_S, seconds))
+    day_mb = (found.bytes_per_s * _DAY_S + found.ledger_bytes * _DAY_S / _LEDGER_S) / 1e6
+    members = sum(len(one.members) for one in told)
+    what = f"{jobs} jobs on {members} nodes, a step every {_STEP_S:g} s"
+    return [
+        Row(name=f"journal of a day, {what}", value=day_mb, unit="MB", target=_MOST_MB),
+        Row(name="of these: ledgers", value=found.ledger_bytes * 144 / 1e6, unit="MB"),
+        Row(name="processor time", value=found.cores, unit="cores", target=_MOST_CORE),
+    ]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print rows as JSON")
+    parser.add_argument("--jobs", type=int, default=_JOBS)
+    parser.add_argument("--nodes", type=int, default=_NODES)
+    parser.add_argument(
+        "--seconds", type=int, default=180, help="of training, after a minute of it"
+    )
+    given = parser.parse_args()
+    show(rows(given.jobs, given.nodes, given.seconds), as_json=given.json)
 
 
 if __name__ == "__main__":
-    raise SystemExit(0)
+    main()

@@ -64,8 +64,8 @@ def write_journal(path: Path, *, killed: bool) -> Written:
         _write_row(store, core, row, rows)
     taken = (loaded(path), before) if killed else (loaded(path),)
     if not killed:
-        store.close()
         reader.close()
+        store.close()
     files = {one.name: one.read_bytes() for one in path.parent.iterdir() if "shm" not in one.name}
     if killed:
         store.close()
@@ -87,15 +87,23 @@ def _write_row(store: JournalStore, core: Core, row: StoredEvent, rows: list[Sto
     """Commit a row, what it led to, and now and then a snapshot of the state."""
     store.begin()
     store.append([row], [Mark(f"n{row.seq % _NODES}", f"outbox-{row.seq % _NODES}", row.seq)])
-    store.record(row.seq, encode_actions(core.handle(decode_event(row.kind, row.body), row.now_ns)))
+    if row.seq in (one + 5 for one in _snapshots(len(rows))):
+        store.reject(row.seq, "the core could not take it")
+    else:
+        done = core.handle(decode_event(row.kind, row.body), row.now_ns)
+        store.record(row.seq, encode_actions(done))
     store.announce([Announcement(row.seq, row.seq, row.now_ns, "train", "Told", "a line of it")])
     store.set_fact("alive", str(row.now_ns).encode())
-    if row.seq in (len(rows) // 3, len(rows) // 2):
+    if row.seq in _snapshots(len(rows)):
         state = encode(core.state)
         store.save_snapshot(StoredSnapshot(row.seq, row.now_ns, "bench", state))
-        store.reject(row.seq + 5, "an event that the core could not take")
         compact(store, row.now_ns - 10_000, 0)
     store.commit()
+
+
+def _snapshots(rows: int) -> tuple[int, ...]:
+    """Return after which events the state is written down."""
+    return rows // 3, rows // 2
 
 
 def loaded(path: Path) -> Loaded:
