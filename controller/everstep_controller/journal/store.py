@@ -85,12 +85,18 @@ class JournalStore:
         # A text that is damaged is read as another one, and known by the checksum of its row.
         self._db.text_factory = lambda text: text.decode(errors="replace")
         add_functions(self._db)
+        try:
+            self._prepare(read_only=read_only)
+        except UnicodeDecodeError as error:  # what SQLite says of it has the same bytes in it
+            raise DamagedJournalError("its list of tables is no text") from error
+
+    def _prepare(self, *, read_only: bool) -> None:
         if read_only:
             view_as_newest(self._db)
-        else:
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            migrate(self._db)
+            return
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        migrate(self._db)
 
     def another_reader(self) -> "JournalStore":
         """Return a connection for another thread, to be closed there. Raises sqlite3.Error."""
@@ -150,10 +156,12 @@ class JournalStore:
         )
 
     def _chain(self) -> Chain:
-        row = self._db.execute("SELECT * FROM head").fetchone()
-        if row is None or checksum(*row[1:5]) != row[5]:
+        row = self._db.execute(
+            "SELECT seq, link, base_seq, base_link, checksum FROM head"
+        ).fetchone()
+        if row is None or checksum(*row[:4]) != row[4]:
             raise DamagedJournalError("the row that says where its events end is damaged")
-        return Chain(*row[1:5])
+        return Chain(*row[:4])
 
     def _set_chain(self, chain: Chain) -> None:
         self._db.execute(
@@ -334,7 +342,8 @@ class JournalStore:
         """
         where, values = ("WHERE subject = ?", (subject,)) if subject else ("", ())
         rows = self._db.execute(
-            f"SELECT * FROM announcement {where} ORDER BY id DESC LIMIT ?", (*values, limit)
+            f"SELECT {_LINE}, checksum FROM announcement {where} ORDER BY id DESC LIMIT ?",
+            (*values, limit),
         ).fetchall()
         lines = [_line(row) for row in reversed(rows)]
         # By number they are in the order of time, and no more than the limit are looked at.
