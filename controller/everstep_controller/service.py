@@ -49,6 +49,7 @@ from everstep_controller.hangs.end_watch import EndWatch
 from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.hang_watch import HangWatch
 from everstep_controller.hangs.notices import HangNotices
+from everstep_controller.journal.damage import verify_log
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.judge_runner import JudgeRunner
@@ -107,7 +108,7 @@ class Controller:
     """Controller of one process; made on a running loop by the holder of the journal's lock."""
 
     def __init__(self, config: ControllerConfig, options: Options) -> None:
-        """Open the journal and fold it. Raises sqlite3.Error, SchemaError, ListenError."""
+        """Open the journal and fold it. Raises what _open does, UnreadableError, ListenError."""
         self._config = config
         self._recover_by = options.recover_by
         self._cluster_file = ClusterFile(config.cluster_file_beside(options.config_path))
@@ -422,9 +423,14 @@ def _marks(history: JournalStore, replayed: Iterable[TakenEvent]) -> dict[str, i
 
 
 def _open(journal: Path) -> tuple[JournalStore, bytes]:
-    """Create or migrate the journal; return a connection that only reads, and its secret."""
+    """Create or migrate the journal; return a connection that only reads, and its secret.
+
+    Raises sqlite3.Error, SchemaError, DamagedJournalError; nothing of the file is changed then.
+    """
+    verify_log(journal)
     store = JournalStore(journal)
     try:
+        store.verify()
         secret = store.fact(_SECRET)
         if secret is None:
             secret = secrets.token_bytes(32)
