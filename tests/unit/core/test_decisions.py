@@ -11,6 +11,7 @@ from everstep_controller.core.fleet.incidents import incidents_of_job, open_inci
 from everstep_controller.core.model.job import JobIncident, JobState
 from everstep_controller.core.model.node import NodeState, Origin
 from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.nodes import quorum
 
 S = 1_000_000_000
 XID = Finding(component="gpu/0", condition="XidFatal", severity=Severity.FATAL, message="Xid 79")
@@ -32,7 +33,12 @@ class Story:
 
     def tell(self, event: events.Event, after_s: float = 0.1) -> list[actions.Action]:
         self.now_ns += int(after_s * S)
-        return self.core.handle(event, self.now_ns)
+        done = self.core.handle(event, self.now_ns)
+        for call in [action for action in done if isinstance(action, actions.CallRoll)]:
+            # All agents answer that have a stream.
+            heard = events.RollCalled(call.id, len(quorum.listed(self.core.state)))
+            done += self.core.handle(heard, self.now_ns)
+        return done
 
     def origin(self, node: str) -> Origin:
         self.sequence += 1
