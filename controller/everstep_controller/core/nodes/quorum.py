@@ -201,6 +201,40 @@ def _independent_domains(state: State) -> set[str]:
     return found
 
 
+# --- the word of others --------------------------------------------------------------------------
+
+
+def loss_problem(state: State, node: NodeRecord) -> str:
+    """Return why a node is not declared lost, and what to do instead; empty where it may be."""
+    if state.halted:
+        return f"the controller acts on nothing now: {state.halted}"
+    if node.state is NodeState.MAINTENANCE:
+        return f"{node.name} is in maintenance: nothing is expected of it until that is over"
+    if node.connected and not node.doubtful:
+        return (
+            f"{node.name} is heard: only a silent node is declared lost; to keep ranks from it: "
+            f"everstep isolate {node.name} --reason WHY"
+        )
+    return ""
+
+
+def node_declared_lost(turn: Turn, event: events.NodeDeclaredLost) -> None:
+    """Take a silent node for lost, because an operator says that it is off."""
+    node = turn.state.nodes.get(event.node)
+    if node is not None and not loss_problem(turn.state, node):
+        tell_lost(turn, node, event.operator, event.reason)
+
+
+def tell_lost(turn: Turn, node: NodeRecord, who: str, why: str) -> None:
+    """Have it that somebody says of a silent node that it is lost, whatever is heard from here."""
+    turn.announce(node.name, "NodeDeclaredLost", f"{who} says that {node.name} is lost: {why}")
+    node.lost_by = who
+    if not node.gone:
+        node.news.told_lost = f"{who} says so: {why}"
+    note_hearing(turn.state, node)
+    turn.mark_node(node.name)
+
+
 # --- what people are told ------------------------------------------------------------------------
 
 
@@ -242,4 +276,7 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED_MAX]) + more
 
 
-HANDLERS: Handlers = {events.RollCalled: roll_called}
+HANDLERS: Handlers = {
+    events.RollCalled: roll_called,
+    events.NodeDeclaredLost: node_declared_lost,
+}

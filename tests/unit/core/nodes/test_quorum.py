@@ -11,6 +11,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.nodes import quorum
 from everstep_controller.core.recovery import planning
 from unit.core.test_decisions import S, Story
 
@@ -258,6 +259,27 @@ def test_a_controller_that_starts_anew_behind_a_cut_loses_nobody() -> None:
     cut.wait(HOUR_S)
     assert not cut.lost
     assert "it hears 5 of 12 nodes" in cut.finding
+
+
+def test_an_operator_has_held_nodes_taken_for_lost_and_the_share_is_of_the_others() -> None:
+    cut = Cut(_without_domains(12))
+    cut.begin(_names(12, 6))
+    cut.wait(60)
+    for name in _names(12, 6):
+        cut.tell(events.NodeDeclaredLost(name, "ann", "hall 2 has no power"))
+    assert cut.lost == set(_names(12, 6))
+    assert cut.state.nodes["n06"].reason == "ann says so: hall 2 has no power"
+    assert not cut.finding
+    cut.begin(["n05"])
+    cut.wait(6)
+    assert "n05" in cut.lost
+
+
+def test_an_operator_has_no_node_taken_for_lost_that_is_heard() -> None:
+    cut = Cut(_without_domains(12))
+    cut.tell(events.NodeDeclaredLost("n03", "ann", "wrong rack"))
+    assert not cut.lost
+    assert "everstep isolate n03" in quorum.loss_problem(cut.state, cut.state.nodes["n03"])
 
 
 def test_a_plan_leaves_out_who_is_doubtful() -> None:
