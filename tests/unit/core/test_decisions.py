@@ -11,7 +11,6 @@ from everstep_controller.core.fleet.incidents import incidents_of_job, open_inci
 from everstep_controller.core.model.job import JobIncident, JobState
 from everstep_controller.core.model.node import NodeState, Origin
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.nodes import quorum
 
 S = 1_000_000_000
 XID = Finding(component="gpu/0", condition="XidFatal", severity=Severity.FATAL, message="Xid 79")
@@ -36,7 +35,7 @@ class Story:
         done = self.core.handle(event, self.now_ns)
         for call in [action for action in done if isinstance(action, actions.CallRoll)]:
             # All agents answer that have a stream.
-            heard = events.RollCalled(call.id, len(quorum.listed(self.core.state)))
+            heard = events.RollCalled(call.id, self.core.state.heard_total)
             done += self.core.handle(heard, self.now_ns)
         return done
 
