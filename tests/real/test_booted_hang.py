@@ -28,7 +28,7 @@ _UNIT = "everstep-job.service"
 _PATIENCE_S = 150.0
 # Within seconds; without the word of agents and a judge it would take `core.stall_timeout_s`, 120.
 _JUDGED_S = 100.0
-# By job, the machines that it has its ranks on; one that spans both: {"llm": ("node-a", "node-b")}.
+# By job, the machines with its ranks; one that spans both: {"llm": ("node-a", "node-b")}.
 _JOBS = {"llm-a": ("node-a",), "llm-b": ("node-b",)}
 _OURS = """\
 [Service]
