@@ -385,7 +385,7 @@ def _judge_first_step(turn: Reconciliation, job: JobRecord) -> None:
 def _is_judged(turn: Turn, job: JobRecord) -> bool:
     """Return whether it is known who holds a job back, and that decides when it is restarted."""
     seen, patience_ns = job.hang.seen, turn.state.settings.hang_patience_ns
-    if seen is None or seen.pause:
+    if seen is None or seen.pause or seen.failure:
         return False
     return seen.verdict.kind is not HangClass.NO_WAIT and patience_ns > 0
 
