@@ -167,6 +167,8 @@ def _amiss(turn: Turn, name: str) -> str:
         return "its agent is away"
     if node.check_failed:
         return f"its check failed: {node.check_failed}"
+    if not node.findings:
+        return ""
     grave = (
         held.finding.message
         for held in node.findings.values()
@@ -186,6 +188,8 @@ def _neighbours(turn: Turn, job: JobRecord) -> dict[str, str]:
 
 def neighbour(turn: Turn, job: JobRecord, name: str) -> str:
     """Return a job of another user that steps on a node; "" where there is none."""
+    if turn.state.nodes[name].jobs == [job.id]:
+        return ""
     return next(_jobs_of_others(turn, job, name), "")
 
 
@@ -227,6 +231,8 @@ def _of_hardware(finding: Finding) -> bool:
 
 
 def _recent(turn: Reconciliation, node: NodeRecord, before_ns: int) -> int:
+    if not node.strikes:
+        return 0
     since_ns = turn.now_ns - turn.state.settings.strike_window_ns
     return sum(since_ns <= strike.at_ns < before_ns for strike in node.strikes)
 
