@@ -18,6 +18,7 @@ from everstep_sim.faults import Faults
 from everstep_sim.fleet import JOB
 from everstep_sim.hangs import Hangs, Judged, SimulatedHang
 from everstep_sim.timeline import SECOND
+from everstep_sim.unchanged import UnchangedScript
 from simulation.invariants import Invariants
 from simulation.seeds import seeds
 
@@ -37,12 +38,16 @@ class _Story:
     disturbed: bool = False
     claimed: set[str] = field(default_factory=set)
     shape: Shape = _SHAPE
+    # When the job was first found to stand still.
+    stalled_ns: int = 0
 
     def play(self, until_s: float = 4000) -> SimulatedCluster:
         invariants = Invariants()
 
         def check(cluster: SimulatedCluster, event: events.Event) -> None:
             invariants(cluster, event)
+            if cluster.job is not None and cluster.job.state is JobState.STALLED:
+                self.stalled_ns = self.stalled_ns or cluster.controller.now_ns
             for node in cluster.controller.core.state.nodes.values():
                 if any(claim.owner == AUTOMATION for claim in node.claims):
                     self.claimed.add(node.name)
@@ -114,6 +119,20 @@ def test_a_job_whose_culprit_never_comes_back_steps_again(seed: int, disturbed: 
     assert _ended_well(cluster)
     assert 1 <= _restarts(cluster) <= 2
     assert not story.claimed
+
+
+@pytest.mark.parametrize("kind", _STUCK)
+@pytest.mark.parametrize("seed", seeds(3, 60))
+def test_a_rank_that_cannot_tell_any_more_stops_an_unchanged_script_for_seconds(
+    seed: int, kind: HangClass
+) -> None:
+    hang = SimulatedHang(kind=kind, step=8, rank=seed % 3)
+    script = UnchangedScript(saves_every=5, step_s=1.0, save_s=0.2)
+    story = _Story(seed, [hang], shape=replace(_SHAPE, script=script))
+    cluster = story.play()
+    assert _ended_well(cluster)
+    assert _restarts(cluster) == 1
+    assert (story.stalled_ns - hang.began_ns[1]) / SECOND < 6, "120 s by steps alone"
 
 
 @pytest.mark.parametrize("seed", seeds(2, 20))

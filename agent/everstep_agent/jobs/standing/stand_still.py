@@ -148,9 +148,9 @@ class StandStill:
         stand = self._stand(now_ns)
         if stand is None:
             return self._survive(now_ns) if self._moves() else None
-        return self._tell(stand) if self._told_ns is None else None
+        return self._tell(stand, now_ns) if self._told_ns is None else None
 
-    def _tell(self, stand: Stand) -> RanksStandStill:
+    def _tell(self, stand: Stand, now_ns: int) -> RanksStandStill:
         self._told_ns, self._unsure = stand.since_ns, False
         return RanksStandStill(
             generation=self.generation,
@@ -158,6 +158,7 @@ class StandStill:
             since_boot_ns=stand.since_ns,
             usual_ns=stand.usual_ns,
             blind=stand.blind,
+            looked_boot_ns=now_ns,
         )
 
     def _survive(self, now_ns: int) -> RanksGoOn | None:

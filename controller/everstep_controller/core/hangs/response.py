@@ -325,12 +325,16 @@ def _act(turn: Reconciliation, job: JobRecord, case: HangCase, response: Respons
     )
     job.generation.hang_judgement = judgement
     _remember(turn, job, case)
-    still_s = (turn.now_ns - case.still_since_ns) / _S
-    message = (
-        f"{job.name} stands still, no rank has moved for {still_s:.1f} s: {seen.verdict.sentence}"
-    )
+    message = f"{job.name} stands still, {_still_words(turn, job)}: {seen.verdict.sentence}"
     fault = JobFault(job.hang.onset_ns, Cause.STALLED, response.node, message)
     incidents.judge_fault(turn, job, fault)
+
+
+def _still_words(turn: Turn, job: JobRecord) -> str:
+    """Return for how long it stands still; where nodes do not say it, only its steps tell."""
+    told_ns = stillness.since_ns(job)
+    what = "no step" if told_ns is None else "no rank has moved"
+    return f"{what} for {(turn.now_ns - (told_ns or job.hang.onset_ns)) / _S:.1f} s"
 
 
 def _remember(turn: Turn, job: JobRecord, case: HangCase) -> None:

@@ -24,6 +24,8 @@ class StillNode:
     step: int | None = None
     # Why operations say nothing there, and steps alone decided; "" where they do.
     blind: str = ""
+    # When its agent looked.
+    looked_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
