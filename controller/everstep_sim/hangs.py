@@ -55,6 +55,8 @@ class SimulatedHang:
     judged: Judged = Judged.RIGHT
     # What the rank has said to do, which is no step: no node says then that its ranks stand still.
     pause: str = ""
+    # Where a look finds it; "" where nobody tells that.
+    place: str = ""
     # By generation, when it began there.
     began_ns: dict[int, int] = field(default_factory=dict)
 
@@ -149,11 +151,12 @@ class Hangs:
     def _look(self) -> None:
         """Look at the job while it is stalled, as often as the watch of hangs does."""
         controller, job = self._cluster.controller, self._cluster.job
-        if not controller.listens or job is None or job.state is not JobState.STALLED:
+        if not controller.listens or job is None or not _stands(job):
             self._watch = _Watch()
             return
         watch, now_ns = self._watch, controller.now_ns
-        stall = (controller.core.state.term, job.generation.number, job.since_ns)
+        since_ns = job.hang.found_ns or job.since_ns
+        stall = (controller.core.state.term, job.generation.number, since_ns)
         if watch.stall != stall:
             watch = self._watch = _Watch(stall=stall)
         due = 0 < job.hang.due_ns <= now_ns
@@ -192,7 +195,13 @@ class Hangs:
             same_ns=watch.newest_ns - watch.first_ns,
             unmoved_ns=watch.newest_ns - watch.first_ns,
             pause=hang.pause,
+            place=hang.place,
         )
+
+
+def _stands(job: JobRecord) -> bool:
+    unknown = job.state is JobState.RUNNING and job.hang.found_ns > 0
+    return unknown or job.state is JobState.STALLED
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from everstep_common.hangs.judging.process_evidence import (
     process_class,
     waits_for_data,
 )
+from everstep_common.hangs.places import place_of
 from everstep_common.hangs.reports.rank_report import PAUSED, ProcessState, RankHangReport
 from everstep_common.hangs.reports.verdict import Confidence, HangVerdict
 from everstep_common.hangs.told_by_nodes import NodeTold, read_all
@@ -35,6 +36,8 @@ class Look:
     marks: Marks
     # What a rank does that is no step, in words; "" where none does.
     pause: str = ""
+    # Where those stand who hold the job back, as a number; "" where nobody tells it.
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ def judge_told(told: Iterable[NodeTold], at_ns: int = 0) -> Look:
     verdict = judge(found.reports, found.world_size, with_frames=False)
     stuck = stuck_ranks(found.reports, verdict)
     marks = where_ranks_stand(found.reports)
-    return Look(at_ns, verdict, stuck, marks, pause_of(found.reports))
+    place = place_of(found.reports, verdict)
+    return Look(at_ns, verdict, stuck, marks, pause_of(found.reports), place)
 
 
 def pause_of(reports: Iterable[RankHangReport]) -> str:

@@ -67,7 +67,7 @@ def _look_of(printed: bytes, at_ns: int) -> Look:
     found = json.loads(printed)
     verdict = from_json(HangVerdict, found["verdict"])
     marks = dict(zip(found["ranks"], found["places"], strict=True))
-    return Look(at_ns, verdict, tuple(found["stuck"]), marks, found["pause"])
+    return Look(at_ns, verdict, tuple(found["stuck"]), marks, found["pause"], found["place"])
 
 
 def give_way(oom_score: Path = Path("/proc/self/oom_score_adj")) -> None:
@@ -88,6 +88,7 @@ def main() -> int:
         "ranks": list(look.marks),
         "places": list(look.marks.values()),
         "pause": look.pause,
+        "place": look.place,
     }
     print(json.dumps(found))
     return 0

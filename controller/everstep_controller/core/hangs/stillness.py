@@ -9,6 +9,7 @@ from itertools import islice
 from everstep_common import reports
 from everstep_common.reports import RanksGoOn, RanksStandStill
 from everstep_controller.core.events import Reported
+from everstep_controller.core.hangs import stands
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.jobs.progress import watch_steps
 from everstep_controller.core.jobs.transition import move_job
@@ -53,10 +54,12 @@ def _job_of(
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     """Take a job on to standing still by the word of its nodes, or back from there."""
-    if job.state is JobState.RUNNING and job.generation.still:
-        if not job.planned and _all_stand_still(turn, job):
-            move_job(turn, job, JobEvent.STALLED, _sentence(turn.now_ns, job))
-            job.hang.by_word = True
+    if job.state is JobState.RUNNING and not job.planned:
+        if job.generation.still and _all_stand_still(turn, job):
+            newest_ns = max(one.since_ns for one in job.generation.still.values())
+            stands.note_stand(turn, job, newest_ns, _sentence(turn.now_ns, job))
+        else:
+            stands.note_end(turn, job)
     elif job.state is JobState.STALLED and job.hang.by_word:
         if len(job.generation.still) + len(job.generation.finished) == len(job.generation.members):
             return  # asked for every word of thousands of nodes

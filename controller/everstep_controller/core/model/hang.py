@@ -1,13 +1,17 @@
 """Hang of a job: which nodes say that their ranks stand still, and what was judged of that."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from everstep_common.hangs.reports.verdict import Confidence, HangClass, HangVerdict
 
 # Of a job's hangs for which it was restarted, and of those that named a node, so many are kept.
 HANGS_MAX = 16
 NODE_HANGS_MAX = 8
+# Of the places at which a job has stood still and gone on by itself, so many are kept; and of
+# those at which one stand was seen.
+PLACES_MAX = 32
+STAND_PLACES_MAX = 4
 
 # Confidence with which culprits are named.
 SURE = frozenset({Confidence.CERTAIN, Confidence.LIKELY})
@@ -44,6 +48,8 @@ class SeenHang:
     unmoved_ns: int = 0
     # What a rank does that is no step, in words; "" where none does.
     pause: str = ""
+    # Where those stand who hold the job back, as a number; "" where nobody tells it.
+    place: str = ""
 
     @property
     def is_sure(self) -> bool:
@@ -57,9 +63,24 @@ class SeenHang:
         return nodes.pop() if len(nodes) == 1 and self.is_sure else ""
 
 
+@dataclass(frozen=True, slots=True)
+class UsualStand:
+    """A place at which a job has stood still and gone on by itself: how long, and when last."""
+
+    place: str
+    stood_ns: int
+    at_ns: int
+
+
 @dataclass(slots=True)
 class Hang:
     """Stall of a job that lasts: what was seen of it, and what is going to be done about it."""
+
+    # When all its nodes stood still, where it was not stalled by that at once; until when that is
+    # taken for usual; and where looks have found it.
+    found_ns: int = 0
+    usual_until_ns: int = 0
+    places: list[str] = field(default_factory=list)
 
     # When its last step ended.
     onset_ns: int = 0
@@ -67,6 +88,8 @@ class Hang:
     by_word: bool = False
     seen: SeenHang | None = None
     seen_ns: int = 0
+    # What the look found in words, of which nobody was told yet.
+    sentence: str = ""
     # A look from then on, which finds the same, has it acted upon; 0: none has.
     due_ns: int = 0
     # What is going to be done, as people were told.

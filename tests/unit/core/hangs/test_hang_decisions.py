@@ -99,7 +99,8 @@ def test_it_runs_again_when_a_rank_moves_and_the_stall_is_remembered() -> None:
     story.now_ns += 40 * S
     story.go_on("n1")
     assert story.state_of_job() is JobState.RUNNING
-    assert story.job.recovery.longest_stall_ns >= 40 * S
+    (stand,) = story.job.recovery.usual_stands
+    assert stand.stood_ns >= 40 * S
     story.wait(60)
     assert story.state_of_job() is JobState.STALLED
     assert not story.job.hang.by_word, "it has made no step for as long as jobs may"
