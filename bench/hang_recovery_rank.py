@@ -1,8 +1,9 @@
 """Training script of the hang recovery benchmark: gloo, its own checkpoint, one hang in rank 1.
 
-    hang_recovery_rank.py FOLDER HOW WARM_S STEP_S CALLS TIMEOUT_S
+    hang_recovery_rank.py FOLDER HOW WARM_S STEP_S CALLS TIMEOUT_S EVALUATES_S
 
-After WARM_S seconds HOW happens, once in the life of FOLDER, but that of a wrong shape in the same
+After a third of WARM_S seconds, and after two, rank 0 evaluates for EVALUATES_S, of which it says
+nothing; 0: never. After WARM_S seconds of training HOW happens, once in the life of FOLDER, but that of a wrong shape in the same
 step each time: gloo aborts such a rank, and a first abort is started again. "node" is left to who
 started it, who finds the last rank's process in FOLDER/warm then. A step takes STEP_S and has CALLS
 reductions and a broadcast; TIMEOUT_S is that of the process group, 0 as shipped. Times are of the
@@ -26,7 +27,9 @@ _FOR_EVER_S = 600
 _PAUSE_S = 20.0
 
 
-def main(folder: Path, how: str, warm_s: float, step_s: float, calls: int) -> None:
+def main(
+    folder: Path, how: str, warm_s: float, step_s: float, calls: int, evaluates_s: float
+) -> None:
     """Train until somebody ends it."""
     rank = dist.get_rank()
     checkpoint = folder / "checkpoint"
@@ -34,10 +37,16 @@ def main(folder: Path, how: str, warm_s: float, step_s: float, calls: int) -> No
     ones = torch.ones(4)
     dist.barrier()
     began_s = time.monotonic()
+    evaluations = [] if (folder / "fault").exists() else [warm_s / 3, 2 * warm_s / 3]
     for step in range(first, 1_000_000):
+        if evaluates_s and evaluations and time.monotonic() - began_s > evaluations[0]:
+            evaluations.pop(0)
+            began_s += evaluates_s  # what it takes is no training
+            if rank == 0:
+                _evaluate(time.monotonic() + evaluates_s)
         for call in range(calls):
             time.sleep(step_s / calls)
-            late = time.monotonic() - began_s > warm_s and call == calls // 2
+            late = time.monotonic() - began_s > warm_s and call == calls // 2 and not evaluations
             if late and how == "node":
                 _tell_last(folder)
             elif rank == _FAULTY and call == calls // 2 and _comes(how, folder, step, late=late):
@@ -78,6 +87,8 @@ def _hang(how: str, folder: Path) -> None:
         ctypes.PyDLL(None).sleep(_FOR_EVER_S)
     elif how == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)
+    elif how == "dead":
+        os.kill(os.getpid(), signal.SIGKILL)
     elif how == "desync":
         dist.broadcast(torch.ones(4), src=0)
     elif how == "shape":
@@ -122,4 +133,5 @@ if __name__ == "__main__":
     timeout_s = float(sys.argv[6])
     limit = timedelta(seconds=timeout_s) if timeout_s else None
     dist.init_process_group("gloo", timeout=limit)
-    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]))
+    warm_s, step_s, evaluates_s = (float(sys.argv[place]) for place in (3, 4, 7))
+    main(Path(sys.argv[1]), sys.argv[2], warm_s, step_s, int(sys.argv[5]), evaluates_s)
