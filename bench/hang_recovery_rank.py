@@ -5,8 +5,8 @@
 After a third of WARM_S seconds of training, and after two, rank 0 evaluates for EVALUATES_S, of
 which it says nothing; 0: never. After WARM_S HOW happens, once in the life of FOLDER, but that of a
 wrong shape in the same step each time: gloo aborts such a rank, and a first abort is started again.
-"node" is left to who started it, who finds the process of the last rank in FOLDER/warm. A step takes
-STEP_S and has CALLS reductions and a broadcast; TIMEOUT_S is that of the process group, 0 as
+"node" is left to who started it, who finds the process of the last rank in FOLDER/warm. A step
+takes STEP_S and has CALLS reductions and a broadcast; TIMEOUT_S is that of the process group, 0 as
 shipped. Times are of the wall clock.
 """
 

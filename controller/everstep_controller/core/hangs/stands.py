@@ -2,7 +2,8 @@
 
 A job whose nodes all stand still is looked at. Where it has stood before and gone on by itself, at
 the place at which it is found, it is left alone for as long as that is usual there; everywhere
-else, and where no look answers, it is stalled.
+else, and where no look answers, it is stalled. Where steps alone say it, a print may be late: that
+is waited for unless a look sees somebody hold the others back.
 """
 
 from everstep_common.hangs.reports.verdict import HangClass
@@ -19,11 +20,15 @@ _MS = 10**6
 # unusual by that alone. Of thousands of nodes it takes seconds.
 _LOOK_NS = 1_500 * _MS
 _LOOK_PER_NODE_NS = 3 * _MS
+# A print that is late by as many times what steps take is none; pipes and file systems keep one
+# back for seconds.
+_BLIND_TIMES = 3
+_BLIND_LEAST_NS = 15_000 * _MS
 
 
-def note_stand(turn: Reconciliation, job: JobRecord, since_ns: int, sentence: str) -> None:
-    """All nodes of a job that runs say that their ranks stand still since then."""
-    hang = job.hang
+def note_stand(turn: Reconciliation, job: JobRecord, sentence: str) -> None:
+    """All nodes of a job that runs say that their ranks stand still."""
+    hang, since_ns = job.hang, max(one.since_ns for one in job.generation.still.values())
     until_ns = _left_alone_until_ns(turn, job, since_ns)
     if turn.now_ns < until_ns:
         hang.found_ns, hang.onset_ns = hang.found_ns or turn.now_ns, since_ns
@@ -45,14 +50,20 @@ def note_stand(turn: Reconciliation, job: JobRecord, since_ns: int, sentence: st
 def _left_alone_until_ns(turn: Reconciliation, job: JobRecord, since_ns: int) -> int:
     """Return until when that is usual, or not known to be unusual; 0: it is unusual."""
     known, seen = job.recovery.usual_stands, job.hang.seen
-    if not known:
+    told = job.generation.still.values()
+    blind = any(one.blind for one in told)
+    if not known and not blind:
         return 0
     if seen is None:
         wait_ns = _LOOK_NS + _LOOK_PER_NODE_NS * len(job.generation.members)
         return (job.hang.found_ns or turn.now_ns) + wait_ns
     if _cannot_go_on(seen):
         return 0
-    return since_ns + usual_stands.usual_ns(known, seen.place, turn.now_ns)
+    usual_ns = usual_stands.usual_ns(known, seen.place, turn.now_ns)
+    if blind and seen.verdict.kind is HangClass.NO_WAIT:
+        late_ns = _BLIND_TIMES * max(one.usual_ns for one in told)
+        usual_ns = max(usual_ns, late_ns, _BLIND_LEAST_NS)
+    return since_ns + usual_ns
 
 
 def _cannot_go_on(seen: SeenHang) -> bool:

@@ -56,8 +56,7 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     """Take a job on to standing still by the word of its nodes, or back from there."""
     if job.state is JobState.RUNNING and not job.planned:
         if job.generation.still and _all_stand_still(turn, job):
-            newest_ns = max(one.since_ns for one in job.generation.still.values())
-            stands.note_stand(turn, job, newest_ns, _sentence(turn.now_ns, job))
+            stands.note_stand(turn, job, _sentence(turn.now_ns, job))
         else:
             stands.note_end(turn, job)
     elif job.state is JobState.STALLED and job.hang.by_word:

@@ -69,6 +69,8 @@ def test_all_nodes_stand_still_and_so_does_the_job_at_once() -> None:
 def test_where_collectives_are_not_seen_the_sentence_says_so() -> None:
     story = HangStory(settings=ENFORCED).begin()
     story.stand_still("n0", "n1", blind="no recorder")
+    assert story.state_of_job() is JobState.RUNNING
+    story.wait(2)
     assert "no step for" in story.job.reason
     assert "collectives are not seen: no recorder" in story.job.reason
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from everstep_common import reports
 from everstep_common.hangs.reports.verdict import HangClass
 from everstep_controller.core import actions, events
 from everstep_controller.core.jobs.usual_stands import remembered, usual_ns
@@ -125,3 +126,23 @@ def test_what_is_usual_at_a_place_is_halved_in_a_day_and_the_newest_places_are_k
     assert len(known) == PLACES_MAX
     assert usual_ns(known, "a", _DAY_S * S) == 0
     assert remembered(known, ["z"], S, 99 * _DAY_S * S) == [UsualStand("z", S, 99 * _DAY_S * S)]
+
+
+def test_what_steps_alone_say_is_told_when_a_look_sees_somebody_hold_the_others_back() -> None:
+    story = JudgedStory(settings=ENFORCED).begin()
+    story.now_ns += 3 * S
+    assert told(story.stand_still("n0", "n1", blind="no recorder")) == []
+    assert [reason for reason, _ in told(story.judge(_LOADS))][:1] == ["JobStalled"]
+
+
+def test_where_a_look_sees_nobody_a_late_print_is_waited_for() -> None:
+    story = JudgedStory(settings=ENFORCED).begin()
+    since_ns = story.now_ns
+    story.now_ns += 10 * S
+    word = reports.RanksStandStill(generation=1, since_boot_ns=1, usual_ns=9 * S, blind="none")
+    for node in ("n0", "n1"):
+        story.tell(events.Reported(story.origin(node), since_ns, word, "j"))
+    assert told(story.judge(_NOBODY)) == []
+    left_s = 27 - (story.now_ns - since_ns) / S
+    assert told(story.wait(left_s - 0.1)) == []
+    assert told(story.wait(0.2))[0][0] == "JobStalled"
