@@ -18,7 +18,7 @@ from everstep_controller.core.turn import Reconciliation, TimerKind
 _MS = 10**6
 # A look at ranks that live is answered and judged in half a second, and what does not answer is
 # unusual by that alone. Of thousands of nodes it takes seconds.
-_LOOK_NS = 1_500 * _MS
+_LOOK_NS = 1_300 * _MS
 _LOOK_PER_NODE_NS = 3 * _MS
 # A print that is late by as many times what steps take is none; pipes and file systems keep one
 # back for seconds.

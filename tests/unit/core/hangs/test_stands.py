@@ -69,7 +69,7 @@ def test_where_no_look_answers_it_is_told_after_as_long_as_one_takes() -> None:
     story = EvaluatedStory(settings=ENFORCED).begin_again()
     story.now_ns += 3 * S
     story.stand_still("n0", "n1")
-    assert told(story.wait(1.4)) == []
+    assert told(story.wait(1.2)) == []
     assert [reason for reason, _ in told(story.wait(0.2))] == ["JobStalled"]
 
 
