@@ -57,7 +57,7 @@ def _left_alone_until_ns(turn: Reconciliation, job: JobRecord, since_ns: int) ->
     if seen is None:
         wait_ns = _LOOK_NS + _LOOK_PER_NODE_NS * len(job.generation.members)
         return (job.hang.found_ns or turn.now_ns) + wait_ns
-    if _cannot_go_on(seen):
+    if seen.failure or _cannot_go_on(seen):
         return 0
     usual_ns = usual_stands.usual_ns(known, seen.place, turn.now_ns)
     if blind and seen.verdict.kind is HangClass.NO_WAIT:

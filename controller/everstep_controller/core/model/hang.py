@@ -50,6 +50,8 @@ class SeenHang:
     pause: str = ""
     # Where those stand who hold the job back, as a number; "" where nobody tells it.
     place: str = ""
+    # Why it could not be judged, in words; "" where it was.
+    failure: str = ""
 
     @property
     def is_sure(self) -> bool:

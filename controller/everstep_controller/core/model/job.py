@@ -302,6 +302,12 @@ class Lineage:
     begun: str = ""
     # Its user wants it to start from scratch.
     fresh: bool = False
+    # Its user wants it to go on from what another job has in storage.
+    continued: bool = False
+    # The branch in storage that ends at ``latest``, while it has not begun; and why nobody knows
+    # which step there is its newest, though there is something.
+    stored_branch: list[BranchPoint] = field(default_factory=list)
+    stored_doubt: str = ""
     # A generation of it was started.
     started: bool = False
 
