@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_common.codec import CodecError, from_json
-from everstep_common.hangs.dumps.dump_groups import DEFAULT_GROUP
-from everstep_common.hangs.dumps.dump_names import dump_name
-from everstep_common.hangs.dumps.dump_times import (
+from everstep_common.hangs.dumps.dump_files import (
     ReadDump,
+    dump_name,
     newest_ns_of,
     of_another_hang,
     of_one_hang,
 )
+from everstep_common.hangs.dumps.dump_groups import DEFAULT_GROUP
 from everstep_common.hangs.dumps.dump_values import BYTES_MAX, DumpError, read_dump
 from everstep_common.hangs.dumps.pickles import Effort
 from everstep_common.hangs.dumps.rank_dumps import blind_report, is_unusable, merged

@@ -15,7 +15,7 @@ from everstep_common.hangs.reports.verdict import HangClass
 from everstep_controller.core import events
 from everstep_controller.core.events import HangJudged
 from everstep_controller.core.hangs import stillness
-from everstep_controller.core.jobs import incidents, usual_stands
+from everstep_controller.core.jobs import incidents
 from everstep_controller.core.model.hang import (
     HANGS_MAX,
     NODE_HANGS_MAX,
@@ -23,6 +23,7 @@ from everstep_controller.core.model.hang import (
     NodeHang,
     PastHang,
     SeenHang,
+    usual_stand_ns,
 )
 from everstep_controller.core.model.incident import Judgement, Remedy
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
@@ -286,7 +287,7 @@ def _case(turn: Turn, job: JobRecord, seen: SeenHang) -> HangCase:
         step=job.lineage.last_step,
         seen=seen,
         patience_ns=_patience_ns(turn.state.settings, job, seen),
-        usual_ns=usual_stands.usual_ns(job.recovery.usual_stands, seen.place, turn.now_ns),
+        usual_ns=usual_stand_ns(job.recovery.usual_stands, seen.place, turn.now_ns),
         past=tuple(one for one in job.recovery.hangs if one.at_ns >= since_ns),
         of_node=tuple(one for one in node.hangs if one.at_ns >= since_ns) if node else (),
         finding=health.unfit_by_finding(turn.state, node) if node else "",

@@ -7,10 +7,9 @@ is waited for unless a look sees somebody hold the others back.
 """
 
 from everstep_common.hangs.reports.verdict import HangClass
-from everstep_controller.core.jobs import usual_stands
 from everstep_controller.core.jobs.lifecycle import JobEvent
-from everstep_controller.core.jobs.transition import move_job
-from everstep_controller.core.model.hang import Hang, SeenHang
+from everstep_controller.core.jobs.transition import move_job, remember_stand
+from everstep_controller.core.model.hang import Hang, SeenHang, usual_stand_ns
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.registry import Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind
@@ -59,7 +58,7 @@ def _left_alone_until_ns(turn: Reconciliation, job: JobRecord, since_ns: int) ->
         return (job.hang.found_ns or turn.now_ns) + wait_ns
     if seen.failure or _cannot_go_on(seen):
         return 0
-    usual_ns = usual_stands.usual_ns(known, seen.place, turn.now_ns)
+    usual_ns = usual_stand_ns(known, seen.place, turn.now_ns)
     if blind and seen.verdict.kind is HangClass.NO_WAIT:
         late_ns = _BLIND_TIMES * max(one.usual_ns for one in told)
         usual_ns = max(usual_ns, late_ns, _BLIND_LEAST_NS)
@@ -74,7 +73,7 @@ def note_end(turn: Reconciliation, job: JobRecord) -> None:
     """A job goes on of whose stand nobody was told."""
     if job.hang.found_ns:
         turn.drop_timer(f"{TimerKind.STAND}/{job.id}")
-        usual_stands.remember(job, turn.now_ns - job.hang.onset_ns, turn.now_ns)
+        remember_stand(job, turn.now_ns - job.hang.onset_ns, turn.now_ns)
         job.hang = Hang()
 
 

@@ -16,6 +16,14 @@ STAND_PLACES_MAX = 4
 # Confidence with which culprits are named.
 SURE = frozenset({Confidence.CERTAIN, Confidence.LIKELY})
 
+_DAY_NS = 86_400 * 10**9
+# As much longer as the longest before is still the same evaluation.
+_MARGIN = 1.5
+# A stand that took longer and ended well was a debugger's, or waited for somebody.
+_STOOD_MAX_NS = 3600 * 10**9
+# What is usual for less is not kept: any stand is as long before it is seen.
+_LEAST_NS = 10**9
+
 
 @dataclass(frozen=True, slots=True)
 class StillNode:
@@ -128,3 +136,26 @@ def hung_again(hangs: Iterable[PastHang]) -> frozenset[str]:
     if len(newest) < 2:
         return frozenset()
     return frozenset(node for _, node in {*newest[0].culprits} & {*newest[1].culprits})
+
+
+def usual_stand_ns(known: Iterable[UsualStand], place: str, now_ns: int) -> int:
+    """Return for how long the job may stand still at a place; 0: it is not known there."""
+    stood_ns = max((_lasting_ns(one, now_ns) for one in known if one.place == place), default=0)
+    return int(_MARGIN * stood_ns)
+
+
+def stands_with(
+    known: Iterable[UsualStand], places: Iterable[str], stood_ns: int, now_ns: int
+) -> list[UsualStand]:
+    """Return what is known when a job has gone on that stood still at some places; oldest first."""
+    before = {one.place: one for one in known if _lasting_ns(one, now_ns) >= _LEAST_NS}
+    for place in places:
+        lasted_ns = min(stood_ns, _STOOD_MAX_NS)
+        if (one := before.pop(place, None)) is not None:
+            lasted_ns = max(lasted_ns, _lasting_ns(one, now_ns))
+        before[place] = UsualStand(place, lasted_ns, now_ns)
+    return list(before.values())[-PLACES_MAX:]
+
+
+def _lasting_ns(one: UsualStand, now_ns: int) -> int:
+    return one.stood_ns >> max(0, now_ns - one.at_ns) // _DAY_NS

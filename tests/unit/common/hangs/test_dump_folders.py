@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from everstep_common.hangs.command import main
-from everstep_common.hangs.dumps.dump_names import dump_name
+from everstep_common.hangs.dumps.dump_files import dump_name
 from everstep_common.hangs.dumps.folder import FolderError, read_folder
 from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.reports.verdict import Confidence

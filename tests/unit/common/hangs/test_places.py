@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from everstep_common.hangs.places import place_of
+from everstep_common.hangs.looks import place_of
 from everstep_common.hangs.reports.rank_report import ProcessFacts, RankHangReport
 from everstep_common.hangs.reports.verdict import Confidence, Culprit, HangClass, HangVerdict
 

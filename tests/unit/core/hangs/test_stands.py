@@ -5,8 +5,13 @@ from dataclasses import replace
 from everstep_common import reports
 from everstep_common.hangs.reports.verdict import HangClass
 from everstep_controller.core import actions, events
-from everstep_controller.core.jobs.usual_stands import remembered, usual_ns
-from everstep_controller.core.model.hang import PLACES_MAX, SeenHang, UsualStand
+from everstep_controller.core.model.hang import (
+    PLACES_MAX,
+    SeenHang,
+    UsualStand,
+    stands_with,
+    usual_stand_ns,
+)
 from everstep_controller.core.model.job import JobState
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.hangs.test_hang_decisions import ENFORCED, JudgedStory
@@ -115,17 +120,17 @@ def test_a_process_that_was_stopped_for_a_while_teaches_nothing() -> None:
 
 
 def test_what_is_usual_at_a_place_is_halved_in_a_day_and_the_newest_places_are_kept() -> None:
-    known = remembered([], ["a"], 100 * S, 0)
-    assert usual_ns(known, "a", 0) == 150 * S
-    assert usual_ns(known, "a", _DAY_S * S) == 75 * S
-    assert usual_ns(known, "b", 0) == 0
-    known = remembered(known, ["a"], 40 * S, _DAY_S * S)
+    known = stands_with([], ["a"], 100 * S, 0)
+    assert usual_stand_ns(known, "a", 0) == 150 * S
+    assert usual_stand_ns(known, "a", _DAY_S * S) == 75 * S
+    assert usual_stand_ns(known, "b", 0) == 0
+    known = stands_with(known, ["a"], 40 * S, _DAY_S * S)
     assert known == [UsualStand("a", 50 * S, _DAY_S * S)]
     for number in range(2 * PLACES_MAX):
-        known = remembered(known, [str(number)], S, _DAY_S * S)
+        known = stands_with(known, [str(number)], S, _DAY_S * S)
     assert len(known) == PLACES_MAX
-    assert usual_ns(known, "a", _DAY_S * S) == 0
-    assert remembered(known, ["z"], S, 99 * _DAY_S * S) == [UsualStand("z", S, 99 * _DAY_S * S)]
+    assert usual_stand_ns(known, "a", _DAY_S * S) == 0
+    assert stands_with(known, ["z"], S, 99 * _DAY_S * S) == [UsualStand("z", S, 99 * _DAY_S * S)]
 
 
 def test_what_steps_alone_say_is_told_when_a_look_sees_somebody_hold_the_others_back() -> None:

@@ -1,5 +1,6 @@
-"""Times of dumps: which of a folder's dumps are of one hang, by their newest operations. Pure."""
+"""Dump files: of which rank each is by its name, and which are of one hang by their times. Pure."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -7,11 +8,40 @@ from datetime import UTC, datetime
 from everstep_common.hangs.dumps.dump_entries import number_in
 from everstep_common.hangs.reports.rank_report import RankHangReport
 
+_ENDINGS = re.compile(r"(?:\.(?:json|pickle|pkl|bin|trace|dump))+$")
+# 2026-11-28, 20261128, with a time of the day behind it or without, and seconds since 1970.
+_CLOCK = r"\d{2}[-:.]?\d{2}(?:[-:.]?\d{2}(?:\.\d{1,9})?)?Z?"
+_DAY = r"(?:19|20)\d{2}([-_.]?)(?:0[1-9]|1[0-2])\1[0-3]\d"
+_DATE = re.compile(rf"(?<!\d)(?:{_DAY}(?:[T_. -]{_CLOCK})?|\d{{10,19}})(?!\d)")
+_NAMED = re.compile(r"rank[-_.=]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_LAST = re.compile(r"(.*?)(\d{1,6})")
 # Ranks that hang together have enqueued their newest operations within a step of each other, and
 # the clocks of nodes differ by less. A job that hangs again has waited for a timeout in between,
 # which is 10 minutes with NCCL and 30 with gloo.
 _APART_NS = 480 * 10**9
 _MINUTE_NS = 60 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class DumpName:
+    """A file's name as that of a dump: its rank, and what the names of its peers have as well."""
+
+    rank: int
+    stem: str
+
+
+def dump_name(name: str) -> DumpName | None:
+    """Return what a name says; None where it is not that of a dump.
+
+    The rank is the number behind the word, or else the last of the name but for dates.
+    """
+    undated = _DATE.sub("", name)
+    if (found := _NAMED.search(undated)) is not None:
+        return DumpName(int(found[1]), undated[: found.start(1)])
+    bare = _ENDINGS.sub("", undated).rstrip("-_.T ")
+    if (last := _LAST.fullmatch(bare)) is not None:
+        return DumpName(int(last[2]), last[1])
+    return None
 
 
 @dataclass(frozen=True, slots=True)
