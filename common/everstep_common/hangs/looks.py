@@ -4,8 +4,9 @@ A verdict alone does not tell whether a job goes on: ranks that wait look the sa
 their next operation. So looks are compared by where each rank stands, too.
 """
 
+import hashlib
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from everstep_common.hangs.judging.explanation import plural
@@ -25,6 +26,14 @@ _FAILURE_MAX = 300
 # Where each rank stands, as a number that is another one elsewhere.
 Marks = Mapping[int, int]
 
+# Where nobody waits, a frame more would be another one at each moment of one evaluation.
+_OUTERMOST = 2
+# Of ranks at many places at once, so many count.
+_PLACES_MAX = 4
+_DIGEST_BYTES = 8
+
+_Stack = tuple[str, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -37,6 +46,8 @@ class Look:
     marks: Marks
     # What a rank does that is no step, in words; "" where none does.
     pause: str = ""
+    # Where those stand who hold the job back, as a number; "" where nobody tells it.
+    place: str = ""
     # Why it could not be judged, in words; "" where it was.
     failure: str = ""
 
@@ -59,7 +70,8 @@ def judge_told(told: Iterable[NodeTold], at_ns: int = 0) -> Look:
     verdict = judge(found.reports, found.world_size, with_frames=False)
     stuck = stuck_ranks(found.reports, verdict)
     marks = where_ranks_stand(found.reports)
-    return Look(at_ns, verdict, stuck, marks, pause_of(found.reports))
+    place = place_of(found.reports, verdict)
+    return Look(at_ns, verdict, stuck, marks, pause_of(found.reports), place)
 
 
 def unjudged(at_ns: int, why: str) -> Look:
@@ -161,3 +173,38 @@ def says_same(one: HangVerdict, other: HangVerdict) -> bool:
         and {(culprit.rank, culprit.kind) for culprit in one.culprits}
         == {(culprit.rank, culprit.kind) for culprit in other.culprits}
     )
+
+
+def place_of(reports: Iterable[RankHangReport], verdict: HangVerdict) -> str:
+    """Return where a job stands that a look has found to be held back; "" where nobody tells.
+
+    It is the place of those who hold the others back: their phase, and the outermost frames of
+    their stacks, down to the first in which they are elsewhere than everybody who waits. So an
+    evaluation is one place wherever it stands within, and whoever waits for it is at none.
+    """
+    told = list(reports)
+    sure = verdict.confidence is not Confidence.UNSURE
+    culprits = {one.rank for one in verdict.culprits} if sure else set()
+    holding = [one for one in told if one.rank in culprits] or told
+    waiting = [_outermost_first(one) for one in told if culprits and one.rank not in culprits]
+    places = sorted({_script_place(one, waiting) for one in holding} - {("",)})[:_PLACES_MAX]
+    if not places:
+        return ""
+    text = "\n\n".join("\n".join(one) for one in places)
+    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _script_place(report: RankHangReport, waiting: Sequence[_Stack]) -> _Stack:
+    """Return the phase of a rank and its outermost frames."""
+    stack = _outermost_first(report)
+    common = [_in_common(stack, other) for other in waiting if other]
+    return report.phase, *stack[: max(common) + 1 if common else _OUTERMOST]
+
+
+def _outermost_first(report: RankHangReport) -> _Stack:
+    return report.process.python_stack[::-1]
+
+
+def _in_common(one: _Stack, other: _Stack) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -15,10 +15,11 @@ from everstep_common.hangs.reports.verdict import HangClass
 from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_common.printable import printable
 from everstep_controller.api.fleet.inspector import Inspector, gather_told
-from everstep_controller.core.actions import Announce
+from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.events import HangJudged
 from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.timers import TimerKind
 from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.fair_turns import FairTurns
 from everstep_controller.hangs.look_judge import judge_look
@@ -101,7 +102,7 @@ class HangWatch:
 
     def _heed(self, taken: TakenEvent) -> None:
         """Look at once where a job was just found to stand still."""
-        if any(isinstance(one, Announce) and one.reason == "JobStalled" for one in taken.actions):
+        if any(_finds_a_stand(one) for one in taken.actions):
             self._wake.set()
 
     async def run(self) -> None:
@@ -121,7 +122,7 @@ class HangWatch:
             return
         self._watched = {stall: task for stall, task in self._watched.items() if not task.done()}
         for job in self._runtime.state.jobs.values():
-            if job.state is JobState.STALLED and _stall(job) not in self._watched:
+            if _stands(job) and _stall(job) not in self._watched:
                 task = asyncio.create_task(self._watch(_stall(job)), name=f"hang of {job.id}")
                 self._watched[_stall(job)] = task
 
@@ -164,7 +165,7 @@ class HangWatch:
         now_ns = self._runtime.now_ns()
         if known.streak is None or known.streak.newest.failure or not job.hang.by_word:
             known.streak = follow(known.streak, unjudged(now_ns, why))
-        if is_news(known, job.hang.due_ns, now_ns):
+        if self._is_news(job, known, now_ns):
             await self._tell(job, known, "")
 
     async def _look(self, stall: _Stall, job: JobRecord, known: Known) -> None:
@@ -183,15 +184,22 @@ class HangWatch:
             known.streak = follow(known.streak, await judge_look(file, now_ns))
             self._failures.clear(JudgeName.HANG, stall[0])
             job = self._stalled(stall)
-            if job is not None and is_news(known, job.hang.due_ns, now_ns):
+            if job is not None and self._is_news(job, known, now_ns):
                 await self._tell(job, known, self._evidence.keep(file))
         finally:
             file.unlink(missing_ok=True)
 
+    def _is_news(self, job: JobRecord, known: Known, now_ns: int) -> bool:
+        if job.state is JobState.STALLED:
+            return is_news(known, job.hang.due_ns, now_ns)
+        assert known.streak is not None
+        told, newest = known.told, known.streak.newest
+        return told is None or told.place != newest.place or told.stuck != newest.stuck
+
     def _stalled(self, stall: _Stall) -> JobRecord | None:
         """Return the job of a stall that lasts."""
         job = self._runtime.state.jobs.get(stall[0])
-        lasts = job is not None and job.state is JobState.STALLED and _stall(job) == stall
+        lasts = job is not None and _stands(job) and _stall(job) == stall
         return job if lasts and not self._runtime.state.halted else None
 
     async def _tell(self, job: JobRecord, known: Known, evidence: str) -> None:
@@ -207,12 +215,14 @@ class HangWatch:
             same_ns=streak.newest.at_ns - streak.same_since_ns,
             unmoved_ns=streak.newest.at_ns - streak.unmoved_since_ns,
             pause=streak.newest.pause,
+            place=streak.newest.place,
             failure=streak.newest.failure,
         )
         sentence = printable(verdict.sentence)[:_SENTENCE_MAX]
-        if verdict.kind is HangClass.NO_WAIT:  # told only after something else
+        if verdict.kind is HangClass.NO_WAIT and known.told is not None:
             sentence = f"what was found before is no longer so: {sentence}"
-        logger.info("job %s stands still: %s", job.name, sentence)
+        if job.state is JobState.STALLED:
+            logger.info("job %s stands still: %s", job.name, sentence)
         try:
             await self._runtime.submit(HangJudged(job.id, job.generation.number, sentence, seen))
         except JournalFull:
@@ -223,11 +233,27 @@ class HangWatch:
     def _pause_s(self, stall: _Stall, pause_s: float) -> float:
         """Return how long until the next look, which is no later than the core acts on it."""
         job = self._stalled(stall)
-        if job is None or not job.hang.due_ns:
-            return pause_s if job is not None else 0.0
+        if job is None:
+            return 0.0
+        if job.state is not JobState.STALLED and job.hang.seen is not None:
+            return _LONGEST_PAUSE_S  # where it stands is usual: who stops there is seen then
+        if not job.hang.due_ns:
+            return pause_s
         due_s = (job.hang.due_ns - self._runtime.now_ns()) / _S
         return min(pause_s, max(due_s, _FIRST_PAUSE_S))
 
 
+def _stands(job: JobRecord) -> bool:
+    """Return whether a job stands still, as people are told or not."""
+    unknown = job.state is JobState.RUNNING and job.hang.found_ns > 0
+    return unknown or job.state is JobState.STALLED
+
+
 def _stall(job: JobRecord) -> _Stall:
-    return job.id, job.generation.number, job.since_ns
+    return job.id, job.generation.number, job.hang.found_ns or job.since_ns
+
+
+def _finds_a_stand(action: Action) -> bool:
+    if isinstance(action, SetTimer):
+        return action.timer.startswith(f"{TimerKind.STAND}/")
+    return isinstance(action, Announce) and action.reason == "JobStalled"

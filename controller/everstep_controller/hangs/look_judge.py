@@ -26,7 +26,7 @@ def _look_of(printed: bytes, at_ns: int) -> Look:
     found = json.loads(printed)
     verdict = from_json(HangVerdict, found["verdict"])
     marks = dict(zip(found["ranks"], found["places"], strict=True))
-    return Look(at_ns, verdict, tuple(found["stuck"]), marks, found["pause"])
+    return Look(at_ns, verdict, tuple(found["stuck"]), marks, found["pause"], found["place"])
 
 
 def main() -> int:
@@ -40,6 +40,7 @@ def main() -> int:
         "ranks": list(look.marks),
         "places": list(look.marks.values()),
         "pause": look.pause,
+        "place": look.place,
     }
     print(json.dumps(found))
     return 0

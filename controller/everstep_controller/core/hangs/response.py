@@ -19,9 +19,11 @@ from everstep_controller.core.jobs import incidents
 from everstep_controller.core.model.hang import (
     HANGS_MAX,
     NODE_HANGS_MAX,
+    STAND_PLACES_MAX,
     NodeHang,
     PastHang,
     SeenHang,
+    usual_stand_ns,
 )
 from everstep_controller.core.model.incident import Judgement, Remedy
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
@@ -67,8 +69,6 @@ MANNERS: Mapping[HangClass, Manner] = MappingProxyType(
 
 # So many looks in a row end a job.
 _LOOKS_TO_END = 2
-# A job that has stood still for as long goes on as a rule: three times the longest stall.
-_LONGEST_TIMES = 3
 # Where it was restarted for what cannot go on by itself, and stands still there again, and nobody
 # has said how long to wait: as `core.hang_patience_s` is shipped.
 _AGAIN_NS = 120 * _S
@@ -90,9 +90,9 @@ class HangCase:
     still_since_ns: int
     step: int | None
     seen: SeenHang
-    # How long ranks may stand still, 0: for ever; and the longest stall that the job came out of.
+    # How long ranks may stand still, 0: for ever; and for how long they do where they are now.
     patience_ns: int
-    longest_stall_ns: int = 0
+    usual_ns: int = 0
     # Hangs that count: those for which this job was restarted, and those on the culprits' node.
     past: tuple[PastHang, ...] = ()
     of_node: tuple[NodeHang, ...] = ()
@@ -179,7 +179,7 @@ def _wait_ns(case: HangCase, manner: Manner) -> int | None:
         return (case.patience_ns or _AGAIN_NS) << (again - 1) if again else 0
     if case.seen.pause or not case.patience_ns:
         return None
-    return max(case.patience_ns, _LONGEST_TIMES * case.longest_stall_ns) << again
+    return max(case.patience_ns, case.usual_ns) << again
 
 
 def _is_there(step: int | None, other: int | None) -> bool:
@@ -241,15 +241,21 @@ def _is_the_node(case: HangCase, node: str) -> bool:
 def hang_judged(turn: Turn, event: HangJudged) -> None:
     """Note who holds a job back that stands still."""
     job = turn.state.jobs.get(event.job)
-    if job is None or job.state is not JobState.STALLED:
+    if job is None or event.generation != job.generation.number:
         return
-    if event.generation != job.generation.number:
+    stands_unknown = job.state is JobState.RUNNING and job.hang.found_ns > 0
+    if job.state is not JobState.STALLED and not stands_unknown:
         return
-    if event.sentence and event.sentence not in job.reason:
+    if stands_unknown:
+        job.hang.sentence = event.sentence
+    elif event.sentence and event.sentence not in job.reason:
         job.reason = f"{job.reason.partition('; ')[0]}; {event.sentence}"
         turn.announce(job.name, "HangJudged", f"{job.name}: {event.sentence}")
     if event.seen is not None:
         job.hang.seen, job.hang.seen_ns = event.seen, turn.now_ns
+        if not event.seen.failure:
+            places = dict.fromkeys([*job.hang.places, event.seen.place])
+            job.hang.places = list(places)[-STAND_PLACES_MAX:]
         job.news.hang_seen = True
 
 
@@ -281,7 +287,7 @@ def _case(turn: Turn, job: JobRecord, seen: SeenHang) -> HangCase:
         step=job.lineage.last_step,
         seen=seen,
         patience_ns=_patience_ns(turn.state.settings, job, seen),
-        longest_stall_ns=job.recovery.longest_stall_ns,
+        usual_ns=usual_stand_ns(job.recovery.usual_stands, seen.place, turn.now_ns),
         past=tuple(one for one in job.recovery.hangs if one.at_ns >= since_ns),
         of_node=tuple(one for one in node.hangs if one.at_ns >= since_ns) if node else (),
         finding=health.unfit_by_finding(turn.state, node) if node else "",
@@ -343,12 +349,16 @@ def _act(turn: Reconciliation, job: JobRecord, case: HangCase, response: Respons
     )
     job.generation.hang_judgement = judgement
     _remember(turn, job, case)
-    still_s = (turn.now_ns - case.still_since_ns) / _S
-    message = (
-        f"{job.name} stands still, no rank has moved for {still_s:.1f} s: {seen.verdict.sentence}"
-    )
+    message = f"{job.name} stands still, {_still_words(turn, job)}: {seen.verdict.sentence}"
     fault = JobFault(job.hang.onset_ns, Cause.STALLED, response.node, message)
     incidents.judge_fault(turn, job, fault)
+
+
+def _still_words(turn: Turn, job: JobRecord) -> str:
+    """Return for how long it stands still; where nodes do not say it, only its steps tell."""
+    told_ns = stillness.since_ns(job)
+    what = "no step" if told_ns is None else "no rank has moved"
+    return f"{what} for {(turn.now_ns - (told_ns or job.hang.onset_ns)) / _S:.1f} s"
 
 
 def _remember(turn: Turn, job: JobRecord, case: HangCase) -> None:

@@ -89,6 +89,8 @@ class RankWatch:
             self._gil.observe(rank, (running[rank], one.watch_thread), one.watched_at_ns, now_ns)
         told = (one.step for one in facts.values() if one.step is not None)
         standing = self._judge.judge(facts, max(told, default=newest_step), now_ns)
+        if standing.due_ns:
+            self._due_ns = min(self._due_ns, standing.due_ns + 1)
         if _differ(standing, self._told) or now_ns - self._told_ns >= _TOLD_EVERY_NS:
             self._told, self._told_ns = standing, now_ns
             self._tell(watched(self._generation, standing, facts, now_ns))
