@@ -23,6 +23,8 @@ class HangClass(Enum):
     DEAD = "dead"
     # Its process does not run: stopped, or in the kernel.
     FROZEN = "frozen"
+    # It waits in the kernel for what a file system answers.
+    STORAGE = "storage"
     # A thread holds the interpreter's lock, in code that never gives it back.
     GIL_HELD = "gil_held"
     # It lives, and has not come to the operation that the others wait in.

@@ -19,8 +19,10 @@ from everstep_controller.core.jobs import incidents
 from everstep_controller.core.model.hang import (
     HANGS_MAX,
     NODE_HANGS_MAX,
+    PROVED,
     NodeHang,
     PastHang,
+    Proof,
     SeenHang,
 )
 from everstep_controller.core.model.incident import Judgement, Remedy
@@ -44,6 +46,8 @@ class Manner(Enum):
     ONCE_MORE = auto()
     # Ended, when two looks in a row say the same.
     END = auto()
+    # Told, and waited for: neither another start nor another node makes storage answer.
+    TELL = auto()
     # Nobody waits for anybody: only steps tell.
     NOTHING = auto()
 
@@ -53,6 +57,7 @@ MANNERS: Mapping[HangClass, Manner] = MappingProxyType(
         HangClass.DEAD: Manner.AT_ONCE,
         HangClass.FROZEN: Manner.AT_ONCE,
         HangClass.GIL_HELD: Manner.AT_ONCE,
+        HangClass.STORAGE: Manner.TELL,
         HangClass.DESYNC: Manner.END,
         HangClass.KNOWN_SOFTWARE: Manner.ONCE_MORE,
         HangClass.CPU_SIDE: Manner.AFTER_PATIENCE,
@@ -87,6 +92,8 @@ class HangCase:
     still_since_ns: int
     step: int | None
     seen: SeenHang
+    # On how many nodes the job runs: what comes again on its only node comes again nowhere else.
+    nodes: int = 2
     # How long ranks may stand still, 0: for ever; and the longest stall that the job came out of.
     patience_ns: int
     longest_stall_ns: int = 0
@@ -115,8 +122,8 @@ class Response:
 def respond(case: HangCase) -> Response:
     """Return what is done about a hang."""
     manner = _manner(case)
-    if manner is Manner.NOTHING:
-        return Response(None, 0, "")
+    if manner in _LEFT_ALONE:
+        return Response(None, 0, _LEFT_ALONE[manner])
     if manner is Manner.END:
         # Until a second look has found the same there is nothing to be decided.
         ready = case.seen.looks >= _LOOKS_TO_END
@@ -141,6 +148,15 @@ def respond(case: HangCase) -> Response:
     return _restart(case, due_ns)
 
 
+_LEFT_ALONE: Mapping[Manner, str] = MappingProxyType(
+    {
+        Manner.NOTHING: "",
+        Manner.TELL: "storage does not answer, so no restart and no other node helps: see to the "
+        "file system; the job goes on by itself when that answers",
+    }
+)
+
+
 def _why_left_alone(case: HangCase) -> str:
     if case.seen.pause:
         return f"{case.seen.pause}: that is no step, and nothing is done meanwhile"
@@ -154,7 +170,7 @@ def _manner(case: HangCase) -> Manner:
     """Return in which manner a job is helped; without a sure verdict it is waited for."""
     seen = case.seen
     manner = MANNERS[seen.verdict.kind]
-    if manner in (Manner.NOTHING, Manner.ONCE_MORE):
+    if manner in (*_LEFT_ALONE, Manner.ONCE_MORE):
         return manner
     if manner is Manner.END and seen.is_sure:
         return manner
@@ -186,7 +202,7 @@ def _is_there(step: int | None, other: int | None) -> bool:
 def _same_rank_elsewhere(case: HangCase) -> tuple[int, str] | None:
     """Return a culprit that held the job back on another node before, in the same way."""
     verdict = case.seen.verdict
-    if not case.seen.is_sure or case.finding:
+    if not case.seen.is_sure or case.finding or Proof.PROGRAM not in PROVED[verdict.kind]:
         return None
     now = {one.rank: one.node for one in verdict.culprits}
     for past in reversed(case.past):
@@ -217,17 +233,32 @@ def _restart(case: HangCase, due_ns: int) -> Response:
             f"other ranks have held jobs back on {node}: it is replaced and checked",
             node,
         )
-    return Response(Remedy.RESTART, due_ns, "nothing shows that a node is at fault")
+    return Response(Remedy.RESTART, due_ns, _UNPROVED.get(case.seen.verdict.kind, _NOBODY))
+
+
+_NOBODY = "nothing shows that a node is at fault"
+
+# Why nobody is blamed, however often it comes.
+_UNPROVED: Mapping[HangClass, str] = MappingProxyType(
+    {
+        HangClass.FROZEN: "what stops a process is neither the program nor the node: see who sends "
+        "SIGSTOP, attaches a debugger or freezes its cgroup there",
+        HangClass.SILENT: "nobody could ask its rank, so neither the program nor a node is blamed",
+    }
+)
 
 
 def _is_the_node(case: HangCase, node: str) -> bool:
     """Return whether hangs come again on a node, with other ranks or jobs, and nowhere else."""
-    elsewhere = any(
-        other != node for one in case.past if not one.explained for _, other in one.culprits
-    )
+    if Proof.NODE not in PROVED[case.seen.verdict.kind]:
+        return False
+    of_job = [one for one in case.past if one.proves(Proof.NODE)]
+    if any(other != node for one in of_job for _, other in one.culprits):
+        return False
     ranks = {one.rank for one in case.seen.verdict.culprits}
-    others = [one for one in case.of_node if one.job != case.job or not ranks & {*one.ranks}]
-    return bool(others) and not elsewhere
+    return any(
+        one.job != case.job or (case.nodes > 1 and not ranks & {*one.ranks}) for one in case.of_node
+    )
 
 
 # --- the job that hangs --------------------------------------------------------------------------
@@ -275,6 +306,7 @@ def _case(turn: Turn, job: JobRecord, seen: SeenHang) -> HangCase:
         still_since_ns=max(job.hang.onset_ns, moved_ns),
         step=job.lineage.last_step,
         seen=seen,
+        nodes=len(job.generation.members),
         patience_ns=turn.state.settings.hang_patience_ns,
         longest_stall_ns=job.recovery.longest_stall_ns,
         past=tuple(one for one in job.recovery.hangs if one.at_ns >= since_ns),
@@ -322,6 +354,7 @@ def _act(turn: Reconciliation, job: JobRecord, case: HangCase, response: Respons
         step=case.step,
         nodes=tuple(dict.fromkeys(one.node for one in seen.verdict.culprits)),
         explained=bool(case.finding),
+        attempt=Proof.ATTEMPT in PROVED[seen.verdict.kind] and not case.finding,
     )
     job.generation.hang_judgement = judgement
     _remember(turn, job, case)
@@ -347,8 +380,7 @@ def _remember(turn: Turn, job: JobRecord, case: HangCase) -> None:
     )
     job.recovery.hangs = [*job.recovery.hangs, past][-HANGS_MAX:]
     node = turn.state.nodes.get(seen.node)
-    isolates_nobody = MANNERS[seen.verdict.kind] in (Manner.END, Manner.ONCE_MORE)
-    if node is not None and not past.explained and not isolates_nobody:
+    if node is not None and past.proves(Proof.NODE):
         ranks = tuple(one.rank for one in culprits)
         node.hangs = [*node.hangs, NodeHang(turn.now_ns, job.id, ranks)][-NODE_HANGS_MAX:]
 

@@ -31,6 +31,19 @@ _FROM_RANKS = frozenset({Cause.PROCESS, Cause.COLLECTIVE})
 # Parts of an incident that explain what ranks died of soon before or after.
 _FROM_OUTSIDE = (Cause.NODE, Cause.FINDING, Cause.LAUNCHER, Cause.OPERATOR)
 
+# What ends a generation that no program does: a node that is lost or broken, and people's orders.
+NOT_THE_PROGRAM = frozenset(
+    {
+        Cause.NODE,
+        Cause.FINDING,
+        Cause.OPERATOR,
+        Cause.DRAIN,
+        Cause.MAINTENANCE,
+        Cause.GROWTH,
+        Cause.USER,
+    }
+)
+
 _HARDWARE = frozenset(
     {
         SuggestedAction.RESET_DEVICE,
@@ -50,11 +63,24 @@ def judge_end(turn: Reconciliation, job: JobRecord) -> None:
     hung = job.generation.hang_judgement if job.generation.cause is Cause.STALLED else None
     evidence = _evidence(turn, job, incident, job.generation.number)
     judgement = hung or causes.judge(evidence)
+    if hung is None:
+        judgement = replace(judgement, attempt=_may_be_program(job, judgement))
     past.append(judgement)
     del past[:-JUDGEMENTS_MAX]
     if hung is None and causes.counts_against_node(evidence, judgement):
         _strike(turn, job, judgement)
     _act(turn, job, incident, judgement)
+
+
+def _may_be_program(job: JobRecord, judgement: Judgement) -> bool:
+    """Return whether the program may have ended a generation: nobody else is known to have."""
+    return not judgement.explained and job.generation.cause not in NOT_THE_PROGRAM
+
+
+def was_attempt(job: JobRecord) -> bool:
+    """Return whether the restart that follows the newest judgement counts, without a new step."""
+    judged = job.recovery.judgements
+    return not judged or judged[-1].attempt
 
 
 def _act(turn: Reconciliation, job: JobRecord, incident: JobIncident, judgement: Judgement) -> None:
@@ -96,7 +122,9 @@ def _judge_again(
     }
     again = causes.judge(replace(evidence, outside="", past=evidence.past[:-1], strikes=strikes))
     if again.remedy is Remedy.REPLACE and newest.remedy is Remedy.RESTART:
-        job.recovery.judgements[-1] = replace(again, tried=newest.tried)
+        job.recovery.judgements[-1] = replace(
+            again, tried=newest.tried, attempt=newest.attempt and not again.explained
+        )
         _act(turn, job, incident, again)
 
 

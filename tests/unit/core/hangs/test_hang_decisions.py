@@ -6,11 +6,13 @@ from everstep_common import reports
 from everstep_common.hangs.reports.verdict import Confidence, HangClass
 from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
+from everstep_controller.core.jobs import incidents
 from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.incident import Remedy
-from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.job import Cause, JobFault, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.turn import Reconciliation
 from everstep_controller.journal.codec import decode_event, decode_state, encode
 from unit.core.hangs.test_response import seen
 from unit.core.hangs.test_stillness import HangStory
@@ -224,7 +226,7 @@ def test_a_node_on_which_two_ranks_hang_is_replaced_and_checked() -> None:
     story.hang()
     _restart_for(story, seen(HangClass.GIL_HELD, (1, "n1")), 20)
     story.hang()
-    story.judge(seen(HangClass.FROZEN, (0, "n1")))
+    story.judge(seen(HangClass.GIL_HELD, (0, "n1")))
     story.go_through()
     assert story.owners("n1") == ["automation"]
     assert story.state("n1") in (NodeState.REPAIRING, NodeState.VALIDATING)
@@ -237,9 +239,58 @@ def test_where_automation_only_advises_no_node_is_claimed_for_hangs() -> None:
     story.hang()
     _restart_for(story, seen(HangClass.GIL_HELD, (1, "n1")), 20)
     story.hang()
-    story.judge(seen(HangClass.FROZEN, (0, "n1")))
+    story.judge(seen(HangClass.GIL_HELD, (0, "n1")))
     story.go_through()
     assert story.owners("n1") == []
+
+
+def test_a_job_that_is_frozen_again_and_again_is_told_and_never_ended_nor_is_its_node() -> None:
+    story = JudgedStory(settings=ENFORCED).begin()
+    story.join("n2")
+    waited: list[int] = []
+    for _ in range(8):
+        story.hang()
+        frozen = seen(HangClass.FROZEN, (1, "n1"))
+        since_ns = story.now_ns
+        story.judge(frozen)
+        while story.state_of_job() is JobState.STALLED:
+            story.now_ns = max(story.now_ns, story.job.hang.due_ns)
+            story.judge(frozen)
+        waited.append((story.now_ns - since_ns) // S)
+        assert story.state_of_job() is JobState.STOPPING
+        story.go_through(tuple(story.job.generation.members))
+        story.choose(None)
+        story.step_on(2)
+    assert waited[0] < 5
+    assert waited[2:] == sorted(waited[2:])
+    assert waited[-1] > 30 * waited[1] > 0
+    assert story.state_of_job() is JobState.RUNNING
+    assert list(story.job.generation.members) == ["n0", "n1"]
+    assert not any(story.owners(node) for node in ("n0", "n1", "n2"))
+
+
+@pytest.mark.parametrize(
+    "causes",
+    [("node",) * 6, ("finding",) * 6, ("restart",) * 6],
+)
+def test_restarts_for_what_no_program_does_are_no_attempts_of_it(causes: tuple[str, ...]) -> None:
+    story = JudgedStory(settings=ENFORCED).begin()
+    story.join("n2")
+    for cause in causes:
+        _interrupt(story, cause)
+        members = tuple(story.job.generation.members)
+        story.go_through(members)
+        story.choose(None)
+    assert story.state_of_job() is JobState.STARTING, story.job.reason
+    assert story.job.recovery.restarts == len(causes)
+    assert story.job.recovery.restarts_without_progress == 0
+
+
+def _interrupt(story: JudgedStory, cause: str) -> None:
+    """Have a generation that has made no step stopped for what no program does."""
+    kind = {"node": Cause.NODE, "finding": Cause.FINDING, "restart": Cause.OPERATOR}[cause]
+    turn = Reconciliation(story.core.state, story.now_ns)
+    incidents.judge_fault(turn, story.job, JobFault(story.now_ns, kind, "n1", "from outside"))
 
 
 @pytest.mark.parametrize("kind", [HangClass.CPU_SIDE, HangClass.UNKNOWN])
