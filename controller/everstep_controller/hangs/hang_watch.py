@@ -1,7 +1,8 @@
 """Hang watch: the ranks of a job that stands still are looked at, until it goes on.
 
-The looks and their judge are outside the core. What enters it is a verdict: when it is another one,
-when a second look has found the same, and when the core is to act on what a look finds then.
+So are those of a job that has made no step a minute after it was started. The looks and their judge
+are outside the core. What enters it is a verdict: when it is another one, when a second look has
+found the same, and when the core is to act on what a look finds then.
 """
 
 import asyncio
@@ -17,8 +18,10 @@ from everstep_common.printable import printable
 from everstep_controller.api.fleet.inspector import Inspector, gather_told
 from everstep_controller.core.actions import Announce
 from everstep_controller.core.events import HangJudged
+from everstep_controller.core.hangs import response
+from everstep_controller.core.jobs.lifecycle import BEGINNING
 from everstep_controller.core.model.hang import SeenHang
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import JobRecord
 from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.fair_turns import FairTurns
 from everstep_controller.hangs.look_judge import JudgeError, judge_look
@@ -43,9 +46,12 @@ _SWEEP_S = 5.0
 # After so many verdicts on one stall, another one is told so long after the last: 64 KB each.
 _TELLINGS_SOON = 16
 _TOLD_LATER_S = 600
+# Ranks that load wait for one another in turn: of a job that has made no step yet, who may go on by
+# itself is named when no rank has moved for so long.
+_BEGINNING_UNMOVED_S = 60
 _S = 1_000_000_000
 
-# Job, generation, and when it was found to stand still.
+# Job, generation, and when it was found to stand still, or was started.
 _Stall = tuple[str, int, int]
 
 
@@ -61,13 +67,17 @@ class Known:
     tellings: int = 0
 
 
-def is_news(known: Known, due_ns: int, now_ns: int) -> bool:
+def is_news(known: Known, due_ns: int, now_ns: int, *, begins: bool = False) -> bool:
     """Return whether the core decides anything by the newest look that it has not decided already.
 
-    ``due_ns`` is when the core acts on what is found then; 0: never.
+    ``due_ns`` is when the core acts on what is found then; 0: never. ``begins``: the job has made
+    no step since it was started.
     """
     assert known.streak is not None
     newest = known.streak.newest
+    unmoved_ns = newest.at_ns - known.streak.unmoved_since_ns
+    if begins and not newest.stuck and unmoved_ns < _BEGINNING_UNMOVED_S * _S:
+        return False
     if known.told is None:
         return newest.verdict.kind is not HangClass.NO_WAIT
     if 0 < due_ns <= now_ns:
@@ -116,9 +126,8 @@ class HangWatch:
             if task.done():
                 del self._watched[stall]
                 self._say_failure(stall, task)
-        stalled = [
-            job for job in self._runtime.state.jobs.values() if job.state is JobState.STALLED
-        ]
+        jobs, now_ns = self._runtime.state.jobs.values(), self._runtime.now_ns()
+        stalled = [job for job in jobs if _is_looked_at(job, now_ns)]
         self._broken &= {_stall(job) for job in stalled}
         for job in stalled:
             if _stall(job) not in self._watched and _stall(job) not in self._broken:
@@ -164,7 +173,8 @@ class HangWatch:
             try:
                 known.streak = follow(known.streak, await judge_look(file, now_ns))
                 job = self._stalled(stall)
-                if job is not None and is_news(known, job.hang.due_ns, now_ns):
+                begins = job is not None and job.state in BEGINNING
+                if job is not None and is_news(known, job.hang.due_ns, now_ns, begins=begins):
                     await self._tell(job, known, self._evidence.keep(file))
             finally:
                 file.unlink(missing_ok=True)
@@ -173,8 +183,8 @@ class HangWatch:
 
     def _stalled(self, stall: _Stall) -> JobRecord | None:
         """Return the job of a stall that lasts."""
-        job = self._runtime.state.jobs.get(stall[0])
-        lasts = job is not None and job.state is JobState.STALLED and _stall(job) == stall
+        job, now_ns = self._runtime.state.jobs.get(stall[0]), self._runtime.now_ns()
+        lasts = job is not None and _is_looked_at(job, now_ns) and _stall(job) == stall
         return job if lasts and not self._runtime.state.halted else None
 
     async def _tell(self, job: JobRecord, known: Known, evidence: str) -> None:
@@ -211,5 +221,12 @@ class HangWatch:
         return min(pause_s, max(due_s, _FIRST_PAUSE_S))
 
 
+def _is_looked_at(job: JobRecord, now_ns: int) -> bool:
+    """Return whether a job stands still, or has made no step for long since it was started."""
+    from_ns = response.due_from_ns(job)
+    return from_ns is not None and from_ns <= now_ns
+
+
 def _stall(job: JobRecord) -> _Stall:
-    return job.id, job.generation.number, job.since_ns
+    begun_ns = job.generation.began_ns if job.state in BEGINNING else 0
+    return job.id, job.generation.number, begun_ns or job.since_ns

@@ -16,6 +16,7 @@ from everstep_controller.core import events
 from everstep_controller.core.events import HangJudged
 from everstep_controller.core.hangs import stillness
 from everstep_controller.core.jobs import incidents
+from everstep_controller.core.jobs.lifecycle import BEGINNING
 from everstep_controller.core.model.hang import (
     HANGS_MAX,
     NODE_HANGS_MAX,
@@ -76,6 +77,8 @@ _LONGEST_TIMES = 3
 # Where it was restarted for what cannot go on by itself, and stands still there again, and nobody
 # has said how long to wait: as `core.hang_patience_s` is shipped.
 _AGAIN_NS = 120 * _S
+# No code that gives the GIL back keeps it for as long; an endless loop in C does.
+_HELD_NS = 15 * _S
 # How soon a job is looked at again that would be restarted now, were automation not paused.
 _ASKED_AGAIN_NS = 10 * _S
 # Steps are told by all nodes, and the last of them may be told late.
@@ -87,11 +90,14 @@ class HangCase:
     """Everything by which it is decided what is done about a hang."""
 
     job: str
+    name: str = ""
     now_ns: int
     # Since when no rank has moved, as far as is known; and the last step that all have completed.
     still_since_ns: int
     step: int | None
     seen: SeenHang
+    # It has made no step since it was started: it may load, compile, or hang.
+    begins: bool = False
     # On how many nodes the job runs: what comes again on its only node comes again nowhere else.
     nodes: int = 2
     # How long ranks may stand still, 0: for ever; and the longest stall that the job came out of.
@@ -160,6 +166,11 @@ _LEFT_ALONE: Mapping[Manner, str] = MappingProxyType(
 def _why_left_alone(case: HangCase) -> str:
     if case.seen.pause:
         return f"{case.seen.pause}: that is no step, and nothing is done meanwhile"
+    if case.begins:
+        return (
+            "it has made no step since it was started, and may still load or compile: to start it "
+            f"anew: everstep job {case.name} restart --reason …"
+        )
     return "core.hang_patience_s is 0: people decide"
 
 
@@ -186,11 +197,18 @@ def _wait_ns(case: HangCase, manner: Manner) -> int | None:
     None: for as long as they do.
     """
     again = sum(_is_there(case.step, one.step) for one in case.past)
+    held = case.seen.verdict.kind is HangClass.GIL_HELD and case.seen.is_sure
     if manner is Manner.AT_ONCE:
-        return (case.patience_ns or _AGAIN_NS) << (again - 1) if again else 0
-    if case.seen.pause or not case.patience_ns:
+        # Who loads a library before the first step may hold the GIL all the while.
+        first_ns = (case.patience_ns or _AGAIN_NS) if held and case.begins else 0
+        return (case.patience_ns or _AGAIN_NS) << (again - 1) if again else first_ns
+    # Before the first step ranks that load or compile look like ranks that hang.
+    if case.seen.pause or not case.patience_ns or case.begins:
         return None
-    return max(case.patience_ns, _LONGEST_TIMES * case.longest_stall_ns) << again
+    usual_ns = _LONGEST_TIMES * case.longest_stall_ns
+    if held and not again:
+        return max(min(case.patience_ns, _HELD_NS), usual_ns)
+    return max(case.patience_ns, usual_ns) << again
 
 
 def _is_there(step: int | None, other: int | None) -> bool:
@@ -261,13 +279,28 @@ def _is_the_node(case: HangCase, node: str) -> bool:
     )
 
 
+# States in which verdicts are taken: a job that stands still, or has made no step yet.
+LOOKED_AT = frozenset({JobState.STALLED, *BEGINNING})
+# After so long without a step since it was started, ranks are looked at.
+BEGINNING_LOOKED_AT_NS = 60 * _S
+
+
+def due_from_ns(job: JobRecord) -> int | None:
+    """Return from when on a job's ranks are looked at; None: not in its state."""
+    if job.state is JobState.STALLED:
+        return job.since_ns
+    if job.state not in BEGINNING:
+        return None
+    return (job.generation.began_ns or job.since_ns) + BEGINNING_LOOKED_AT_NS
+
+
 # --- the job that hangs --------------------------------------------------------------------------
 
 
 def hang_judged(turn: Turn, event: HangJudged) -> None:
     """Note who holds a job back that stands still."""
     job = turn.state.jobs.get(event.job)
-    if job is None or job.state is not JobState.STALLED:
+    if job is None or job.state not in LOOKED_AT:
         return
     if event.generation != job.generation.number:
         return
@@ -281,7 +314,7 @@ def hang_judged(turn: Turn, event: HangJudged) -> None:
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     """Do about a hang what is due, or say what will be."""
-    if job.state is not JobState.STALLED or job.hang.seen is None or not job.news.hang_seen:
+    if job.state not in LOOKED_AT or job.hang.seen is None or not job.news.hang_seen:
         return
     case = _case(turn, job, job.hang.seen)
     response = respond(case)
@@ -302,6 +335,8 @@ def _case(turn: Turn, job: JobRecord, seen: SeenHang) -> HangCase:
     moved_ns = job.hang.seen_ns - seen.unmoved_ns if told_ns is None else told_ns
     return HangCase(
         job=job.id,
+        name=job.name,
+        begins=job.state in BEGINNING,
         now_ns=turn.now_ns,
         still_since_ns=max(job.hang.onset_ns, moved_ns),
         step=job.lineage.last_step,

@@ -69,11 +69,53 @@ def test_what_cannot_go_on_by_itself_is_restarted_in_place_at_once(kind: HangCla
     assert found.due_ns <= _NOW
 
 
-@pytest.mark.parametrize("kind", _AT_ONCE)
+@pytest.mark.parametrize("kind", [kind for kind in _AT_ONCE if kind is not HangClass.GIL_HELD])
 def test_a_culprit_that_was_not_seen_to_be_stuck_is_given_time(kind: HangClass) -> None:
     found = respond(case(seen(kind, (3, "n0"), stuck=False)))
     assert found.remedy is Remedy.RESTART
     assert found.due_ns == _NOW - 5 * S + _PATIENCE
+
+
+def test_a_gil_that_is_held_all_the_while_is_no_code_that_gives_it_back() -> None:
+    """An endless loop in C: its thread computes, so its stack moves."""
+    loop = seen(HangClass.GIL_HELD, (3, "n0"), stuck=False)
+    found = respond(case(loop))
+    assert found.remedy is Remedy.RESTART
+    assert found.due_ns == _NOW + 10 * S
+    again = replace(case(loop), past=(past(HangClass.GIL_HELD, (3, "n0"), step=812),))
+    assert respond(again).due_ns == _NOW - 5 * S + 2 * _PATIENCE
+    unsure = replace(loop, verdict=replace(loop.verdict, confidence=Confidence.UNSURE))
+    assert respond(case(unsure)).due_ns == _NOW - 5 * S + _PATIENCE
+    assert respond(replace(case(loop), patience_ns=0)).remedy is None
+
+
+def _beginning(hang: SeenHang, still_s: float = 9e4) -> HangCase:
+    return replace(case(hang, still_s), begins=True, name="llama", step=None)
+
+
+@pytest.mark.parametrize("kind", [*_PATIENT, HangClass.KNOWN_SOFTWARE])
+def test_before_its_first_step_a_job_may_load_and_only_people_start_it_anew(
+    kind: HangClass,
+) -> None:
+    found = respond(_beginning(seen(kind, (0, "n0"), looks=99)))
+    assert (found.remedy, found.due_ns) == (None, 0)
+    assert "everstep job llama restart" in found.why
+
+
+@pytest.mark.parametrize("kind", [HangClass.DEAD, HangClass.FROZEN])
+def test_before_its_first_step_too_what_cannot_go_on_is_restarted_at_once(kind: HangClass) -> None:
+    found = respond(_beginning(seen(kind, (0, "n0"), looks=1)))
+    assert found.remedy is Remedy.RESTART
+    assert found.due_ns <= _NOW
+
+
+def test_who_holds_the_gil_before_the_first_step_may_load_a_library_for_as_long_as_patience() -> (
+    None
+):
+    held = respond(_beginning(seen(HangClass.GIL_HELD, (0, "n0")), still_s=70))
+    assert (held.remedy, held.due_ns) == (Remedy.RESTART, _NOW - 70 * S + _PATIENCE)
+    moves = respond(_beginning(seen(HangClass.GIL_HELD, (0, "n0"), stuck=False)))
+    assert moves.remedy is None
 
 
 @pytest.mark.parametrize("kind", _PATIENT)
