@@ -12,7 +12,7 @@ from everstep_common.endings import by_operator
 from everstep_controller.core import events
 from everstep_controller.core.events import RestartCancelled, RestartOrdered, StopOrdered
 from everstep_controller.core.jobs import incidents, restore_point
-from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER, STEPPING
+from everstep_controller.core.jobs.lifecycle import ACTIVE, BEGINNING, OVER, STEPPING
 from everstep_controller.core.model.job import (
     Cause,
     JobFault,
@@ -242,7 +242,7 @@ def _reach_boundary(turn: Reconciliation, job: JobRecord) -> None:
 
 def _leave_beginning(turn: Reconciliation, job: JobRecord, wish: Planned) -> None:
     """Stop a job of which an operator wants it at any step, and that makes none for a while."""
-    if not wish.is_at_any_step:
+    if job.state not in BEGINNING or not wish.is_at_any_step:
         return
     at_ns, timer = min(wish.ordered_ns, job.awaited.since_ns) + _STILL_NS, TimerKind.STILL
     if timer in job.news.due and turn.now_ns >= at_ns:
