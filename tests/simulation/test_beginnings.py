@@ -148,7 +148,9 @@ def test_orders_are_carried_out_whenever_they_come_and_wherever_a_job_hangs(
     order = _Order(kind, rng.uniform(0.5, 60))
     cluster = _Story(seed, [hang], [order]).play(4000)
     if order.ordered_ns:
-        assert order.took_s <= _ACTS_S, order
+        # A job that makes steps goes on to the boundary, and may hang on the way there.
+        limit_s = _ACTS_S if order.state in (*BEGINNING, JobState.STALLED) else 2 * _ACTS_S
+        assert order.took_s <= limit_s, order
     job = cluster.job
     assert job is None or job.state is JobState.ENDED, (job.state, job.reason)
 

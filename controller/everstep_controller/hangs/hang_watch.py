@@ -200,6 +200,7 @@ class HangWatch:
             same_ns=streak.newest.at_ns - streak.same_since_ns,
             unmoved_ns=streak.newest.at_ns - streak.unmoved_since_ns,
             pause=streak.newest.pause,
+            devices=streak.newest.devices,
         )
         sentence = printable(verdict.sentence)[:_SENTENCE_MAX]
         if verdict.kind is HangClass.NO_WAIT:  # told only after something else

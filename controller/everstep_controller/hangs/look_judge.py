@@ -67,7 +67,16 @@ def _look_of(printed: bytes, at_ns: int) -> Look:
     found = json.loads(printed)
     verdict = from_json(HangVerdict, found["verdict"])
     marks = dict(zip(found["ranks"], found["places"], strict=True))
-    return Look(at_ns, verdict, tuple(found["stuck"]), marks, found["pause"])
+    devices = found["devices"]
+    return Look(
+        at_ns,
+        verdict,
+        tuple(found["stuck"]),
+        marks,
+        pause=found["pause"],
+        seen=tuple(found["seen"]),
+        devices=None if devices is None else tuple(devices),
+    )
 
 
 def give_way(oom_score: Path = Path("/proc/self/oom_score_adj")) -> None:
@@ -88,6 +97,8 @@ def main() -> int:
         "ranks": list(look.marks),
         "places": list(look.marks.values()),
         "pause": look.pause,
+        "seen": look.seen,
+        "devices": look.devices,
     }
     print(json.dumps(found))
     return 0

@@ -23,8 +23,6 @@ class HangClass(Enum):
     DEAD = "dead"
     # Its process does not run: stopped, or in the kernel.
     FROZEN = "frozen"
-    # It waits in the kernel for what a file system answers.
-    STORAGE = "storage"
     # A thread holds the interpreter's lock, in code that never gives it back.
     GIL_HELD = "gil_held"
     # It lives, and has not come to the operation that the others wait in.
@@ -35,6 +33,8 @@ class HangClass(Enum):
     SILENT = "silent"
     # All have enqueued the operation, and nobody completes it.
     FABRIC = "fabric"
+    # It waits in the kernel for what a file system answers, and nobody else holds the job back.
+    STORAGE = "storage"
     # The ranks do not call the same operations in the same order: the program.
     DESYNC = "desync"
     # A published fault of a library that the ranks have mapped.

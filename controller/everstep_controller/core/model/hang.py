@@ -79,6 +79,8 @@ class SeenHang:
     unmoved_ns: int = 0
     # What a rank does that is no step, in words; "" where none does.
     pause: str = ""
+    # PCI addresses of the accelerators that the culprits have open; None: that is not known.
+    devices: tuple[str, ...] | None = None
 
     @property
     def is_sure(self) -> bool:
