@@ -28,7 +28,7 @@ from everstep_controller.core.model.hang import (
 )
 from everstep_controller.core.model.incident import Judgement, Remedy
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
-from everstep_controller.core.nodes import health
+from everstep_controller.core.nodes import bearing
 from everstep_controller.core.recovery import blame
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
@@ -333,12 +333,13 @@ def _case(turn: Turn, job: JobRecord, seen: SeenHang) -> HangCase:
     told_ns = stillness.since_ns(job)
     # Operations may go on without a step: where nodes do not say so, looks do.
     moved_ns = job.hang.seen_ns - seen.unmoved_ns if told_ns is None else told_ns
+    still_since_ns = max(job.hang.onset_ns, moved_ns)
     return HangCase(
         job=job.id,
         name=job.name,
         begins=job.state in BEGINNING,
         now_ns=turn.now_ns,
-        still_since_ns=max(job.hang.onset_ns, moved_ns),
+        still_since_ns=still_since_ns,
         step=job.lineage.last_step,
         seen=seen,
         nodes=len(job.generation.members),
@@ -346,9 +347,27 @@ def _case(turn: Turn, job: JobRecord, seen: SeenHang) -> HangCase:
         longest_stall_ns=job.recovery.longest_stall_ns,
         past=tuple(one for one in job.recovery.hangs if one.at_ns >= since_ns),
         of_node=tuple(one for one in node.hangs if one.at_ns >= since_ns) if node else (),
-        finding=health.unfit_by_finding(turn.state, node) if node else "",
+        finding=_finding(turn, job, seen, still_since_ns),
         neighbour=blame.neighbour(turn, job, seen.node) if node else "",
     )
+
+
+def _finding(turn: Turn, job: JobRecord, seen: SeenHang, still_since_ns: int) -> str:
+    """Return the finding by which the culprits' node is unfit for them, if one explains the hang.
+
+    With one that is older than the generation it has trained.
+    """
+    node = turn.state.nodes.get(seen.node)
+    if node is None:
+        return ""
+    fault = bearing.Fault(
+        began_ns=still_since_ns,
+        until_ns=turn.now_ns,
+        window_ns=turn.state.settings.evidence_window_ns,
+        borne_until_ns=job.generation.began_ns,
+        devices=None if seen.devices is None else frozenset(seen.devices),
+    )
+    return bearing.unfit_by_finding(turn.state, node, job, fault)
 
 
 def _plan(case: HangCase, response: Response) -> str:

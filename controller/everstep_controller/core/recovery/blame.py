@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 
-from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core.events import TimeoutJudged
 from everstep_controller.core.fleet.incidents import incidents_of_job, open_incident
 from everstep_controller.core.jobs.lifecycle import ACTIVE
@@ -18,9 +18,10 @@ from everstep_controller.core.model.incident import (
     WaitedFor,
 )
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
-from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.node import NodeRecord, OpenFinding
 from everstep_controller.core.model.state import jobs_of_node
-from everstep_controller.core.nodes import claims, health
+from everstep_controller.core.nodes import bearing
+from everstep_controller.core.nodes.bearing import Fault
 from everstep_controller.core.recovery import causes
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
@@ -147,7 +148,11 @@ def _evidence(
         fresh=not job.ledger.step_count and job.lineage.recoverable_step is None,
         explained=frozenset(_explained(turn, job, incident)),
         rollback=_rollback(job, generation),
-        amiss={name: why for name in job.generation.members if (why := _amiss(turn, name))},
+        amiss={
+            name: why
+            for name in job.generation.members
+            if (why := _amiss(turn, job, incident, turn.state.nodes[name]))
+        },
         members=tuple(job.generation.members),
         waited_for=_waited_for(job, generation),
     )
@@ -175,33 +180,47 @@ def _explained(turn: Turn, job: JobRecord, incident: JobIncident) -> Iterator[in
     window_ns = turn.state.settings.evidence_window_ns
     outside = [part.at_ns for part in incident.parts if part.cause in _FROM_OUTSIDE]
     for past in job.recovery.judgements:
-        raised = [
-            held.since_ns
-            for name in past.nodes
-            if name in turn.state.nodes
-            for held in turn.state.nodes[name].findings.values()
-            if _of_hardware(held.finding) and health.counts_against_node(held)
-        ]
-        if past.explained or any(
-            abs(at_ns - past.at_ns) <= window_ns for at_ns in (*outside, *raised)
+        fault = Fault(past.at_ns, past.at_ns, window_ns)
+        raised = any(_hardware(turn, job, name, fault) for name in past.nodes)
+        if (
+            past.explained
+            or raised
+            or any(abs(at_ns - past.at_ns) <= window_ns for at_ns in outside)
         ):
             yield past.generation
 
 
-def _amiss(turn: Turn, name: str) -> str:
-    """Return why a node is not known to be clean: its agent looks for all that a check does."""
-    node = turn.state.nodes[name]
+def _hardware(turn: Turn, job: JobRecord, name: str, fault: Fault) -> list[OpenFinding]:
+    """Return the findings of a node's hardware that may be why ranks of a job died there."""
+    node = turn.state.nodes.get(name)
+    if node is None:
+        return []
+    return [
+        held
+        for held in bearing.counting(turn.state, node)
+        if _of_hardware(held.finding)
+        and fault.is_near(held)
+        and bearing.concerns(node, job, held, fault.devices) is not False
+    ]
+
+
+def _amiss(turn: Turn, job: JobRecord, incident: JobIncident, node: NodeRecord) -> str:
+    """Return why a node is not known to be clean: its agent looks for all that a check does.
+
+    What it found long before the first of these deaths, or of devices of others, explains none.
+    """
     if not node.connected or node.doubtful:
         return "its agent is away"
     if node.check_failed:
         return f"its check failed: {node.check_failed}"
+    first_ns = min((incident.onset_ns, *(one.at_ns for one in job.recovery.judgements)))
+    fault = Fault(first_ns, turn.now_ns, turn.state.settings.evidence_window_ns)
     grave = (
         held.finding.message
-        for held in node.findings.values()
-        if health.counts_against_node(held)
-        and held.finding.severity in (Severity.FATAL, Severity.DEGRADED)
-        and claims.mode_of(turn.state, held.finding.condition, held.finding.mode)
-        is not Mode.OBSERVE
+        for held in bearing.counting(turn.state, node)
+        if held.finding.severity in (Severity.FATAL, Severity.DEGRADED)
+        and fault.is_near(held)
+        and bearing.concerns(node, job, held, fault.devices) is not False
     )
     return next(grave, "")
 
@@ -237,16 +256,13 @@ def _outside(job: JobRecord, incident: JobIncident) -> str:
 
 
 def _faults(turn: Reconciliation, job: JobRecord, incident: JobIncident) -> list[causes.NodeFault]:
+    onset_ns = incident.onset_ns
     window_ns = turn.state.settings.evidence_window_ns
+    fault = Fault(onset_ns, onset_ns, window_ns, bearing.borne_until_ns(job))
     return [
         causes.NodeFault(name, held.finding.message)
         for name in job.generation.members
-        for held in turn.state.nodes[name].findings.values()
-        if _of_hardware(held.finding)
-        and health.counts_against_node(held)
-        and abs(held.since_ns - incident.onset_ns) <= window_ns
-        and claims.mode_of(turn.state, held.finding.condition, held.finding.mode)
-        is not Mode.OBSERVE
+        for held in _hardware(turn, job, name, fault)
     ]
 
 
