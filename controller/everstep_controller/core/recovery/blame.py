@@ -78,6 +78,13 @@ def _may_be_program(job: JobRecord, judgement: Judgement) -> bool:
     return not judgement.explained and job.generation.cause not in NOT_THE_PROGRAM
 
 
+def died_again(job: JobRecord, node: str) -> bool:
+    """Return whether the job has died there twice in a row of the same, where it runs alone."""
+    newest = [(one.signature, one.step, one.nodes) for one in job.recovery.judgements[-2:]]
+    alone = len(newest) == 2 and len(job.generation.members) == 1
+    return alone and newest[0] == newest[1] and bool(newest[0][0]) and newest[0][2] == (node,)
+
+
 def was_attempt(job: JobRecord) -> bool:
     """Return whether the restart that follows the newest judgement counts, without a new step."""
     judged = job.recovery.judgements
@@ -118,9 +125,7 @@ def _judge_again(
 ) -> None:
     evidence = _evidence(turn, job, incident, newest.generation)
     # What has happened since must not be taken for history.
-    strikes = {
-        name: _recent(turn, turn.state.nodes[name], newest.at_ns) for name in job.generation.members
-    }
+    strikes = _strikes(turn, job, newest.at_ns)
     again = causes.judge(replace(evidence, outside="", past=evidence.past[:-1], strikes=strikes))
     if again.remedy is Remedy.REPLACE and newest.remedy is Remedy.RESTART:
         job.recovery.judgements[-1] = replace(
@@ -139,10 +144,7 @@ def _evidence(
         faults=tuple(_faults(turn, job, incident)),
         outside=_outside(job, incident),
         past=tuple(job.recovery.judgements),
-        strikes={
-            name: _recent(turn, turn.state.nodes[name], turn.now_ns)
-            for name in job.generation.members
-        },
+        strikes=_strikes(turn, job, turn.now_ns),
         world_size=job.world_size,
         neighbours=_neighbours(turn, job),
         fresh=not job.ledger.step_count and job.lineage.recoverable_step is None,
@@ -270,9 +272,17 @@ def _of_hardware(finding: Finding) -> bool:
     return finding.severity is Severity.FATAL or finding.suggested_action in _HARDWARE
 
 
-def _recent(turn: Reconciliation, node: NodeRecord, before_ns: int) -> int:
-    since_ns = turn.now_ns - turn.state.settings.strike_window_ns
-    return sum(since_ns <= strike.at_ns < before_ns for strike in node.strikes)
+def _strikes(turn: Reconciliation, job: JobRecord, before_ns: int) -> dict[str, int]:
+    """Return the strikes of each member before a time; its only node is not struck by the job."""
+    members, since_ns = job.generation.members, turn.now_ns - turn.state.settings.strike_window_ns
+    own = job.name if len(members) == 1 else ""
+    return {
+        name: sum(
+            since_ns <= strike.at_ns < before_ns and strike.job != own
+            for strike in turn.state.nodes[name].strikes
+        )
+        for name in members
+    }
 
 
 def _strike(turn: Reconciliation, job: JobRecord, judgement: Judgement) -> None:
