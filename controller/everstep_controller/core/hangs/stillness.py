@@ -50,8 +50,11 @@ def _job_of(
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
-    """Take a job on to standing still by the word of its nodes, or back from there."""
-    if job.state is JobState.RUNNING and job.generation.still:
+    """Take a job on to standing still by the word of its nodes, or back from there.
+
+    Where ranks of some node have ended well it is at its end: then steps that are missing tell.
+    """
+    if job.state is JobState.RUNNING and job.generation.still and not job.generation.finished:
         if not job.planned and _all_stand_still(turn.state, job):
             move_job(turn, job, JobEvent.STALLED, _sentence(turn.now_ns, job))
             job.hang.by_word = True
