@@ -25,6 +25,8 @@ FOREVER_S = 1e6
 # After so long without a move a node says so.
 STILL_S = 3.0
 _TICK_S = 0.5
+# A rank reads so often how far it is.
+_READ_EVERY_NS = SECOND // 2
 _LONGEST_PAUSE_S = 30.0
 _STUCK = frozenset({HangClass.DEAD, HangClass.FROZEN, HangClass.GIL_HELD})
 
@@ -57,6 +59,8 @@ class SimulatedHang:
     judged: Judged = Judged.RIGHT
     # What the rank has said to do, which is no step: no node says then that its ranks stand still.
     pause: str = ""
+    # Where a look finds it; "" where nobody tells that.
+    place: str = ""
     # By generation, when it began there.
     began_ns: dict[int, int] = field(default_factory=dict)
 
@@ -143,9 +147,27 @@ class Hangs:
             node, known = self._cluster.fleet.nodes[name], self._told.get(name)
             if node.agent and still and known != (number, step):
                 self._told[name] = (number, step)
-                self._cluster.fleet.record(node, partial(_stand_still, number, step, since_ns))
+                word = self._word(number, name, step, since_ns)
+                self._cluster.fleet.record(node, partial(_stand_still, word))
             elif node.agent and not still and self._told.pop(name, (0, 0))[0] == number:
                 self._cluster.fleet.record(node, partial(_go_on, number, now_ns))
+
+    def _word(self, number: int, name: str, step: int, since_ns: int) -> reports.RanksStandStill:
+        """Return what the agent of a member says.
+
+        Of a script without the library only the node of rank 0 knows steps, and of a rank whose
+        reader does not run any more no node knows the last move.
+        """
+        ours, held = self._cluster.ranks.generations[number], self.held_by(number)
+        prints = self._cluster.shape.script is not None
+        blind = held is not None and held.kind in _STUCK and held.culprit(ours)[1] == name
+        return reports.RanksStandStill(
+            generation=number,
+            step=step if not prints or name == ours.members[0] else None,
+            since_boot_ns=max(0, since_ns - _READ_EVERY_NS) if blind else since_ns,
+            usual_ns=int(STILL_S * SECOND),
+            looked_boot_ns=self._time.now_ns,
+        )
 
     # --- who looks -------------------------------------------------------------------------------
 
@@ -197,6 +219,7 @@ class Hangs:
             same_ns=watch.newest_ns - watch.first_ns,
             unmoved_ns=watch.newest_ns - watch.first_ns,
             pause=hang.pause,
+            place=hang.place,
         )
 
 
@@ -220,11 +243,8 @@ class _Watch:
         self.pause_s = min(2 * self.pause_s, _LONGEST_PAUSE_S)
 
 
-def _stand_still(number: int, step: int, since_ns: int, origin: Origin) -> events.Event:
-    report = reports.RanksStandStill(
-        generation=number, step=step, since_boot_ns=since_ns, usual_ns=int(STILL_S * SECOND)
-    )
-    return events.Reported(origin, since_ns, report, JOB)
+def _stand_still(word: reports.RanksStandStill, origin: Origin) -> events.Event:
+    return events.Reported(origin, word.since_boot_ns, word, JOB)
 
 
 def _go_on(number: int, at_ns: int, origin: Origin) -> events.Event:

@@ -19,6 +19,7 @@ from everstep_sim.faults import Faults
 from everstep_sim.fleet import JOB
 from everstep_sim.hangs import Hangs, Judged, SimulatedHang
 from everstep_sim.timeline import SECOND
+from everstep_sim.unchanged import UnchangedScript
 from simulation.invariants import Invariants
 from simulation.seeds import seeds
 
@@ -38,12 +39,20 @@ class _Story:
     disturbed: bool = False
     claimed: set[str] = field(default_factory=set)
     shape: Shape = _SHAPE
+    # When the job was found to stand still, and whether it is now.
+    stalls_ns: list[int] = field(default_factory=list)
+    is_found: bool = False
 
     def play(self, until_s: float = 4000) -> SimulatedCluster:
         invariants = Invariants()
 
         def check(cluster: SimulatedCluster, event: events.Event) -> None:
             invariants(cluster, event)
+            job = cluster.job
+            found = job is not None and job.state in (JobState.STALLED, JobState.STOPPING)
+            if found and not self.is_found:
+                self.stalls_ns.append(cluster.controller.now_ns)
+            self.is_found = found
             for node in cluster.controller.core.state.nodes.values():
                 if any(claim.owner == AUTOMATION for claim in node.claims):
                     self.claimed.add(node.name)
@@ -115,6 +124,42 @@ def test_a_job_whose_culprit_never_comes_back_steps_again(seed: int, disturbed: 
     assert _ended_well(cluster)
     assert 1 <= _restarts(cluster) <= 2
     assert not story.claimed
+
+
+@pytest.mark.parametrize("kind", _STUCK)
+@pytest.mark.parametrize("seed", seeds(3, 60))
+def test_a_rank_that_cannot_tell_any_more_stops_an_unchanged_script_for_seconds(
+    seed: int, kind: HangClass
+) -> None:
+    hang = SimulatedHang(kind=kind, step=8, rank=seed % 3)
+    script = UnchangedScript(saves_every=5, step_s=1.0, save_s=0.2)
+    story = _Story(seed, [hang], shape=replace(_SHAPE, script=script))
+    cluster = story.play()
+    assert _ended_well(cluster)
+    assert _restarts(cluster) == 1
+    assert (story.stalls_ns[0] - hang.began_ns[1]) / SECOND < 6, "120 s by steps alone"
+
+
+@pytest.mark.parametrize("kind", [*_STUCK, HangClass.CPU_SIDE])
+@pytest.mark.parametrize("seed", seeds(3, 40))
+def test_evaluations_are_told_once_and_a_hang_after_them_as_soon_as_ever(
+    seed: int, kind: HangClass
+) -> None:
+    rng = random.Random(seed)
+    lasts_s = rng.uniform(5, PATIENCE_S - 10)
+    evaluations = [
+        SimulatedHang(kind=HangClass.CPU_SIDE, step=step, lasts_s=lasts_s, place="evaluate")
+        for step in (4, 8, 12)
+    ]
+    hang = SimulatedHang(kind=kind, step=16, rank=rng.randrange(3), place="load")
+    story = _Story(seed, [*evaluations, hang])
+    cluster = story.play()
+    assert _ended_well(cluster)
+    assert _restarts(cluster) == 1
+    first, *others = story.stalls_ns
+    assert first < evaluations[1].began_ns[1]
+    assert len(others) == 1, "the hang"
+    assert (others[0] - hang.began_ns[1]) / SECOND < 6
 
 
 @pytest.mark.parametrize("seed", seeds(2, 20))

@@ -15,11 +15,14 @@ from everstep_common.hangs.judging.process_evidence import (
     process_class,
     waits_for_data,
 )
+from everstep_common.hangs.places import place_of
 from everstep_common.hangs.reports.rank_report import PAUSED, ProcessState, RankHangReport
-from everstep_common.hangs.reports.verdict import Confidence, HangVerdict
+from everstep_common.hangs.reports.verdict import Confidence, HangClass, HangVerdict
 from everstep_common.hangs.told_by_nodes import NodeTold, read_all
 from everstep_common.printable import printable
 
+# Of an error of a judge, what fits a line.
+_FAILURE_MAX = 300
 # Where each rank stands, as a number that is another one elsewhere.
 Marks = Mapping[int, int]
 
@@ -39,6 +42,10 @@ class Look:
     seen: tuple[int, ...] = ()
     # PCI addresses of the accelerators that the culprits have open; None: not all tell.
     devices: tuple[str, ...] | None = None
+    # Where those stand who hold the job back, as a number; "" where nobody tells it.
+    place: str = ""
+    # Why it could not be judged, in words; "" where it was.
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +71,17 @@ def judge_told(told: Iterable[NodeTold], at_ns: int = 0) -> Look:
         stuck,
         marks=where_ranks_stand(found.reports),
         pause=pause_of(found.reports),
+        place=place_of(found.reports, verdict),
         seen=tuple(sorted(one.rank for one in found.reports if _is_seen(one))),
         devices=devices_of(found.reports, verdict),
     )
+
+
+def unjudged(at_ns: int, why: str) -> Look:
+    """Return a look of which the judge failed."""
+    sentence = f"who holds it back is not known: the judge failed: {printable(why)}"
+    verdict = HangVerdict(HangClass.UNKNOWN, (), Confidence.UNSURE, sentence[:_FAILURE_MAX])
+    return Look(at_ns, verdict, (), {}, failure=printable(why)[:_FAILURE_MAX])
 
 
 def _is_seen(report: RankHangReport) -> bool:
@@ -154,11 +169,11 @@ def follow(before: Streak | None, look: Look) -> Streak:
 def _has_missed(before: Look, look: Look) -> bool:
     """Return whether a look withdraws what was sure, and has not seen all that the one before did.
 
-    What it has found for sure itself is no withdrawal.
+    What it is sure of itself is no withdrawal. What follows from a failed judge is decided elsewhere.
     """
     sure = before.verdict.confidence is not Confidence.UNSURE and before.verdict.culprits
     found = look.verdict.confidence is Confidence.CERTAIN and look.verdict.culprits
-    if not sure or found or says_same(before.verdict, look.verdict):
+    if not sure or found or look.failure or says_same(before.verdict, look.verdict):
         return False
     lost = before.marks.keys() - look.marks.keys() or {*before.seen} - {*look.seen}
     return bool(lost)

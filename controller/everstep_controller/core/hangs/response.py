@@ -15,12 +15,13 @@ from everstep_common.hangs.reports.verdict import HangClass
 from everstep_controller.core import events
 from everstep_controller.core.events import HangJudged
 from everstep_controller.core.hangs import stillness
-from everstep_controller.core.jobs import incidents
+from everstep_controller.core.jobs import incidents, usual_stands
 from everstep_controller.core.jobs.lifecycle import BEGINNING
 from everstep_controller.core.model.hang import (
     HANGS_MAX,
     NODE_HANGS_MAX,
     PROVED,
+    STAND_PLACES_MAX,
     NodeHang,
     PastHang,
     Proof,
@@ -28,6 +29,7 @@ from everstep_controller.core.model.hang import (
 )
 from everstep_controller.core.model.incident import Judgement, Remedy
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
+from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.nodes import bearing
 from everstep_controller.core.recovery import blame
 from everstep_controller.core.registry import Handlers
@@ -72,13 +74,13 @@ MANNERS: Mapping[HangClass, Manner] = MappingProxyType(
 
 # So many looks in a row end a job.
 _LOOKS_TO_END = 2
-# A job that has stood still for as long goes on as a rule: three times the longest stall.
-_LONGEST_TIMES = 3
 # Where it was restarted for what cannot go on by itself, and stands still there again, and nobody
 # has said how long to wait: as `core.hang_patience_s` is shipped.
 _AGAIN_NS = 120 * _S
 # No code that gives the GIL back keeps it for as long; an endless loop in C does.
 _HELD_NS = 15 * _S
+# Where a judge failed: 600 s, torch's timeout of collectives, as `core.stall_timeout_s` is shipped.
+_UNJUDGED_TIMES = 5
 # How soon a job is looked at again that would be restarted now, were automation not paused.
 _ASKED_AGAIN_NS = 10 * _S
 # Steps are told by all nodes, and the last of them may be told late.
@@ -100,9 +102,9 @@ class HangCase:
     begins: bool = False
     # On how many nodes the job runs: what comes again on its only node comes again nowhere else.
     nodes: int = 2
-    # How long ranks may stand still, 0: for ever; and the longest stall that the job came out of.
+    # How long ranks may stand still, 0: for ever; and for how long they do where they are now.
     patience_ns: int
-    longest_stall_ns: int = 0
+    usual_ns: int = 0
     # Hangs that count: those for which this job was restarted, and those on the culprits' node.
     past: tuple[PastHang, ...] = ()
     of_node: tuple[NodeHang, ...] = ()
@@ -171,6 +173,8 @@ def _why_left_alone(case: HangCase) -> str:
             "it has made no step since it was started, and may still load or compile: to start it "
             f"anew: everstep job {case.name} restart --reason …"
         )
+    if case.seen.failure:
+        return "its judge failed, and core.stall_restart_timeout_s is 0: people decide"
     return "core.hang_patience_s is 0: people decide"
 
 
@@ -205,10 +209,9 @@ def _wait_ns(case: HangCase, manner: Manner) -> int | None:
     # Before the first step ranks that load or compile look like ranks that hang.
     if case.seen.pause or not case.patience_ns or case.begins:
         return None
-    usual_ns = _LONGEST_TIMES * case.longest_stall_ns
     if held and not again:
-        return max(min(case.patience_ns, _HELD_NS), usual_ns)
-    return max(case.patience_ns, usual_ns) << again
+        return max(min(case.patience_ns, _HELD_NS), case.usual_ns)
+    return max(case.patience_ns, case.usual_ns) << again
 
 
 def _is_there(step: int | None, other: int | None) -> bool:
@@ -288,7 +291,9 @@ BEGINNING_LOOKED_AT_NS = 60 * _S
 def due_from_ns(job: JobRecord) -> int | None:
     """Return from when on a job's ranks are looked at; None: not in its state."""
     if job.state is JobState.STALLED:
-        return job.since_ns
+        return job.hang.found_ns or job.since_ns
+    if job.state is JobState.RUNNING:
+        return job.hang.found_ns or None  # where that may be usual, and nobody was told
     if job.state not in BEGINNING:
         return None
     return (job.generation.began_ns or job.since_ns) + BEGINNING_LOOKED_AT_NS
@@ -300,15 +305,21 @@ def due_from_ns(job: JobRecord) -> int | None:
 def hang_judged(turn: Turn, event: HangJudged) -> None:
     """Note who holds a job back that stands still."""
     job = turn.state.jobs.get(event.job)
-    if job is None or job.state not in LOOKED_AT:
+    if job is None or event.generation != job.generation.number:
         return
-    if event.generation != job.generation.number:
+    stands_unknown = job.state is JobState.RUNNING and job.hang.found_ns > 0
+    if job.state not in LOOKED_AT and not stands_unknown:
         return
-    if event.sentence and event.sentence not in job.reason:
+    if stands_unknown:
+        job.hang.sentence = event.sentence
+    elif event.sentence and event.sentence not in job.reason:
         job.reason = f"{job.reason.partition('; ')[0]}; {event.sentence}"
         turn.announce(job.name, "HangJudged", f"{job.name}: {event.sentence}")
     if event.seen is not None:
         job.hang.seen, job.hang.seen_ns = event.seen, turn.now_ns
+        if not event.seen.failure:
+            places = dict.fromkeys([*job.hang.places, event.seen.place])
+            job.hang.places = list(places)[-STAND_PLACES_MAX:]
         job.news.hang_seen = True
 
 
@@ -343,8 +354,8 @@ def _case(turn: Turn, job: JobRecord, seen: SeenHang) -> HangCase:
         step=job.lineage.last_step,
         seen=seen,
         nodes=len(job.generation.members),
-        patience_ns=turn.state.settings.hang_patience_ns,
-        longest_stall_ns=job.recovery.longest_stall_ns,
+        patience_ns=_patience_ns(turn.state.settings, job, seen),
+        usual_ns=usual_stands.usual_ns(job.recovery.usual_stands, seen.place, turn.now_ns),
         past=tuple(one for one in job.recovery.hangs if one.at_ns >= since_ns),
         of_node=tuple(one for one in node.hangs if one.at_ns >= since_ns) if node else (),
         finding=_finding(turn, job, seen, still_since_ns),
@@ -368,6 +379,19 @@ def _finding(turn: Turn, job: JobRecord, seen: SeenHang, still_since_ns: int) ->
         devices=None if seen.devices is None else frozenset(seen.devices),
     )
     return bearing.unfit_by_finding(turn.state, node, job, fault)
+
+
+def _patience_ns(settings: Settings, job: JobRecord, seen: SeenHang) -> int:
+    """Return how long ranks may stand still; 0: for ever.
+
+    Where the judge failed nobody knows whether it is an evaluation: by its nodes' word alone a job
+    stands still for as long as torch itself waits in a collective.
+    """
+    if not seen.failure:
+        return settings.hang_patience_ns
+    if settings.stall_restart_timeout_ns or not settings.hang_patience_ns:
+        return settings.stall_restart_timeout_ns
+    return _UNJUDGED_TIMES * settings.stall_timeout_ns if job.hang.by_word else 0
 
 
 def _plan(case: HangCase, response: Response) -> str:
@@ -412,12 +436,16 @@ def _act(turn: Reconciliation, job: JobRecord, case: HangCase, response: Respons
     )
     job.generation.hang_judgement = judgement
     _remember(turn, job, case)
-    still_s = (turn.now_ns - case.still_since_ns) / _S
-    message = (
-        f"{job.name} stands still, no rank has moved for {still_s:.1f} s: {seen.verdict.sentence}"
-    )
+    message = f"{job.name} stands still, {_still_words(turn, job)}: {seen.verdict.sentence}"
     fault = JobFault(job.hang.onset_ns, Cause.STALLED, response.node, message)
     incidents.judge_fault(turn, job, fault)
+
+
+def _still_words(turn: Turn, job: JobRecord) -> str:
+    """Return for how long it stands still; where nodes do not say it, only its steps tell."""
+    told_ns = stillness.since_ns(job)
+    what = "no step" if told_ns is None else "no rank has moved"
+    return f"{what} for {(turn.now_ns - (told_ns or job.hang.onset_ns)) / _S:.1f} s"
 
 
 def _remember(turn: Turn, job: JobRecord, case: HangCase) -> None:

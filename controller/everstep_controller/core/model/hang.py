@@ -1,7 +1,7 @@
 """Hang of a job: which nodes say that their ranks stand still, and what was judged of that."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import MappingProxyType
 
@@ -10,6 +10,10 @@ from everstep_common.hangs.reports.verdict import Confidence, HangClass, HangVer
 # Of a job's hangs for which it was restarted, and of those that named a node, so many are kept.
 HANGS_MAX = 16
 NODE_HANGS_MAX = 8
+# Of the places at which a job has stood still and gone on by itself, so many are kept; and of
+# those at which one stand was seen.
+PLACES_MAX = 32
+STAND_PLACES_MAX = 4
 
 # Confidence with which culprits are named.
 SURE = frozenset({Confidence.CERTAIN, Confidence.LIKELY})
@@ -61,6 +65,8 @@ class StillNode:
     step: int | None = None
     # Why operations say nothing there, and steps alone decided; "" where they do.
     blind: str = ""
+    # When its agent looked.
+    looked_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +87,10 @@ class SeenHang:
     pause: str = ""
     # PCI addresses of the accelerators that the culprits have open; None: that is not known.
     devices: tuple[str, ...] | None = None
+    # Where those stand who hold the job back, as a number; "" where nobody tells it.
+    place: str = ""
+    # Why it could not be judged, in words; "" where it was.
+    failure: str = ""
 
     @property
     def is_sure(self) -> bool:
@@ -94,9 +104,24 @@ class SeenHang:
         return nodes.pop() if len(nodes) == 1 and self.is_sure else ""
 
 
+@dataclass(frozen=True, slots=True)
+class UsualStand:
+    """A place at which a job has stood still and gone on by itself: how long, and when last."""
+
+    place: str
+    stood_ns: int
+    at_ns: int
+
+
 @dataclass(slots=True)
 class Hang:
     """Stall of a job that lasts: what was seen of it, and what is going to be done about it."""
+
+    # When all its nodes stood still, where it was not stalled by that at once; until when that is
+    # taken for usual; and where looks have found it.
+    found_ns: int = 0
+    usual_until_ns: int = 0
+    places: list[str] = field(default_factory=list)
 
     # When its last step ended.
     onset_ns: int = 0
@@ -104,6 +129,8 @@ class Hang:
     by_word: bool = False
     seen: SeenHang | None = None
     seen_ns: int = 0
+    # What the look found in words, of which nobody was told yet.
+    sentence: str = ""
     # A look from then on, which finds the same, has it acted upon; 0: none has.
     due_ns: int = 0
     # What is going to be done, as people were told.

@@ -13,7 +13,7 @@ from everstep_common.reports import (
     StoredStep,
 )
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.hang import Hang, PastHang, StillNode
+from everstep_controller.core.model.hang import Hang, PastHang, StillNode, UsualStand
 from everstep_controller.core.model.incident import (
     AskedRollback,
     Death,
@@ -314,6 +314,12 @@ class Lineage:
     begun: str = ""
     # Its user wants it to start from scratch.
     fresh: bool = False
+    # Its user wants it to go on from what another job has in storage.
+    continued: bool = False
+    # The branch in storage that ends at ``latest``, while it has not begun; and why nobody knows
+    # which step there is its newest, though there is something.
+    stored_branch: list[BranchPoint] = field(default_factory=list)
+    stored_doubt: str = ""
     # A generation of it was started.
     started: bool = False
 
@@ -345,10 +351,10 @@ class Recovery:
     plan: PlanKind | None = None
     restarts: int = 0
     restarts_without_progress: int = 0
-    # Hangs for which it was restarted, oldest first; and the longest stall that it came out of by
-    # itself.
+    # Hangs for which it was restarted, oldest first; and the places at which it stood still and
+    # went on by itself.
     hangs: list[PastHang] = field(default_factory=list)
-    longest_stall_ns: int = 0
+    usual_stands: list[UsualStand] = field(default_factory=list)
     # How long its ranks took to their first step, at most, once all had their state.
     longest_warmup_ns: int = 0
     # Of the newest generation that ended because ranks gave up waiting, whom they waited for.

@@ -111,6 +111,9 @@ class State:
     mute_rounds: int = 0
     # When the controller's loop has stood still lately.
     stalls_ns: list[int] = field(default_factory=list)
+    # Until when it waits for agents after a start, of time in which it listens: a start within that
+    # goes on with it.
+    grace_until_ns: int = 0
     # When nodes were lost lately, of those that did not fall silent with their whole domain.
     losses_ns: list[int] = field(default_factory=list)
     # Those domains, and when the newest of their nodes was lost.

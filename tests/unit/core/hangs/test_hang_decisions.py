@@ -73,6 +73,8 @@ def test_all_nodes_stand_still_and_so_does_the_job_at_once() -> None:
 def test_where_collectives_are_not_seen_the_sentence_says_so() -> None:
     story = HangStory(settings=ENFORCED).begin()
     story.stand_still("n0", "n1", blind="no recorder")
+    assert story.state_of_job() is JobState.RUNNING
+    story.wait(2)
     assert "no step for" in story.job.reason
     assert "collectives are not seen: no recorder" in story.job.reason
 
@@ -103,7 +105,8 @@ def test_it_runs_again_when_a_rank_moves_and_the_stall_is_remembered() -> None:
     story.now_ns += 40 * S
     story.go_on("n1")
     assert story.state_of_job() is JobState.RUNNING
-    assert story.job.recovery.longest_stall_ns >= 40 * S
+    (stand,) = story.job.recovery.usual_stands
+    assert stand.stood_ns >= 40 * S
     story.wait(60)
     assert story.state_of_job() is JobState.STALLED
     assert not story.job.hang.by_word, "it has made no step for as long as jobs may"
@@ -417,3 +420,40 @@ def test_the_largest_verdict_is_a_bounded_row() -> None:
     row = encode(events.HangJudged("j-1", 1, "x" * 500, hang))
     assert len(row) <= 64 * 1024
     assert decode_event("HangJudged", row) == events.HangJudged("j-1", 1, "x" * 500, hang)
+
+
+def test_what_no_node_says_is_told_by_steps_and_never_as_no_time_at_all() -> None:
+    story = JudgedStory(settings=ENFORCED).begin()
+    story.wait(61)
+    story.judge(seen(HangClass.FROZEN, (1, "n1"), looks=1))
+    assert story.open_incident is not None
+    assert "stands still, no step for 61." in story.open_incident.message
+
+
+def test_the_word_of_a_node_that_knows_no_steps_is_of_when_its_agent_looked() -> None:
+    story = HangStory(settings=ENFORCED).begin()
+    last_ns = story.job.ledger.steps[-1].end_ns
+    story.now_ns += 4 * S
+    story.stand_still("n0")
+    frozen = reports.RanksStandStill(
+        generation=1, since_boot_ns=1, usual_ns=S, looked_boot_ns=1 + 4 * S
+    )
+    story.tell(events.Reported(story.origin("n1"), last_ns - S // 2, frozen, "j"))
+    assert story.state_of_job() is JobState.STALLED
+
+
+def test_a_step_that_is_printed_after_that_look_is_waited_for_until_it_could_be_taken_back() -> (
+    None
+):
+    story = HangStory(settings=ENFORCED).begin()
+    story.now_ns += 4 * S
+    looked = reports.RanksStandStill(generation=1, since_boot_ns=1, usual_ns=S, looked_boot_ns=2)
+    story.tell(events.Reported(story.origin("n1"), story.now_ns, looked, "j"))
+    story.now_ns += S
+    story.progress(5)
+    story.stand_still("n0")
+    assert story.state_of_job() is JobState.RUNNING
+    story.go_on("n0")
+    story.now_ns += 3 * S
+    story.stand_still("n0")
+    assert story.state_of_job() is JobState.STALLED

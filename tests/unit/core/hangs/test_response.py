@@ -152,10 +152,10 @@ def test_a_pause_does_not_save_what_cannot_end_it(kind: HangClass) -> None:
     assert respond(case(paused)).remedy is Remedy.RESTART
 
 
-def test_the_longest_stall_that_a_job_came_out_of_makes_it_wait_three_times_as_long() -> None:
-    known = replace(case(seen(HangClass.CPU_SIDE, (0, "n0"))), longest_stall_ns=90 * S)
+def test_what_is_usual_at_its_place_is_waited_for_where_that_is_longer_than_the_patience() -> None:
+    known = replace(case(seen(HangClass.CPU_SIDE, (0, "n0"))), usual_ns=270 * S)
     assert respond(known).due_ns == known.still_since_ns + 270 * S
-    short = replace(known, longest_stall_ns=10 * S)
+    short = replace(known, usual_ns=10 * S)
     assert respond(short).due_ns == known.still_since_ns + _PATIENCE
 
 

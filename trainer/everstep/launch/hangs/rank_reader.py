@@ -100,10 +100,11 @@ class RankReader:
                 self._process = ProcessFacts(state=first.state, wchan=first.wchan)
                 return self._answer(None)
             listed = self._start_libraries()
-            self._watch = self._look_at_watch()
-            self._ask_server()
-            self._read_stack()
-            self._confirm_gil()
+            if first.state is ProcessState.STOPPED:
+                # Nobody waits for the answers of a process that does not run.
+                self._blind[EvidenceSource.WORKER_SERVER] = "the process is stopped"
+            else:
+                self._ask_rank()
             seen = self._look_again(first)
             listed.join(max(0.0, self._left(1.0)))
         except GoneError:
@@ -237,6 +238,12 @@ class RankReader:
             self._blind[EvidenceSource.LIBRARIES] = f"maps: {error.strerror}: {why}"
 
     # What the process answers itself.
+
+    def _ask_rank(self) -> None:
+        self._watch = self._look_at_watch()
+        self._ask_server()
+        self._read_stack()
+        self._confirm_gil()
 
     def _ask_server(self) -> None:
         server = self._server()

@@ -93,6 +93,8 @@ class RankWatch:
         if len(running) < self._ranks:
             # One has ended well, or the others are about to be stopped: no collective follows.
             standing = Standing(pause=_THE_END)
+        if standing.due_ns:
+            self._due_ns = min(self._due_ns, standing.due_ns + 1)
         if _differ(standing, self._told) or now_ns - self._told_ns >= _TOLD_EVERY_NS:
             self._told, self._told_ns = standing, now_ns
             self._tell(watched(self._generation, standing, facts, now_ns))
