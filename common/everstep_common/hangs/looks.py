@@ -169,7 +169,7 @@ def follow(before: Streak | None, look: Look) -> Streak:
 def _has_missed(before: Look, look: Look) -> bool:
     """Return whether a look withdraws what was sure, and has not seen all that the one before did.
 
-    What it is sure of itself is no withdrawal. What follows from a failed judge is decided elsewhere.
+    What it is sure of itself is no withdrawal, nor is a look of which the judge failed.
     """
     sure = before.verdict.confidence is not Confidence.UNSURE and before.verdict.culprits
     found = look.verdict.confidence is Confidence.CERTAIN and look.verdict.culprits
