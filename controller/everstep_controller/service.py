@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_common.clock import boot_ns, stamp_clock
+from everstep_common.machine import machine_id
 from everstep_common.version import VERSION
 from everstep_controller.action_executor import (
     ActionExecutor,
@@ -23,6 +24,7 @@ from everstep_controller.api.admin.servicer import AdminServicer
 from everstep_controller.api.fleet.agent_streams import AgentStreams, StreamCollaborators
 from everstep_controller.api.fleet.inspector import Inspector
 from everstep_controller.api.fleet.node_questions import NodeQuestions
+from everstep_controller.api.fleet.roll_calls import RollCalls
 from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.api.server import Endpoint, ListenError, make_server
@@ -135,7 +137,13 @@ class Controller:
             stalled=lambda stall: runtime.post(ControllerStalled(stall.duration_ns)),
         )
         self._drivers = self._make_drivers()
-        targets = ActionTargets(sessions, self._timers, self._drivers, vault)
+        targets = ActionTargets(
+            sessions,
+            RollCalls(self._state, sessions, runtime.post),
+            self._timers,
+            self._drivers,
+            vault,
+        )
         self._executor = ActionExecutor(self._state, secret, targets)
         progress = ProgressRows(
             lambda job: reporters(self._fold.state, job), vault.recoverable_step
@@ -150,6 +158,7 @@ class Controller:
             StreamCollaborators(
                 runtime=runtime,
                 sessions=sessions,
+                rolls=targets.rolls,
                 intake=self._intake,
                 vault=vault,
                 samples=samples,
@@ -288,7 +297,7 @@ class Controller:
             yield ControllerStalled(self._away.duration_ns)
         if cluster.id != state.cluster_id or cluster.term > state.term:
             yield ClusterNamed(cluster.id, cluster.term)
-        yield ControllerStarted(VERSION)
+        yield ControllerStarted(VERSION, machine_id())
         settings = replace(self._config.core.settings(), isolation_drivers=self._drivers.names)
         if settings != self._state().settings:
             yield SettingsApplied(settings)

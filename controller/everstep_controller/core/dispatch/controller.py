@@ -153,6 +153,7 @@ def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     turn.mark_fleet()
     state = turn.state
     state.term += 1
+    state.machine = event.machine
     state.former_agents.clear()
     state.findings.pop("event rejected", None)
     grace_ns, again = _begin_grace(turn)

@@ -22,6 +22,7 @@ from everstep_controller.core.nodes import (
     agent_findings,
     agent_identity,
     health,
+    quorum,
     rounds,
     stream_flaps,
 )
@@ -66,7 +67,9 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     node.outbox = event.outbox
     node.host, node.domain, node.inventory = event.host, event.domain, event.inventory
     node.bulk_address, node.liveness_address = event.bulk_address, event.liveness_address
+    node.machine, node.lost_by = event.machine, ""
     note_hearing(turn.state, node)
+    quorum.note_heard(turn)
     health.replace_agent_findings(node, event.open_findings, turn.now_ns)
     node.blamed = ""
     node.news.connected = (
@@ -130,6 +133,7 @@ def peer_judged(turn: Turn, event: PeerJudged) -> None:
     rounds.drop_question(turn.state, event.node, node.name)
     waiting.verdicts[event.node] = event.udp or event.tcp in KERNEL_SAYS
     _note_evidence(turn, node.silence, event, waiting.asked_ns)
+    note_hearing(turn.state, node)
 
 
 def _note_evidence(turn: Turn, silence: Silence, event: PeerJudged, asked_ns: int) -> None:
@@ -140,10 +144,13 @@ def _note_evidence(turn: Turn, silence: Silence, event: PeerJudged, asked_ns: in
         silence.heard_ns = turn.now_ns
     if event.udp or said:
         silence.denied.clear()
-    elif event.late_ns <= _LATE_NS and event.node not in silence.denied:
+        silence.held = ""
+    elif event.late_ns <= _LATE_NS:
         if not silence.denied:
             silence.denied_since_ns = asked_ns
-        silence.denied = sorted([*silence.denied, event.node])[:_DENIED_MAX]
+        # The newest are in as many domains as there are.
+        others = [name for name in silence.denied if name != event.node]
+        silence.denied = [*others, event.node][-_DENIED_MAX:]
 
 
 def agent_answered(turn: Turn, event: AgentAnswered) -> None:
@@ -207,6 +214,7 @@ def expect_agents(turn: Turn, again_ns: int | None = None) -> None:
     ``again_ns``: what is left of an earlier start's time, which was shortly before this one.
     """
     state = turn.state
+    state.roll = None
     for node in state.nodes.values():
         grace_ns = _grace_ns(turn, node, again_ns)
         rounds.end(turn, node)
@@ -231,6 +239,7 @@ def _grace_ns(turn: Turn, node: NodeRecord, again_ns: int | None) -> int:
 
 def void_silences(turn: Turn, duration_ns: int) -> None:
     """Judge no silence by a time in which the controller stood still."""
+    turn.state.roll = None
     for name in turn.state.silent:
         node = turn.state.nodes[name]
         rounds.end(turn, node)
@@ -271,6 +280,7 @@ def _end_blocked(turn: Turn, node: NodeRecord, evidence: str) -> None:
 def _hear_by_peers(turn: Turn, node: NodeRecord) -> None:
     node.silence.heard_ns = turn.now_ns
     node.silence.denied.clear()
+    node.silence.held = ""
     node.news.evidence = True
     turn.mark_node(node.name)
 
