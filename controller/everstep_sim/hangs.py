@@ -10,9 +10,11 @@ from functools import partial
 
 from everstep_common import reports
 from everstep_common.hangs.reports.verdict import Confidence, Culprit, HangClass, HangVerdict
+from everstep_common.reports import Phase
 from everstep_controller.core import events
+from everstep_controller.core.hangs import response
 from everstep_controller.core.model.hang import SeenHang
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import Origin
 from everstep_sim.cluster import SimulatedCluster
 from everstep_sim.fleet import JOB
@@ -50,6 +52,8 @@ class SimulatedHang:
     # Whose: a rank wherever it runs, or any rank of a node.
     rank: int = 0
     node: str = ""
+    # It hangs before its ranks come to this phase, and not at a step.
+    phase: Phase | None = None
     # In how many generations it does so.
     times: int = 1
     judged: Judged = Judged.RIGHT
@@ -62,10 +66,24 @@ class SimulatedHang:
 
     def holds(self, ours: SimulatedGeneration, number: int, now_ns: int) -> float:
         """Return for how long it still holds a generation back in its next step."""
+        here = self.phase is None and ours.step + 1 == self.step
+        return self._left_s(ours, number, now_ns, here=here)
+
+    def hangs_before(
+        self, ours: SimulatedGeneration, number: int, node: str, phase: Phase, now_ns: int
+    ) -> bool:
+        """Return whether its rank on a node hangs before it comes to a phase."""
+        if self.phase is not phase or not self._concerns(ours) or self.culprit(ours)[1] != node:
+            return False
+        return self._left_s(ours, number, now_ns, here=True) > 0
+
+    def _concerns(self, ours: SimulatedGeneration) -> bool:
         members = ours.members
-        concerned = self.node in members if self.node else self.rank < len(members)
+        return self.node in members if self.node else self.rank < len(members)
+
+    def _left_s(self, ours: SimulatedGeneration, number: int, now_ns: int, *, here: bool) -> float:
         if number not in self.began_ns:
-            if not concerned or ours.step + 1 != self.step or len(self.began_ns) >= self.times:
+            if not self._concerns(ours) or not here or len(self.began_ns) >= self.times:
                 return 0.0
             self.began_ns[number] = now_ns
         return max(0.0, self.lasts_s - (now_ns - self.began_ns[number]) / SECOND)
@@ -90,11 +108,16 @@ class Hangs:
         self._since: dict[int, tuple[int, int]] = {}
         self._watch = _Watch()
         cluster.ranks.held_s = self._held_s
+        cluster.ranks.hangs_before = self._hangs_before
         self._time.after(_TICK_S, self._tick)
 
     def _held_s(self, number: int) -> float:
         ours, now_ns = self._cluster.ranks.generations[number], self._time.now_ns
         return max((one.holds(ours, number, now_ns) for one in self._hangs), default=0.0)
+
+    def _hangs_before(self, number: int, node: str, phase: Phase) -> bool:
+        ours, now_ns = self._cluster.ranks.generations[number], self._time.now_ns
+        return any(one.hangs_before(ours, number, node, phase, now_ns) for one in self._hangs)
 
     def held_by(self, number: int) -> SimulatedHang | None:
         """Return what holds a generation back now."""
@@ -102,7 +125,7 @@ class Hangs:
         if ours is None:
             return None
         began = (one for one in self._hangs if number in one.began_ns)
-        return next((one for one in began if one.holds(ours, number, now_ns)), None)
+        return next((one for one in began if one.holds(ours, number, now_ns) > 0), None)
 
     def _tick(self) -> None:
         for number in self._cluster.whole_generations():
@@ -149,14 +172,15 @@ class Hangs:
     # --- who looks -------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Look at the job while it is stalled, as often as the watch of hangs does."""
+        """Look at the job when it is stalled, or begins for long, as the watch of hangs does."""
         controller, job = self._cluster.controller, self._cluster.job
-        if not controller.listens or job is None or not _stands(job):
+        now_ns = controller.now_ns
+        from_ns = response.due_from_ns(job) if job is not None else None
+        if not controller.listens or job is None or from_ns is None or from_ns > now_ns:
             self._watch = _Watch()
             return
-        watch, now_ns = self._watch, controller.now_ns
-        since_ns = job.hang.found_ns or job.since_ns
-        stall = (controller.core.state.term, job.generation.number, since_ns)
+        watch = self._watch
+        stall = (controller.core.state.term, job.generation.number, from_ns)
         if watch.stall != stall:
             watch = self._watch = _Watch(stall=stall)
         due = 0 < job.hang.due_ns <= now_ns
@@ -197,11 +221,6 @@ class Hangs:
             pause=hang.pause,
             place=hang.place,
         )
-
-
-def _stands(job: JobRecord) -> bool:
-    unknown = job.state is JobState.RUNNING and job.hang.found_ns > 0
-    return unknown or job.state is JobState.STALLED
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
@@ -195,7 +196,7 @@ def test_a_declared_evaluation_is_never_restarted_however_long_it_takes(seed: in
     assert not story.claimed
 
 
-@pytest.mark.parametrize("kind", [*_STUCK, HangClass.CPU_SIDE])
+@pytest.mark.parametrize("kind", [HangClass.GIL_HELD, HangClass.CPU_SIDE])
 @pytest.mark.parametrize("seed", seeds(2, 20))
 def test_a_rank_that_hangs_wherever_it_runs_ends_its_job(seed: int, kind: HangClass) -> None:
     hang = SimulatedHang(kind=kind, step=8, rank=1, times=1000)
@@ -209,9 +210,48 @@ def test_a_rank_that_hangs_wherever_it_runs_ends_its_job(seed: int, kind: HangCl
     assert not story.claimed
 
 
+@pytest.mark.parametrize("disturbed", [False, True], ids=["alone", "disturbed"])
+@pytest.mark.parametrize("seed", seeds(4, 100))
+def test_whoever_freezes_ranks_again_and_again_ends_no_job_and_takes_no_node(
+    seed: int, disturbed: bool
+) -> None:
+    """Of one rank wherever it runs, of a node, of any: the day's freezes are waited out."""
+    rng = random.Random(seed)
+    hangs = [
+        SimulatedHang(
+            kind=HangClass.FROZEN,
+            step=rng.randint(3, 20),
+            rank=rng.randrange(3),
+            node=rng.choice(["", "", "n1"]),
+            lasts_s=rng.choice([40.0, 400.0, 4000.0]),
+            times=rng.choice([1, 2, 4]),
+        )
+        for _ in range(rng.randint(2, 5))
+    ]
+    story = _Story(seed, hangs, disturbed, shape=replace(_SHAPE, restarts_max=3))
+    cluster = story.play(until_s=80_000)
+    assert _ended_well(cluster), cluster.job and cluster.job.reason
+    assert not story.claimed
+
+
+@pytest.mark.parametrize("seed", seeds(2, 20))
+def test_a_rank_that_is_frozen_at_one_step_for_good_is_waited_for_ever_longer(seed: int) -> None:
+    hang = SimulatedHang(kind=HangClass.FROZEN, step=8, rank=1, times=1000)
+    story = _Story(seed, [hang], shape=replace(_SHAPE, restarts_max=3))
+    cluster = story.play(until_s=20_000)
+    job = cluster.job
+    assert job is not None
+    assert job.state is not JobState.ENDED
+    began = sorted(hang.began_ns.values())
+    waits = [(after - before) / SECOND for before, after in pairwise(began)]
+    assert len(waits) > 5
+    assert waits[-1] > 5 * waits[2], waits
+    assert not story.claimed
+
+
 @pytest.mark.parametrize("seed", seeds(2, 20))
 def test_a_node_on_which_hangs_come_again_with_other_ranks_is_replaced(seed: int) -> None:
-    first = SimulatedHang(kind=HangClass.FROZEN, step=6, node="n1")
+    first = SimulatedHang(kind=HangClass.GIL_HELD, step=6, node="n1")
     story = _Story(seed, [first])
     cluster = _with_another_rank_there(story)
     assert _ended_well(cluster)
@@ -219,7 +259,7 @@ def test_a_node_on_which_hangs_come_again_with_other_ranks_is_replaced(seed: int
 
 
 def _with_another_rank_there(story: _Story) -> SimulatedCluster:
-    story.hangs.append(SimulatedHang(kind=HangClass.FROZEN, step=15, node="n1"))
+    story.hangs.append(SimulatedHang(kind=HangClass.GIL_HELD, step=15, node="n1"))
     return story.play()
 
 

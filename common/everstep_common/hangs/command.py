@@ -23,6 +23,7 @@ _ROWS_MAX = 12
 _NEXT: Mapping[HangClass, str] = MappingProxyType(
     {
         HangClass.DEAD: "how it ended: its last output, and its node's kernel log (OOM, Xid)",
+        HangClass.STORAGE: "the file system: df FOLDER, the server's log, 'dmesg' of the node",
         HangClass.FROZEN: "who stopped it, or what the kernel waits for: cat /proc/PID/wchan",
         HangClass.GIL_HELD: "which thread holds it: py-spy dump --native --pid PID on its node",
         HangClass.CPU_SIDE: "where it is: py-spy dump --pid PID on its node",

@@ -7,7 +7,7 @@ their next operation. So looks are compared by where each rank stands, too.
 import hashlib
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from everstep_common.hangs.judging.explanation import plural
 from everstep_common.hangs.judging.judge import judge
@@ -46,6 +46,10 @@ class Look:
     marks: Marks
     # What a rank does that is no step, in words; "" where none does.
     pause: str = ""
+    # Ranks whose process was seen, besides those that told where they stand.
+    seen: tuple[int, ...] = ()
+    # PCI addresses of the accelerators that the culprits have open; None: not all tell.
+    devices: tuple[str, ...] | None = None
     # Where those stand who hold the job back, as a number; "" where nobody tells it.
     place: str = ""
     # Why it could not be judged, in words; "" where it was.
@@ -69,9 +73,16 @@ def judge_told(told: Iterable[NodeTold], at_ns: int = 0) -> Look:
     found = read_all(told)
     verdict = judge(found.reports, found.world_size, with_frames=False)
     stuck = stuck_ranks(found.reports, verdict)
-    marks = where_ranks_stand(found.reports)
-    place = place_of(found.reports, verdict)
-    return Look(at_ns, verdict, stuck, marks, pause_of(found.reports), place)
+    return Look(
+        at_ns,
+        verdict,
+        stuck,
+        marks=where_ranks_stand(found.reports),
+        pause=pause_of(found.reports),
+        place=place_of(found.reports, verdict),
+        seen=tuple(sorted(one.rank for one in found.reports if _is_seen(one))),
+        devices=devices_of(found.reports, verdict),
+    )
 
 
 def unjudged(at_ns: int, why: str) -> Look:
@@ -79,6 +90,22 @@ def unjudged(at_ns: int, why: str) -> Look:
     sentence = f"who holds it back is not known: the judge failed: {printable(why)}"
     verdict = HangVerdict(HangClass.UNKNOWN, (), Confidence.UNSURE, sentence[:_FAILURE_MAX])
     return Look(at_ns, verdict, (), {}, failure=printable(why)[:_FAILURE_MAX])
+
+
+def _is_seen(report: RankHangReport) -> bool:
+    return report.process.state is not ProcessState.UNKNOWN
+
+
+def devices_of(reports: Iterable[RankHangReport], verdict: HangVerdict) -> tuple[str, ...] | None:
+    """Return which accelerators the culprits have open; None where that is not known of each."""
+    told = {one.rank: one.process.devices for one in reports}
+    found: set[str] = set()
+    for culprit in verdict.culprits:
+        open_there = told.get(culprit.rank)
+        if open_there is None:
+            return None
+        found.update(open_there)
+    return tuple(sorted(found)) if verdict.culprits else None
 
 
 def pause_of(reports: Iterable[RankHangReport]) -> str:
@@ -132,12 +159,39 @@ def _is_stuck(report: RankHangReport) -> bool:
 
 
 def follow(before: Streak | None, look: Look) -> Streak:
-    """Return the looks in a row that a new one ends."""
+    """Return the looks in a row that a new one ends.
+
+    One that has missed ranks which the look before saw has not seen what was found to be over: a
+    verdict that was sure stays until all are seen again, or one has moved.
+    """
     if before is None or _has_moved(before.newest.marks, look.marks):
         return Streak(look, 1, look.at_ns, look.at_ns)
+    if _has_missed(before.newest, look):
+        kept = _kept(before.newest, look)
+        return Streak(kept, before.looks, before.same_since_ns, before.unmoved_since_ns)
     if says_same(before.newest.verdict, look.verdict):
         return Streak(look, before.looks + 1, before.same_since_ns, before.unmoved_since_ns)
     return Streak(look, 1, look.at_ns, before.unmoved_since_ns)
+
+
+def _has_missed(before: Look, look: Look) -> bool:
+    """Return whether a look withdraws what was sure, and has not seen all that the one before did.
+
+    What it is sure of itself is no withdrawal, nor is a look of which the judge failed.
+    """
+    sure = before.verdict.confidence is not Confidence.UNSURE and before.verdict.culprits
+    found = look.verdict.confidence is Confidence.CERTAIN and look.verdict.culprits
+    if not sure or found or look.failure or says_same(before.verdict, look.verdict):
+        return False
+    lost = before.marks.keys() - look.marks.keys() or {*before.seen} - {*look.seen}
+    return bool(lost)
+
+
+def _kept(before: Look, look: Look) -> Look:
+    """Return what was found before, as of a later look which has seen less."""
+    marks = {**before.marks, **look.marks}
+    seen = tuple(sorted({*before.seen, *look.seen}))
+    return replace(before, at_ns=look.at_ns, marks=marks, seen=seen)
 
 
 def _has_moved(before: Marks, after: Marks) -> bool:

@@ -53,9 +53,13 @@ def _job_of(
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
-    """Take a job on to standing still by the word of its nodes, or back from there."""
+    """Take a job on to standing still by the word of its nodes, or back from there.
+
+    Where ranks of some node have ended well it is at its end: then steps that are missing tell.
+    """
     if job.state is JobState.RUNNING and not job.planned:
-        if job.generation.still and _all_stand_still(turn, job):
+        ends = bool(job.generation.finished)
+        if job.generation.still and not ends and _all_stand_still(turn, job):
             stands.note_stand(turn, job, _sentence(turn.now_ns, job))
         else:
             stands.note_end(turn, job)

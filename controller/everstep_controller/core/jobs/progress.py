@@ -387,7 +387,11 @@ def _is_judged(turn: Turn, job: JobRecord) -> bool:
     seen, patience_ns = job.hang.seen, turn.state.settings.hang_patience_ns
     if seen is None or seen.pause or seen.failure:
         return False
-    return seen.verdict.kind is not HangClass.NO_WAIT and patience_ns > 0
+    return seen.verdict.kind not in _LEFT_TO_TIME and patience_ns > 0
+
+
+# What no verdict restarts a job for: nobody waits for a rank, or all do for storage.
+_LEFT_TO_TIME = frozenset({HangClass.NO_WAIT, HangClass.STORAGE})
 
 
 def _patience_ns(turn: Turn, job: JobRecord) -> int:

@@ -5,7 +5,13 @@ from collections.abc import Callable, Mapping
 from everstep_controller.core.accounting.categories import Category, category_of
 from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import devices, identity, orders, restore_point
-from everstep_controller.core.jobs.lifecycle import WAITS, JobEffect, JobEvent, step
+from everstep_controller.core.jobs.lifecycle import (
+    BEGINNING,
+    WAITS,
+    JobEffect,
+    JobEvent,
+    step,
+)
 from everstep_controller.core.model.hang import Hang, stands_with
 from everstep_controller.core.model.job import AwaitedAnswers, JobRecord, JobState
 from everstep_controller.core.model.state import State
@@ -50,6 +56,10 @@ def _note_stall(turn: Reconciliation, job: JobRecord, before: JobState) -> None:
         stood_ns = turn.now_ns - job.hang.onset_ns
         remember_stand(job, stood_ns, turn.now_ns)
     job.hang = Hang()
+    if job.state is JobState.STARTING:
+        job.generation.began_ns = turn.now_ns
+    if job.state in BEGINNING:
+        job.hang.onset_ns = job.generation.began_ns
     if job.state is JobState.STALLED:
         stepped = before is JobState.RUNNING and job.ledger.steps
         job.hang.onset_ns = job.ledger.steps[-1].end_ns if stepped else turn.now_ns

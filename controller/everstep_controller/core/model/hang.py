@@ -1,7 +1,9 @@
 """Hang of a job: which nodes say that their ranks stand still, and what was judged of that."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum, auto
+from types import MappingProxyType
 
 from everstep_common.hangs.reports.verdict import Confidence, HangClass, HangVerdict
 
@@ -23,6 +25,41 @@ _MARGIN = 1.5
 _STOOD_MAX_NS = 3600 * 10**9
 # What is usual for less is not kept: any stand is as long before it is seen.
 _LEAST_NS = 10**9
+
+
+class Proof(Enum):
+    """What a hang proves when it comes again."""
+
+    # On another node with the same rank: the program, and the job ends.
+    PROGRAM = auto()
+    # On the same node with other ranks or jobs: the node, and it is replaced and checked.
+    NODE = auto()
+    # Without a new step since: one of the attempts after which a job is given up.
+    ATTEMPT = auto()
+
+
+_ALL = frozenset(Proof)
+_NOTHING: frozenset[Proof] = frozenset()
+
+# A stopped process is somebody's hand or a debugger's; storage answers nobody or everybody; ranks
+# that nobody could ask are on a machine that stands still or behind a cut network, and operations
+# that no rank completes may be in that network. How a dead rank died is judged by its exit.
+PROVED: Mapping[HangClass, frozenset[Proof]] = MappingProxyType(
+    {
+        HangClass.FROZEN: _NOTHING,
+        HangClass.STORAGE: _NOTHING,
+        HangClass.SILENT: _NOTHING,
+        HangClass.FABRIC: _NOTHING,
+        HangClass.DEAD: frozenset({Proof.ATTEMPT}),
+        HangClass.UNKNOWN: frozenset({Proof.ATTEMPT}),
+        HangClass.NO_WAIT: frozenset({Proof.ATTEMPT}),
+        HangClass.GIL_HELD: _ALL,
+        HangClass.CPU_SIDE: _ALL,
+        HangClass.GPU_SIDE: _ALL,
+        HangClass.DESYNC: frozenset({Proof.PROGRAM, Proof.ATTEMPT}),
+        HangClass.KNOWN_SOFTWARE: frozenset({Proof.PROGRAM, Proof.ATTEMPT}),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +93,8 @@ class SeenHang:
     unmoved_ns: int = 0
     # What a rank does that is no step, in words; "" where none does.
     pause: str = ""
+    # PCI addresses of the accelerators that the culprits have open; None: that is not known.
+    devices: tuple[str, ...] | None = None
     # Where those stand who hold the job back, as a number; "" where nobody tells it.
     place: str = ""
     # Why it could not be judged, in words; "" where it was.
@@ -120,6 +159,10 @@ class PastHang:
     # A finding of their node explains it.
     explained: bool = False
 
+    def proves(self, what: Proof) -> bool:
+        """Return whether it counts for that when the like comes again."""
+        return not self.explained and what in PROVED[self.kind]
+
 
 @dataclass(frozen=True, slots=True)
 class NodeHang:
@@ -131,8 +174,8 @@ class NodeHang:
 
 
 def hung_again(hangs: Iterable[PastHang]) -> frozenset[str]:
-    """Return the nodes on which one rank has held its job back twice in a row, unexplained."""
-    newest = [one for one in hangs if not one.explained][-2:]
+    """Return the nodes on which one rank has held its job back twice in a row, by what it did."""
+    newest = [one for one in hangs if one.proves(Proof.NODE)][-2:]
     if len(newest) < 2:
         return frozenset()
     return frozenset(node for _, node in {*newest[0].culprits} & {*newest[1].culprits})

@@ -166,6 +166,16 @@ class Planned:
     # Whether an operator chose that step.
     named: bool = False
 
+    @property
+    def is_of_operator(self) -> bool:
+        """Whether an operator ordered it, and may take it back."""
+        return self.kind in (PlannedKind.RESTART, PlannedKind.STOP)
+
+    @property
+    def is_at_any_step(self) -> bool:
+        """Whether an operator wants it at whatever step comes next."""
+        return self.is_of_operator and not self.named
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
@@ -233,6 +243,8 @@ class Generation:
     asks: int = 0
     # Nobody waits any more for those that do not tell what they hold.
     holdings_overdue: bool = False
+    # When its members were told to start; 0: an older version did not note it.
+    began_ns: int = 0
     # Where its rank 0 listens, and why it was started.
     master_address: str = ""
     master_port: int = 0
