@@ -65,11 +65,7 @@ def boxes(tmp_path: Path) -> Iterator[Sequence[Box]]:
             (tmp_path / folder).mkdir()
             both.append(stack.enter_context(booted(tmp_path / folder, f"everstep-{name}")))
         for box in both:
-            stack.callback(
-                lambda box=box: print(
-                    box.run("journalctl", "--no-pager", "--lines=150", check=False)
-                )
-            )
+            stack.callback(_show_log, box)
         _connect(both)
         for place, box in enumerate(both):
             _install(box, place, tmp_path / "tls")
@@ -77,6 +73,10 @@ def boxes(tmp_path: Path) -> Iterator[Sequence[Box]]:
         for box in both:
             box.run("systemctl", "start", "everstep-agent")
         yield both
+
+
+def _show_log(box: Box) -> None:
+    print(box.run("journalctl", "--no-pager", "--lines=150", check=False))
 
 
 def _make_certificates(folder: Path) -> None:
