@@ -25,13 +25,14 @@ class TimerKind(StrEnum):
     # Of an isolation driver: the reading after a call has failed.
     ISOLATION = "isolation"
     # Of jobs: who does not answer, wanted nodes, an unreachable state, missing steps, steps
-    # missing while an agent of theirs is away, the last step, all launchers, the
-    # next job of the name, and the end of being kept.
+    # missing while an agent of theirs is away, a stop that may be withdrawn, the last step, all
+    # launchers, the next job of the name, and the end of being kept.
     ANSWER = "answer"
     FORMING = "forming"
     RETRY = "retry"
     STALLED = "stalled"
     UNTOLD = "untold"
+    WITHDRAW = "withdraw"
     FINAL_SAVE = "final_save"
     ABANDONED = "abandoned"
     NEXT = "next"
