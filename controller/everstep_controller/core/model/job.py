@@ -216,6 +216,17 @@ class Members(list[str]):
         return self._places[name]
 
 
+@dataclass(frozen=True, slots=True)
+class StepsBehind:
+    """Steps that members of a stopped generation made where they did not hear of its stop."""
+
+    first_step: int
+    end_ns: tuple[int, ...]
+    stall_ns: tuple[int, ...]
+    recoverable_step: int | None
+    snapshots_skipped: int
+
+
 @dataclass(slots=True)
 class Generation:
     """One incarnation of a job's processes; replaced whole when the next one is planned."""
@@ -232,6 +243,11 @@ class Generation:
     # Keys of dictionaries: unlike a set they are written down in the same order again.
     stopped: dict[str, bool] = field(default_factory=dict)
     finished: dict[str, bool] = field(default_factory=dict)
+    # Of the former, those that were only taken for stopped, because nothing of them was heard; the
+    # steps that they have told of since; and that nobody waits for the others any more.
+    fenced: dict[str, bool] = field(default_factory=dict)
+    made_behind: list[StepsBehind] = field(default_factory=list)
+    given_up: bool = False
     # Members that are doubtful, and on which processes of it may be left.
     doubtful: dict[str, bool] = field(default_factory=dict)
     # Why nobody could give back the state that it begins from: it waits, and the same question is

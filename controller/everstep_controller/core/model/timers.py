@@ -25,7 +25,8 @@ class TimerKind(StrEnum):
     # Of an isolation driver: the reading after a call has failed.
     ISOLATION = "isolation"
     # Of jobs: who does not answer, wanted nodes, an unreachable state, missing steps, a stand that
-    # is usual no more, steps missing while an agent of theirs is away, the last step, all
+    # is usual no more, steps missing while an agent of theirs is away, a stop that may be
+    # withdrawn, the last step, all
     # launchers, the next job of the name, and the end of being kept.
     ANSWER = "answer"
     FORMING = "forming"
@@ -33,6 +34,7 @@ class TimerKind(StrEnum):
     STALLED = "stalled"
     STAND = "stand"
     UNTOLD = "untold"
+    WITHDRAW = "withdraw"
     FINAL_SAVE = "final_save"
     ABANDONED = "abandoned"
     NEXT = "next"
