@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_common.clock import boot_ns, stamp_clock
+from everstep_common.machine import machine_id
 from everstep_common.version import VERSION
 from everstep_controller.action_executor import (
     ActionExecutor,
@@ -23,6 +24,7 @@ from everstep_controller.api.admin.servicer import AdminServicer
 from everstep_controller.api.fleet.agent_streams import AgentStreams, StreamCollaborators
 from everstep_controller.api.fleet.inspector import Inspector
 from everstep_controller.api.fleet.node_questions import NodeQuestions
+from everstep_controller.api.fleet.roll_calls import RollCalls
 from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.api.server import Endpoint, ListenError, make_server
@@ -49,6 +51,7 @@ from everstep_controller.hangs.end_watch import EndWatch
 from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.hang_watch import HangWatch
 from everstep_controller.hangs.notices import HangNotices
+from everstep_controller.journal.damage import verify_log
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.judge_runner import JudgeRunner
@@ -107,7 +110,7 @@ class Controller:
     """Controller of one process; made on a running loop by the holder of the journal's lock."""
 
     def __init__(self, config: ControllerConfig, options: Options) -> None:
-        """Open the journal and fold it. Raises sqlite3.Error, SchemaError, ListenError."""
+        """Open the journal and fold it. Raises what _open does, UnreadableError, ListenError."""
         self._config = config
         self._recover_by = options.recover_by
         self._cluster_file = ClusterFile(config.cluster_file_beside(options.config_path))
@@ -134,7 +137,13 @@ class Controller:
             stalled=lambda stall: runtime.post(ControllerStalled(stall.duration_ns)),
         )
         self._drivers = self._make_drivers()
-        targets = ActionTargets(sessions, self._timers, self._drivers, vault)
+        targets = ActionTargets(
+            sessions,
+            RollCalls(self._state, sessions, runtime.post),
+            self._timers,
+            self._drivers,
+            vault,
+        )
         self._executor = ActionExecutor(self._state, secret, targets)
         progress = ProgressRows(
             lambda job: reporters(self._fold.state, job), vault.recoverable_step
@@ -149,6 +158,7 @@ class Controller:
             StreamCollaborators(
                 runtime=runtime,
                 sessions=sessions,
+                rolls=targets.rolls,
                 intake=self._intake,
                 vault=vault,
                 samples=samples,
@@ -287,7 +297,7 @@ class Controller:
             yield ControllerStalled(self._away.duration_ns)
         if cluster.id != state.cluster_id or cluster.term > state.term:
             yield ClusterNamed(cluster.id, cluster.term)
-        yield ControllerStarted(VERSION)
+        yield ControllerStarted(VERSION, machine_id())
         settings = replace(self._config.core.settings(), isolation_drivers=self._drivers.names)
         if settings != self._state().settings:
             yield SettingsApplied(settings)
@@ -422,9 +432,14 @@ def _marks(history: JournalStore, replayed: Iterable[TakenEvent]) -> dict[str, i
 
 
 def _open(journal: Path) -> tuple[JournalStore, bytes]:
-    """Create or migrate the journal; return a connection that only reads, and its secret."""
+    """Create or migrate the journal; return a connection that only reads, and its secret.
+
+    Raises sqlite3.Error, SchemaError, DamagedJournalError; nothing of the file is changed then.
+    """
+    verify_log(journal)
     store = JournalStore(journal)
     try:
+        store.verify()
         secret = store.fact(_SECRET)
         if secret is None:
             secret = secrets.token_bytes(32)

@@ -208,6 +208,14 @@ class FakeAdmin:
         self.told.append(("remove", node, reason))
         return admin_pb2.RemoveNodeReply(node=node)
 
+    def declare_lost(self, node: str, reason: str) -> admin_pb2.DeclareLostReply:
+        self._fail()
+        self.node(node)
+        if node in self.refuses:
+            raise self.refuses[node]
+        self.told.append(("lost", node, reason))
+        return admin_pb2.DeclareLostReply(node=node, state="lost")
+
     def drain(self, node: str, reason: str) -> admin_pb2.DrainReply:
         self.told.append(("drain", node, reason))
         self.node(node)

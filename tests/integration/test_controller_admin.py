@@ -8,6 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from everstep_controller.core.events import NodeDisconnected
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
@@ -212,6 +213,29 @@ def test_a_full_disk_is_a_finding_and_what_was_refused_is_taken_later(tiny_disk:
                 welcome = await agent.hello()
                 await agent.finding(welcome.acknowledged + 1)
                 await agent.acknowledged(welcome.acknowledged + 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_is_heard_is_not_declared_lost_and_a_silent_one_is(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with controller(tmp_path) as running, admin_channel(running.port) as channel:
+            admin = admin_pb2_grpc.AdminStub(channel)
+            request = admin_pb2.DeclareLostRequest(node="node-1", reason="dark", operator="ann")
+            ended = asyncio.Event()
+            running.runtime.listen(
+                lambda taken: ended.set() if isinstance(taken.event, NodeDisconnected) else None
+            )
+            async with agent_stream(running.port, "node-1") as agent:
+                await agent.healthy()
+                with pytest.raises(grpc.aio.AioRpcError, match="everstep isolate") as refused:
+                    await admin.DeclareLost(request)
+                assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+            async with asyncio.timeout(10):
+                await ended.wait()
+            assert (await admin.DeclareLost(request)).state == "lost"
+            node = running.runtime.state.nodes["node-1"]
+            assert (node.lost_by, node.reason) == ("ann", "ann says so: dark")
 
     asyncio.run(scenario())
 

@@ -119,6 +119,10 @@ class Operator(Protocol):
         """Have a node forgotten that is gone for good."""
         ...
 
+    def declare_lost(self, node: str, reason: str) -> admin_pb2.DeclareLostReply:
+        """Have a silent node taken for lost."""
+        ...
+
     def drain(self, node: str, reason: str) -> admin_pb2.DrainReply:
         """Have jobs leave a node at a step boundary."""
         ...

@@ -227,6 +227,11 @@ class GrpcAdmin:
         request = admin_pb2.RemoveNodeRequest(node=node, reason=reason)
         return self.call(lambda stub: stub.RemoveNode, request, node)
 
+    def declare_lost(self, node: str, reason: str) -> admin_pb2.DeclareLostReply:
+        """See Operator."""
+        request = admin_pb2.DeclareLostRequest(node=node, reason=reason)
+        return self.call(lambda stub: stub.DeclareLost, request, node)
+
     def drain(self, node: str, reason: str) -> admin_pb2.DrainReply:
         """See Operator."""
         request = admin_pb2.DrainRequest(node=node, reason=reason)

@@ -93,6 +93,7 @@ def nodes(ask: Ask, /, watch: float | None, every: bool, hardware: bool, **choic
       everstep nodes --watch
       everstep nodes --json | jq -r '.nodes[] | select(.doubt != "") | .node + ": " + .doubt'
       everstep nodes remove gpu-0042 --reason "returned to the vendor"
+      everstep nodes lost 'gpu-[0001-0512]' --reason "hall 2 has no power"
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
@@ -191,6 +192,34 @@ def remove(ask: Ask, names: list[str], reason: str) -> None:
         return ask.admin.remove_node(name, reason)
 
     each_node(ask, names, forget, lambda name, _: [Text.assemble((name, "bold"), " is forgotten.")])
+
+
+@nodes.command()
+@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
+@click.option("--reason", required=True, help="Kept in the audit log: how it is known.")
+@asks_controller
+def lost(ask: Ask, names: list[str], reason: str) -> None:
+    r"""Say that NODES are off, where the controller alone cannot know it.
+
+    A controller that hears at most half of its fleet may be the one that is cut off: silent nodes
+    stay doubtful then, and whatever trains there goes on. Of nodes that you know to be off, by
+    their power or their management network, say so: jobs go on without them, on spares. Only a
+    silent node is taken for lost; if it lives after all, its ranks are stopped when it is back.
+
+    \b
+    Examples:
+      everstep nodes lost gpu-0042 --reason "its power supply burned"
+      everstep nodes lost 'gpu-[0001-0512]' --reason "hall 2 has no power"
+      everstep nodes --state doubtful --json | jq -r '.nodes[].node'
+    """
+
+    def declare(name: str) -> admin_pb2.DeclareLostReply:
+        return ask.admin.declare_lost(name, reason)
+
+    def told(name: str, _: admin_pb2.DeclareLostReply) -> list[Text]:
+        return [Text.assemble((name, "bold"), " is lost: its jobs go on without it.")]
+
+    each_node(ask, names, declare, told)
 
 
 @click.command()

@@ -33,7 +33,12 @@ class Story:
 
     def tell(self, event: events.Event, after_s: float = 0.1) -> list[actions.Action]:
         self.now_ns += int(after_s * S)
-        return self.core.handle(event, self.now_ns)
+        done = self.core.handle(event, self.now_ns)
+        for call in [action for action in done if isinstance(action, actions.CallRoll)]:
+            # All agents answer that have a stream.
+            heard = events.RollCalled(call.id, self.core.state.heard_total)
+            done += self.core.handle(heard, self.now_ns)
+        return done
 
     def origin(self, node: str) -> Origin:
         self.sequence += 1

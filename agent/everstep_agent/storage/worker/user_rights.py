@@ -7,7 +7,7 @@ import signal
 import struct
 import sys
 
-from everstep_agent.storage.backends.backend import BackendError
+from everstep_agent.storage.backends.backend import BackendError, ClosedError
 from everstep_agent.storage.worker.messages import AssumeUser
 from everstep_common.process_priority import give_way
 
@@ -26,9 +26,10 @@ def assume_user(user: AssumeUser, parent: int) -> None:
     try:
         _change_user(user)
     except PermissionError as error:
-        raise BackendError(
+        raise ClosedError(
             f"the agent runs as user {os.geteuid()} and may not open files as user {user.uid}: "
-            "run it as root, or give it CAP_SETUID and CAP_SETGID"
+            "run it as root, or give it CAP_SETUID and CAP_SETGID (installing.md, Storage for"
+            " snapshots)"
         ) from error
     _drop_capabilities()
     os.umask(user.umask & 0o777)

@@ -172,6 +172,17 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             context, lambda: self._operations.remove(request.node, operator, reason)
         )
 
+    async def DeclareLost(
+        self, request: admin_pb2.DeclareLostRequest, context: Context
+    ) -> admin_pb2.DeclareLostReply:
+        """See admin.proto."""
+        who = await allow(context, OPERATORS)
+        reason = await reason_of(context, request.reason)
+        operator = operator_of(who, request.operator)
+        return await change(
+            context, lambda: self._operations.declare_lost(request.node, operator, reason)
+        )
+
     async def Drain(
         self, request: admin_pb2.DrainRequest, context: Context
     ) -> admin_pb2.DrainReply:

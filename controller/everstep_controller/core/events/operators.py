@@ -48,6 +48,15 @@ class NodeRemoved(OperatorOrder):
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class NodeDeclaredLost(OperatorOrder):
+    """An operator says that a silent node is off: its jobs go on without it."""
+
+    node: str
+    operator: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceOrdered(OperatorOrder):
     """An operator will work on nodes for a while."""
@@ -155,6 +164,7 @@ OperatorEvent = (
     | OperatorReleased
     | OperatorDrained
     | NodeRemoved
+    | NodeDeclaredLost
     | MaintenanceOrdered
     | MaintenanceCancelled
     | RestartOrdered
