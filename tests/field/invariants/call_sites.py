@@ -318,7 +318,7 @@ def _controller() -> Iterator[CallSite]:
     yield CallSite(f"{c}collective_looks.look_watch", "a look at collectives broke", _N, broken)
     yield CallSite(f"{c}hangs.end_watch", "the look at the end of a generation broke", _N, broken)
     yield CallSite(f"{c}hangs.hang_watch", "a look at a job that stands still broke", _N, broken)
-    yield CallSite(f"{c}judge_process", "%s: %s", _N, broken)
+    yield CallSite(f"{c}runtime.judge_process", "%s: %s", _N, broken)
     yield CallSite(f"{c}runtime.judge_failures", "%s failed again: %s", _N, broken)
     yield CallSite(
         *(f"{c}journal.group_commit", "the journal's thread died", _N),
@@ -336,12 +336,26 @@ def _controller() -> Iterator[CallSite]:
     yield CallSite(
         *(_C, "cannot start with the journal %s: %s", _X), "it cannot start: its unit has failed"
     )
+    undamaged = "no fault of the field damages the journal's bytes"
+    yield CallSite(
+        f"{c}journal.ledger_history",
+        "the ledger of %s at %d is left out: bits changed on the disk",
+        *(_N, undamaged),
+    )
+    yield CallSite(
+        _C,
+        "the journal %s is damaged, bits changed on its disk: %s; nothing of it was loaded or "
+        "changed. Put a backup in its place, or move it and its -wal away if there is none; then "
+        "run 'everstep-controller recover', which rebuilds from the agents what the backup does not "
+        "have, and look after the disk",
+        *(_N, undamaged),
+    )
     yield CallSite(
         _C,
         "the journal %s cannot be read: %s; start the version that wrote it, or put back a copy "
         "and run 'everstep-controller recover', which rebuilds from the agents what the copy does "
         "not have",
-        *(_N, "no fault of the field damages the journal's bytes"),
+        *(_N, undamaged),
     )
     yield CallSite(
         f"{c}runtime.cluster_file",
@@ -355,7 +369,7 @@ def _controller() -> Iterator[CallSite]:
     )
     yield CallSite(
         *(f"{c}runtime.fold", "snapshot %d is left out: %s", _N),
-        "no fault of the field damages the journal's bytes",
+        undamaged,
     )
     yield CallSite(
         *(f"{c}runtime.housekeeping", "retention: %s", _F, "its disk is full"), ("JournalFull",)
