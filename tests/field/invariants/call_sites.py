@@ -346,8 +346,8 @@ def _controller() -> Iterator[CallSite]:
         _C,
         "the journal %s is damaged, bits changed on its disk: %s; nothing of it was loaded or "
         "changed. Put a backup in its place, or move it and its -wal away if there is none; then "
-        "run 'everstep-controller recover', which rebuilds from the agents what the backup does not "
-        "have, and look after the disk",
+        "run 'everstep-controller recover', which rebuilds from the agents what the backup does "
+        "not have, and look after the disk",
         *(_N, undamaged),
     )
     yield CallSite(

@@ -24,6 +24,8 @@ _USERS = {"alice": 54330, "bob": 54331}
 _POLL_S = 1.0
 _LOOK_S = 15.0
 _TOLD_S = 10.0
+# By the launcher, where storage is not mounted at that moment: a site begins it again.
+_REFUSED = 2
 # Of a machine that is frozen, or ends at this moment.
 _NO_ANSWER = (AssertionError, OSError, subprocess.SubprocessError)
 
@@ -92,7 +94,7 @@ class Job:
             one = self.fleet.machine(name)
             if one.is_up and name not in self.codes():
                 with contextlib.suppress(*_NO_ANSWER):
-                    if one.show(self.unit, "ActiveState") == "inactive":
+                    if one.show(self.unit, "ActiveState") in ("inactive", "failed"):
                         self._start(one)
 
     def _start(self, one: Machine) -> None:
@@ -111,7 +113,9 @@ class Job:
         told = {}
         for path in self.out.glob("code-*"):
             with contextlib.suppress(ValueError, OSError):
-                told[path.name.removeprefix("code-")] = int(path.read_text())
+                code = int(path.read_text())
+                if code != _REFUSED:
+                    told[path.name.removeprefix("code-")] = code
         return told
 
     def remove(self) -> None:
