@@ -127,6 +127,8 @@ def _move_controller(world: World) -> Done:
 
 def _copy_state(old: Machine, new: Machine) -> None:
     """Copy what the controller keeps, and give it to the controller's user there."""
+    # What is left there of an earlier journal does not belong to this one.
+    shutil.rmtree(new.root / _JOURNAL, ignore_errors=True)
     shutil.copytree(old.root / _JOURNAL, new.root / _JOURNAL, dirs_exist_ok=True, symlinks=True)
     shutil.copy2(old.root / _CLUSTER, new.root / _CLUSTER)
     owned = ("sh", "-c", f"chown -R everstep-controller:everstep /{_JOURNAL} /{_CLUSTER}")

@@ -117,6 +117,10 @@ def _build(wheel: Path, built: Path, memory: Path) -> None:
         units = root / "etc/systemd/system"
         shutil.rmtree(units / "multi-user.target.wants", ignore_errors=True)
         (units / "multi-user.target").write_text(_TARGET)
+        # At its first boot a machine would enable all that is installed.
+        preset = root / "etc/systemd/system-preset/00-field.preset"
+        preset.parent.mkdir(exist_ok=True)
+        preset.write_text("disable *\n")
         for name in _MASKED:
             _link(units / f"{name}.service", "/dev/null")
         (units / "shared.mount").write_text(_SHARED)
