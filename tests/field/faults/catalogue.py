@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from field.observation.records import Excuse
 
-REDO, LOST, ISOLATED, WAIT, WORDS = Excuse
+REDO, OWN_REDO, LOST, ISOLATED, WAIT, WORDS = Excuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +111,15 @@ CATALOGUE = (
     ),
     FaultKind("clock-stepped", "step_clock", (15, 40), weight=1, excuses=(WORDS,)),
     # Operators.
-    FaultKind("drain-and-release", "drain", (20, 40), excuses=(ISOLATED, WAIT, WORDS), machines=3),
+    FaultKind(
+        *("drain-and-release", "drain", (20, 40)),
+        excuses=(OWN_REDO, ISOLATED, WAIT, WORDS), machines=3,
+    ),
     FaultKind(
         *("isolate-and-release", "isolate", (20, 40)), weight=1,
         excuses=(REDO, ISOLATED, WAIT, WORDS), machines=3,
     ),
-    FaultKind("job-restarted", "restart_job", weight=1, excuses=(WAIT, WORDS)),
+    FaultKind("job-restarted", "restart_job", weight=1, excuses=(OWN_REDO, WAIT, WORDS)),
     FaultKind(
         *("agents-upgraded", "upgrade_agents"), weight=1, excuses=(WORDS,), everywhere=True,
     ),

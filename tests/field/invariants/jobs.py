@@ -53,10 +53,13 @@ def restores_are_right(round_: Round) -> Sequence[Violation]:
 def redone_steps_are_explained(round_: Round) -> Sequence[Violation]:
     """Steps are made again only after a fault of the job or of one of its machines."""
     nodes = {one.job: one.nodes for one in round_.results}
+    own = {one.job for one in round_.results if one.own_checkpoints}
     found = []
     for job, redone in groupby(sorted(round_.redone, key=_by_job), key=lambda one: one.job):
         for first in _beginnings(list(redone)):
-            if not explained(round_, Excuse.REDO, first.at_s, nodes.get(job, ()), job):
+            excuses = (Excuse.REDO, Excuse.OWN_REDO) if job in own else (Excuse.REDO,)
+            places = nodes.get(job, ())
+            if not any(explained(round_, one, first.at_s, places, job) for one in excuses):
                 told = f"step {first.from_step} was made again after {first.to_step}, with no fault"
                 found.append(Violation(first.at_s, job, told))
     return found

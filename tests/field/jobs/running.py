@@ -156,6 +156,7 @@ class Job:
             steps=len(seen),
             losses_equal=bool(wanted) and not differing,
             promised_equal=spec.shape.promise is Promise.EQUAL,
+            own_checkpoints=spec.shape.own_checkpoints,
             first_difference=_difference(differing, seen, reference),
             ledger=self._ledger(),
             told=self._last_words(),

@@ -34,6 +34,11 @@ class Shape:
     pauses_s: float = 0.0
 
     @property
+    def own_checkpoints(self) -> bool:
+        """Return whether it goes back to checkpoints that it writes itself."""
+        return "--checkpoint" in self.arguments
+
+    @property
     def torch_ranks(self) -> int:
         """Return how many processes with torch it has."""
         return self.nodes * self.ranks_per_node if self.uses_torch else 0

@@ -15,6 +15,7 @@ class Excuse(Enum):
     """What a fault explains."""
 
     REDO = "redo"  # steps that are made again
+    OWN_REDO = "own-redo"  # the same of scripts that go back to checkpoints of their own
     LOST = "lost"  # a node that is taken for dead
     ISOLATED = "isolated"  # a node that takes no ranks
     WAIT = "wait"  # a state that lasts longer than its deadline
@@ -110,6 +111,7 @@ class JobResult:
     steps: int
     losses_equal: bool
     promised_equal: bool
+    own_checkpoints: bool = False
     first_difference: str = ""
     ledger: LedgerSeen | None = None
     told: str = ""

@@ -42,6 +42,7 @@ _RESULT = JobResult(
     promised_equal=True,
     ledger=LedgerSeen(99_000_000_000, {"train": 90_000_000_000, "start": 9_000_000_000}),
 )
+_RESTARTED = Fault("job-restarted", 50.0, 50.5, ("m1",), "sdk-1", (Excuse.OWN_REDO,))
 # Faults happen, and what is seen of them is what they explain.
 _QUIET = Round(
     number=0,
@@ -158,6 +159,17 @@ def test_a_round_in_which_everything_is_explained_violates_nothing() -> None:
 def test_an_invariant_finds_its_planted_violation(name: str, planted: Round) -> None:
     judged = {one.invariant.name: one for one in judge(planted)}
     assert judged[name].violations or judged[name].void
+
+
+def test_a_planned_restart_explains_what_only_a_script_with_its_own_checkpoints_makes_again() -> (
+    None
+):
+    planned = replace(_QUIET, faults=(_RESTARTED, _POWER, _DRAINED))
+    name = "redone steps are explained by a fault"
+    for own, found in ((False, 1), (True, 0)):
+        result = replace(_RESULT, own_checkpoints=own)
+        judged = judge(replace(planned, results=(result,)))
+        assert [len(one.violations) for one in judged if one.invariant.name == name] == [found]
 
 
 def test_each_invariant_has_a_planted_violation() -> None:
