@@ -30,10 +30,10 @@ class StoredStory(NextStory):
         self.core.state.cluster_id = "c1"
         self.storage, self.latest = STORAGE, _NEWEST
 
-    def tell(self, event: events.Event, *, after_s: float = 0.0) -> list[actions.Action]:
+    def tell(self, event: events.Event, after_s: float = 0.1) -> list[actions.Action]:
         if isinstance(event, events.Reported) and isinstance(event.report, reports.LauncherJoined):
             event = replace(event, report=replace(event.report, **self.told))  # type: ignore[arg-type]
-        return super().tell(event, after_s=after_s)
+        return super().tell(event, after_s)
 
     def refused(self, **told: object) -> str:
         """Have a launcher join; return why it is refused."""
