@@ -228,7 +228,9 @@ def _compare(choice: _Choice, pointer: ReadPointer, seen: _Seen) -> None:
     target = latest.target if latest is not None else None
     if target is not None and seen.look(target).usable is None:
         choice.lost = target
-    if choice.usable is None or target == (found := key_of(choice.usable)) or choice.lost:
+    if choice.usable is None or target == (found := key_of(choice.usable)):
+        return
+    if choice.lost and choice.note:  # it is said why that one is not complete
         return
     said = f"points to {target or 'no step'}"
     words = f"latest {pointer.problem or said}; {found} is the newest complete one by its manifest"
