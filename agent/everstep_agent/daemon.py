@@ -39,6 +39,7 @@ from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import StampClock, stamp_clock
 from everstep_common.judging.book import FindingBook
 from everstep_common.log_limit import dropped_lines
+from everstep_common.machine import machine_id
 from everstep_common.reports import Hello
 from everstep_common.systemd import notify
 from everstep_common.version import VERSION
@@ -259,6 +260,7 @@ class Daemon:
             host=config.reachable_host,
             open_findings=self._findings.open_now(),
             cluster_id=self._cluster.cluster_id,
+            machine=machine_id(),
         )
         return fitting_hello(to_wire(hello, fleet_pb2.Hello))
 

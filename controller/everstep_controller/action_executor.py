@@ -9,6 +9,7 @@ import grpc
 from everstep_common.orders import ShardSource
 from everstep_common.preload import Preload
 from everstep_controller.api.fleet import to_agent
+from everstep_controller.api.fleet.roll_calls import RollCalls
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core import actions
 from everstep_controller.core.actions import Action, Announce
@@ -40,6 +41,7 @@ class ActionTargets:
     """Collaborators that carry actions out: streams, timers, drivers and the vault service."""
 
     sessions: Sessions
+    rolls: RollCalls
     timers: Timers
     drivers: DriverWorkers
     vault: VaultService
@@ -74,6 +76,8 @@ class ActionExecutor:
                 targets.sessions.send(action.node, to_agent.confirm(action))
             case actions.PingAgent():
                 targets.sessions.send(action.node, to_agent.ping(action))
+            case actions.CallRoll():
+                targets.rolls.call(action)
             case actions.Announce():
                 pass  # The runtime has told it already.
             case _:

@@ -16,10 +16,12 @@ from everstep_common.hangs.judging.process_evidence import (
     waits_for_data,
 )
 from everstep_common.hangs.reports.rank_report import PAUSED, ProcessState, RankHangReport
-from everstep_common.hangs.reports.verdict import Confidence, HangVerdict
+from everstep_common.hangs.reports.verdict import Confidence, HangClass, HangVerdict
 from everstep_common.hangs.told_by_nodes import NodeTold, read_all
 from everstep_common.printable import printable
 
+# Of an error of a judge, what fits a line.
+_FAILURE_MAX = 300
 # Where each rank stands, as a number that is another one elsewhere.
 Marks = Mapping[int, int]
 
@@ -35,6 +37,8 @@ class Look:
     marks: Marks
     # What a rank does that is no step, in words; "" where none does.
     pause: str = ""
+    # Why it could not be judged, in words; "" where it was.
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,13 @@ def judge_told(told: Iterable[NodeTold], at_ns: int = 0) -> Look:
     stuck = stuck_ranks(found.reports, verdict)
     marks = where_ranks_stand(found.reports)
     return Look(at_ns, verdict, stuck, marks, pause_of(found.reports))
+
+
+def unjudged(at_ns: int, why: str) -> Look:
+    """Return a look of which the judge failed."""
+    sentence = f"who holds it back is not known: the judge failed: {printable(why)}"
+    verdict = HangVerdict(HangClass.UNKNOWN, (), Confidence.UNSURE, sentence[:_FAILURE_MAX])
+    return Look(at_ns, verdict, (), {}, failure=printable(why)[:_FAILURE_MAX])
 
 
 def pause_of(reports: Iterable[RankHangReport]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from everstep_common.hangs.looks import Look, Streak, follow, says_same
+from everstep_common.hangs.looks import Look, Streak, follow, says_same, unjudged
 from everstep_common.hangs.reports.verdict import HangClass
 from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_common.printable import printable
@@ -21,9 +21,11 @@ from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.fair_turns import FairTurns
-from everstep_controller.hangs.look_judge import JudgeError, judge_look
+from everstep_controller.hangs.look_judge import judge_look
 from everstep_controller.journal.group_commit import JournalFull
+from everstep_controller.judge_process import JudgeError
 from everstep_controller.runtime.fold import TakenEvent
+from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
 from everstep_controller.runtime.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -81,13 +83,18 @@ def is_news(known: Known, due_ns: int, now_ns: int) -> bool:
 class HangWatch:
     """Looks at each job that stands still, again and again, and tells the core what it finds."""
 
-    def __init__(self, runtime: Runtime, inspector: Inspector, evidence: HangEvidence) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        inspector: Inspector,
+        evidence: HangEvidence,
+        failures: JudgeFailures,
+    ) -> None:
         self._runtime = runtime
         self._inspector = inspector
         self._evidence = evidence
+        self._failures = failures
         self._watched: dict[_Stall, asyncio.Task[None]] = {}
-        # Stalls of which the watch broke: they are not looked at again.
-        self._broken: set[_Stall] = set()
         self._turns = FairTurns(_JOBS_AT_ONCE)
         self._wake = asyncio.Event()
         runtime.listen(self._heed)
@@ -112,27 +119,11 @@ class HangWatch:
     def _begin_watches(self) -> None:
         if self._runtime.state.halted:
             return
-        for stall, task in list(self._watched.items()):
-            if task.done():
-                del self._watched[stall]
-                self._say_failure(stall, task)
-        stalled = [
-            job for job in self._runtime.state.jobs.values() if job.state is JobState.STALLED
-        ]
-        self._broken &= {_stall(job) for job in stalled}
-        for job in stalled:
-            if _stall(job) not in self._watched and _stall(job) not in self._broken:
+        self._watched = {stall: task for stall, task in self._watched.items() if not task.done()}
+        for job in self._runtime.state.jobs.values():
+            if job.state is JobState.STALLED and _stall(job) not in self._watched:
                 task = asyncio.create_task(self._watch(_stall(job)), name=f"hang of {job.id}")
                 self._watched[_stall(job)] = task
-
-    def _say_failure(self, stall: _Stall, task: asyncio.Task[None]) -> None:
-        """Tell of a watch that broke, by what ranks told: it must break nothing else."""
-        error = task.exception()
-        if error is not None:
-            logger.error("the watch of a hang broke", exc_info=error)
-            self._broken.add(stall)
-            sentence = f"who holds {stall[0]} back cannot be told: {error!r}"
-            self._runtime.announce(stall[0].rpartition("-")[0], "HangWatchFailed", sentence)
 
     async def _end_watches(self) -> None:
         tasks = list(self._watched.values())
@@ -147,9 +138,34 @@ class HangWatch:
         while (job := self._stalled(stall)) is not None:
             async with self._turns.turn(job.spec.uid):
                 if self._stalled(stall) is not None:  # it may have gone on meanwhile
-                    await self._look(stall, job, known)
+                    await self._look_or_fall_back(stall, job, known)
             await asyncio.sleep(self._pause_s(stall, pause_s))
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    async def _look_or_fall_back(self, stall: _Stall, job: JobRecord, known: Known) -> None:
+        """Look once. A look that breaks, by what ranks told, breaks nothing else."""
+        try:
+            await self._look(stall, job, known)
+        except (JudgeError, OSError) as error:
+            await self._fall_back(stall, known, str(error))
+        except Exception as error:
+            logger.exception("a look at a job that stands still broke")
+            await self._fall_back(stall, known, repr(error))
+
+    async def _fall_back(self, stall: _Stall, known: Known, why: str) -> None:
+        """Tell people that a look was not judged, and the core, which then goes by its timeout.
+
+        What looks found before stays while nodes say that no rank has moved since.
+        """
+        self._failures.note(JudgeName.HANG, why, stall[0])
+        job = self._stalled(stall)
+        if job is None:
+            return
+        now_ns = self._runtime.now_ns()
+        if known.streak is None or known.streak.newest.failure or not job.hang.by_word:
+            known.streak = follow(known.streak, unjudged(now_ns, why))
+        if is_news(known, job.hang.due_ns, now_ns):
+            await self._tell(job, known, "")
 
     async def _look(self, stall: _Stall, job: JobRecord, known: Known) -> None:
         told = await gather_told(self._inspector.ask_nodes(job, _NODES_AT_ONCE))
@@ -157,19 +173,20 @@ class HangWatch:
             await self._judge(stall, told, known)
 
     async def _judge(self, stall: _Stall, told: Sequence[NodeTold], known: Known) -> None:
-        """Have a look judged, and tell the core where that is news; else the next look is."""
+        """Have a look judged, and tell the core where that is news; else the next look is.
+
+        Raises JudgeError, OSError.
+        """
         now_ns = self._runtime.now_ns()
+        file = await asyncio.to_thread(self._evidence.write, told)
         try:
-            file = await asyncio.to_thread(self._evidence.write, told)
-            try:
-                known.streak = follow(known.streak, await judge_look(file, now_ns))
-                job = self._stalled(stall)
-                if job is not None and is_news(known, job.hang.due_ns, now_ns):
-                    await self._tell(job, known, self._evidence.keep(file))
-            finally:
-                file.unlink(missing_ok=True)
-        except (JudgeError, OSError) as error:
-            logger.warning("who holds %s back is not known: %s", stall[0], error)
+            known.streak = follow(known.streak, await judge_look(file, now_ns))
+            self._failures.clear(JudgeName.HANG, stall[0])
+            job = self._stalled(stall)
+            if job is not None and is_news(known, job.hang.due_ns, now_ns):
+                await self._tell(job, known, self._evidence.keep(file))
+        finally:
+            file.unlink(missing_ok=True)
 
     def _stalled(self, stall: _Stall) -> JobRecord | None:
         """Return the job of a stall that lasts."""
@@ -190,6 +207,7 @@ class HangWatch:
             same_ns=streak.newest.at_ns - streak.same_since_ns,
             unmoved_ns=streak.newest.at_ns - streak.unmoved_since_ns,
             pause=streak.newest.pause,
+            failure=streak.newest.failure,
         )
         sentence = printable(verdict.sentence)[:_SENTENCE_MAX]
         if verdict.kind is HangClass.NO_WAIT:  # told only after something else

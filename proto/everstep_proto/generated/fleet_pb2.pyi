@@ -465,6 +465,7 @@ class Hello(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     OPEN_FINDINGS_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    MACHINE_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """The node's name; must equal the certificate's subject when TLS is on."""
     agent_version: _builtins.str
@@ -485,6 +486,8 @@ class Hello(_message.Message):
     """Host name or address under which trainers of other nodes reach this node."""
     cluster_id: _builtins.str
     """The cluster that this agent belongs to; empty before its first Welcome."""
+    machine: _builtins.str
+    """The machine that it runs on, as the controller names its own; empty where it has no id."""
     @_builtins.property
     def stamp(self) -> Global___Stamp:
         """When this message was made."""
@@ -518,10 +521,11 @@ class Hello(_message.Message):
         host: _builtins.str = ...,
         open_findings: _abc.Iterable[Global___Finding] | None = ...,
         cluster_id: _builtins.str = ...,
+        machine: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["inventory", b"inventory", "stamp", b"stamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "bulk_address", b"bulk_address", "cluster_id", b"cluster_id", "domain", b"domain", "first_unacknowledged", b"first_unacknowledged", "highest_term", b"highest_term", "host", b"host", "inventory", b"inventory", "jobs", b"jobs", "liveness_address", b"liveness_address", "node", b"node", "open_findings", b"open_findings", "outbox", b"outbox", "stamp", b"stamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "bulk_address", b"bulk_address", "cluster_id", b"cluster_id", "domain", b"domain", "first_unacknowledged", b"first_unacknowledged", "highest_term", b"highest_term", "host", b"host", "inventory", b"inventory", "jobs", b"jobs", "liveness_address", b"liveness_address", "machine", b"machine", "node", b"node", "open_findings", b"open_findings", "outbox", b"outbox", "stamp", b"stamp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,6 +25,7 @@ from everstep_controller.core.model.hang import (
 )
 from everstep_controller.core.model.incident import Judgement, Remedy
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
+from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.nodes import health
 from everstep_controller.core.recovery import blame
 from everstep_controller.core.registry import Handlers
@@ -71,6 +72,8 @@ _LONGEST_TIMES = 3
 # Where it was restarted for what cannot go on by itself, and stands still there again, and nobody
 # has said how long to wait: as `core.hang_patience_s` is shipped.
 _AGAIN_NS = 120 * _S
+# Where a judge failed: 600 s, torch's timeout of collectives, as `core.stall_timeout_s` is shipped.
+_UNJUDGED_TIMES = 5
 # How soon a job is looked at again that would be restarted now, were automation not paused.
 _ASKED_AGAIN_NS = 10 * _S
 # Steps are told by all nodes, and the last of them may be told late.
@@ -144,6 +147,8 @@ def respond(case: HangCase) -> Response:
 def _why_left_alone(case: HangCase) -> str:
     if case.seen.pause:
         return f"{case.seen.pause}: that is no step, and nothing is done meanwhile"
+    if case.seen.failure:
+        return "its judge failed, and core.stall_restart_timeout_s is 0: people decide"
     return "core.hang_patience_s is 0: people decide"
 
 
@@ -275,13 +280,26 @@ def _case(turn: Turn, job: JobRecord, seen: SeenHang) -> HangCase:
         still_since_ns=max(job.hang.onset_ns, moved_ns),
         step=job.lineage.last_step,
         seen=seen,
-        patience_ns=turn.state.settings.hang_patience_ns,
+        patience_ns=_patience_ns(turn.state.settings, job, seen),
         longest_stall_ns=job.recovery.longest_stall_ns,
         past=tuple(one for one in job.recovery.hangs if one.at_ns >= since_ns),
         of_node=tuple(one for one in node.hangs if one.at_ns >= since_ns) if node else (),
         finding=health.unfit_by_finding(turn.state, node) if node else "",
         neighbour=blame.neighbour(turn, job, seen.node) if node else "",
     )
+
+
+def _patience_ns(settings: Settings, job: JobRecord, seen: SeenHang) -> int:
+    """Return how long ranks may stand still; 0: for ever.
+
+    Where the judge failed nobody knows whether it is an evaluation: by its nodes' word alone a job
+    stands still for as long as torch itself waits in a collective.
+    """
+    if not seen.failure:
+        return settings.hang_patience_ns
+    if settings.stall_restart_timeout_ns or not settings.hang_patience_ns:
+        return settings.stall_restart_timeout_ns
+    return _UNJUDGED_TIMES * settings.stall_timeout_ns if job.hang.by_word else 0
 
 
 def _plan(case: HangCase, response: Response) -> str:

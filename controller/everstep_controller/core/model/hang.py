@@ -42,6 +42,8 @@ class SeenHang:
     unmoved_ns: int = 0
     # What a rank does that is no step, in words; "" where none does.
     pause: str = ""
+    # Why it could not be judged, in words; "" where it was.
+    failure: str = ""
 
     @property
     def is_sure(self) -> bool:

@@ -208,7 +208,8 @@ def operator_released(turn: Turn, event: OperatorReleased) -> None:
     reason = f"{event.operator}: {event.reason}" if event.reason else event.operator
     claims.record_operator_release(turn, node, reason)
     for held in node.findings.values():
-        held.accepted_by = event.operator
+        if event.accepted is None or claims.is_borne(held, event.accepted):
+            held.accepted_by = event.operator
     node.blamed, node.checks_failed, node.news.repaired = "", 0, f"repaired, says {reason}"
     turn.mark_node(node.name)
 
