@@ -27,13 +27,17 @@ def _backend(folder: Path, known: str = "") -> FolderBackend:
     return FolderBackend(str(folder), "demo", 0.02, known=known)
 
 
+def _silent(count: int) -> None:
+    """Progress that nobody asks for."""
+
+
 def _store(folder: Path, began: Beginning | None, step: int, *keep: StepKey) -> None:
     """Bring a step there as a worker does; ``began`` None: as the version before did."""
     generation = began.generation if began else keep[-1].generation
     key, backend = StepKey(generation, step), _backend(folder)
     if began is not None:
         ensure_beginning(backend, began)
-    write_copy(backend, order(str(folder), generation, step), memoryview(content(step)), bool)
+    write_copy(backend, order(str(folder), generation, step), memoryview(content(step)), _silent)
     move_latest(backend, publication(str(folder), generation, key, (*keep, key), began))
 
 
@@ -215,7 +219,7 @@ def _list(backend: FolderBackend, folder: Path) -> None:
 
 
 def _write(backend: FolderBackend, folder: Path) -> None:
-    write_copy(backend, order(str(folder), 2, 26), memoryview(content(26)), bool)
+    write_copy(backend, order(str(folder), 2, 26), memoryview(content(26)), _silent)
 
 
 def test_a_path_below_a_mount_point_that_is_not_mounted_is_an_error(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.jobs.restore_point import branch_told
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.snapshots import BranchPoint
-from unit.core.jobs.test_continuation import STORAGE, NextStory, _question
+from unit.core.jobs.test_continuation import NextStory, _question
+from unit.core.jobs.test_job_endings import STORAGE
 
 _NEWEST = StoredStep(4, 40, 2, "aa", 8)
 _OURS = {"stored_job": "j-3", "stored_cluster": "c1"}
