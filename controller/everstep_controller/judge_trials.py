@@ -12,8 +12,8 @@ from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_controller.collective_looks import look_judge as collective_judge
 from everstep_controller.hangs import look_judge as hang_judge
 from everstep_controller.hangs.evidence import HangEvidence
-from everstep_controller.judge_process import JudgeError
 from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
+from everstep_controller.runtime.judge_process import JudgeError
 
 # The agents of a fleet connect first. Then an upgrade below a running controller is found in time.
 _FIRST_S, _AGAIN_S = 15.0, 3600.0

@@ -25,9 +25,9 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.look_judge import judge_look
-from everstep_controller.judge_process import JudgeError
 from everstep_controller.judge_trials import JudgeTrials
 from everstep_controller.runtime.judge_failures import JudgeFailures
+from everstep_controller.runtime.judge_process import JudgeError
 from everstep_proto.generated import fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
@@ -252,7 +252,8 @@ def test_the_judges_are_tried_before_they_are_needed(tmp_path: Path) -> None:
 
 def test_the_judge_is_the_first_that_a_machine_without_memory_ends() -> None:
     program = (
-        "import os; from everstep_controller import judge_process as j; j.let_controller_first();"
+        "import os; from everstep_controller.runtime import judge_process; "
+        "judge_process.let_controller_first();"
         "print(open('/proc/self/oom_score_adj').read().strip(), os.nice(0))"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_controller.judge_process import JudgeError, judge_file
+from everstep_controller.runtime.judge_process import JudgeError, judge_file
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -37,9 +37,11 @@ _WAIT_S = 60.0
 
 
 async def _storage_worker(folder: Path) -> None:
-    user = JobUser(os.getuid(), os.getgid(), tuple(os.getgroups()))
     place = folder / "steps"
-    place.mkdir(mode=0o700)
+    place.mkdir(mode=0o700, exist_ok=True)
+    owner = place.stat()
+    own_groups = tuple(os.getgroups()) if owner.st_uid == os.getuid() else ()
+    user = JobUser(owner.st_uid, owner.st_gid, own_groups)
     workers = StorageWorkerPool(str(place), user, _WAIT_S, 1)
     region = allocate_region(len(content(3)), "everstep-test")
     with region.writable() as view:

@@ -25,7 +25,7 @@ certificate = "/etc/everstep/tls/{name}.pem"
 key = "/etc/everstep/tls/{name}.key"
 """
 _SOCKET = '"unix:/run/everstep-controller/controller.sock"'
-_PATIENCE_S = 40.0
+_PATIENCE_S = 120.0
 # What an operator's shell has on the machine of the controller.
 _OPERATOR = (
     *("env", f"EVERSTEP_CONTROLLER={_CONTROLLER}", "EVERSTEP_TLS_CA=/root/tls/ca.pem"),

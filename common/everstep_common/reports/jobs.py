@@ -295,6 +295,8 @@ class RanksStandStill:
     usual_ns: q.DurationNs
     # Why operations say nothing here, and steps alone decided; "" where they do.
     blind: q.Line = ""
+    # When that was seen; 0: an agent of an older version does not say.
+    looked_boot_ns: q.BootNs = 0
 
 
 @dataclass(frozen=True, slots=True)

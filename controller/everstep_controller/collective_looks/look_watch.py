@@ -17,8 +17,8 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.planned.restarts import usual_step_ns
 from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.fair_turns import FairTurns
-from everstep_controller.judge_process import JudgeError
 from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
+from everstep_controller.runtime.judge_process import JudgeError
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.lateness.collective_finding import SeenLook
 

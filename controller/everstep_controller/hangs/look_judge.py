@@ -14,7 +14,7 @@ from everstep_common.codec import from_json, to_json
 from everstep_common.hangs.looks import Look, judge_told
 from everstep_common.hangs.reports.verdict import HangVerdict
 from everstep_controller.hangs.evidence import read_told
-from everstep_controller.judge_process import judge_file, let_controller_first
+from everstep_controller.runtime.judge_process import judge_file, let_controller_first
 
 
 async def judge_look(file: Path, at_ns: int) -> Look:
@@ -26,7 +26,17 @@ def _look_of(printed: bytes, at_ns: int) -> Look:
     found = json.loads(printed)
     verdict = from_json(HangVerdict, found["verdict"])
     marks = dict(zip(found["ranks"], found["places"], strict=True))
-    return Look(at_ns, verdict, tuple(found["stuck"]), marks, found["pause"])
+    devices = found["devices"]
+    return Look(
+        at_ns,
+        verdict,
+        tuple(found["stuck"]),
+        marks,
+        pause=found["pause"],
+        place=found["place"],
+        seen=tuple(found["seen"]),
+        devices=None if devices is None else tuple(devices),
+    )
 
 
 def main() -> int:
@@ -40,6 +50,9 @@ def main() -> int:
         "ranks": list(look.marks),
         "places": list(look.marks.values()),
         "pause": look.pause,
+        "seen": look.seen,
+        "devices": look.devices,
+        "place": look.place,
     }
     print(json.dumps(found))
     return 0
