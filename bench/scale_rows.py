@@ -30,6 +30,7 @@ from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.messages import NodeHoldings
+from everstep_controller.journal.checksums import StoredEvent
 from everstep_controller.journal.codec import (
     decode_event,
     decode_state,
@@ -38,7 +39,7 @@ from everstep_controller.journal.codec import (
     kind_of,
 )
 from everstep_controller.journal.compaction import compact, prune_snapshots
-from everstep_controller.journal.store import JournalStore, Mark, StoredEvent, StoredSnapshot
+from everstep_controller.journal.store import JournalStore, Mark, StoredSnapshot
 from everstep_controller.main import collect_garbage_seldom
 from everstep_controller.records.intake import Intake
 from everstep_controller.runtime.event_batches import BATCH_MAX

@@ -140,6 +140,7 @@ class Daemon:
             controller_away=self._controller_away,
             controller_away_s=lambda: self._uplink.away_s(),
             cut_off=self._is_cut_off,
+            cluster_id=lambda: self._cluster.cluster_id,
             gpus=self._node.gpus,
             gpu_memory_unowned_bytes=config.signals.gpu.unowned_memory_bytes,
         )

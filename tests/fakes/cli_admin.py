@@ -1,6 +1,6 @@
 """The controller as the command line sees it: answers from a fleet of five nodes and a job."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import grpc
@@ -259,8 +259,8 @@ class FakeAdmin:
         shown = [window] if every or self.maintained else []
         return admin_pb2.ListMaintenanceReply(windows=shown)
 
-    def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
-        self.told.append(("release", node, reason))
+    def release(self, node: str, reason: str, accepted: Sequence[str]) -> admin_pb2.NodeDetail:
+        self.told.append(("release", node, reason, *accepted))
         detail = self.node(node)
         if self.withheld_by_others:
             detail.summary.claims.add(owner="scheduler", reason="command: ann: cables")

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from everstep_controller.core.events import NodeDisconnected
-from everstep_proto.generated import admin_pb2, admin_pb2_grpc
+from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
 from fakes.local_secret import admin_channel
@@ -36,6 +36,27 @@ def test_an_operator_isolates_and_releases_and_everybody_reads_why(tmp_path: Pat
             assert why.decisions[-1].reason == "NodeIsolated"
             release = admin_pb2.ReleaseRequest(node="node-1", reason="new fan", operator="ann")
             assert not (await admin.Release(release)).summary.claims
+
+    asyncio.run(scenario())
+
+
+def test_a_node_with_an_open_fatal_finding_is_released_only_in_spite_of_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            controller(tmp_path) as running,
+            agent_stream(running.port, "node-1") as agent,
+            admin_channel(running.port) as channel,
+        ):
+            admin = admin_pb2_grpc.AdminStub(channel)
+            await agent.healthy()
+            await agent.finding(2, "XidFatal", fleet_pb2.SEVERITY_FATAL)
+            await agent.acknowledged(2)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await admin.Release(admin_pb2.ReleaseRequest(node="node-1"))
+            assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+            assert "everstep release node-1 --accept XidFatal" in str(refused.value.details())
+            accepted = admin_pb2.ReleaseRequest(node="node-1", accepted=["XidFatal"])
+            assert (await admin.Release(accepted)).summary.state == "validating"
 
     asyncio.run(scenario())
 

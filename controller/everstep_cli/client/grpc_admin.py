@@ -2,7 +2,7 @@
 
 import difflib
 import getpass
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import grpc
@@ -274,9 +274,9 @@ class GrpcAdmin:
         request = admin_pb2.ListMaintenanceRequest(all=every)
         return self.call(lambda stub: stub.ListMaintenance, request)
 
-    def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
+    def release(self, node: str, reason: str, accepted: Sequence[str]) -> admin_pb2.NodeDetail:
         """See Operator."""
-        request = admin_pb2.ReleaseRequest(node=node, reason=reason)
+        request = admin_pb2.ReleaseRequest(node=node, reason=reason, accepted=accepted)
         return self.call(lambda stub: stub.Release, request, node)
 
     def pause(self, subject: str, reason: str) -> admin_pb2.AutomationReply:

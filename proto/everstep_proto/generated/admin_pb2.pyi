@@ -3119,22 +3119,28 @@ class ReleaseRequest(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     OPERATOR_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ACCEPTED_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Its name."""
     operator: _builtins.str
     """Who asks; replaced by the certificate's subject when TLS is on."""
     reason: _builtins.str
     """Why it is good again; kept in the audit log."""
+    @_builtins.property
+    def accepted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Conditions of open fatal findings that the node may take ranks in spite of."""
+
     def __init__(
         self,
         *,
         node: _builtins.str = ...,
         operator: _builtins.str = ...,
         reason: _builtins.str = ...,
+        accepted: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "operator", b"operator", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "node", b"node", "operator", b"operator", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,6 +26,7 @@ from everstep_controller.core.events import (
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.model.job import JobRecord, JobState, PlannedKind
 from everstep_controller.core.model.state import FLEET, State
+from everstep_controller.core.nodes.claims import release_problem
 from everstep_controller.core.nodes.quorum import loss_problem
 from everstep_controller.core.nodes.removal import removal_problem
 from everstep_controller.core.planned import forecast, restarts
@@ -47,9 +48,14 @@ class NodeOperations:
         isolated = OperatorIsolated(name, operator, reason)
         return await self.order(isolated, lambda: self._queries.node(name))
 
-    async def release(self, name: str, operator: str, reason: str) -> admin_pb2.NodeDetail:
-        """Remove an operator's claim."""
-        released = OperatorReleased(name, operator, reason)
+    async def release(
+        self, request: admin_pb2.ReleaseRequest, operator: str, reason: str
+    ) -> admin_pb2.NodeDetail:
+        """Remove an operator's claim. Raises OrderRefusedError for fatal findings not accepted."""
+        name, accepted = request.node, tuple(request.accepted)
+        if problem := release_problem(node_named(self._runtime.state, name), accepted):
+            raise OrderRefusedError(problem)
+        released = OperatorReleased(name, operator, reason, accepted)
         return await self.order(released, lambda: self._queries.node(name))
 
     async def remove(self, name: str, operator: str, reason: str) -> admin_pb2.RemoveNodeReply:

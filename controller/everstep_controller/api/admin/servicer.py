@@ -228,9 +228,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         who = await allow(context, OPERATORS)
         operator, reason = operator_of(who, request.operator), request.reason[:REASON_MAX]
-        return await change(
-            context, lambda: self._operations.release(request.node, operator, reason)
-        )
+        return await change(context, lambda: self._operations.release(request, operator, reason))
 
     async def Pause(
         self, request: admin_pb2.PauseRequest, context: Context

@@ -19,11 +19,15 @@ class OperatorIsolated(OperatorOrder):
 
 @dataclass(frozen=True, slots=True)
 class OperatorReleased(OperatorOrder):
-    """An operator gives a node back and says that it is good again."""
+    """An operator gives a node back and says that it is good again.
+
+    Of fatal findings only the ``accepted`` are borne; with None, as in older journals, all.
+    """
 
     node: str
     operator: str
     reason: str
+    accepted: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

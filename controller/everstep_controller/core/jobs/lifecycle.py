@@ -208,6 +208,8 @@ WAITS: Mapping[JobState, Wait] = MappingProxyType(
 ACTIVE = frozenset(_ACTIVE)
 # All its ranks have made a step.
 STEPPING = frozenset(_STEPPING)
+# Its processes run, and not all its ranks have made a step yet.
+BEGINNING = ACTIVE - STEPPING
 # Nothing of it goes on any more, but for its last step on the way to storage.
 OVER = frozenset({_S.CLOSING, _S.ENDED})
 

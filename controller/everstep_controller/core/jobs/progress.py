@@ -352,11 +352,11 @@ def _watch_first_step(turn: Reconciliation, job: JobRecord) -> None:
         turn.set_timer(f"{TimerKind.STALLED}/{job.id}", wait_ns)
 
 
-def postpone_stalls(turn: Turn) -> None:
+def postpone_stalls(turn: Turn, grace_ns: int) -> None:
     """Judge nothing by steps that nobody was there to hear of, until the agents have told them."""
     for job_id in turn.state.jobs:
         if f"{TimerKind.STALLED}/{job_id}" in turn.state.timers:
-            turn.set_timer(f"{TimerKind.STALLED}/{job_id}", turn.state.settings.startup_grace_ns)
+            turn.set_timer(f"{TimerKind.STALLED}/{job_id}", grace_ns)
 
 
 def _judge_stall(turn: Reconciliation, job: JobRecord) -> None:
@@ -398,9 +398,13 @@ def _judge_first_step(turn: Reconciliation, job: JobRecord) -> None:
 def _is_judged(turn: Turn, job: JobRecord) -> bool:
     """Return whether it is known who holds a job back, and that decides when it is restarted."""
     seen, patience_ns = job.hang.seen, turn.state.settings.hang_patience_ns
-    if seen is None or seen.pause:
+    if seen is None or seen.pause or seen.failure:
         return False
-    return seen.verdict.kind is not HangClass.NO_WAIT and patience_ns > 0
+    return seen.verdict.kind not in _LEFT_TO_TIME and patience_ns > 0
+
+
+# What no verdict restarts a job for: nobody waits for a rank, or all do for storage.
+_LEFT_TO_TIME = frozenset({HangClass.NO_WAIT, HangClass.STORAGE})
 
 
 def _patience_ns(turn: Turn, job: JobRecord) -> int:

@@ -13,7 +13,7 @@ from everstep_common.reports import (
     StoredStep,
 )
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.hang import Hang, PastHang, StillNode
+from everstep_controller.core.model.hang import Hang, PastHang, StillNode, UsualStand
 from everstep_controller.core.model.incident import (
     AskedRollback,
     Death,
@@ -166,6 +166,16 @@ class Planned:
     # Whether an operator chose that step.
     named: bool = False
 
+    @property
+    def is_of_operator(self) -> bool:
+        """Whether an operator ordered it, and may take it back."""
+        return self.kind in (PlannedKind.RESTART, PlannedKind.STOP)
+
+    @property
+    def is_at_any_step(self) -> bool:
+        """Whether an operator wants it at whatever step comes next."""
+        return self.is_of_operator and not self.named
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
@@ -249,6 +259,8 @@ class Generation:
     asks: int = 0
     # Nobody waits any more for those that do not tell what they hold.
     holdings_overdue: bool = False
+    # When its members were told to start; 0: an older version did not note it.
+    began_ns: int = 0
     # Where its rank 0 listens, and why it was started.
     master_address: str = ""
     master_port: int = 0
@@ -318,6 +330,12 @@ class Lineage:
     begun: str = ""
     # Its user wants it to start from scratch.
     fresh: bool = False
+    # Its user wants it to go on from what another job has in storage.
+    continued: bool = False
+    # The branch in storage that ends at ``latest``, while it has not begun; and why nobody knows
+    # which step there is its newest, though there is something.
+    stored_branch: list[BranchPoint] = field(default_factory=list)
+    stored_doubt: str = ""
     # A generation of it was started.
     started: bool = False
 
@@ -349,10 +367,10 @@ class Recovery:
     plan: PlanKind | None = None
     restarts: int = 0
     restarts_without_progress: int = 0
-    # Hangs for which it was restarted, oldest first; and the longest stall that it came out of by
-    # itself.
+    # Hangs for which it was restarted, oldest first; and the places at which it stood still and
+    # went on by itself.
     hangs: list[PastHang] = field(default_factory=list)
-    longest_stall_ns: int = 0
+    usual_stands: list[UsualStand] = field(default_factory=list)
     # How long its ranks took to their first step, at most, once all had their state.
     longest_warmup_ns: int = 0
     # Of the newest generation that ended because ranks gave up waiting, whom they waited for.

@@ -131,6 +131,9 @@ class State:
     mute_rounds: int = 0
     # When the controller's loop has stood still lately.
     stalls_ns: list[int] = field(default_factory=list)
+    # Until when it waits for agents after a start, of time in which it listens: a start within that
+    # goes on with it.
+    grace_until_ns: int = 0
     # The machine of this controller, and the nodes whose agents run there, in order.
     machine: str = ""
     on_its_machine: list[str] = field(default_factory=list)

@@ -204,21 +204,37 @@ def silence_due(turn: Turn, name: str) -> None:
     turn.mark_node(name)
 
 
-def expect_agents(turn: Turn) -> None:
-    """Wait for every agent: the controller starts, and nobody was listening before."""
+# An agent is back so soon after a controller has started (`reconnect_backoff_max_s` of its own).
+RECONNECT_NS = 15_000_000_000
+
+
+def expect_agents(turn: Turn, again_ns: int | None = None) -> None:
+    """Wait for every agent: the controller starts, and nobody was listening before.
+
+    ``again_ns``: what is left of an earlier start's time, which was shortly before this one.
+    """
     state = turn.state
     state.roll = None
     for node in state.nodes.values():
+        grace_ns = _grace_ns(turn, node, again_ns)
         rounds.end(turn, node)
         agent_identity.end_contentions(turn, node)
         node.connected, node.silent_to = False, []
         node.silence = Silence()
         if not node.gone:
-            grace_ns = state.settings.startup_grace_ns
             node.silent_since_ns = turn.now_ns
             node.silence.expected_until_ns = turn.now_ns + grace_ns
             turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", grace_ns)
         note_hearing(state, node)
+
+
+def _grace_ns(turn: Turn, node: NodeRecord, again_ns: int | None) -> int:
+    """Return how long a node is waited for; the wait for one that was not heard since goes on."""
+    whole_ns = turn.state.settings.startup_grace_ns
+    until_ns = node.silence.expected_until_ns
+    if until_ns and not node.connected:
+        return min(whole_ns, max(until_ns - turn.now_ns, RECONNECT_NS))
+    return whole_ns if again_ns is None or node.connected else again_ns
 
 
 def void_silences(turn: Turn, duration_ns: int) -> None:
@@ -230,6 +246,7 @@ def void_silences(turn: Turn, duration_ns: int) -> None:
         silence = node.silence
         silence.denied.clear()
         node.silent_since_ns = min(turn.now_ns, node.silent_since_ns + duration_ns)
+        silence.expected_until_ns += duration_ns if silence.expected_until_ns else 0
         silence.unheard = {
             name: min(turn.now_ns, at_ns + duration_ns) for name, at_ns in silence.unheard.items()
         }
