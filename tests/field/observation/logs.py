@@ -8,11 +8,12 @@ from field.observation.records import LogLine
 
 DAEMONS = ("everstep-agent.service", "everstep-controller.service")
 _WARNING = 4
-# A crash inside of Everstep, also in a rank: a frame of a trace in one of its packages.
+_OWN_FRAME = r'File "[^"]*/everstep(_[a-z]+)?/[^"]*", line'
 CRASH = re.compile(
-    r"Traceback \(most recent call last\)|Operation not permitted|EPERM"
-    r'|File "[^"]*/everstep(_[a-z]+)?/[^"]*", line'
+    rf"Traceback \(most recent call last\)|Operation not permitted|EPERM|{_OWN_FRAME}"
 )
+# A rank whose peer was killed may die of that; the traces of Everstep in it may not.
+_CRASH_IN_A_JOB = re.compile(_OWN_FRAME)
 
 
 def read_logs(fleet: Fleet, started_us: int) -> list[LogLine]:
@@ -36,7 +37,8 @@ def log_line(node: str, entry: Mapping[str, object], started_us: int) -> LogLine
     daemon = unit in DAEMONS
     if not daemon and not unit.startswith("job-"):
         return None
-    if not ((daemon and level <= _WARNING) or CRASH.search(text)):
+    crash = CRASH if daemon else _CRASH_IN_A_JOB
+    if not ((daemon and level <= _WARNING) or crash.search(text)):
         return None
     at_s = (int(str(entry["__REALTIME_TIMESTAMP"])) - started_us) / 1e6
     return LogLine(round(at_s, 3), node, unit, level, text[:2000])

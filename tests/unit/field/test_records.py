@@ -60,6 +60,8 @@ def test_lines_of_daemons_count_from_warnings_on_and_those_of_jobs_only_when_the
     assert log_line("m1", _entry(agent, 6, "all is well"), 0) is None
     assert log_line("m1", _entry(agent, 6, "Traceback (most recent call last):"), 0) is not None
     assert log_line("m1", _entry(job, 4, "the user's own warning"), 0) is None
+    of_a_script = "Traceback (most recent call last):"
+    assert log_line("m1", _entry(job, 6, of_a_script), 0) is None
     frame = list(b'  File "/opt/training/lib/everstep/run.py", line 3')
     assert log_line("m1", _entry(job, 6, frame), 0) is not None
     assert log_line("m1", _entry("ssh.service", 2, "Traceback (most recent call last):"), 0) is None
