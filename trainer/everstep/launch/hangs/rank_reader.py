@@ -101,7 +101,8 @@ class RankReader:
             listed = self._start_libraries()
             if first.state is ProcessState.STOPPED:
                 # Nobody waits for the answers of a process that does not run.
-                self._blind[EvidenceSource.WORKER_SERVER] = "the process is stopped"
+                for source in (EvidenceSource.WORKER_SERVER, EvidenceSource.PYTHON_STACK):
+                    self._blind[source] = "the process is stopped, and was not asked"
             else:
                 self._ask_rank()
             seen = self._look_again(first)
