@@ -27,7 +27,7 @@ _HEAD = (
     "not over",
     "people told",
 )
-_NUMERIC = frozenset(range(2, len(_HEAD)))
+_NUMERIC = range(2, len(_HEAD))
 
 
 @dataclass(frozen=True, slots=True)
