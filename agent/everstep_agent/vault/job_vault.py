@@ -141,7 +141,7 @@ class JobVault:
             return
         self.begin_generation(recoverable.generation)
         self.recoverable, self.target = recoverable, target
-        self.holdings.free_unneeded(recoverable)
+        self._free_unneeded()
         self.receive_buffers.drop_partial(partial(recoverable.frees, replica=True))
         self.notify_change()
 
@@ -262,6 +262,7 @@ class JobVault:
         if isinstance(slot, str):
             return slot
         self.context.counters.committed += 1
+        memory.turnover.record_commit(slot.epoch, asyncio.get_running_loop().time())
         memory.save_slot(slot, self.context.region_store)
         self.start_verification(memory, slot)
         return None
@@ -310,8 +311,14 @@ class JobVault:
         if slot.state is SlotState.VERIFIED and memory.table.copy_key(slot) == key:
             await run_in_slices(self.layouts.learn_layout(memory.table.manifest_of(slot)))
         memory.save_slot(slot, self.context.region_store)
-        self.holdings.free_unneeded(self.recoverable)
+        self._free_unneeded()
         self.notify_change()
+
+    def _free_unneeded(self) -> None:
+        self.holdings.free_unneeded(self.recoverable)
+        now_s = asyncio.get_running_loop().time()
+        for memory in self.holdings.ranks:
+            memory.turnover.record_slots(memory.table.slots, now_s)
 
 
 def _shorten(limit: asyncio.Timeout) -> None:

@@ -12,8 +12,8 @@ from everstep_agent.vault.job_vault import SlotWait
 from everstep_agent.vault.memory.allocator import MemoryShortError
 from everstep_agent.vault.slot_allocation import SlotOwner
 from everstep_agent.vault.snapshots.cadence import ExpiredHold, PollPace, next_snapshot_step
-from everstep_agent.vault.snapshots.copies import Recoverable
 from everstep_agent.vault.snapshots.holdings import RankMemory
+from everstep_agent.vault.snapshots.slot_patience import VainWait
 from everstep_agent.vault.snapshots.slots import Grant
 from everstep_common import trainer_messages as messages
 
@@ -28,8 +28,7 @@ class SlotSession:
         self._memory: RankMemory | None = None
         # The shards of the last copy; the next copy usually has the same.
         self._entries: tuple[messages.Entry, ...] = ()
-        # The recoverable step when a wait for a slot failed last, and the sentence given for it.
-        self._starved: tuple[Recoverable | None, str] = (None, "")
+        self._vain = VainWait()
         # The planned restart for which a step has waited and which did not come.
         self._waited = ExpiredHold()
         self._pace = PollPace()
@@ -141,27 +140,32 @@ class SlotSession:
         return problem
 
     async def _slot(self, memory: RankMemory, message: messages.Begin) -> Grant | str:
-        # Only a newer recoverable step frees slots. While the controller is away, or the agent of
-        # another member, none comes, and training must not wait for it, whatever bound the trainer
-        # has set.
+        """Return a slot, after a wait if need be, or why there is none."""
         vault, clock = self._job.vault, asyncio.get_running_loop().time
-        starved_by, reason = self._starved
         hold = vault.step_hold
         last = hold is not None and hold.is_last_step(self._owner.generation, message.step)
-        starved = starved_by == vault.recoverable and not last
-        wait_s = self._restart_wait_s(message) if last else self._wait_s(message)
-        if starved or (self._away() and not last):
-            wait_s = 0.0
+        starved = self._vain.holds(vault.recoverable) and not last
+        wait_s = 0.0 if starved else self._longest_wait_s(memory, message, last=last)
         ends = clock() + wait_s
         wait = SlotWait(wait_s, lambda: "" if last else self._away())
         answer = await vault.acquire_slot(memory, message.step, wait)
-        if isinstance(answer, Grant):
-            return answer
-        if starved:
-            return reason
-        if wait_s and clock() >= ends:
-            self._starved = (vault.recoverable, answer)
+        if isinstance(answer, str) and starved:
+            return self._vain.reason
+        if isinstance(answer, str) and wait_s and clock() >= ends:
+            recoverable = vault.recoverable
+            self._vain = VainWait(recoverable.generation, recoverable.step, answer)
         return answer
+
+    def _longest_wait_s(self, memory: RankMemory, message: messages.Begin, *, last: bool) -> float:
+        # Only a newer recoverable step frees slots for good. While the controller is away, or the
+        # agent of another member, none comes, and training must not wait for it, whatever bound
+        # the trainer has set.
+        if last:
+            return self._restart_wait_s(message)
+        if self._away():
+            return 0.0
+        wait_s = self._wait_s(message)
+        return memory.turnover.bound_wait_s(wait_s) if message.wait_s is None else wait_s
 
     def _away(self) -> str:
         """Return what keeps steps from becoming recoverable, so that no slot gets free; or ""."""
