@@ -245,6 +245,15 @@ class JobVault:
             return f"no slot was free {why}: {memory.table.describe_occupancy(self.recoverable)}"
         return f"generation {memory.table.generation} was stopped"
 
+    def grant_ahead(self, memory: RankMemory, step: int) -> Grant | None:
+        """Give out a slot for a later step, if one is free now; it is being written from now on."""
+        if memory.retired or memory.table.has_step(step):
+            return None
+        grant = memory.table.begin_step(step, self.recoverable)
+        if grant is not None:
+            self._record_begun(memory, grant)
+        return grant
+
     def _record_begun(self, memory: RankMemory, grant: Grant) -> None:
         slot = next(slot for slot in memory.table.slots if slot.index == grant.slot)
         memory.save_slot(slot, self.context.region_store)

@@ -36,8 +36,11 @@ class SlotSession:
     def end(self) -> None:
         """The connection is gone: what was begun and not committed never was."""
         if self._memory is not None:
-            self._memory.table.abandon()
+            self._end_writing(self._memory)
             self._job.vault.change_signal.notify()
+
+    def _end_writing(self, memory: RankMemory) -> None:
+        memory.end_writing(self._job.vault.context.region_store)
 
     def refusal(self) -> str:
         """Return why nothing is taken from this process any more; empty while it is."""
@@ -54,6 +57,8 @@ class SlotSession:
         if problem:
             await self._answers.send(messages.Refused(problem))
             return
+        if self._memory is not None:
+            self._end_writing(self._memory)  # who asks for slots copies into none
         try:
             memory = await self._job.vault.reserve_slots(self._owner, message.size_bytes)
         except MemoryShortError as error:
@@ -70,6 +75,8 @@ class SlotSession:
     async def begin(self, message: messages.Begin) -> None:
         """Answer with a slot, with the next step that is wanted, or with why there is none."""
         memory, problem = self._memory, self.refusal()
+        if memory is not None:
+            self._end_writing(memory)  # who asks for a slot copies into none
         if memory is None or problem:
             await self._answers.send(messages.Skip(problem or "reserve slots first"))
             return
@@ -119,14 +126,42 @@ class SlotSession:
 
     async def commit(self, message: messages.Commit) -> None:
         """Take over a copy."""
-        problem: str | None = self.refusal()
+        problem: str | None = self.refusal() or self._withdrawn(message)
         if not problem:
             problem = await self._take_over(message)
         if problem:
             await self._answers.send(messages.Refused(problem))
             return
         self._job.context.skips.saved(self._job.facts.job)
-        await self._answers.send(messages.Committed(message.step))
+        ahead = self._grant_ahead(message.step) if message.ahead else None
+        await self._answers.send(ahead or messages.Committed(message.step))
+
+    def _withdrawn(self, message: messages.Commit) -> str:
+        """Return why what was granted ahead counts for nothing; "" for what may be committed.
+
+        The commit tells that the process has done with the slot, and so does the next question.
+        """
+        if not message.ahead or not self._is_held(message.step):
+            return ""
+        if self._memory is not None:
+            self._end_writing(self._memory)
+        return f"a restart is planned before step {message.step}, so its slot was withdrawn"
+
+    def _grant_ahead(self, step: int) -> messages.CommittedAhead | None:
+        """Return the slot of the next step that is snapshotted, if it is free and near enough.
+
+        Of a planned restart a rank hears only when it asks, so none is granted for a step that is
+        farther away than that.
+        """
+        memory, vault, generation = self._memory, self._job.vault, self._owner.generation
+        wanted = next_snapshot_step(vault.cadence, vault.step_hold, generation, step + 1)
+        self._pace = self._pace.after_question(step, asyncio.get_running_loop().time())
+        if memory is None or wanted > step + self._pace.ahead or self._is_held(wanted):
+            return None
+        grant = vault.grant_ahead(memory, wanted)
+        if grant is None:
+            return None
+        return messages.CommittedAhead(step, wanted, wanted, grant.slot, grant.epoch)
 
     async def _take_over(self, message: messages.Commit) -> str | None:
         if self._memory is None:

@@ -76,9 +76,20 @@ class RankMemory:
         return freed
 
     def retire(self, region_store: RegionStore) -> None:
-        """Give out nothing any more, and close what has no copy in it."""
-        self.table.abandon()
+        """Give out nothing any more, and close what has no copy in it and is not being written.
+
+        What was given out ahead is written at any time until its process says otherwise or is gone.
+        """
         self.retired = True
+        self._close_empty(region_store)
+
+    def end_writing(self, region_store: RegionStore) -> None:
+        """The process that was given slots has done with them, or is gone."""
+        self.table.abandon()
+        if self.retired:
+            self._close_empty(region_store)
+
+    def _close_empty(self, region_store: RegionStore) -> None:
         for slot in list(self.table.slots):
             if slot.state is SlotState.EMPTY:
                 self._close(slot, region_store)
