@@ -241,7 +241,7 @@ class JobVault:
         except TimeoutError:
             self.context.counters.skipped += 1
             away = wait.in_vain()
-            why = f"while {away}" if away else f"within {wait.for_s:g} s"
+            why = f"while {away}" if away else f"within {wait.for_s:.3g} s"
             return f"no slot was free {why}: {memory.table.describe_occupancy(self.recoverable)}"
         return f"generation {memory.table.generation} was stopped"
 

@@ -28,8 +28,8 @@ def _patterns(steps: int) -> list[frozenset[int]]:
 
 def _every(protocol: str, ranks: int, steps: int) -> Iterator[tuple[int, Model]]:
     """Yield the last step that goes wrong, and what comes of it, for every such schedule."""
-    every: Iterator[tuple[frozenset[int], ...]] = product(_patterns(steps), repeat=ranks)
-    for skips in every:
+    skips: tuple[frozenset[int], ...]
+    for skips in product(_patterns(steps), repeat=ranks):
         last = max((max(missed, default=_FIRST) for missed in skips), default=_FIRST)
         for told in product(_DELAYS, repeat=ranks):
             yield last, Model(Shape(protocol, told=told, skips=skips)).run(_STEPS)
