@@ -30,6 +30,7 @@ from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.messages import NodeHoldings
+from everstep_controller.journal.checksums import StoredEvent
 from everstep_controller.journal.codec import (
     decode_event,
     decode_state,
@@ -38,7 +39,7 @@ from everstep_controller.journal.codec import (
     kind_of,
 )
 from everstep_controller.journal.compaction import compact, prune_snapshots
-from everstep_controller.journal.store import JournalStore, Mark, StoredEvent, StoredSnapshot
+from everstep_controller.journal.store import JournalStore, Mark, StoredSnapshot
 from everstep_controller.main import collect_garbage_seldom
 from everstep_controller.records.intake import Intake
 from everstep_controller.runtime.event_batches import BATCH_MAX
@@ -64,6 +65,7 @@ class Counted(Bench):
     waiting: list[events.Event] = field(default_factory=list)
     kind: str = ""
     asked: list[actions.ConfirmSilence] = field(default_factory=list)
+    rolls: list[str] = field(default_factory=list)
 
     def submit(self, event: events.Event) -> None:
         """Take an event with those that come together with it, as the runtime does."""
@@ -89,6 +91,7 @@ class Counted(Bench):
         encode_actions(self.last)
         self.orders += sum(isinstance(action, Order) for action in self.last)
         self.asked += [one for one in self.last if isinstance(one, actions.ConfirmSilence)]
+        self.rolls += [one.id for one in self.last if isinstance(one, actions.CallRoll)]
         return 0.0
 
     def answer(self, silent: Collection[str]) -> None:
@@ -97,6 +100,10 @@ class Counted(Bench):
         for one in asked:
             if one.node not in silent:
                 self.submit(events.PeerJudged(one.node, one.peer, one.id, False, TcpAnswer.SILENT))
+        self.flush()
+        rolls, self.rolls = self.rolls, []
+        for roll in rolls:
+            self.submit(events.RollCalled(roll, len(self.nodes) - len(silent)))
         self.flush()
 
     def let_timers_come_due(self, silent: Collection[str]) -> None:

@@ -39,6 +39,7 @@ from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import StampClock, stamp_clock
 from everstep_common.judging.book import FindingBook
 from everstep_common.log_limit import dropped_lines
+from everstep_common.machine import machine_id
 from everstep_common.reports import Hello
 from everstep_common.systemd import notify
 from everstep_common.version import VERSION
@@ -139,6 +140,7 @@ class Daemon:
             controller_away=self._controller_away,
             controller_away_s=lambda: self._uplink.away_s(),
             cut_off=self._is_cut_off,
+            cluster_id=lambda: self._cluster.cluster_id,
             gpus=self._node.gpus,
             gpu_memory_unowned_bytes=config.signals.gpu.unowned_memory_bytes,
         )
@@ -258,6 +260,7 @@ class Daemon:
             host=config.reachable_host,
             open_findings=self._findings.open_now(),
             cluster_id=self._cluster.cluster_id,
+            machine=machine_id(),
         )
         return fitting_hello(to_wire(hello, fleet_pb2.Hello))
 

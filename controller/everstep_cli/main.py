@@ -71,6 +71,8 @@ for _shown in (everstep, *everstep.commands.values(), *_BELOW):
 
 # As shells count: 128 + SIGINT.
 _INTERRUPTED = 130
+# Wider than any row: the longest sentences have some hundred characters.
+_PIPED_WIDTH = 100_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -104,8 +106,14 @@ def run_command(session: AdminSession, arguments: Sequence[str]) -> int:
 
 
 def screen(file: TextIO | None = None, width: int | None = None) -> Console:
-    """Return where answers are drawn. What a job wrote is text: "[/x]" in it is no markup."""
-    return Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+    """Return where answers are drawn. What a job wrote is text: "[/x]" in it is no markup.
+
+    A pipe or a file has no width: there a row is a line, for grep and awk.
+    """
+    console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
+    if width is None and not console.is_terminal and not os.environ.get("COLUMNS"):
+        console.width = _PIPED_WIDTH
+    return console
 
 
 def _abandon_output() -> None:

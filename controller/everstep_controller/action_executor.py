@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import grpc
 
 from everstep_common.orders import ShardSource
 from everstep_common.preload import Preload
 from everstep_controller.api.fleet import to_agent
+from everstep_controller.api.fleet.roll_calls import RollCalls
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core import actions
 from everstep_controller.core.actions import Action, Announce
@@ -21,6 +22,7 @@ from everstep_controller.core.events import (
     PeerReported,
     each_event,
 )
+from everstep_controller.core.jobs.restore_point import branch_told
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.timers import comes_due_while_halted
@@ -39,6 +41,7 @@ class ActionTargets:
     """Collaborators that carry actions out: streams, timers, drivers and the vault service."""
 
     sessions: Sessions
+    rolls: RollCalls
     timers: Timers
     drivers: DriverWorkers
     vault: VaultService
@@ -73,6 +76,8 @@ class ActionExecutor:
                 targets.sessions.send(action.node, to_agent.confirm(action))
             case actions.PingAgent():
                 targets.sessions.send(action.node, to_agent.ping(action))
+            case actions.CallRoll():
+                targets.rolls.call(action)
             case actions.Announce():
                 pass  # The runtime has told it already.
             case _:
@@ -83,17 +88,21 @@ class ActionExecutor:
             # It is due again when the node is back; a message for it would be made in vain, which
             # at a start is one for every order there is.
             return
-        state, key = self._state(), b""
+        state = self._state()
         if isinstance(action, actions.StartGeneration):
-            key = transfer_key(self._secret, state.jobs[action.job_id].lineage_id)
-        message = to_agent.order(action, state.term, key, self._sources_for(action))
-        self._targets.sessions.send(action.node, message)
+            job = state.jobs[action.job_id]
+            action = replace(
+                action,
+                transfer_key=transfer_key(self._secret, job.lineage_id),
+                sources=self._sources_for(action, job),
+                branch=branch_told(job),
+            )
+        self._targets.sessions.send(action.node, to_agent.order(action, state.term))
 
-    def _sources_for(self, action: actions.Order) -> tuple[ShardSource, ...]:
+    def _sources_for(
+        self, action: actions.StartGeneration, job: JobRecord
+    ) -> tuple[ShardSource, ...]:
         """Return what a member is told of the state that it restores; grouped once for all."""
-        if not isinstance(action, actions.StartGeneration):
-            return ()
-        job = self._state().jobs[action.job_id]
         if self._sources is None or self._sources.all is not job.generation.sources:
             self._sources = group_sources(job)
         return self._sources.of(action.node)

@@ -34,7 +34,6 @@ _NOT_BELOW_ZERO = (
     "startup_grace_s",
     "agent_return_s",
     "loss_hold_s",
-    "loss_burst_nodes",
     "last_call_timeout_s",
     "stop_grace_s",
     "probation_s",
@@ -63,7 +62,7 @@ _NOT_BELOW_ZERO = (
 )
 
 
-_SHARES = ("isolation_budget_ratio", "isolations_per_hour_ratio", "loss_burst_ratio")
+_SHARES = ("isolation_budget_ratio", "isolations_per_hour_ratio")
 
 
 def default_journal() -> Path:

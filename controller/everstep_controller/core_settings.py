@@ -65,14 +65,15 @@ class CoreSettings:
     loss_hold_s: float = setting(
         60.0,
         unit="s",
-        help="A silent node stays doubtful this long where fewer peers can tell than there should "
-        "be, or where it comes with many other losses.",
+        help="A silent node that the network has called unreachable stays doubtful this long; and "
+        "so does one of a fleet of up to four nodes of which fewer peers can tell than there "
+        "should be. In a larger fleet no time alone makes a node lost.",
     )
-    loss_burst_nodes: int = setting(
-        8, unit="nodes", help="Losses within loss_hold_s that are believed at once, at least."
-    )
-    loss_burst_ratio: float = setting(
-        0.05, help="Share of the fleet whose loss is believed at once, where that is more nodes."
+    controller_domain: str = setting(
+        "",
+        help="Failure domain of the controller's machine, as agents name theirs. Only for a "
+        "machine without an agent: of one with an agent, the agent's domain holds. Peers in it "
+        "alone make no node lost, for a cut around it looks to them like the loss of all others.",
     )
     startup_grace_s: float = setting(
         120.0,
@@ -294,8 +295,7 @@ class CoreSettings:
             recover_listen_ns=round(self.recover_listen_s * _S),
             agent_return_ns=round(self.agent_return_s * _S),
             loss_hold_ns=round(self.loss_hold_s * _S),
-            loss_burst_nodes=self.loss_burst_nodes,
-            loss_burst_ratio=self.loss_burst_ratio,
+            controller_domain=self.controller_domain,
             last_call_timeout_ns=round(self.last_call_timeout_s * _S),
             answer_timeout_ns=round(self.answer_timeout_s * _S),
             holdings_timeout_ns=round(self.holdings_timeout_s * _S),

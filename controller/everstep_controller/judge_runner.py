@@ -3,9 +3,8 @@
 import asyncio
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
 
 import numpy as np
 
@@ -13,13 +12,14 @@ from everstep_controller.api.fleet.sessions import Session, Sessions
 from everstep_controller.core.events import VerdictChanged
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.node import FindingOwner, NodeRecord, NodeState
-from everstep_controller.core.model.state import CONTROLLER, State
+from everstep_controller.core.model.state import State
 from everstep_controller.judging.evaluator import NO_NODE, Evaluator, Verdict
 from everstep_controller.judging.gpu_samples import GpuSamples
 from everstep_controller.judging.gpu_view import Work
 from everstep_controller.judging.judge import DomainRuling, Judge, Ruling
 from everstep_controller.judging.link_errors import LinkErrors
 from everstep_controller.judging.view import FleetView
+from everstep_controller.runtime.judge_failures import JudgeFailures
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.telemetry.samples import SampleRing
 
@@ -42,6 +42,7 @@ class JudgeRunner:
         gpus: GpuSamples,
         links: LinkErrors,
         judges: Sequence[Judge],
+        failures: JudgeFailures,
     ) -> None:
         self._runtime = runtime
         self._sessions = sessions
@@ -50,14 +51,9 @@ class JudgeRunner:
         self._links = links
         self._judges = judges
         self._evaluator = Evaluator(judges)
-        self._failures: dict[str, str] = {}
+        self._failures = failures
         # Since when each generation is seen to step.
         self._stepping_ns: dict[tuple[str, int], int] = {}
-
-    @property
-    def failures(self) -> Mapping[str, str]:
-        """Return the judges that raised the last time, and what; their verdicts are held."""
-        return MappingProxyType(self._failures)
 
     async def run(self, interval_s: float) -> None:
         """Judge at intervals until cancelled."""
@@ -87,13 +83,10 @@ class JudgeRunner:
             rulings = await asyncio.to_thread(_rulings, judge, view)
             changes = [one for ruling in rulings for one in enter(view, ruling)]
         except Exception as error:  # One that fails must not stop the others.
-            if name not in self._failures:
-                logger.exception("%s failed", name)
-                sentence = f"{name} failed, and what it found is held: {error!r}"
-                self._runtime.announce(CONTROLLER, "JudgeFailed", sentence)
-            self._failures[name] = repr(error)
+            logger.exception("%s failed", name)
+            self._failures.note_of_fleet(name, repr(error))
             return ()
-        self._failures.pop(name, None)
+        self._failures.clear_of_fleet(name)
         return changes
 
     async def _view(self) -> FleetView:

@@ -16,10 +16,11 @@ from everstep_common.config import EX_CONFIG, ConfigError, load
 from everstep_common.logs import configure_logging
 from everstep_common.systemd import notify, watchdog_interval_s
 from everstep_common.version import VERSION
-from everstep_controller import replay
+from everstep_controller import backup, replay
 from everstep_controller.api.server import ListenError
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
+from everstep_controller.journal.checksums import DamagedJournalError
 from everstep_controller.journal.codec import UnreadableError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.schema import SchemaError
@@ -41,17 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["replay"]:
         return _replay(given[1:])
+    if given[:1] == ["backup"]:
+        return _back_up(given[1:])
     recovering = given[:1] == ["recover"]
     parser = _parser()
     options, unknown = parser.parse_known_args(given[1:] if recovering else given)
     if unknown:
         parser.error(f"{' '.join(unknown)}: unknown here; a command comes first, as shown above")
     path = _config_path(options.config)
-    try:
-        config = load(ControllerConfig, path)
-    except ConfigError as error:
-        for problem in error.problems:
-            print(f"everstep-controller: {problem}", file=sys.stderr)
+    config = _configured(path)
+    if config is None:
         return EX_CONFIG
     configure_logging(config.log_level, config.log_style)
     logging.getLogger("apscheduler").setLevel(logging.WARNING)
@@ -59,24 +59,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return _serve(config, Options(Core, recover_by, path, JUDGES))
 
 
+def _configured(path: Path | None) -> ControllerConfig | None:
+    """Return the configuration; None, and its mistakes are printed, where it has some."""
+    try:
+        return load(ControllerConfig, path)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"everstep-controller: {problem}", file=sys.stderr)
+        return None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="everstep-controller",
         usage="everstep-controller [recover] [--config FILE]\n"
+        "       everstep-controller backup FILE [--config FILE]\n"
         "       everstep-controller replay JOURNAL",
         description="Judges, isolates, recovers and accounts for a fleet of nodes.",
-        epilog="everstep-controller replay JOURNAL: replay its decisions, and show differences. "
+        epilog="everstep-controller backup FILE: copy the journal, also of a controller that runs. "
+        "everstep-controller replay JOURNAL: replay its decisions, and show differences. "
         "everstep-controller recover [--config FILE]: start from an old copy of the journal, "
         "and rebuild from the agents what it does not have.",
     )
+    _add_config(parser)
+    parser.add_argument("--version", action="version", version=f"everstep-controller {VERSION}")
+    return parser
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
         help=f"TOML file; {_DEFAULT_CONFIG} if it exists, else defaults",
     )
-    parser.add_argument("--version", action="version", version=f"everstep-controller {VERSION}")
-    return parser
 
 
 def _config_path(given: Path | None) -> Path | None:
@@ -90,6 +106,28 @@ def _operator() -> str:
         return f"uid {os.getuid()}"
 
 
+def _back_up(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="everstep-controller backup",
+        description="Copy the journal, also while its controller runs, and the cluster file to "
+        "FILE.cluster; read the copy again.",
+    )
+    parser.add_argument("file", type=Path, metavar="FILE")
+    _add_config(parser)
+    options = parser.parse_args(arguments)
+    path = _config_path(options.config)
+    config = _configured(path)
+    if config is None:
+        return EX_CONFIG
+    try:
+        for line in backup.report(backup.back_up(config, path, options.file)):
+            print(line)
+    except backup.BackupError as error:
+        print(f"everstep-controller backup: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
 def _replay(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="everstep-controller replay",
@@ -98,7 +136,7 @@ def _replay(arguments: Sequence[str]) -> int:
     parser.add_argument("journal", type=Path)
     try:
         comparison = replay.replay(parser.parse_args(arguments).journal, Core)
-    except (UnreadableError, sqlite3.Error) as error:
+    except (UnreadableError, DamagedJournalError, SchemaError, sqlite3.Error) as error:
         print(f"everstep-controller replay: {error}", file=sys.stderr)
         return 1
     for line in replay.report(comparison):
@@ -115,6 +153,15 @@ def _serve(config: ControllerConfig, options: Options) -> int:
         logger.error("%s", error)
     except (OSError, sqlite3.OperationalError) as error:
         logger.error("cannot start with the journal %s: %s", config.journal, error)
+    except (DamagedJournalError, sqlite3.DatabaseError) as error:
+        logger.error(
+            "the journal %s is damaged, bits changed on its disk: %s; nothing of it was loaded or "
+            "changed. Put a backup in its place, or move it and its -wal away if there is none; "
+            "then run 'everstep-controller recover', which rebuilds from the agents what the "
+            "backup does not have, and look after the disk",
+            config.journal,
+            error,
+        )
     except (UnreadableError, sqlite3.Error) as error:
         logger.error(
             "the journal %s cannot be read: %s; start the version that wrote it, or put back a "

@@ -6,13 +6,15 @@ from pathlib import Path
 
 from everstep_controller.core.actions import Action
 from everstep_controller.core.events import JournaledEvent
+from everstep_controller.journal.checksums import StoredEvent
 from everstep_controller.journal.codec import (
     UnreadableError,
     decode_actions,
     decode_state,
     encode,
 )
-from everstep_controller.journal.store import JournalStore, StoredEvent
+from everstep_controller.journal.damage import verify_log
+from everstep_controller.journal.store import JournalStore
 from everstep_controller.runtime.fold import CoreFactory, Deciding, events_taken
 
 
@@ -78,9 +80,10 @@ def report(comparison: Comparison) -> Iterator[str]:
 
 
 def replay(path: Path, core_factory: CoreFactory) -> Comparison:
-    """Replay the journal in a file. Raises UnreadableError."""
+    """Replay the journal in a file. Raises UnreadableError, DamagedJournalError, SchemaError."""
     if not path.exists():
         raise UnreadableError(f"{path}: no such journal")
+    verify_log(path)
     store = JournalStore(path, read_only=True)
     try:
         return compare(store, core_factory)

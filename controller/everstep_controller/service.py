@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_common.clock import boot_ns, stamp_clock
+from everstep_common.machine import machine_id
 from everstep_common.version import VERSION
 from everstep_controller.action_executor import (
     ActionExecutor,
@@ -23,6 +24,7 @@ from everstep_controller.api.admin.servicer import AdminServicer
 from everstep_controller.api.fleet.agent_streams import AgentStreams, StreamCollaborators
 from everstep_controller.api.fleet.inspector import Inspector
 from everstep_controller.api.fleet.node_questions import NodeQuestions
+from everstep_controller.api.fleet.roll_calls import RollCalls
 from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.api.server import Endpoint, ListenError, make_server
@@ -49,9 +51,11 @@ from everstep_controller.hangs.end_watch import EndWatch
 from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.hang_watch import HangWatch
 from everstep_controller.hangs.notices import HangNotices
+from everstep_controller.journal.damage import verify_log
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.judge_runner import JudgeRunner
+from everstep_controller.judge_trials import JudgeTrials
 from everstep_controller.judging.gpu_samples import GpuSamples
 from everstep_controller.judging.judge import Judge
 from everstep_controller.judging.link_errors import LinkErrors
@@ -67,6 +71,7 @@ from everstep_controller.runtime.cluster_file import Cluster, ClusterFile, clust
 from everstep_controller.runtime.controller_findings import ShellTrouble
 from everstep_controller.runtime.fold import CoreFactory, Fold, TakenEvent
 from everstep_controller.runtime.housekeeping import Housekeeping, Retention, make_scheduler
+from everstep_controller.runtime.judge_failures import JudgeFailures
 from everstep_controller.runtime.runtime import Journaling, Runtime
 from everstep_controller.runtime.stalls import Absence
 from everstep_controller.runtime.timers import Timers
@@ -105,7 +110,7 @@ class Controller:
     """Controller of one process; made on a running loop by the holder of the journal's lock."""
 
     def __init__(self, config: ControllerConfig, options: Options) -> None:
-        """Open the journal and fold it. Raises sqlite3.Error, SchemaError, ListenError."""
+        """Open the journal and fold it. Raises what _open does, UnreadableError, ListenError."""
         self._config = config
         self._recover_by = options.recover_by
         self._cluster_file = ClusterFile(config.cluster_file_beside(options.config_path))
@@ -132,7 +137,13 @@ class Controller:
             stalled=lambda stall: runtime.post(ControllerStalled(stall.duration_ns)),
         )
         self._drivers = self._make_drivers()
-        targets = ActionTargets(sessions, self._timers, self._drivers, vault)
+        targets = ActionTargets(
+            sessions,
+            RollCalls(self._state, sessions, runtime.post),
+            self._timers,
+            self._drivers,
+            vault,
+        )
         self._executor = ActionExecutor(self._state, secret, targets)
         progress = ProgressRows(
             lambda job: reporters(self._fold.state, job), vault.recoverable_step
@@ -147,6 +158,7 @@ class Controller:
             StreamCollaborators(
                 runtime=runtime,
                 sessions=sessions,
+                rolls=targets.rolls,
                 intake=self._intake,
                 vault=vault,
                 samples=samples,
@@ -167,13 +179,19 @@ class Controller:
         runtime.listen(follower.follow)
         runtime.listen(self._streams.note_event)
         inspector, evidence = Inspector(questions), HangEvidence(config.hang_evidence)
-        self._hangs = HangWatch(runtime, inspector, evidence)
-        self._ends = EndWatch(runtime, inspector, evidence)
+        failures = self._judge_failures = JudgeFailures(self._state, clock.now_ns, runtime.announce)
+        self._hangs, self._ends, self._trials = (
+            HangWatch(runtime, inspector, evidence, failures),
+            EndWatch(runtime, inspector, evidence, failures),
+            JudgeTrials(evidence, failures),
+        )
         runtime.listen(self._ends.note_event)
         runtime.listen(HangNotices(runtime, sessions).note_event)
-        looks = self._looks = LookWatch(runtime, inspector, evidence, sessions)
-        self._slow = SlowMonitor(runtime, ranks, looks.roles)
-        self._judging = JudgeRunner(runtime, sessions, samples, gpus, links, options.judges)
+        looks = self._looks = LookWatch(runtime, inspector, evidence, sessions, failures)
+        self._slow = SlowMonitor(runtime, ranks, failures, looks.roles)
+        self._judging = JudgeRunner(
+            runtime, sessions, samples, gpus, links, options.judges, failures
+        )
         sources = AdminSources(
             runtime=runtime,
             sessions=sessions,
@@ -239,6 +257,7 @@ class Controller:
             asyncio.create_task(looks, name="collective looks"),
             asyncio.create_task(self._slow.run(), name="slow monitor"),
             asyncio.create_task(self._ends.run(), name="end watch"),
+            asyncio.create_task(self._trials.run(), name="judge trials"),
             asyncio.create_task(self._keep_alive(), name="time alive"),
         ]
 
@@ -278,7 +297,7 @@ class Controller:
             yield ControllerStalled(self._away.duration_ns)
         if cluster.id != state.cluster_id or cluster.term > state.term:
             yield ClusterNamed(cluster.id, cluster.term)
-        yield ControllerStarted(VERSION)
+        yield ControllerStarted(VERSION, machine_id())
         settings = replace(self._config.core.settings(), isolation_drivers=self._drivers.names)
         if settings != self._state().settings:
             yield SettingsApplied(settings)
@@ -379,7 +398,7 @@ class Controller:
         )
 
     def _trouble(self) -> ShellTrouble:
-        return ShellTrouble(self._journal.full, self._judging.failures)
+        return ShellTrouble(self._journal.full, self._judge_failures.open_failures())
 
     async def _tick(self) -> None:
         while True:
@@ -413,9 +432,14 @@ def _marks(history: JournalStore, replayed: Iterable[TakenEvent]) -> dict[str, i
 
 
 def _open(journal: Path) -> tuple[JournalStore, bytes]:
-    """Create or migrate the journal; return a connection that only reads, and its secret."""
+    """Create or migrate the journal; return a connection that only reads, and its secret.
+
+    Raises sqlite3.Error, SchemaError, DamagedJournalError; nothing of the file is changed then.
+    """
+    verify_log(journal)
     store = JournalStore(journal)
     try:
+        store.verify()
         secret = store.fact(_SECRET)
         if secret is None:
             secret = secrets.token_bytes(32)

@@ -15,6 +15,7 @@ from everstep_controller.core.jobs.lifecycle import STEPPING
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.core.planned.swaps import slow_parts
+from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.live import LiveFinding, LivePlaces, LiveSlowness, news_of
 from everstep_controller.telemetry.rank_progress import RankProgressTable
@@ -27,6 +28,8 @@ _INTERVAL_S = 5.0
 _FRESH_NS = 30 * 10**9
 # A job may tell anything, and each change is journaled.
 _CHANGES_EVERY_NS = 60 * 10**9
+# Where a judge broke, the next one begins after this long, with nothing learned.
+_AGAIN_NS = 60 * 10**9
 # Of a verdict, what fits a line of `everstep events`.
 _SENTENCE_MAX = 500
 
@@ -41,16 +44,18 @@ class SlowMonitor:
         self,
         runtime: Runtime,
         ranks: RankProgressTable,
+        failures: JudgeFailures,
         roles: Callable[[JobRecord], Sequence[str]] = lambda _: (),
     ) -> None:
         """``roles`` returns that of each rank as process groups show it; () if that is unknown."""
         self._runtime = runtime
         self._roles = roles
         self._ranks = ranks
+        self._failures = failures
         self._watched: dict[_Watched, LiveSlowness] = {}
         self._findings: dict[_Watched, LiveFinding] = {}
-        # Generations of which the judge broke: they are not judged again.
-        self._broken: set[_Watched] = set()
+        # Generations at which the judge broke, and when: it begins again after a while.
+        self._broken_ns: dict[_Watched, int] = {}
         # When the core was told last.
         self._told_ns: dict[_Watched, int] = {}
 
@@ -72,14 +77,14 @@ class SlowMonitor:
         jobs = [job for job in state.jobs.values() if job.state in STEPPING]
         self._forget_others({_watched(job) for job in jobs})
         for job in jobs:
-            if _watched(job) not in self._broken:
+            if self._runtime.now_ns() >= self._broken_ns.get(_watched(job), -_AGAIN_NS) + _AGAIN_NS:
                 await self._judge(job)
 
     def _forget_others(self, current: set[_Watched]) -> None:
         self._watched = {key: one for key, one in self._watched.items() if key in current}
         self._findings = {key: one for key, one in self._findings.items() if key in current}
         self._told_ns = {key: at_ns for key, at_ns in self._told_ns.items() if key in current}
-        self._broken &= current
+        self._broken_ns = {key: at_ns for key, at_ns in self._broken_ns.items() if key in current}
 
     async def _judge(self, job: JobRecord) -> None:
         key = _watched(job)
@@ -95,10 +100,11 @@ class SlowMonitor:
             finding = await asyncio.to_thread(live.judge_told, told, step, now_ns)
         except Exception as error:  # By what ranks told: it must break nothing else.
             logger.exception("the judge of slow ranks failed")
-            self._broken.add(key)
-            sentence = f"who makes {job.name} wait cannot be told: {error!r}"
-            self._runtime.announce(job.name, "SlowMonitorFailed", sentence)
+            self._broken_ns[key] = self._runtime.now_ns()
+            self._watched.pop(key, None)
+            self._failures.note(JudgeName.SLOW_RANKS, repr(error), job.id)
             return
+        self._failures.clear(JudgeName.SLOW_RANKS, job.id)
         self._findings[key] = finding
         self._tell(key, finding)
 

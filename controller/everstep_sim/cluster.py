@@ -72,8 +72,12 @@ class Shape:
     # all of them, and the others are given out in turn.
     jobs: int = 1
     shared: int = 0
+    # The node on whose machine the controller runs; "": on another one.
+    controller_on: str = ""
     # How many accelerators agents tell of; 0: of none.
     devices: int = 0
+    # After so many restarts without a new step a job is given up.
+    restarts_max: int = 100
     # The jobs' scripts do without the library; None: they snapshot each step with it.
     script: UnchangedScript | None = None
 
@@ -124,6 +128,7 @@ class SimulatedCluster:
             checked,
             crash_chance=shape.crash_chance,
             crashed=lambda: self.time.soon(0.5, 3, self._start_controller),
+            machine=shape.controller_on,
         )
         names = [f"n{i}" for i in range(shape.nodes)]
         self.fleet = SimulatedFleet(names, self.time, self.controller, shape.domains)
@@ -396,7 +401,7 @@ class SimulatedCluster:
                 self.vaults.choose(action)
             case actions.ApplyIsolation() | actions.ReadIsolation():
                 self.scheduler.call(action)
-            case actions.ConfirmSilence() | actions.PingAgent():
+            case actions.ConfirmSilence() | actions.PingAgent() | actions.CallRoll():
                 self._ask(action)
             case (
                 actions.RunCheck()
@@ -410,9 +415,11 @@ class SimulatedCluster:
             case _:
                 pass
 
-    def _ask(self, action: actions.ConfirmSilence | actions.PingAgent) -> None:
+    def _ask(self, action: actions.ConfirmSilence | actions.PingAgent | actions.CallRoll) -> None:
         if isinstance(action, actions.PingAgent):
             self.time.soon(0.001, 0.02, partial(self.fleet.ping, action))
+        elif isinstance(action, actions.CallRoll):
+            self.time.soon(0.01, 0.1, partial(self.fleet.call_roll, action))
         else:
             self.time.soon(0.01, 0.1, partial(self.fleet.confirm, action))
 
@@ -569,7 +576,7 @@ class SimulatedCluster:
                 nodes_max=self.shape.nodes_max,
                 processes_per_node=1,
                 reform=True,
-                restarts_max=100,
+                restarts_max=self.shape.restarts_max,
                 free_port=self.fleet.nodes[origin.node].free_port(),
                 running_generation=local.running,
                 storage=self.shape.storage,

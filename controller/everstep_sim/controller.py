@@ -49,6 +49,8 @@ class SimulatedController:
     started: Callable[[], None] = lambda: None
     followed: Callable[[events.Event, Sequence[actions.Action]], None] = lambda event, done: None
     sent: dict[str, actions.Action] = field(default_factory=dict)
+    # Name of the machine that it runs on, which may be a node's; "": nobody knows it.
+    machine: str = ""
 
     @property
     def listens(self) -> bool:
@@ -69,7 +71,7 @@ class SimulatedController:
         self.started()
         if not state.cluster_id or self.cluster_term > state.term:
             self.submit(events.ClusterNamed(CLUSTER, self.cluster_term))
-        self.submit(events.ControllerStarted("0.1.0"))
+        self.submit(events.ControllerStarted("0.1.0", self.machine))
         if self.up and state.halted:
             timers = state.timers.items()
             self._send([actions.SetTimer(id="", timer=name, at_ns=at_ns) for name, at_ns in timers])

@@ -179,6 +179,26 @@ class Faults:
         """Take the controller's network away; nodes reach one another."""
         self.cut((Transport.STREAM,), ANYBODY, CONTROLLER, for_s)
 
+    def cut_controller_from(
+        self, others: Collection[str], for_s: float, *, fabric: bool = False
+    ) -> None:
+        """Cut the controller and the nodes around it off from some others.
+
+        Ranks talk over a network of their own, unless that is cut as well: then the collectives of
+        jobs on both sides fail.
+        """
+        far = frozenset(others)
+        for name in far:
+            self.cut_pair(ALL_CHANNELS, name, CONTROLLER, for_s)
+        for near in [name for name in self.names if name not in far]:
+            for name in far:
+                self.cut_pair((Transport.TCP, Transport.UDP), near, name, for_s)
+        for job, ranks in self.cluster.ranks_of.items() if fabric else ():
+            for number in self.cluster.whole_generations(job):
+                members = frozenset(ranks.generations[number].members)
+                if members & far and members - far:
+                    ranks.break_collectives(number, but="")
+
     def cut_domain(self, domain: str, for_s: float) -> None:
         """Take the way out of a whole domain away: its nodes reach one another alone."""
         inside = [node.name for node in self._fleet.nodes.values() if node.domain == domain]

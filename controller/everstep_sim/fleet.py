@@ -10,7 +10,7 @@ from everstep_common.judging.findings import Finding
 from everstep_common.reports import TcpAnswer
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import Origin
-from everstep_controller.core.nodes import agent_identity
+from everstep_controller.core.nodes import agent_identity, quorum
 from everstep_controller.core.nodes.agent_identity import Standing
 from everstep_sim.clocks import MachineClock
 from everstep_sim.controller import SimulatedController
@@ -313,6 +313,16 @@ class SimulatedFleet:
             self.deliver(node, answered)
         elif holder is not None and holder.answers() and self.listens():
             answered()
+
+    def call_roll(self, action: actions.CallRoll) -> None:
+        """Have all agents answer whose streams flow, and whose nodes are looked for."""
+        answered = 0
+        for name in quorum.listed(self._controller.core.state):
+            node = self.nodes.get(name)
+            if node is not None and self.flows(node) and self.agent_of(name) == node.outbox_id:
+                self.heard(name)
+                answered += 1
+        self.submit(events.RollCalled(action.id, answered))
 
     def confirm(self, action: actions.ConfirmSilence) -> None:
         """Have a node probe a peer three times and connect to it, and say what answered."""

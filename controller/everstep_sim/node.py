@@ -211,6 +211,7 @@ class SimulatedNode:
             jobs=tuple(one for one in seen if one is not None),
             cluster_id=self.cluster_id,
             address=self.name,
+            machine=self.name,
         )
 
     def free_port(self) -> int:

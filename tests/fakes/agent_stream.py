@@ -81,12 +81,17 @@ class AgentStream:
         record = fleet_pb2.Record(sequence=sequence, stamp=when, job=job, **body)  # type: ignore[arg-type]
         await self.send(record=record)
 
-    async def finding(self, sequence: int, condition: str = "Odd") -> None:
+    async def finding(
+        self,
+        sequence: int,
+        condition: str = "Odd",
+        severity: fleet_pb2.Severity.ValueType = fleet_pb2.SEVERITY_INFO,
+    ) -> None:
         """Send a finding as a record."""
         finding = fleet_pb2.Finding(
             component=f"disk/{sequence}",
             condition=condition,
-            severity=fleet_pb2.SEVERITY_INFO,
+            severity=severity,
             suggested_action=fleet_pb2.SUGGESTED_ACTION_NONE,
             message="odd",
         )

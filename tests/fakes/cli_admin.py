@@ -1,6 +1,6 @@
 """The controller as the command line sees it: answers from a fleet of five nodes and a job."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import grpc
@@ -208,6 +208,14 @@ class FakeAdmin:
         self.told.append(("remove", node, reason))
         return admin_pb2.RemoveNodeReply(node=node)
 
+    def declare_lost(self, node: str, reason: str) -> admin_pb2.DeclareLostReply:
+        self._fail()
+        self.node(node)
+        if node in self.refuses:
+            raise self.refuses[node]
+        self.told.append(("lost", node, reason))
+        return admin_pb2.DeclareLostReply(node=node, state="lost")
+
     def drain(self, node: str, reason: str) -> admin_pb2.DrainReply:
         self.told.append(("drain", node, reason))
         self.node(node)
@@ -251,8 +259,8 @@ class FakeAdmin:
         shown = [window] if every or self.maintained else []
         return admin_pb2.ListMaintenanceReply(windows=shown)
 
-    def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
-        self.told.append(("release", node, reason))
+    def release(self, node: str, reason: str, accepted: Sequence[str] = ()) -> admin_pb2.NodeDetail:
+        self.told.append(("release", node, reason, *accepted))
         detail = self.node(node)
         if self.withheld_by_others:
             detail.summary.claims.add(owner="scheduler", reason="command: ann: cables")

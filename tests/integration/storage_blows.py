@@ -12,7 +12,7 @@ from everstep_agent.storage.backends.folder import FolderBackend
 from everstep_agent.storage.formats.records import StepKey
 from everstep_agent.storage.worker.messages import FillCopy, StorageLocation
 from everstep_agent.storage.worker.rank_files import fill_copy
-from everstep_agent.storage.worker.step_publication import list_steps
+from everstep_agent.storage.worker.step_listing import list_steps
 from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_common.trainer_messages import (
     TO_LAUNCHER,

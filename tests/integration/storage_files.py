@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from everstep_agent.storage.backends.backend import ProgressCallback
-from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.formats.records import Beginning, StepKey
 from everstep_agent.storage.worker.messages import MoveLatest, StorageLocation, WriteCopy
 from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_agent.vault.snapshots.manifest import extent_bytes, layout_of
@@ -43,7 +43,11 @@ def order(path: str, generation: int, step: int, rank: int = 0) -> WriteCopy:
 
 
 def publication(
-    path: str, generation: int, key: StepKey | None, keep: tuple[StepKey, ...] = ()
+    path: str,
+    generation: int,
+    key: StepKey | None,
+    keep: tuple[StepKey, ...] = (),
+    began: Beginning | None = None,
 ) -> MoveLatest:
     """The request to point ``latest`` to a step of one rank."""
     files: tuple[StoredFile, ...] = ()
@@ -56,6 +60,21 @@ def publication(
         target=StoredStep(key.generation, key.step, 1, "", 0) if key else None,
         files=files,
         keep=keep,
+        beginning=began,
+    )
+
+
+def beginning(
+    generation: int, *lineage: StepKey, job_id: str = "demo-1", cluster: str = "c1"
+) -> Beginning:
+    """How a generation began: from the last of these steps."""
+    return Beginning(
+        job="demo",
+        job_id=job_id,
+        cluster=cluster,
+        generation=generation,
+        parent=lineage[-1] if lineage else None,
+        branch=lineage[:-1],
     )
 
 

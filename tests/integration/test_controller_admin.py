@@ -8,7 +8,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from everstep_proto.generated import admin_pb2, admin_pb2_grpc
+from everstep_controller.core.events import NodeDisconnected
+from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
 from fakes.local_secret import admin_channel
@@ -35,6 +36,27 @@ def test_an_operator_isolates_and_releases_and_everybody_reads_why(tmp_path: Pat
             assert why.decisions[-1].reason == "NodeIsolated"
             release = admin_pb2.ReleaseRequest(node="node-1", reason="new fan", operator="ann")
             assert not (await admin.Release(release)).summary.claims
+
+    asyncio.run(scenario())
+
+
+def test_a_node_with_an_open_fatal_finding_is_released_only_in_spite_of_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with (
+            controller(tmp_path) as running,
+            agent_stream(running.port, "node-1") as agent,
+            admin_channel(running.port) as channel,
+        ):
+            admin = admin_pb2_grpc.AdminStub(channel)
+            await agent.healthy()
+            await agent.finding(2, "XidFatal", fleet_pb2.SEVERITY_FATAL)
+            await agent.acknowledged(2)
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await admin.Release(admin_pb2.ReleaseRequest(node="node-1"))
+            assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+            assert "everstep release node-1 --accept XidFatal" in str(refused.value.details())
+            accepted = admin_pb2.ReleaseRequest(node="node-1", accepted=["XidFatal"])
+            assert (await admin.Release(accepted)).summary.state == "validating"
 
     asyncio.run(scenario())
 
@@ -191,6 +213,29 @@ def test_a_full_disk_is_a_finding_and_what_was_refused_is_taken_later(tiny_disk:
                 welcome = await agent.hello()
                 await agent.finding(welcome.acknowledged + 1)
                 await agent.acknowledged(welcome.acknowledged + 1)
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_is_heard_is_not_declared_lost_and_a_silent_one_is(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with controller(tmp_path) as running, admin_channel(running.port) as channel:
+            admin = admin_pb2_grpc.AdminStub(channel)
+            request = admin_pb2.DeclareLostRequest(node="node-1", reason="dark", operator="ann")
+            ended = asyncio.Event()
+            running.runtime.listen(
+                lambda taken: ended.set() if isinstance(taken.event, NodeDisconnected) else None
+            )
+            async with agent_stream(running.port, "node-1") as agent:
+                await agent.healthy()
+                with pytest.raises(grpc.aio.AioRpcError, match="everstep isolate") as refused:
+                    await admin.DeclareLost(request)
+                assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+            async with asyncio.timeout(10):
+                await ended.wait()
+            assert (await admin.DeclareLost(request)).state == "lost"
+            node = running.runtime.state.nodes["node-1"]
+            assert (node.lost_by, node.reason) == ("ann", "ann says so: dark")
 
     asyncio.run(scenario())
 

@@ -156,8 +156,14 @@ def _silent(fold: Fold) -> set[str]:
 
 
 def _cut(path: Path, through: int) -> None:
+    """Take the newest events out of a journal, and its chain back to the one before them."""
     store = JournalStore(path)
+    ((link,),) = store.query("SELECT link FROM event WHERE seq = ?", (through,))
     store.execute("DELETE FROM event WHERE seq > ?", (through,))
+    store.execute(
+        "UPDATE head SET seq = ?1, link = ?2, checksum = checksum(?1, ?2, base_seq, base_link)",
+        (through, link),
+    )
     store.close()
 
 

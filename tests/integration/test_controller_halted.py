@@ -18,8 +18,9 @@ from everstep_controller.core.events import (
 from everstep_controller.core.jobs.progress_rows import ProgressRows, Reporters
 from everstep_controller.core.model.node import Origin
 from everstep_controller.journal import codec
+from everstep_controller.journal.checksums import StoredEvent
 from everstep_controller.journal.group_commit import GroupCommit
-from everstep_controller.journal.store import JournalStore, Mark, StoredEvent
+from everstep_controller.journal.store import JournalStore, Mark
 from everstep_controller.records.intake import Intake
 from everstep_controller.runtime.clock import ControllerClock
 from everstep_controller.runtime.fold import Fold

@@ -22,11 +22,16 @@ from everstep_common.hangs.reports.rank_report import (
 from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.state import State
 from everstep_controller.hangs.evidence import HangEvidence
-from everstep_controller.hangs.look_judge import JudgeError, judge_look
+from everstep_controller.hangs.look_judge import judge_look
+from everstep_controller.judge_trials import JudgeTrials
+from everstep_controller.runtime.judge_failures import JudgeFailures
+from everstep_controller.runtime.judge_process import JudgeError
 from everstep_proto.generated import fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
+from integration.test_controller_judging import until_open
 from integration.test_controller_streams import run_to_step
 
 pytestmark = pytest.mark.timeout(120)
@@ -204,9 +209,51 @@ def test_a_look_that_finds_nobody_any_more_says_that_what_was_found_is_no_longer
     )
 
 
+def test_a_look_that_cannot_be_judged_is_a_finding_until_one_is(tmp_path: Path) -> None:
+    async def scenario() -> tuple[str, str, str]:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.healthy()
+            await run_to_step(agent, 7)
+            # The folder of evidence cannot be made: there is nothing that a judge could read.
+            folder = tmp_path / "journal.hangs"
+            folder.touch()
+            await agent.record(7, ranks_stand_still=_STILL)
+            await _answer(agent, _report(ProcessState.STOPPED))
+            await _answer(agent, _report(ProcessState.STOPPED))
+            (finding,) = await until_open(running.port, {("controller", "JudgeFailed")})
+            state = running.runtime.state
+            plan = state.newest("train").hang.plan
+            assert state.newest("train").state is JobState.STALLED
+            folder.unlink()
+            await _answer(agent, _report(ProcessState.STOPPED))
+            order = await agent.order("stop_generation")
+            await until_open(running.port, set())
+            return finding.message, plan, order.reason
+
+    message, plan, reason = asyncio.run(scenario())
+    assert message.startswith("hang-look fails at train: who holds back a job")
+    assert plan.startswith("it is restarted when no rank has moved for 600 s: ")
+    assert "Its process is stopped" in reason
+
+
+def test_the_judges_are_tried_before_they_are_needed(tmp_path: Path) -> None:
+    async def scenario() -> list[list[str]]:
+        failures = JudgeFailures(State, lambda: 1, lambda *_: None)
+        found = []
+        for folder in (tmp_path / "file", tmp_path / "folder"):
+            (tmp_path / "file").touch()
+            await JudgeTrials(HangEvidence(folder), failures).try_once()
+            found.append([one.judge for one in failures.open_failures()])
+        return found
+
+    assert asyncio.run(scenario()) == [["collective-look", "hang-look"], []]
+    assert list((tmp_path / "folder").iterdir()) == []
+
+
 def test_the_judge_is_the_first_that_a_machine_without_memory_ends() -> None:
     program = (
-        "import os; from everstep_controller.hangs.look_judge import give_way; give_way();"
+        "import os; from everstep_controller.runtime import judge_process; "
+        "judge_process.let_controller_first();"
         "print(open('/proc/self/oom_score_adj').read().strip(), os.nice(0))"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

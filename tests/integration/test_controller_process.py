@@ -15,6 +15,7 @@ import pytest
 from everstep_common.reports import FindingRaised
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import Reported
+from everstep_controller.journal.checksums import StoredEvent
 from everstep_controller.journal.codec import decode_event
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.replay import replay
@@ -119,24 +120,51 @@ def test_an_open_address_without_certificates_is_a_configuration_error(tmp_path:
     assert "samples_window" in refused.stderr
 
 
-BACKUP = """
-import sqlite3, sys
-source, target = (sqlite3.connect(path) for path in sys.argv[1:])
-source.backup(target)
-target.close()
-source.close()
-"""
+def back_up(folder: Path, copy: Path) -> "subprocess.CompletedProcess[str]":
+    """Have the journal of a folder copied, by a process of its own, as an operator does."""
+    return subprocess.run(
+        controller_command("backup", str(copy), "--config", str(folder / "controller.toml")),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
 
 
 def test_a_backup_of_a_running_journal_takes_nothing_from_it(tmp_path: Path) -> None:
     running = start_controller(tmp_path)
     asyncio.run(stream_until(running.port, 1, 10))
-    journal, copy = tmp_path / "journal.sqlite", tmp_path / "copy.sqlite"
-    # In a process of its own, as an operator's: SQLite tells those apart by their locks.
-    subprocess.run([sys.executable, "-c", BACKUP, str(journal), str(copy)], check=True)
+    copy = tmp_path / "copy.sqlite"
+    told = back_up(tmp_path, copy)
+    assert told.returncode == 0, told.stderr
+    assert "read again and whole" in told.stdout
+    assert (tmp_path / "copy.sqlite.cluster").read_text() == (
+        tmp_path / "controller.cluster"
+    ).read_text()
     _, reached = asyncio.run(stream_until(running.port, 11, 100))
     running.kill()
     assert set(range(1, reached + 1)) <= set(journaled(tmp_path))
+    assert sorted(one.name for one in tmp_path.glob("copy*")) == [
+        "copy.sqlite",
+        "copy.sqlite.cluster",
+    ]
+    with contextlib.closing(JournalStore(copy, read_only=True)) as store:
+        store.verify(whole=True)
+        assert {one.kind for one in store.events(0)} >= {"ControllerStarted"}
+
+
+def test_a_damaged_journal_is_not_put_over_the_backup_that_there_is(tmp_path: Path) -> None:
+    assert start_controller(tmp_path).terminate() == 0
+    copy = tmp_path / "copy.sqlite"
+    assert back_up(tmp_path, copy).returncode == 0
+    before = copy.read_bytes()
+    _garble_an_event(tmp_path / "journal.sqlite")
+    told = back_up(tmp_path, copy)
+    assert told.returncode == 1
+    assert "is no backup: event 2 (ControllerStarted)" in told.stderr
+    assert copy.read_bytes() == before
+    assert not list(tmp_path.glob("*.unverified"))
 
 
 def refused_start(folder: Path, metrics: str = "127.0.0.1:0") -> str:
@@ -188,22 +216,28 @@ def _garble_an_event(journal: Path) -> None:
 
 
 def _name_an_unknown_event(journal: Path) -> None:
-    with contextlib.closing(sqlite3.connect(journal)) as db:
-        db.execute("DELETE FROM snapshot")
-        db.execute("UPDATE event SET kind = 'OfTomorrow' WHERE seq = 2")
-        db.commit()
+    """As a newer version would that knows more events."""
+    store = JournalStore(journal)
+    store.append([StoredEvent(store.last()[0] + 1, store.last()[1], "OfTomorrow", b"{}")], ())
+    store.close()
 
 
 @pytest.mark.parametrize(
-    "damage", [_cut_short, _overwrite, _garble_an_event, _name_an_unknown_event]
+    ("damage", "why"),
+    [
+        (_cut_short, "is damaged"),
+        (_overwrite, "is damaged"),
+        (_garble_an_event, "is damaged, bits changed on its disk: event 2 (ControllerStarted)"),
+        (_name_an_unknown_event, "cannot be read"),
+    ],
 )
 def test_a_journal_that_cannot_be_read_is_named_with_what_to_do(
-    tmp_path: Path, damage: Callable[[Path], None]
+    tmp_path: Path, damage: Callable[[Path], None], why: str
 ) -> None:
     assert start_controller(tmp_path).terminate() == 0
     damage(tmp_path / "journal.sqlite")
     said = refused_start(tmp_path)
-    assert f"{tmp_path}/journal.sqlite cannot be read" in said
+    assert f"{tmp_path}/journal.sqlite {why}" in said
     assert "everstep-controller recover" in said
     assert "Traceback" not in said
 

@@ -9,7 +9,8 @@ from everstep_agent.storage.backends.folder import FolderBackend
 from everstep_agent.storage.formats.records import StepKey, key_of
 from everstep_agent.storage.worker.messages import FillCopy
 from everstep_agent.storage.worker.rank_files import describe_file, fill_copy, write_copy
-from everstep_agent.storage.worker.step_publication import find_whole_step, list_steps, move_latest
+from everstep_agent.storage.worker.step_listing import find_whole_step, list_steps
+from everstep_agent.storage.worker.step_publication import move_latest
 from integration.storage_files import (
     content,
     ended,
@@ -148,10 +149,11 @@ def test_a_publisher_that_is_cut_off_stopped_and_wakes_up_at_any_point_changes_n
             os.kill(pid, signal.SIGCONT)
             ended(pid)
         assert _latest(folder) == (2, later)
-        assert {key_of(stored) for stored in list_steps(_depot(folder), None).steps} == {
-            common,
-            later,
-        }
+        seen = list_steps(_depot(folder), None)
+        assert seen.latest is not None
+        assert seen.latest.target == later
+        # What was abandoned stays where it may have become complete: nothing newer is removed.
+        assert {common, later} <= {key_of(stored) for stored in seen.steps}
         if not stopped:
             break
     assert at > 20

@@ -71,20 +71,21 @@ class Box:
 
 
 @contextlib.contextmanager
-def booted(folder: Path, name: str) -> Iterator[Box]:
+def booted(folder: Path, name: str, namespace: Path | None = None) -> Iterator[Box]:
     """Boot a container with its own network and control groups; end it on the way out.
 
-    One whose system bus is missing after a minute is ended, shown, and booted once more.
+    ``namespace``: the file of a network namespace for it; None: it has a loopback alone. One whose
+    system bus is missing after a minute is ended, shown, and booted once more.
     """
     # Containers of one name, on behalf of two checkouts, have one folder in /run, and one group.
     name = f"{name}-{os.getpid()}"
     with contextlib.ExitStack() as stack:
         eventually(_inotify_left, 60.0, "too few inotify instances (fs.inotify.max_user_instances)")
         try:
-            box = stack.enter_context(_booted(folder / "first", name, 60.0))
+            box = stack.enter_context(_booted(folder / "first", name, 60.0, namespace))
         except AssertionError as error:
             print(f"{name} is booted once more: {error}")
-            box = stack.enter_context(_booted(folder / "second", name, 120.0))
+            box = stack.enter_context(_booted(folder / "second", name, 120.0, namespace))
         yield box
 
 
@@ -102,14 +103,14 @@ def _inotify_left() -> bool | None:
 
 
 @contextlib.contextmanager
-def _booted(folder: Path, name: str, patience_s: float) -> Iterator[Box]:
+def _booted(folder: Path, name: str, patience_s: float, namespace: Path | None) -> Iterator[Box]:
     folder.mkdir()
     with _overlay(folder) as root, _groups(name) as groups:
         _prepare(root)
         log = folder / "console.log"
         with log.open("wb") as output:
             process = subprocess.Popen(
-                ["/bin/sh", "-c", f'{groups} exec "$@"', "sh", *_command(root, name)],
+                ["/bin/sh", "-c", f'{groups} exec "$@"', "sh", *_command(root, name, namespace)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -131,10 +132,11 @@ def _booted(folder: Path, name: str, patience_s: float) -> Iterator[Box]:
             print(log.read_text(errors="replace")[-2000:])
 
 
-def _command(root: Path, name: str) -> list[str]:
+def _command(root: Path, name: str, namespace: Path | None) -> list[str]:
+    network = f"--network-namespace-path={namespace}" if namespace else "--private-network"
     return [
         *("systemd-nspawn", "--quiet", "--boot", f"--directory={root}", f"--machine={name}"),
-        *("--register=no", "--keep-unit", "--private-network", "--console=pipe"),
+        *("--register=no", "--keep-unit", network, "--console=pipe"),
         *("--notify-ready=no", "--bind=/dev/kmsg", "--capability=CAP_SYSLOG"),
         *(f"--bind-ro={REPOSITORY}:/opt/source", f"--bind-ro={sys.base_prefix}:/opt/python"),
         # nspawn forbids them like the clock's setting; on a machine nobody does.

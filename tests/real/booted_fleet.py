@@ -14,9 +14,16 @@ _PROGRAM = '#!/bin/sh\nexec {python} -m {module} "$@"\n'
 
 def install_fleet(box: Box, drop_ins: Sequence[str] = ()) -> None:
     """Install them and have systemd start them; with drop-ins for the agent's unit."""
+    daemons = ("agent", "controller")
+    install_daemons(box, daemons, drop_ins)
+    box.run("systemctl", "start", "--no-block", "everstep-controller", "everstep-agent")
+
+
+def install_daemons(box: Box, daemons: Sequence[str], drop_ins: Sequence[str] = ()) -> None:
+    """Install some of them, with the settings that are shipped; nothing is started."""
     shipped, root = REPOSITORY / "systemd", box.root
     _environment(box)
-    for daemon in ("agent", "controller"):
+    for daemon in daemons:
         path = root / f"opt/everstep/bin/everstep-{daemon}"
         path.write_text(_PROGRAM.format(python=PYTHON, module=f"everstep_{daemon}.main"))
         path.chmod(0o755)
@@ -27,10 +34,9 @@ def install_fleet(box: Box, drop_ins: Sequence[str] = ()) -> None:
         (folder / f"{number}.conf").write_text(text)
     box.run("systemd-sysusers", "/opt/source/systemd/sysusers.d/everstep.conf")
     box.run("systemd-tmpfiles", "--create", "/opt/source/systemd/tmpfiles.d/everstep.conf")
-    for daemon in ("agent", "controller"):
+    for daemon in daemons:
         shutil.copy(shipped / f"{daemon}.toml", root / "etc/everstep")
     enable(box, [])
-    box.run("systemctl", "start", "--no-block", "everstep-controller", "everstep-agent")
 
 
 def _environment(box: Box) -> None:

@@ -60,6 +60,15 @@ class Network:
         """Let the controller hear nobody; nodes hear one another."""
         self._drop("controller", "iif", "br0")
 
+    def split(self, behind: Sequence[str]) -> None:
+        """Let nothing pass between some nodes and the others, with whom the controller is."""
+        near = [name for name in self.hosts if name not in behind]
+        for here, there in ((near, behind), (behind, near)):
+            for name in here:
+                device = "br0" if name == "controller" else "eth0"
+                for other in there:
+                    self._drop(name, "iif", device, "from", self.hosts[other])
+
     def rule(self, name: str, *what: str) -> None:
         """Have what comes in at a node treated so: ``("ipproto", "udp", "blackhole")``."""
         # Only a machine that forwards says by ICMP what it prohibits, as a router does.
@@ -77,8 +86,9 @@ class Network:
     def heal(self) -> None:
         """Let everybody hear everybody again."""
         for name in self.hosts:
-            command = [*self.enter(name), "ip", "rule", "del", "pref", "1"]
-            subprocess.run(command, stderr=subprocess.DEVNULL, check=False)
+            # A node has a rule for each of those whom it does not hear.
+            remove = "while ip rule del pref 1 2> /dev/null; do :; done"
+            _run(*self.enter(name), "sh", "-c", remove)
 
     def close(self) -> None:
         """End what holds the namespaces."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.storage.backends.folder import FolderBackend
-from everstep_agent.storage.worker.step_publication import list_steps
+from everstep_agent.storage.worker.step_listing import list_steps
 from real.booted_box import NEEDS, REPOSITORY, Box, booted, can_boot
 from real.booted_fleet import PYTHON, install_fleet
 from real.daemons import eventually

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.storage.backends.folder import FolderBackend
-from everstep_agent.storage.worker.step_publication import list_steps
+from everstep_agent.storage.worker.step_listing import list_steps
 from real.ordinary_user import User
 from real.ordinary_user import missing as no_user
 from real.slurm_cluster import missing

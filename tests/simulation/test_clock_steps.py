@@ -1,4 +1,4 @@
-"""Random restarts, reboots and steps of wall clocks against the controller's timeline, by seed."""
+"""Random restarts, reboots, moves and clock steps against the controller's timeline, by seed."""
 
 import random
 from dataclasses import dataclass, field
@@ -44,7 +44,10 @@ class _Machine:
 
 @dataclass
 class _World:
-    """A controller with a job that never ends, and nodes of which one at least stays up."""
+    """A controller with a job that never ends, and nodes of which one at least stays up.
+
+    It is moved to machines that have been up for a minute, a day, and longer than a year.
+    """
 
     rng: random.Random
     true_s: int = 0
@@ -54,6 +57,7 @@ class _World:
     last_ns: int = 0
     steps_of_wall: int = 0
     reboots: int = 0
+    moves: int = 0
 
     def live(self) -> None:
         """Start the controller, hear the nodes, and run for a while; then it is gone."""
@@ -74,6 +78,10 @@ class _World:
             self.reboots += 1
             self.here.reboot(self.true_s)
             self.true_s += self.rng.randrange(1, 60)
+        if self.rng.random() < 0.2:
+            self.moves += 1
+            up_s = self.rng.choice([60, _DAY_S, 400 * _DAY_S])
+            self.here = _Machine(f"controller-{self.moves}", booted_s=self.true_s - up_s)
         for machine in (self.here, *self.nodes):
             if self.rng.random() < 0.3:
                 self.steps_of_wall += 1
@@ -105,4 +113,5 @@ def test_no_step_of_a_wall_clock_moves_the_timeline_of_a_job(seed: int) -> None:
         world.live()
         world.break_something()
     assert world.reboots
+    assert world.moves
     assert world.steps_of_wall

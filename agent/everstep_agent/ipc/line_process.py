@@ -32,7 +32,7 @@ class LineProcess:
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            # What it complains of comes to the agent's log.
             bufsize=0,
             start_new_session=True,
         )

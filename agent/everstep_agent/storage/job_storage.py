@@ -4,17 +4,22 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from everstep_agent.concurrency.generation_tasks import Spawn
-from everstep_agent.storage.formats.records import StepKey
+from everstep_agent.storage.formats.records import Beginning, StepKey
 from everstep_agent.storage.persist_state import PersistState
 from everstep_agent.storage.persister import Persister, StorageTarget
 from everstep_agent.storage.publisher import Publisher
 from everstep_agent.storage.storage_tier import StorageTier
-from everstep_agent.storage.worker.messages import ListSteps, StepListing, StorageLocation
+from everstep_agent.storage.worker.messages import (
+    ListSteps,
+    Refusal,
+    StepListing,
+    StorageLocation,
+)
 from everstep_agent.storage.worker_pool import StorageWorkerPool
-from everstep_agent.storage.worker_process import JobUser, StorageError
+from everstep_agent.storage.worker_process import JobUser, StorageError, StorageRefusedError
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import Recoverable
 from everstep_common.orders import VaultDirective
@@ -26,6 +31,9 @@ _PROGRESS_S = 2.0
 # some steps: less and less often while nothing new is found.
 _LOOK_AGAIN_S = 5.0
 _LOOK_AGAIN_S_MAX = 40.0
+# Of so many of the newest generations it is known how they began: a file of the one before may
+# still be on its way.
+_BEGINNINGS_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +67,23 @@ class JobStorage:
         self._target: StorageTarget | None = None
         # Why the storage could not be listed; empty when it could.
         self.unseen_reason = ""
+        # Whether that is so whatever the place is like, for the agent has no right to look.
+        self.closed = False
+        self._beginnings: dict[int, Beginning] = {}
+        # Called with the id of the folder when it is seen.
+        self.on_folder: Callable[[str], None] = lambda _: None
         # Of which the controller spoke last.
         self._generation = 0
 
-    def open(self, storage: Storage, user: JobUser) -> None:
-        """Use this place from now on, with this user's rights."""
-        location = StorageLocation(storage.path, self._vault.job)
+    def open(self, storage: Storage, user: JobUser, known: str = "") -> None:
+        """Use this place from now on, with this user's rights; ``known`` is its folder's id."""
+        location = StorageLocation(storage.path, self._vault.job, known)
         target = self._target
         if target is None or (target.location, target.workers.user) != (
             location,
             user,
         ):
-            if target is not None and target.location != location:
+            if target is not None and target.location.path != location.path:
                 self.persist_state.change_location()
             self.close()
             deadlines = self._deadlines
@@ -83,6 +96,7 @@ class JobStorage:
         """Use no place any more."""
         target, self._target = self._target, None
         self._vault.files, self.listing, self.unseen_reason = None, None, ""
+        self.closed = False
         if target is not None:
             self._spawn(target.workers.close(), f"close storage of {self._vault.job}")
 
@@ -112,6 +126,12 @@ class JobStorage:
     def hung(self) -> int:
         """Return how many processes hang in its file system."""
         return self._target.workers.hung if self._target else 0
+
+    def begin_generation(self, beginning: Beginning) -> None:
+        """Take how a generation began, for whoever goes on from what it stores."""
+        known = self._beginnings | {beginning.generation: beginning}
+        newest = sorted(known)[-_BEGINNINGS_MAX:]
+        self._beginnings = {number: known[number] for number in newest}
 
     def apply_directive(self, directive: VaultDirective, recoverable: Recoverable) -> Recoverable:
         """Take the controller's word; return what may be freed while it is being done."""
@@ -162,13 +182,15 @@ class JobStorage:
             async with asyncio.timeout(self._deadlines.list_s):
                 found = await target.workers.ask(ListSteps(target.location), StepListing)
         except (StorageError, TimeoutError) as error:
+            self.closed = isinstance(error, StorageRefusedError) and error.kind is Refusal.CLOSED
             self.unseen_reason = str(error) or f"no answer within {self._deadlines.list_s:g} s"
             logger.warning(
                 "job %s: %s: %s", self._vault.job, target.location.path, self.unseen_reason
             )
             return
-        self.unseen_reason = ""
+        self.unseen_reason, self.closed = "", False
         self.listing = found
+        self._remember_folder(found.storage_id)
         lost = found.lost_latest
         if lost is not None and (before is None or before.lost_latest != lost):
             self._vault.report_bad_copy(
@@ -176,6 +198,15 @@ class JobStorage:
             )
         self.persist_state.stored = found.steps
         self._vault.notify_change()
+
+    def _remember_folder(self, storage_id: str) -> None:
+        """From now on, another folder at the same path is an error: it was unmounted, say."""
+        target = self._target
+        if target is None or not storage_id or target.location.known:
+            return
+        self._target = replace(target, location=replace(target.location, known=storage_id))
+        self._vault.files = StorageTier(self._target, self._vault.context.allocator)
+        self.on_folder(storage_id)
 
     async def drain(self, limit_s: float, notify: Callable[[str], None]) -> None:
         """Wait until everything is there, at most so long; say now and then what is waited for."""
@@ -203,5 +234,9 @@ class JobStorage:
         target = self._target
         if target is None:
             return None
-        unseen_s = self._deadlines.unseen_s
-        return StorageTarget(target.location, target.workers, self.world_size, unseen_s)
+        return replace(
+            target,
+            world_size=self.world_size,
+            unseen_s=self._deadlines.unseen_s,
+            beginnings=self._beginnings,
+        )

@@ -4,11 +4,12 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.concurrency.time_slices import run_in_slices
+from everstep_agent.storage.formats.records import Beginning
 from everstep_agent.storage.persist_state import PersistState, step_of
 from everstep_agent.storage.worker.messages import CopyWritten, StorageLocation, WriteCopy
 from everstep_agent.storage.worker_pool import StorageWorkerPool
@@ -32,6 +33,8 @@ class StorageTarget:
     world_size: int
     # How long a file that another node has written may stay unseen.
     unseen_s: float = 0.0
+    # How generations of the job began, by their numbers, as far as this node knows.
+    beginnings: Mapping[int, Beginning] = field(default_factory=dict)
 
 
 class Persister:
@@ -159,4 +162,5 @@ def _request(manifest: CopyManifest, target: StorageTarget, layout: bytes) -> Wr
         root_hash=manifest.root_hash,
         layout=layout,
         entries=manifest.entries,
+        beginning=target.beginnings.get(manifest.key.generation),
     )

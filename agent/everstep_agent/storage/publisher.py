@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable
 
 from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.storage.formats.records import StepKey, key_of
@@ -12,8 +13,8 @@ from everstep_agent.storage.worker.messages import (
     LatestMoved,
     ListSteps,
     MoveLatest,
+    Refusal,
     StepListing,
-    StorageLocation,
 )
 from everstep_agent.storage.worker_process import StorageError, StorageRefusedError
 from everstep_agent.vault.job_vault import JobVault
@@ -37,6 +38,9 @@ class Publisher:
         self._done: Publish | None = None
         self._task: asyncio.Task[None] | None = None
         self.trouble = ""
+        # Tells the job's user that another job has taken over, once for each reason.
+        self.notify: Callable[[str], None] = lambda _: None
+        self._told = ""
         # What was removed from here: it is not seen, and not waited for.
         self._removed: deque[StepKey] = deque(maxlen=_REMOVED_MAX)
 
@@ -60,7 +64,7 @@ class Publisher:
         while (wanted := self._wanted) is not None and wanted != self._done:
             try:
                 moved = await storage_target.workers.ask(
-                    move_latest_for(wanted, storage_target.location), LatestMoved
+                    move_latest_for(wanted, storage_target), LatestMoved
                 )
                 seen = await storage_target.workers.ask(
                     ListSteps(storage_target.location), StepListing
@@ -86,22 +90,27 @@ class Publisher:
     def _record_failure(self, wanted: Publish, error: StorageError) -> None:
         self.trouble = str(error)
         logger.warning("job %s: latest could not be moved: %s", self._vault.job, error)
+        rival = isinstance(error, StorageRefusedError) and error.kind is Refusal.RIVAL
+        if rival and self._told != str(error):
+            self._told = str(error)
+            self.notify(str(error))
         if wanted.target is not None:
             self._state.failures[key_of(wanted.target)] = str(error)
         self._vault.notify_change()
 
     def _may_be_seen_later(self, wanted: Publish, error: StorageError) -> bool:
-        unseen = isinstance(error, StorageRefusedError) and error.unseen
+        unseen = isinstance(error, StorageRefusedError) and error.kind is Refusal.UNSEEN
         return unseen and (wanted.target is None or key_of(wanted.target) not in self._removed)
 
 
-def move_latest_for(publish: Publish, location: StorageLocation) -> MoveLatest:
+def move_latest_for(publish: Publish, target: StorageTarget) -> MoveLatest:
     """Return what a storage worker is to do to publish a step."""
     return MoveLatest(
-        location=location,
+        location=target.location,
         generation=publish.generation,
         target=publish.target,
         files=publish.files,
         keep=tuple(key_of(step) for step in publish.keep),
         skipped=publish.skipped,
+        beginning=target.beginnings.get(publish.generation),
     )

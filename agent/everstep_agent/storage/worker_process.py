@@ -126,7 +126,7 @@ class StorageWorkerProcess:
                 if isinstance(said, answer):
                     return said
                 if isinstance(said, messages.RequestFailed):
-                    raise StorageRefusedError(said.reason, unseen=said.unseen)
+                    raise StorageRefusedError(said.reason, said.kind)
                 if not isinstance(said, messages.BytesMoved):
                     raise StorageError(f"an answer that was not asked for: {type(said).__name__}")
         except TimeoutError as error:
@@ -156,11 +156,8 @@ class StorageWorkerProcess:
 
 
 class StorageRefusedError(StorageError):
-    """The process is well, and says why the request cannot be done.
+    """The process is well, and says why the request cannot be done; ``kind`` for who acts on it."""
 
-    ``unseen``: because of a file that another node wrote, and that may be seen later.
-    """
-
-    def __init__(self, reason: str, *, unseen: bool = False) -> None:
+    def __init__(self, reason: str, kind: messages.Refusal = messages.Refusal.OTHER) -> None:
         super().__init__(reason)
-        self.unseen = unseen
+        self.kind = kind

@@ -13,8 +13,9 @@ from everstep_controller.core.actions import Action
 from everstep_controller.core.dispatch.core import EVENT_KINDS, Core
 from everstep_controller.core.events import REPORTS, EventBatch, Reported
 from everstep_controller.core.model.state import State
+from everstep_controller.journal.checksums import DamagedJournalError, StoredEvent
 from everstep_controller.journal.codec import UnreadableError
-from everstep_controller.journal.schema import SchemaError
+from everstep_controller.journal.schema import SchemaError, add_functions
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.replay import compare
 from everstep_controller.runtime.fold import Fold
@@ -105,15 +106,17 @@ def _snapshot(choices: Choices) -> bytes:
 @asynccontextmanager
 async def _world(folder: Path) -> AsyncIterator[Handler]:
     path, damaged = folder / "journal.sqlite", folder / "damaged.sqlite"
-    JournalStore(path).close()
+    store = JournalStore(path)
     rows = sqlite3.connect(path)
+    add_functions(rows)
+    store.execute("PRAGMA synchronous = OFF")
     rows.execute("PRAGMA synchronous = OFF")
     # A row that the core cannot take is left out, and told of: that is what the format allows.
     told = logging.getLogger("everstep_controller.runtime.fold")
     told.disabled = True
 
     async def handle(case: JournalCase) -> None:
-        _write(rows, case)
+        _write(rows, store, case)
         _fold(path)
         if case.damage is not None:
             rows.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -123,23 +126,29 @@ async def _world(folder: Path) -> AsyncIterator[Handler]:
         yield handle
     finally:
         rows.close()
+        store.close()
         told.disabled = False
 
 
-def _write(rows: sqlite3.Connection, case: JournalCase) -> None:
+def _write(rows: sqlite3.Connection, store: JournalStore, case: JournalCase) -> None:
+    """Write a case with the checksums that it would have: decoding is what is tried."""
     for table in ("event", "decision", "rejection", "snapshot"):
         rows.execute(f"DELETE FROM {table}")
-    rows.executemany(
-        "INSERT INTO event VALUES (?, ?, ?, ?)",
-        [(seq, at, kind, body) for seq, (kind, at, body) in enumerate(case.events, start=1)],
-    )
-    if case.decision is not None:
-        rows.execute("INSERT INTO decision VALUES (1, ?)", (case.decision,))
-    if case.rejected is not None:
-        rows.execute("INSERT INTO rejection VALUES (?, 'x', ?)", (case.rejected, "0 2"))
+    rows.execute("UPDATE head SET seq = 0, link = x'', checksum = checksum(0, x'', 0, x'')")
     if case.snapshot is not None:
-        rows.execute("INSERT INTO snapshot VALUES (1, 1, '0', ?)", (case.snapshot,))
+        values = (1, 1, "0", case.snapshot)
+        rows.execute(
+            "INSERT INTO snapshot VALUES (?1, ?2, ?3, ?4, checksum(?1, ?2, ?3, ?4))", values
+        )
     rows.commit()
+    told = enumerate(case.events, start=1)
+    store.begin()
+    store.append([StoredEvent(seq, at, kind, body) for seq, (kind, at, body) in told], ())
+    if case.decision is not None:
+        store.record(1, case.decision)
+    if case.rejected is not None:
+        store.reject(case.rejected, "x", (0, 2))
+    store.commit()
 
 
 def _fold(path: Path) -> None:
@@ -147,7 +156,7 @@ def _fold(path: Path) -> None:
     for use in (lambda store: list(Fold(Core, store).replay()), lambda store: compare(store, Core)):
         store = JournalStore(path, read_only=True)
         try:
-            with suppress(UnreadableError, sqlite3.Error):
+            with suppress(UnreadableError, DamagedJournalError, sqlite3.Error):
                 store.last_decision()
                 store.marks()
                 store.last_announcement()
@@ -161,7 +170,7 @@ def _damage(path: Path, damaged: Path, place: int, content: bytes) -> None:
     begin = place * len(whole) // 2**16
     whole[begin : begin + len(content)] = content
     damaged.write_bytes(whole)
-    with suppress(UnreadableError, SchemaError, sqlite3.Error, OSError):
+    with suppress(UnreadableError, DamagedJournalError, SchemaError, sqlite3.Error, OSError):
         JournalStore(damaged).close()
         _fold(damaged)
 

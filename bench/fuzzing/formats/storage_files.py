@@ -22,7 +22,8 @@ from everstep_agent.storage.formats.records import (
 )
 from everstep_agent.storage.worker.messages import FillCopy, MoveLatest, StorageLocation, WriteCopy
 from everstep_agent.storage.worker.rank_files import describe_file, fill_copy, write_copy
-from everstep_agent.storage.worker.step_publication import list_steps, move_latest
+from everstep_agent.storage.worker.step_listing import list_steps
+from everstep_agent.storage.worker.step_publication import move_latest
 from everstep_common.reports import StoredStep
 from everstep_common.trainer_messages import Entry
 from fuzzing.choices import Choices, option

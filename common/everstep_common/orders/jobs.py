@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from everstep_common.bounds import Integer, Items
-from everstep_common.reports import DataRanges, StoredStep
+from everstep_common.reports import BranchSteps, DataRanges, StoredStep
 from everstep_common.reports import quantities as q
 from everstep_common.reports.nodes import PAIR_ROUNDS_MAX
 
@@ -81,6 +81,9 @@ class StartGeneration(NodeOrder):
     lineage_id: q.JobId = ""
     # Warm standbys are not used: the script may have changed since they were made.
     renew: bool = False
+    # The last steps of the generations that the state to restore came from, oldest first: the last
+    # one is that state. Empty where none is restored.
+    branch: BranchSteps = ()
 
     @property
     def ranks(self) -> range:

@@ -17,6 +17,8 @@ from everstep_common.reports.hello import (
 from everstep_common.reports.jobs import (
     JOB_REPORTS,
     RANK_REPORTS,
+    BranchStep,
+    BranchSteps,
     DataRange,
     DataRanges,
     EndAsked,
@@ -69,6 +71,8 @@ __all__ = [
     "JOB_REPORTS",
     "RANK_REPORTS",
     "Accelerator",
+    "BranchStep",
+    "BranchSteps",
     "CheckFinished",
     "DataRange",
     "DataRanges",

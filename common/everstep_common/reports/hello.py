@@ -126,3 +126,5 @@ class Hello:
     open_findings: Annotated[tuple[Finding, ...], Items(_MANY)] = ()
     # The cluster that this agent belongs to; "" before its first Welcome.
     cluster_id: q.Title = ""
+    # The machine that it runs on, as the controller names its own; "" where it has no id.
+    machine: q.Title = ""

@@ -45,6 +45,18 @@ class Storage:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchStep:
+    """The last step of a generation that a job's state came from."""
+
+    generation: q.ToldGeneration
+    step: q.ToldStep
+
+
+# As many as the controller keeps of a branch, and the newest one.
+BranchSteps = Annotated[tuple[BranchStep, ...], Items(1025)]
+
+
+@dataclass(frozen=True, slots=True)
 class StoredStep:
     """A whole step in a job's storage folder: every rank's file, and a manifest of them all."""
 
@@ -84,6 +96,8 @@ class JobRequest:
     snapshot_every_max: Annotated[int, Integer(0, q.TOLD_MAX, option="--snapshot-every")] = 0
     # Begin anew, whatever there is of a job of this name before.
     fresh: bool = False
+    # Go on from what storage has, though another job has brought it there.
+    continues: bool = False
     # Id of the job that it is of, once it was told; "" before.
     job_id: q.JobId = ""
     # How many nodes together hold one copy of the model.
@@ -93,6 +107,8 @@ class JobRequest:
 
     def problems(self) -> list[str]:
         """Say what is wrong with the numbers together, and which option changes it."""
+        if self.fresh and self.continues:
+            return ["--fresh and --continue: expected one of them, for each says where to begin"]
         if self.nodes_min > self.nodes_max:
             return [f"{self._nodes}: expected MIN:MAX from 1 up, MIN not above MAX"]
         if self.nodes_min % self.replica_nodes or self.nodes_max % self.replica_nodes:
@@ -123,9 +139,17 @@ class LauncherJoined(JobRequest):
     # SHA-256 of the job's token, and user of the launcher by the credentials of its socket.
     token_sha256: q.TokenHash
     uid: q.Uid
-    # Where `latest` in the storage folder points to, and the newest generation that it has seen.
+    # The newest complete step in storage on the branch of its newest generation, and the number of
+    # the newest one that it has seen.
     latest: StoredStep | None = None
     stored_generation: q.ToldGeneration = 0
+    # The last steps of the generations before that of ``latest`` on its branch, oldest first.
+    stored_branch: BranchSteps = ()
+    # The job whose newest generation that is, and the cluster that gave it its id; "": not known.
+    stored_job: q.StoredId = ""
+    stored_cluster: q.StoredId = ""
+    # Why it is not known which step there is the newest of the job, though there is something.
+    stored_doubt: q.Evidence = ""
     # Id of the job with which the lineage of its state began, for a controller that has forgotten
     # it; "": not known.
     lineage_id: q.JobId = ""
@@ -273,6 +297,8 @@ class RanksStandStill:
     usual_ns: q.DurationNs
     # Why operations say nothing here, and steps alone decided; "" where they do.
     blind: q.Line = ""
+    # When that was seen; 0: an agent of an older version does not say.
+    looked_boot_ns: q.BootNs = 0
 
 
 @dataclass(frozen=True, slots=True)

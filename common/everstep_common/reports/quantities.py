@@ -83,6 +83,8 @@ Key = Annotated[str, Opaque(1, 4096, "an id of 1 to 4096 characters")]
 # Kept and sent as its hash only; "" is refused by who asks for it.
 Token = Annotated[str, Opaque(0, 65_536, "a token without NUL", option="--token-file")]
 TokenHash = Annotated[str, Name(r"[0-9a-z]{1,64}", 64, "the hash of a token")]
+# What storage has of the id of a job or of a cluster; "" where it says none.
+StoredId = Annotated[str, Opaque(0, 256, "an id of at most 256 characters")]
 # By it nodes know whether they write to one folder or to two of one name.
 StorageId = Annotated[str, Name(r"|[0-9a-f]{32}", 32, "the id of a folder")]
 HashBytes = Annotated[bytes, Bytes(64, least=1)]

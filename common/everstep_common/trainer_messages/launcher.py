@@ -24,6 +24,8 @@ class Join(JobRequest):
     snapshot_bytes: q.SizeBytes = 0
     # The user's credentials for the bucket of the job's storage (AWS_…); never written anywhere.
     environment: dict[str, str] = field(default_factory=dict)
+    # Whether the launcher, as its user, sees in the job's folder that something was begun there.
+    storage_begun: bool = False
 
     def problems(self) -> list[str]:
         """Say what is wrong with the numbers together, and with the environment."""

@@ -1,6 +1,6 @@
 """Admin: the Protocol of all calls to a controller, and the errors in which a call can end."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import grpc
@@ -119,6 +119,10 @@ class Operator(Protocol):
         """Have a node forgotten that is gone for good."""
         ...
 
+    def declare_lost(self, node: str, reason: str) -> admin_pb2.DeclareLostReply:
+        """Have a silent node taken for lost."""
+        ...
+
     def drain(self, node: str, reason: str) -> admin_pb2.DrainReply:
         """Have jobs leave a node at a step boundary."""
         ...
@@ -145,8 +149,8 @@ class Operator(Protocol):
         """Give a maintenance window up, or end it."""
         ...
 
-    def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
-        """Remove the operator's claim from a node."""
+    def release(self, node: str, reason: str, accepted: Sequence[str] = ()) -> admin_pb2.NodeDetail:
+        """Remove the operator's claim from a node, in spite of these fatal conditions."""
         ...
 
     def pause(self, subject: str, reason: str) -> admin_pb2.AutomationReply:

@@ -2,7 +2,7 @@
 
 import difflib
 import getpass
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import grpc
@@ -227,6 +227,11 @@ class GrpcAdmin:
         request = admin_pb2.RemoveNodeRequest(node=node, reason=reason)
         return self.call(lambda stub: stub.RemoveNode, request, node)
 
+    def declare_lost(self, node: str, reason: str) -> admin_pb2.DeclareLostReply:
+        """See Operator."""
+        request = admin_pb2.DeclareLostRequest(node=node, reason=reason)
+        return self.call(lambda stub: stub.DeclareLost, request, node)
+
     def drain(self, node: str, reason: str) -> admin_pb2.DrainReply:
         """See Operator."""
         request = admin_pb2.DrainRequest(node=node, reason=reason)
@@ -269,9 +274,9 @@ class GrpcAdmin:
         request = admin_pb2.ListMaintenanceRequest(all=every)
         return self.call(lambda stub: stub.ListMaintenance, request)
 
-    def release(self, node: str, reason: str) -> admin_pb2.NodeDetail:
+    def release(self, node: str, reason: str, accepted: Sequence[str] = ()) -> admin_pb2.NodeDetail:
         """See Operator."""
-        request = admin_pb2.ReleaseRequest(node=node, reason=reason)
+        request = admin_pb2.ReleaseRequest(node=node, reason=reason, accepted=accepted)
         return self.call(lambda stub: stub.Release, request, node)
 
     def pause(self, subject: str, reason: str) -> admin_pb2.AutomationReply:

@@ -3,8 +3,8 @@
 import click
 
 from everstep_cli.client.times import RequestedTime, TimeError, parse_duration_ns, parse_time
-from everstep_cli.commands.completion import node_names, window_names
-from everstep_cli.commands.node_lists import all_named_nodes
+from everstep_cli.commands.completion import window_names
+from everstep_cli.commands.node_lists import nodes_argument
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.views.maintenance import window_list, window_sheet
 from everstep_proto.generated import admin_pb2
@@ -44,14 +44,7 @@ def maintenance() -> None:
 
 
 @maintenance.command()
-@click.argument(
-    "nodes",
-    metavar="NODES...",
-    nargs=-1,
-    required=True,
-    callback=all_named_nodes,
-    shell_complete=node_names,
-)
+@nodes_argument
 @click.option(
     "--from",
     "begin",
@@ -70,7 +63,7 @@ def maintenance() -> None:
 )
 @click.option("--reason", default="", help="Kept in the audit log, and shown.")
 @asks_controller
-def add(ask: Ask, nodes: list[str], begin: RequestedTime, lasts_ns: int, reason: str) -> None:
+def add(ask: Ask, names: list[str], begin: RequestedTime, lasts_ns: int, reason: str) -> None:
     r"""Plan a window for NODES, and show its effect on jobs.
 
     \b
@@ -80,7 +73,7 @@ def add(ask: Ask, nodes: list[str], begin: RequestedTime, lasts_ns: int, reason:
       everstep maintenance add gpu-0042 --from 2026-12-24T08:00+01:00 --for "2h 30m"
     """
     request = admin_pb2.AddMaintenanceRequest(
-        nodes=nodes, begin_ns=begin.at_ns, in_ns=begin.in_ns, duration_ns=lasts_ns, reason=reason
+        nodes=names, begin_ns=begin.at_ns, in_ns=begin.in_ns, duration_ns=lasts_ns, reason=reason
     )
     window = ask.admin.add_maintenance(request)
     ask.answer(window, *window_sheet(window, ask.now_ns))

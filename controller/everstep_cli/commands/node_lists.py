@@ -5,6 +5,8 @@ import re
 
 import click
 
+from everstep_cli.commands.completion import any_names, node_names
+
 # More than any fleet has: a slip of the finger must not fill the memory.
 _NODES_MAX = 200_000
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?:/\d+)?)?", re.ASCII)
@@ -78,14 +80,39 @@ def named_nodes(_: click.Context, __: click.Parameter, text: str | None) -> list
     return [] if text is None else _names_in(text)
 
 
-def named_nodes_or_all(_: click.Context, __: click.Parameter, text: str) -> list[str]:
-    """Return the names that an argument has; one empty name, for everything, where it has none."""
-    return _names_in(text) if text else [""]
-
-
 def all_named_nodes(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> list[str]:
     """Return the nodes that several arguments name, each once."""
     return list(dict.fromkeys(name for text in texts for name in _names_in(text)))
+
+
+def several_words(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> list[str]:
+    """Return the words of an option that is given several times, or once with commas."""
+    return [word for one in given for word in one.split(",") if word]
+
+
+def named_nodes_or_all(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> list[str]:
+    """Return the names that arguments have; one empty name, for everything, where there is none."""
+    return all_named_nodes(context, parameter, texts) or [""]
+
+
+# "gpu-0042 gpu-0043", "gpu-0042,gpu-0043" and 'gpu-[0042-0043]' are the same.
+nodes_argument = click.argument(
+    "names",
+    metavar="NODES...",
+    nargs=-1,
+    required=True,
+    callback=all_named_nodes,
+    shell_complete=node_names,
+)
+several_subjects_argument = click.argument(
+    "subjects",
+    metavar="[NODES|JOB]...",
+    nargs=-1,
+    callback=named_nodes_or_all,
+    shell_complete=any_names,
+)
 
 
 def single_name(_: click.Context, __: click.Parameter, text: str) -> str:

@@ -9,7 +9,12 @@ from rich.text import Text
 from everstep_cli.client.admin import AdminError, NameNotFoundError, Reader, UnusableError
 from everstep_cli.client.times import RequestedTime, TimeError, parse_since
 from everstep_cli.commands.completion import any_names, node_names
-from everstep_cli.commands.node_lists import named_nodes, single_name
+from everstep_cli.commands.node_lists import (
+    named_nodes,
+    nodes_argument,
+    several_words,
+    single_name,
+)
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import each_node, refuse_unknown
 from everstep_cli.views.findings import event_line, explanation, finding_list
@@ -23,10 +28,6 @@ _FEW = 40
 _WATCH_S = 2.0
 
 
-def _several(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> list[str]:
-    return [word for one in given for word in one.split(",") if word]
-
-
 @click.group(invoke_without_command=True)
 @click.option("--all", "-a", "every", is_flag=True, help="List every node of a large fleet, too.")
 @click.option("--summary", is_flag=True, help="List none, only tell how many there are.")
@@ -35,7 +36,7 @@ def _several(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> l
     "states",
     metavar="STATE",
     multiple=True,
-    callback=_several,
+    callback=several_words,
     help="Only those that are: a state, claimed, doubtful, away.",
 )
 @click.option(
@@ -46,7 +47,7 @@ def _several(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> l
     "conditions",
     metavar="CONDITION",
     multiple=True,
-    callback=_several,
+    callback=several_words,
     help="Only those on which this condition is open.",
 )
 @click.option(
@@ -92,6 +93,7 @@ def nodes(ask: Ask, /, watch: float | None, every: bool, hardware: bool, **choic
       everstep nodes --watch
       everstep nodes --json | jq -r '.nodes[] | select(.doubt != "") | .node + ": " + .doubt'
       everstep nodes remove gpu-0042 --reason "returned to the vendor"
+      everstep nodes lost 'gpu-[0001-0512]' --reason "hall 2 has no power"
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
@@ -170,7 +172,7 @@ def _lines(
 
 
 @nodes.command()
-@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
+@nodes_argument
 @click.option("--reason", required=True, help="Kept in the audit log.")
 @asks_controller
 def remove(ask: Ask, names: list[str], reason: str) -> None:
@@ -192,8 +194,36 @@ def remove(ask: Ask, names: list[str], reason: str) -> None:
     each_node(ask, names, forget, lambda name, _: [Text.assemble((name, "bold"), " is forgotten.")])
 
 
-@click.command()
+@nodes.command()
 @click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
+@click.option("--reason", required=True, help="Kept in the audit log: how it is known.")
+@asks_controller
+def lost(ask: Ask, names: list[str], reason: str) -> None:
+    r"""Say that NODES are off, where the controller alone cannot know it.
+
+    A controller that hears at most half of its fleet may be the one that is cut off: silent nodes
+    stay doubtful then, and whatever trains there goes on. Of nodes that you know to be off, by
+    their power or their management network, say so: jobs go on without them, on spares. Only a
+    silent node is taken for lost; if it lives after all, its ranks are stopped when it is back.
+
+    \b
+    Examples:
+      everstep nodes lost gpu-0042 --reason "its power supply burned"
+      everstep nodes lost 'gpu-[0001-0512]' --reason "hall 2 has no power"
+      everstep nodes --state doubtful --json | jq -r '.nodes[].node'
+    """
+
+    def declare(name: str) -> admin_pb2.DeclareLostReply:
+        return ask.admin.declare_lost(name, reason)
+
+    def told(name: str, _: admin_pb2.DeclareLostReply) -> list[Text]:
+        return [Text.assemble((name, "bold"), " is lost: its jobs go on without it.")]
+
+    each_node(ask, names, declare, told)
+
+
+@click.command()
+@nodes_argument
 @asks_controller
 def node(ask: Ask, names: list[str]) -> None:
     r"""Show NODES in full: hardware, findings, claims, ranks.

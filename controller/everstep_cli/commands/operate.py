@@ -5,8 +5,11 @@ from collections.abc import Iterator
 import click
 from rich.text import Text
 
-from everstep_cli.commands.completion import any_names, node_names
-from everstep_cli.commands.node_lists import named_nodes, named_nodes_or_all
+from everstep_cli.commands.node_lists import (
+    nodes_argument,
+    several_subjects_argument,
+    several_words,
+)
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import each_node
 from everstep_cli.views import words
@@ -14,7 +17,7 @@ from everstep_proto.generated import admin_pb2
 
 
 @click.command()
-@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
+@nodes_argument
 @click.option("--reason", required=True, help="Kept in the audit log.")
 @asks_controller
 def isolate(ask: Ask, names: list[str], reason: str) -> None:
@@ -34,36 +37,40 @@ def isolate(ask: Ask, names: list[str], reason: str) -> None:
 
 
 @click.command()
-@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
+@nodes_argument
 @click.option("--reason", default="", help="What was repaired; kept in the audit log.")
+@click.option(
+    "--accept",
+    "accepted",
+    metavar="CONDITION",
+    multiple=True,
+    callback=several_words,
+    help="Take it back in spite of this open fatal finding.",
+)
 @asks_controller
-def release(ask: Ask, names: list[str], reason: str) -> None:
+def release(ask: Ask, names: list[str], reason: str, accepted: list[str]) -> None:
     r"""Remove the operator's claim from NODES, and say that they were repaired.
 
-    A node is checked before it takes ranks. Claims of other owners stay: that of a maintenance
-    window until its end or 'everstep maintenance cancel ID', that of a scheduler until the node
-    is freed there.
+    A node is checked before it takes ranks. A fatal finding that is still open is named, and the
+    node is only given back in spite of it with --accept. Claims of other owners stay: that of a
+    maintenance window until its end or 'everstep maintenance cancel ID', that of a scheduler until
+    the node is freed there.
 
     \b
-    Example:
+    Examples:
       everstep release gpu-0042 --reason "GPU 3 replaced, dcgmi diag -r 3 passed"
+      everstep release gpu-0042 --reason "a drill" --accept XidFatal
     """
     each_node(
         ask,
         names,
-        lambda name: ask.admin.release(name, reason),
+        lambda name: ask.admin.release(name, reason, accepted),
         lambda _, reply: [_outcome(reply), *_kept_by_others(ask, reply)],
     )
 
 
 @click.command()
-@click.argument(
-    "subjects",
-    metavar="[NODES|JOB]",
-    default="",
-    callback=named_nodes_or_all,
-    shell_complete=any_names,
-)
+@several_subjects_argument
 @click.option("--reason", required=True, help="Kept in the audit log.")
 @asks_controller
 def pause(ask: Ask, subjects: list[str], reason: str) -> None:
@@ -80,13 +87,7 @@ def pause(ask: Ask, subjects: list[str], reason: str) -> None:
 
 
 @click.command()
-@click.argument(
-    "subjects",
-    metavar="[NODES|JOB]",
-    default="",
-    callback=named_nodes_or_all,
-    shell_complete=any_names,
-)
+@several_subjects_argument
 @asks_controller
 def resume(ask: Ask, subjects: list[str]) -> None:
     r"""Start automation again for nodes, a job, or everything.
@@ -139,7 +140,7 @@ def _paused(_: str, reply: admin_pb2.AutomationReply) -> Iterator[Text]:
 
 
 @click.command()
-@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
+@nodes_argument
 @click.option("--reason", required=True, help="Kept in the audit log.")
 @asks_controller
 def drain(ask: Ask, names: list[str], reason: str) -> None:

@@ -43,4 +43,4 @@ def facts(pairs: Iterable[tuple[str, Cell]]) -> Table:
 
 def section(title: str) -> Padding:
     """Return a heading with a line above it."""
-    return Padding(Text(title, style="bold"), (1, 0, 0, 0))
+    return Padding(Text(title, style="bold"), (1, 0, 0, 0), expand=False)

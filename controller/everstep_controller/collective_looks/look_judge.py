@@ -4,7 +4,6 @@
 clocks of their nodes, come on standard input.
 """
 
-import asyncio
 import gc
 import json
 import sys
@@ -14,7 +13,7 @@ from pathlib import Path
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.told_by_nodes import NodeTold, read_all
 from everstep_controller.hangs.evidence import read_told
-from everstep_controller.hangs.look_judge import give_way, printed_by
+from everstep_controller.runtime.judge_process import judge_file, let_controller_first
 from everstep_controller.slow.lateness.arrivals import NodeClock
 from everstep_controller.slow.lateness.collective_finding import CollectiveFinding
 from everstep_controller.slow.lateness.late_ranks import find_late
@@ -46,8 +45,12 @@ class LookedAt:
 
 async def judge_look(file: Path, looked_at: LookedAt) -> CollectiveFinding:
     """Return what a look tells that was written to a file. Raises JudgeError."""
-    printed = await printed_by(__name__, file, json_text(looked_at).encode())
-    return await asyncio.to_thread(lambda: from_json(CollectiveFinding, json.loads(printed)))
+    told = json_text(looked_at).encode()
+    return await judge_file(__name__, file, _read_finding, told)
+
+
+def _read_finding(printed: bytes) -> CollectiveFinding:
+    return from_json(CollectiveFinding, json.loads(printed))
 
 
 def find(told: list[NodeTold], looked_at: LookedAt) -> CollectiveFinding:
@@ -57,7 +60,7 @@ def find(told: list[NodeTold], looked_at: LookedAt) -> CollectiveFinding:
 
 def main() -> int:
     """Print what a look tells."""
-    give_way()
+    let_controller_first()
     gc.disable()  # nothing is in a circle, and the process ends soon
     looked_at = from_json(LookedAt, json.load(sys.stdin))
     print(json_text(find(list(read_told(Path(sys.argv[1]))), looked_at)))

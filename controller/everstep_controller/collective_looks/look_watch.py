@@ -17,7 +17,8 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.planned.restarts import usual_step_ns
 from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.fair_turns import FairTurns
-from everstep_controller.hangs.look_judge import JudgeError
+from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
+from everstep_controller.runtime.judge_process import JudgeError
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.lateness.collective_finding import SeenLook
 
@@ -75,12 +76,18 @@ class LookWatch:
     """Looks at the collectives of running jobs, and keeps what the newest look at each told."""
 
     def __init__(
-        self, runtime: Runtime, inspector: Inspector, evidence: HangEvidence, sessions: Sessions
+        self,
+        runtime: Runtime,
+        inspector: Inspector,
+        evidence: HangEvidence,
+        sessions: Sessions,
+        failures: JudgeFailures,
     ) -> None:
         self._runtime = runtime
         self._inspector = inspector
         self._evidence = evidence
         self._sessions = sessions
+        self._failures = failures
         self._known: dict[_Watched, _Known] = {}
         self._turns = FairTurns(_JOBS_AT_ONCE)
 
@@ -161,11 +168,15 @@ class LookWatch:
                     finding = await judge_look(file, looked_at)
                 finally:
                     file.unlink(missing_ok=True)
+                self._failures.clear(JudgeName.COLLECTIVES, job.id)
                 known.seen = SeenLook(finding, self._runtime.now_ns())
                 # Ranks that were not yet in step, or had no groups, have told nothing that lasts.
                 known.pace.has_seen |= finding.tells
-        except (JudgeError, OSError, ValueError) as error:
-            logger.warning("who comes last in %s is not known: %s", job.id, error)
+        except (JudgeError, OSError) as error:
+            self._failures.note(JudgeName.COLLECTIVES, str(error), job.id)
+        except Exception as error:  # By what ranks told: it must break nothing else.
+            logger.exception("a look at collectives broke")
+            self._failures.note(JudgeName.COLLECTIVES, repr(error), job.id)
 
     def _looked_at(self, job: JobRecord) -> LookedAt:
         nodes, now_ns = self._runtime.state.nodes, self._runtime.now_ns()

@@ -27,6 +27,7 @@ __all__ = [
     "Action",
     "Announce",
     "ApplyIsolation",
+    "CallRoll",
     "ChooseRecoveryStep",
     "ClearInjection",
     "ConfirmSilence",
@@ -70,6 +71,19 @@ class PingAgent:
     id: str
     node: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRoll:
+    """Ask the agents of all nodes for an answer on their streams; RollCalled tells how many did.
+
+    It is enough to know that more than half of ``expected`` have answered.
+    """
+
+    id: str
+    reason: str
+    expected: int
+    timeout_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +155,7 @@ Action = (
     Order
     | ConfirmSilence
     | PingAgent
+    | CallRoll
     | ApplyIsolation
     | ReadIsolation
     | ChooseRecoveryStep

@@ -19,8 +19,10 @@ from everstep_controller.core.actions import StopGeneration
 from everstep_controller.core.events import TimeoutJudged
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.hangs.evidence import HangEvidence
-from everstep_controller.hangs.look_judge import JudgeError, judge_look
+from everstep_controller.hangs.look_judge import judge_look
 from everstep_controller.runtime.fold import TakenEvent
+from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
+from everstep_controller.runtime.judge_process import JudgeError
 from everstep_controller.runtime.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -49,10 +51,17 @@ class _Ended:
 class EndWatch:
     """Looks, once each, at generations that ended by the timeout of a collective."""
 
-    def __init__(self, runtime: Runtime, inspector: Inspector, evidence: HangEvidence) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        inspector: Inspector,
+        evidence: HangEvidence,
+        failures: JudgeFailures,
+    ) -> None:
         self._runtime = runtime
         self._inspector = inspector
         self._evidence = evidence
+        self._failures = failures
         self._asked: dict[str, int] = {}
         self._ended: asyncio.Queue[_Ended] = asyncio.Queue(_WAITING_MAX)
 
@@ -88,8 +97,7 @@ class EndWatch:
         """Tell of a look that broke, by what ranks told: it must break nothing else."""
         if error := look.exception():
             logger.error("the look at the end of a generation broke", exc_info=error)
-            sentence = f"{job.name}: who did not come cannot be told: {error!r}"
-            self._runtime.announce(job.name, "EndWatchFailed", printable(sentence)[:_SENTENCE_MAX])
+            self._failures.note(JudgeName.END, repr(error), job.id)
 
     def _note(self, job: JobRecord) -> None:
         known = self._runtime.state.jobs
@@ -107,8 +115,9 @@ class EndWatch:
         try:
             sentence, ranks = await self._judge(told)
         except (JudgeError, OSError) as error:
-            logger.warning("who did not come in %s is not known: %s", job.name, error)
+            self._failures.note(JudgeName.END, str(error), job.id)
             return
+        self._failures.clear(JudgeName.END, job.id)
         logger.info(
             "job %s, generation %d ended by a timeout: %s",
             *(job.name, ended.generation, sentence or "who did not come is not known"),
@@ -147,9 +156,9 @@ class EndWatch:
 def _told(verdict: HangVerdict) -> tuple[str, tuple[int, ...]]:
     if verdict.kind in (HangClass.NO_WAIT, HangClass.UNKNOWN):
         return "", ()
-    # No node is at fault of what a program does.
-    of_program = verdict.kind in (HangClass.DESYNC, HangClass.KNOWN_SOFTWARE)
-    ranks = () if of_program else tuple(culprit.rank for culprit in verdict.culprits)
+    # No node is at fault of what a program does, nor of storage that does not answer.
+    of_no_node = verdict.kind in (HangClass.DESYNC, HangClass.KNOWN_SOFTWARE, HangClass.STORAGE)
+    ranks = () if of_no_node else tuple(culprit.rank for culprit in verdict.culprits)
     missing = [line for line in verdict.ras if MISSING in line]
     sentence = "; ".join([verdict.sentence.rstrip("."), *missing[:1]])
     return printable(sentence)[:_SENTENCE_MAX], ranks

@@ -1,6 +1,7 @@
 """Journal codec: events, actions and the state as JSON and back, each under its type's name."""
 
 import typing
+import zlib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,12 +19,14 @@ from everstep_controller.core.events import (
     REPORTS,
     Event,
     EventBatch,
+    JobProgressed,
     JournaledEvent,
     Reported,
 )
 from everstep_controller.core.model.job import Members
 from everstep_controller.core.model.rank_reports import RankReports
 from everstep_controller.core.model.state import State
+from everstep_controller.journal import progress_columns
 
 # Typed as Any: which reports there are is known only at run time.
 _REPORTED: Any = Reported
@@ -33,6 +36,8 @@ _EVENTS: dict[str, msgspec.json.Decoder[Event]] = {
     for kind in EVENT_KINDS
 }
 _ACTIONS: dict[str, type[Action]] = {kind.__name__: kind for kind in typing.get_args(Action)}
+# A batch of progress, which is not stored as other batches are.
+_PROGRESS = "JobsProgressed"
 _RANK_REPORTS: dict[str, type[RankReport]] = {kind.__name__: kind for kind in RANK_REPORTS}
 
 
@@ -85,23 +90,49 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 def kind_of(value: JournaledEvent | Action) -> str:
     """Return the name under which a value is stored."""
+    if isinstance(value, EventBatch) and _progress_of(value):
+        return _PROGRESS
     return (type(value.report) if isinstance(value, Reported) else type(value)).__name__
 
 
 def encode(value: JournaledEvent | Action | State) -> bytes:
     """Return the JSON of a value."""
     if isinstance(value, EventBatch):
-        return _encode_several(value.events)
+        progress = _progress_of(value)
+        return progress_columns.pack(progress) if progress else _encode_several(value.events)
     return _ENCODER.encode(value)
 
 
+def _progress_of(batch: EventBatch) -> Sequence[JobProgressed]:
+    """Return the events of a batch of progress; none of another one."""
+    told = [one for one in batch.events if isinstance(one, JobProgressed)]
+    return told if len(told) == len(batch.events) else ()
+
+
 def _encode_several(values: Iterable[Event | Action]) -> bytes:
-    return _ENCODER.encode([_Stored(kind_of(one), msgspec.Raw(encode(one))) for one in values])
+    return b"[" + b",".join(map(_encode_one, values)) + b"]"
+
+
+def _encode_one(value: Event | Action) -> bytes:
+    """Return what _Stored reads; a quarter of a fleet that is lost is 150,000 of these."""
+    return b'{"kind":"%b","body":%b}' % (kind_of(value).encode(), _ENCODER.encode(value))
 
 
 def decode_event(kind: str, body: bytes) -> JournaledEvent:
     """Return an event. Raises UnreadableError for an unknown kind or shape."""
+    if kind == _PROGRESS:
+        return _decode_progress(body)
     return _decode_batch(body) if kind == EventBatch.__name__ else _decode_single(kind, body)
+
+
+def _decode_progress(body: bytes) -> EventBatch:
+    try:
+        rows = progress_columns.unpack(body)
+    except (ValueError, zlib.error, msgspec.MsgspecError) as error:
+        raise UnreadableError(f"{_PROGRESS}: {error}") from error
+    if not rows:
+        raise UnreadableError(f"{_PROGRESS}: no events")
+    return EventBatch(rows)
 
 
 def _decode_single(kind: str, body: bytes | msgspec.Raw) -> Event:

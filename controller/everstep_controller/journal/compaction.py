@@ -17,9 +17,7 @@ def compact(store: JournalStore, events_before_ns: int, announcements_before_ns:
     prune_snapshots(store, events_before_ns)
     oldest = store.oldest_snapshot()
     through = oldest.seq if oldest is not None else 0
-    deleted = store.execute(
-        "DELETE FROM event WHERE seq <= ? AND now_ns < ?", (through, events_before_ns)
-    )
+    deleted = store.delete_events(through, events_before_ns)
     for table in ("decision", "rejection"):
         store.execute(
             f"DELETE FROM {table} WHERE seq < (SELECT coalesce(min(seq), ?) FROM event)", (through,)
@@ -63,7 +61,7 @@ def forget_outboxes(store: JournalStore, replaced: Iterable[str]) -> None:
 def probe(store: JournalStore) -> None:
     """Write and remove a row that needs new pages. Raises sqlite3.Error while there is no space."""
     store.begin()
-    store.execute("INSERT OR REPLACE INTO fact VALUES ('probe', zeroblob(65536))")
+    store.set_fact("probe", bytes(65536))
     store.commit()
     store.begin()
     store.execute("DELETE FROM fact WHERE name = 'probe'")

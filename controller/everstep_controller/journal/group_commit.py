@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
+from everstep_controller.journal.checksums import StoredEvent
 from everstep_controller.journal.compaction import probe
-from everstep_controller.journal.store import JournalStore, Mark, StoredEvent
+from everstep_controller.journal.store import JournalStore, Mark
 
 logger = logging.getLogger(__name__)
 

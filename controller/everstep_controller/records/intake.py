@@ -176,7 +176,7 @@ class Intake:
     def take_steps(self, steps: ReportedSteps, now_ns: int) -> None:
         """Merge a record's progress."""
         self._now_ns = now_ns
-        self._write(self._progress.add(steps, now_ns))
+        self._write(self._progress.add(steps))
 
     def reject(self, origin: Origin | None, rejection: Rejection, now_ns: int) -> None:
         """Leave out what cannot be used, and have it known; a record is acknowledged like others.

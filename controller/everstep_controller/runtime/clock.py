@@ -1,10 +1,11 @@
 """Controller clock: the controller's own timeline, which a wall clock that is set does not move.
 
 While a machine is up it is a fixed offset to the boot clock, kept in the journal: a controller that
-is started again goes on with it, however the wall clock was set meanwhile. After a reboot of its
-machine, while a job runs, it goes on from where it was last alive, by at least the time since the
-boot; the first agent whose clock says how long it really was has it corrected. The wall clock is
-asked at other starts: at the first one, and while no job runs, which a correction would cost time.
+is started again goes on with it, however the wall clock was set meanwhile. In another boot, of this
+machine or of another one, it goes on from where it was last alive, while a job runs: how long the
+machine has been up says nothing about how long the controller was away. The first agent whose clock
+says how long that was has it corrected. The wall clock is asked at other starts: at the first one,
+and while no job runs, which a correction would cost time.
 """
 
 import json
@@ -35,9 +36,9 @@ class TimelineAnchor:
 
     boot_id: str
     offset_ns: int
-    # By node: who tells, after the next boot of the controller's machine, how long it took.
+    # By node: who tells, in the next boot, how long the controller was away.
     witnesses: Mapping[str, Witness] = field(default_factory=dict)
-    # Nobody has told that yet of this boot.
+    # Nobody has told that yet in this boot.
     doubtful: bool = False
 
     def encode(self) -> bytes:
@@ -63,7 +64,7 @@ class ControllerClock:
     offset_ns: int | None = None
     wall_ns: Callable[[], int] = time.time_ns
     boot_ns: Callable[[], int] = boot_ns
-    # Who may tell how long the controller's machine was down; only while that is not known.
+    # Who may tell how long the controller was away; only while that is not known.
     witnesses: Mapping[str, Witness] = field(default_factory=dict)
     doubtful: bool = False
     _offset_ns: int = field(init=False, default=0)
@@ -94,7 +95,8 @@ class ControllerClock:
             if self.witnesses or abs(moment.wall_ns - wall_ns) > _AGREE_NS:
                 return 0
             told_ns = wall_ns
-        self.doubtful = False
+        # A wall clock that is behind what a node tells is not set yet, or the node tells nonsense.
+        self.doubtful = told_ns > wall_ns + _AGREE_NS
         forward_ns = max(0, min(told_ns, wall_ns) - now_ns)
         self._offset_ns += forward_ns
         return forward_ns
@@ -127,5 +129,6 @@ def resumed_clock(
         return ControllerClock(
             floor_ns, anchor.offset_ns, wall_ns, boot_ns, anchor.witnesses, anchor.doubtful
         )
-    down_since_ns = max(floor_ns, last.alive_ns)
-    return ControllerClock(floor_ns, down_since_ns, wall_ns, boot_ns, anchor.witnesses, True)
+    away_since_ns = max(floor_ns, last.alive_ns)
+    offset_ns = away_since_ns - boot_ns()
+    return ControllerClock(floor_ns, offset_ns, wall_ns, boot_ns, anchor.witnesses, True)

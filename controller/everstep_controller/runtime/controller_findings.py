@@ -1,7 +1,7 @@
 """Findings of the controller about itself: a full journal, failed judges, paused automation."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
@@ -11,6 +11,7 @@ from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import agent_identity, budgets, isolation
 from everstep_controller.core.planned import forecast
 from everstep_controller.journal.group_commit import JournalFull
+from everstep_controller.runtime.judge_failures import JudgeFailure, JudgeName
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,15 @@ _PAUSED = Condition(
 _JUDGE_FAILED = Condition(
     name="JudgeFailed",
     component="controller/judge/NAME",
-    meaning="a judge of the controller fails; its findings stay as they are, and the other judges"
-    " go on",
-    source="any error in it",
-    clears_when="it judges without an error",
+    meaning="a judge of the controller fails; what it found stays as it is, the other judges go"
+    " on, and a job that it should judge falls back to its timeout (core.stall_restart_timeout_s)",
+    source="any error in it: it raises; or its process exits, is killed, is refused a system call,"
+    " takes too long or answers what cannot be read. These processes are tried every hour, too",
+    clears_when="it judges without an error, or the job has ended at which it failed",
     mode=Mode.ADVISE,
 )
+# Of jobs at which a judge fails, so many fit a line.
+_JOBS_NAMED = 3
 CONDITIONS = (
     _JOURNAL_FULL,
     _HALTED,
@@ -86,8 +90,7 @@ class ShellTrouble:
     """Faults of the shell, which the core does not know."""
 
     journal_full: JournalFull | None = None
-    # Judges that raised the last time, and what.
-    judge_failures: Mapping[str, str] = field(default_factory=dict)
+    judge_failures: tuple[JudgeFailure, ...] = ()
 
 
 def open_controller_findings(
@@ -100,8 +103,8 @@ def open_controller_findings(
     if trouble.journal_full is not None:
         full = _journal_full(trouble.journal_full)
         yield OpenFinding(full, since(CONTROLLER, _JOURNAL_FULL.name))
-    for judge, error in sorted(trouble.judge_failures.items()):
-        yield OpenFinding(_judge_failed(judge, error), since(CONTROLLER, _JUDGE_FAILED.name))
+    for failure in trouble.judge_failures:
+        yield OpenFinding(_judge_failed(failure), failure.since_ns)
     if state.halted:
         began = "RecoveryBegun" if state.recovering else _HALTED.name
         yield OpenFinding(_halted(state), since(CONTROLLER, began))
@@ -121,16 +124,25 @@ def _journal_full(full: JournalFull) -> Finding:
     )
 
 
-def _judge_failed(judge: str, error: str) -> Finding:
+def _judge_failed(failure: JudgeFailure) -> Finding:
+    at = f" at {', '.join(failure.jobs[:_JOBS_NAMED])}" if failure.jobs else ""
+    if more := len(failure.jobs[_JOBS_NAMED:]):
+        at += f" and {more} more"
+    restart = ""
+    if failure.judge == JudgeName.HANG.value:
+        job = failure.jobs[0] if failure.jobs else "JOB"
+        restart = f"; 'everstep job {job} restart' does not wait for it"
     return Finding(
-        component=f"controller/judge/{judge}",
+        component=f"controller/judge/{failure.judge}",
         condition=_JUDGE_FAILED.name,
         mode=_JUDGE_FAILED.mode,
         severity=Severity.DEGRADED,
-        message=f"{judge} fails, and what it found is held",
-        evidence=error,
+        message=f"{failure.judge} fails{at}: {failure.unknown}",
+        evidence=failure.why,
         suggested_action=SuggestedAction.WATCH,
-        rule="cleared when it judges without an error; the log has the traceback",
+        rule="cleared when it judges without an error; 'journalctl --unit=everstep-controller' has "
+        "more, and where a call was refused 'systemctl cat everstep-controller' the unit, which "
+        f"the shipped one must equal{restart}",
     )
 
 

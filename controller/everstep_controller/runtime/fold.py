@@ -12,8 +12,9 @@ from typing import Protocol
 from everstep_controller.core.actions import Action
 from everstep_controller.core.events import Event, EventBatch, JournaledEvent, each_event
 from everstep_controller.core.model.state import State
+from everstep_controller.journal.checksums import StoredEvent
 from everstep_controller.journal.codec import UnreadableError, decode_event, decode_state, kind_of
-from everstep_controller.journal.store import StoredEvent, StoredSnapshot
+from everstep_controller.journal.store import StoredSnapshot
 
 logger = logging.getLogger(__name__)
 

@@ -2817,6 +2817,62 @@ class RemoveNodeReply(_message.Message):
 Global___RemoveNodeReply: _TypeAlias = RemoveNodeReply  # noqa: Y015
 
 @_typing.final
+class DeclareLostRequest(_message.Message):
+    """Which silent node is off."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Its name."""
+    reason: _builtins.str
+    """Kept in the audit log."""
+    operator: _builtins.str
+    """Who asks; replaced by the certificate's subject when TLS is on."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "operator", b"operator", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclareLostRequest: _TypeAlias = DeclareLostRequest  # noqa: Y015
+
+@_typing.final
+class DeclareLostReply(_message.Message):
+    """What became of it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Name of the node."""
+    state: _builtins.str
+    """Its state: "lost"."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        state: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeclareLostReply: _TypeAlias = DeclareLostReply  # noqa: Y015
+
+@_typing.final
 class DrainRequest(_message.Message):
     """Drain which node."""
 
@@ -3063,22 +3119,28 @@ class ReleaseRequest(_message.Message):
     NODE_FIELD_NUMBER: _builtins.int
     OPERATOR_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    ACCEPTED_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Its name."""
     operator: _builtins.str
     """Who asks; replaced by the certificate's subject when TLS is on."""
     reason: _builtins.str
     """Why it is good again; kept in the audit log."""
+    @_builtins.property
+    def accepted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Conditions of open fatal findings that the node may take ranks in spite of."""
+
     def __init__(
         self,
         *,
         node: _builtins.str = ...,
         operator: _builtins.str = ...,
         reason: _builtins.str = ...,
+        accepted: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "operator", b"operator", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "node", b"node", "operator", b"operator", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

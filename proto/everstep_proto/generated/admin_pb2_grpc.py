@@ -125,6 +125,11 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.RemoveNodeRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RemoveNodeReply.FromString,
                 _registered_method=True)
+        self.DeclareLost = channel.unary_unary(
+                '/everstep.admin.v1.Admin/DeclareLost',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.DeclareLostRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.DeclareLostReply.FromString,
+                _registered_method=True)
         self.Drain = channel.unary_unary(
                 '/everstep.admin.v1.Admin/Drain',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.DrainRequest.SerializeToString,
@@ -344,6 +349,14 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeclareLost(self, request, context):
+        """Take a silent node for lost, whatever is heard of the fleet. NOT_FOUND for an unknown name, FAILED_PRECONDITION for
+        one that is heard.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Drain(self, request, context):
         """Put an operator's claim on a node that keeps new ranks from it, and have those there moved at a step boundary.
         """
@@ -555,6 +568,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.RemoveNode,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RemoveNodeRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.RemoveNodeReply.SerializeToString,
+            ),
+            'DeclareLost': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeclareLost,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.DeclareLostRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.DeclareLostReply.SerializeToString,
             ),
             'Drain': grpc.unary_unary_rpc_method_handler(
                     servicer.Drain,
@@ -1124,6 +1142,33 @@ class Admin(object):
             '/everstep.admin.v1.Admin/RemoveNode',
             everstep__proto_dot_generated_dot_admin__pb2.RemoveNodeRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.RemoveNodeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeclareLost(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/DeclareLost',
+            everstep__proto_dot_generated_dot_admin__pb2.DeclareLostRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.DeclareLostReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -86,6 +86,10 @@ class AdminStub:
     """Forget a node that is gone for good. NOT_FOUND for an unknown name, FAILED_PRECONDITION for one that is not lost, or
     is a member of a job.
     """
+    DeclareLost: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeclareLostRequest, _admin_pb2.DeclareLostReply]
+    """Take a silent node for lost, whatever is heard of the fleet. NOT_FOUND for an unknown name, FAILED_PRECONDITION for
+    one that is heard.
+    """
     Drain: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainReply]
     """Put an operator's claim on a node that keeps new ranks from it, and have those there moved at a step boundary."""
     RestartJob: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RestartJobRequest, _admin_pb2.RestartJobReply]
@@ -187,6 +191,10 @@ class AdminAsyncStub(AdminStub):
     RemoveNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.RemoveNodeRequest, _admin_pb2.RemoveNodeReply]  # type: ignore[assignment]
     """Forget a node that is gone for good. NOT_FOUND for an unknown name, FAILED_PRECONDITION for one that is not lost, or
     is a member of a job.
+    """
+    DeclareLost: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeclareLostRequest, _admin_pb2.DeclareLostReply]  # type: ignore[assignment]
+    """Take a silent node for lost, whatever is heard of the fleet. NOT_FOUND for an unknown name, FAILED_PRECONDITION for
+    one that is heard.
     """
     Drain: _aio.UnaryUnaryMultiCallable[_admin_pb2.DrainRequest, _admin_pb2.DrainReply]  # type: ignore[assignment]
     """Put an operator's claim on a node that keeps new ranks from it, and have those there moved at a step boundary."""
@@ -394,6 +402,16 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_admin_pb2.RemoveNodeReply, _abc.Awaitable[_admin_pb2.RemoveNodeReply]]:
         """Forget a node that is gone for good. NOT_FOUND for an unknown name, FAILED_PRECONDITION for one that is not lost, or
         is a member of a job.
+        """
+
+    @_abc_1.abstractmethod
+    def DeclareLost(
+        self,
+        request: _admin_pb2.DeclareLostRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DeclareLostReply, _abc.Awaitable[_admin_pb2.DeclareLostReply]]:
+        """Take a silent node for lost, whatever is heard of the fleet. NOT_FOUND for an unknown name, FAILED_PRECONDITION for
+        one that is heard.
         """
 
     @_abc_1.abstractmethod

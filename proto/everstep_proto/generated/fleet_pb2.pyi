@@ -465,6 +465,7 @@ class Hello(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     OPEN_FINDINGS_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    MACHINE_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """The node's name; must equal the certificate's subject when TLS is on."""
     agent_version: _builtins.str
@@ -485,6 +486,8 @@ class Hello(_message.Message):
     """Host name or address under which trainers of other nodes reach this node."""
     cluster_id: _builtins.str
     """The cluster that this agent belongs to; empty before its first Welcome."""
+    machine: _builtins.str
+    """The machine that it runs on, as the controller names its own; empty where it has no id."""
     @_builtins.property
     def stamp(self) -> Global___Stamp:
         """When this message was made."""
@@ -518,10 +521,11 @@ class Hello(_message.Message):
         host: _builtins.str = ...,
         open_findings: _abc.Iterable[Global___Finding] | None = ...,
         cluster_id: _builtins.str = ...,
+        machine: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["inventory", b"inventory", "stamp", b"stamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "bulk_address", b"bulk_address", "cluster_id", b"cluster_id", "domain", b"domain", "first_unacknowledged", b"first_unacknowledged", "highest_term", b"highest_term", "host", b"host", "inventory", b"inventory", "jobs", b"jobs", "liveness_address", b"liveness_address", "node", b"node", "open_findings", b"open_findings", "outbox", b"outbox", "stamp", b"stamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "bulk_address", b"bulk_address", "cluster_id", b"cluster_id", "domain", b"domain", "first_unacknowledged", b"first_unacknowledged", "highest_term", b"highest_term", "host", b"host", "inventory", b"inventory", "jobs", b"jobs", "liveness_address", b"liveness_address", "machine", b"machine", "node", b"node", "open_findings", b"open_findings", "outbox", b"outbox", "stamp", b"stamp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1076,6 +1080,11 @@ class LauncherJoined(_message.Message):
     REPLICA_NODES_FIELD_NUMBER: _builtins.int
     PROGRAM_FIELD_NUMBER: _builtins.int
     LINEAGE_ID_FIELD_NUMBER: _builtins.int
+    CONTINUES_FIELD_NUMBER: _builtins.int
+    STORED_BRANCH_FIELD_NUMBER: _builtins.int
+    STORED_JOB_FIELD_NUMBER: _builtins.int
+    STORED_CLUSTER_FIELD_NUMBER: _builtins.int
+    STORED_DOUBT_FIELD_NUMBER: _builtins.int
     token_sha256: _builtins.str
     """SHA-256 of the job token, hex."""
     uid: _builtins.int
@@ -1110,17 +1119,29 @@ class LauncherJoined(_message.Message):
     """What the launcher starts, in words that differ where the programs do; empty: it does not say."""
     lineage_id: _builtins.str
     """Id of the job with which the lineage of its state began, for a controller that has forgotten it; empty: not known."""
+    continues: _builtins.bool
+    """Its user wants the job to go on from what storage has, though another job has brought it there."""
+    stored_job: _builtins.str
+    """Id of the job whose newest generation is in storage; empty: not known."""
+    stored_cluster: _builtins.str
+    """Cluster that gave it its id."""
+    stored_doubt: _builtins.str
+    """Why it is not known which step in storage is the newest of the job, though there is something."""
     @_builtins.property
     def storage(self) -> Global___Storage:
         """Where and how often the state is brought to storage; not set: never."""
 
     @_builtins.property
     def latest(self) -> Global___StoredStep:
-        """Where `latest` in that folder points to, when this node can read it."""
+        """The newest complete step there, on the branch of the newest generation, when this node can read it."""
 
     @_builtins.property
     def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataRange]:
         """Data that the generation that it has running leaves out, for a controller that has forgotten it."""
+
+    @_builtins.property
+    def stored_branch(self) -> _containers.RepeatedCompositeFieldContainer[Global___BranchStep]:
+        """The last steps of the generations before that of `latest` on its branch, oldest first."""
 
     def __init__(
         self,
@@ -1145,14 +1166,45 @@ class LauncherJoined(_message.Message):
         replica_nodes: _builtins.int = ...,
         program: _builtins.str = ...,
         lineage_id: _builtins.str = ...,
+        continues: _builtins.bool = ...,
+        stored_branch: _abc.Iterable[Global___BranchStep] | None = ...,
+        stored_job: _builtins.str = ...,
+        stored_cluster: _builtins.str = ...,
+        stored_doubt: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["latest", b"latest", "storage", b"storage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_port", b"free_port", "fresh", b"fresh", "job_id", b"job_id", "latest", b"latest", "lineage_id", b"lineage_id", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "program", b"program", "reform", b"reform", "replica_nodes", b"replica_nodes", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "skipped", b"skipped", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "stored_generation", b"stored_generation", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["continues", b"continues", "free_port", b"free_port", "fresh", b"fresh", "job_id", b"job_id", "latest", b"latest", "lineage_id", b"lineage_id", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "program", b"program", "reform", b"reform", "replica_nodes", b"replica_nodes", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "skipped", b"skipped", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "stored_branch", b"stored_branch", "stored_cluster", b"stored_cluster", "stored_doubt", b"stored_doubt", "stored_generation", b"stored_generation", "stored_job", b"stored_job", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LauncherJoined: _TypeAlias = LauncherJoined  # noqa: Y015
+
+@_typing.final
+class BranchStep(_message.Message):
+    """The last step of a generation that a job's state came from."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """The generation."""
+    step: _builtins.int
+    """Its last step on the branch."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BranchStep: _TypeAlias = BranchStep  # noqa: Y015
 
 @_typing.final
 class Storage(_message.Message):
@@ -1505,6 +1557,7 @@ class RanksStandStill(_message.Message):
     SINCE_BOOT_NS_FIELD_NUMBER: _builtins.int
     USUAL_NS_FIELD_NUMBER: _builtins.int
     BLIND_FIELD_NUMBER: _builtins.int
+    LOOKED_BOOT_NS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Generation of the ranks."""
     step: _builtins.int
@@ -1515,6 +1568,8 @@ class RanksStandStill(_message.Message):
     """For how long nothing may happen here, as was learned of this generation."""
     blind: _builtins.str
     """Why operations say nothing here, and steps alone decided; empty where they do."""
+    looked_boot_ns: _builtins.int
+    """When that was seen, which is later than the newest move of a rank that cannot tell any more; 0: not told."""
     def __init__(
         self,
         *,
@@ -1523,10 +1578,11 @@ class RanksStandStill(_message.Message):
         since_boot_ns: _builtins.int = ...,
         usual_ns: _builtins.int = ...,
         blind: _builtins.str = ...,
+        looked_boot_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "blind", b"blind", "generation", b"generation", "since_boot_ns", b"since_boot_ns", "step", b"step", "usual_ns", b"usual_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "blind", b"blind", "generation", b"generation", "looked_boot_ns", b"looked_boot_ns", "since_boot_ns", b"since_boot_ns", "step", b"step", "usual_ns", b"usual_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
     _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015
@@ -2724,6 +2780,7 @@ class StartGeneration(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     RENEW_FIELD_NUMBER: _builtins.int
     LINEAGE_ID_FIELD_NUMBER: _builtins.int
+    BRANCH_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -2768,6 +2825,10 @@ class StartGeneration(_message.Message):
     def skipped(self) -> _containers.RepeatedCompositeFieldContainer[Global___DataRange]:
         """Data that the job leaves out, in order."""
 
+    @_builtins.property
+    def branch(self) -> _containers.RepeatedCompositeFieldContainer[Global___BranchStep]:
+        """The last steps of the generations that the state to restore came from, oldest first: the last one is that state."""
+
     def __init__(
         self,
         *,
@@ -2789,10 +2850,11 @@ class StartGeneration(_message.Message):
         job_id: _builtins.str = ...,
         renew: _builtins.bool = ...,
         lineage_id: _builtins.str = ...,
+        branch: _abc.Iterable[Global___BranchStep] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_restore_step", b"_restore_step", "restore_step", b"restore_step", "stored", b"stored"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_restore_step", b"_restore_step", "first_rank", b"first_rank", "generation", b"generation", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "master_address", b"master_address", "master_port", b"master_port", "node_count", b"node_count", "node_rank", b"node_rank", "own_restarts", b"own_restarts", "processes", b"processes", "renew", b"renew", "restore_step", b"restore_step", "skipped", b"skipped", "sources", b"sources", "stored", b"stored", "transfer_key", b"transfer_key", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_restore_step", b"_restore_step", "branch", b"branch", "first_rank", b"first_rank", "generation", b"generation", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "master_address", b"master_address", "master_port", b"master_port", "node_count", b"node_count", "node_rank", b"node_rank", "own_restarts", b"own_restarts", "processes", b"processes", "renew", b"renew", "restore_step", b"restore_step", "skipped", b"skipped", "sources", b"sources", "stored", b"stored", "transfer_key", b"transfer_key", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__restore_step: _TypeAlias = _typing.Literal["restore_step"]  # noqa: Y015
     _WhichOneofArgType__restore_step: _TypeAlias = _typing.Literal["_restore_step", b"_restore_step"]  # noqa: Y015

@@ -134,6 +134,8 @@ def test_version_is_told_without_a_controller(capsys: pytest.CaptureFixture[str]
 def test_a_release_of_what_others_withhold_says_who_can_end_that() -> None:
     admin = FakeAdmin()
     assert "scheduler" not in call("release", "node-1", admin=admin)[1]
+    call("release", "node-1", "--accept", "XidFatal,DiskGone", "--accept", "Odd", admin=admin)
+    assert admin.told[-1] == ("release", "node-1", "", "XidFatal", "DiskGone", "Odd")
     admin.withheld_by_others = True
     code, drawn = call("release", "node-1", admin=admin)
     assert code == 0

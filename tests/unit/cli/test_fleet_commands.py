@@ -15,6 +15,7 @@ from everstep_cli.commands.node_lists import NodeListError, expand
 from everstep_cli.commands.session import AdminSession
 from everstep_cli.main import run_command, screen
 from everstep_cli.views import words
+from everstep_cli.views.findings import finding_list
 from everstep_cli.views.fleet import fleet_ledger_sheet
 from everstep_proto.generated import admin_pb2
 from fakes import cli_fleet
@@ -389,3 +390,22 @@ def test_the_step_in_hand_of_a_running_job_is_no_loss() -> None:
         screen(drawn, 120).print(view)
     assert "init.proc 10.0%" in drawn.getvalue()
     assert "inflight" not in drawn.getvalue()
+
+
+@pytest.mark.parametrize(
+    "nodes", [["node-1", "node-2"], ["node-1,node-2"], ["node-[1-2]"], ["node-1", "node-[1-2]"]]
+)
+def test_nodes_are_separate_arguments_or_a_list(nodes: list[str]) -> None:
+    for command in (["isolate"], ["drain"], ["release"], ["pause"], ["nodes", "remove"]):
+        admin = FakeAdmin()
+        code, drawn = call(*command, *nodes, "--reason", "rack 7", admin=admin)
+        assert code == 0, drawn
+        assert [told[1] for told in admin.told] == ["node-1", "node-2"]
+
+
+def test_a_row_that_is_piped_is_one_line_however_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    drawn, sentence = io.StringIO(), "only its own agent has seen it, " * 20
+    for part in finding_list([admin_pb2.FindingLine(node="n", message=sentence)], NOW_NS):
+        screen(drawn).print(part)
+    assert sentence.strip() in drawn.getvalue()

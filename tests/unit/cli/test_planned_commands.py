@@ -69,6 +69,21 @@ def test_no_plan_is_null_for_programs(capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(capsys.readouterr().out)["planned"] is None
 
 
+def test_silent_nodes_are_declared_lost_below_the_list_of_nodes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    admin = FakeAdmin()
+    assert call("nodes", "lost", "node-1", admin=admin)[0] == 2
+    code, drawn = call("nodes", "lost", "node-1", "--reason", "no power", admin=admin)
+    assert code == 0
+    assert drawn == "node-1 is lost: its jobs go on without it.\n"
+    assert admin.told == [("lost", "node-1", "no power")]
+    assert call("nodes", "lost", "node-9", "--reason", "no power", admin=admin)[0] == 2
+    capsys.readouterr()
+    assert call("nodes", "lost", "node-1", "--reason", "no power", "--json")[0] == 0
+    assert json.loads(capsys.readouterr().out) == {"node": "node-1", "state": "lost"}
+
+
 def test_a_node_that_is_gone_for_good_is_removed_below_the_list_of_nodes() -> None:
     admin = FakeAdmin()
     assert call("nodes", "remove", "node-1", admin=admin)[0] == 2

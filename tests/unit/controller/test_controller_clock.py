@@ -66,8 +66,8 @@ def _stamp(boot: str, boot_s: int, wall_s: int) -> Stamp:
 @pytest.mark.parametrize("ahead_s", [0, 86_400])
 def test_a_node_that_was_up_meanwhile_tells_how_long_it_was(ahead_s: int) -> None:
     clock = _rebooted(_TRUE_S + ahead_s)
-    assert clock.now_ns() == 5_030 * _S, "at least it has been up for 30 s"
-    assert clock.hear("n1", _stamp("n1-boot", _TRUE_S - 1_000, _TRUE_S)) == 200 * _S
+    assert clock.now_ns() == 5_000 * _S, "it goes on from the last sign of life"
+    assert clock.hear("n1", _stamp("n1-boot", _TRUE_S - 1_000, _TRUE_S)) == 230 * _S
     assert clock.now_ns() == _TRUE_S * _S
     assert clock.hear("n1", _stamp("n1-boot", 9_999, _TRUE_S)) == 0, "it is known"
 
@@ -76,7 +76,7 @@ def test_wall_clocks_that_agree_are_believed_when_no_node_was_up_all_the_time() 
     clock = _rebooted(_TRUE_S)
     assert clock.hear("n2", _stamp("n2-boot", 40, _TRUE_S + 2)) == 0, "n1 may know better"
     assert clock.hear("n1", _stamp("n1-second-boot", 40, _TRUE_S + 86_400)) == 0
-    assert clock.hear("n2", _stamp("n2-boot", 40, _TRUE_S + 2)) == 200 * _S
+    assert clock.hear("n2", _stamp("n2-boot", 40, _TRUE_S + 2)) == 230 * _S
 
 
 def test_no_node_takes_the_timeline_further_than_the_wall_clock() -> None:
@@ -89,7 +89,24 @@ def test_what_is_not_known_yet_is_kept_over_a_second_start() -> None:
     anchor = TimelineAnchor.decode(_rebooted(_TRUE_S).anchor("second", {}).encode())
     assert anchor.doubtful
     again = _rebooted(_TRUE_S + 86_400, LastAlive(anchor, 0, 0, job_runs=True))
-    assert again.hear("n1", _stamp("n1-boot", _TRUE_S - 1_000, 0)) == 200 * _S
+    assert again.hear("n1", _stamp("n1-boot", _TRUE_S - 1_000, 0)) == 230 * _S
+
+
+def test_a_machine_that_was_up_for_longer_than_the_controller_was_away_adds_nothing() -> None:
+    up_s = 6_100
+    moved = resumed_clock(_LAST, "elsewhere", lambda: _TRUE_S * _S, lambda: up_s * _S)
+    assert moved.now_ns() == 5_000 * _S
+    assert moved.hear("n1", _stamp("n1-boot", _TRUE_S - 1_000, _TRUE_S)) == 230 * _S
+    assert moved.now_ns() == _TRUE_S * _S
+
+
+def test_a_wall_clock_that_is_not_set_yet_leaves_the_time_open() -> None:
+    clock = _rebooted(wall_s=1_000)
+    assert clock.hear("n1", _stamp("n1-boot", _TRUE_S - 1_000, _TRUE_S)) == 0
+    assert clock.doubtful
+    clock.wall_ns = lambda: _TRUE_S * _S
+    assert clock.hear("n1", _stamp("n1-boot", _TRUE_S - 1_000, _TRUE_S)) == 230 * _S
+    assert not clock.doubtful
 
 
 def test_while_no_job_runs_the_wall_clock_is_taken() -> None:

@@ -45,12 +45,19 @@ def test_the_core_table_becomes_the_settings_of_the_core(tmp_path: Path) -> None
 def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
     text = (
         'listen = "here"\nlog_level = "loud"\nsamples_window = 0\n'
-        '[core]\nloss_burst_ratio = 2.0\nobserve = ["A"]\nenforce = ["A"]\n[tls]\nca = "/x"\n'
+        '[core]\nisolation_budget_ratio = 2.0\nobserve = ["A"]\nenforce = ["A"]\n[tls]\nca = "/x"\n'
     )
     with pytest.raises(ConfigError) as error:
         loaded(tmp_path, text)
     said = "\n".join(error.value.problems)
-    for word in ("listen", "log_level", "samples_window", "loss_burst", "A is in", "tls.key"):
+    for word in (
+        "listen",
+        "log_level",
+        "samples_window",
+        "isolation_budget_ratio",
+        "A is in",
+        "tls.key",
+    ):
         assert word in said
 
 

@@ -132,7 +132,7 @@ def test_the_rows_that_are_read_tell_what_all_rows_would(
         at_ns, sum_ns = DAY, 0
         for later_ns, gained, nodes in told:
             at_ns, sum_ns = at_ns + later_ns, sum_ns + gained
-            rows.append(row(job, at_ns, sum_ns, nodes=nodes, failures=sum_ns % 5))
+            rows.append(row(job, at_ns, sum_ns, nodes=nodes, failures=sum_ns // 10**11))
     with TemporaryDirectory() as folder:
         store = _store(Path(folder))
         for one in rows:
@@ -153,7 +153,8 @@ def test_of_a_row_every_ten_minutes_one_a_day_is_read(tmp_path: Path) -> None:
 
 def test_rows_of_before_nodes_were_written_down_count_as_one_node(tmp_path: Path) -> None:
     store = _store(tmp_path)
-    store.execute("INSERT INTO ledger VALUES ('a', ?, ?)", (DAY, b'{"productive": 7}'))
+    row = ("a", DAY, b'{"productive": 7}')
+    store.execute("INSERT INTO ledger VALUES (?1, ?2, ?3, checksum(?1, ?2, ?3))", row)
     assert list(ledger_rows(store, 0)) == [LedgerRow("a", DAY, {"productive": 7})]
 
 

@@ -15,7 +15,8 @@ from everstep_controller.core.events import (
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
-from everstep_controller.journal.store import JournalStore, StoredEvent, StoredSnapshot
+from everstep_controller.journal.checksums import StoredEvent
+from everstep_controller.journal.store import JournalStore, StoredSnapshot
 from everstep_controller.replay import compare
 from everstep_controller.runtime.fold import Fold, TakenApart
 

@@ -16,6 +16,7 @@ from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
+from everstep_controller.journal.checksums import StoredEvent
 from everstep_controller.journal.compaction import compact, prune_snapshots
 from everstep_controller.journal.group_commit import GroupCommit, JournalEntry, JournalFull
 from everstep_controller.journal.schema import SchemaError
@@ -25,7 +26,6 @@ from everstep_controller.journal.store import (
     JournalLockedError,
     JournalStore,
     Mark,
-    StoredEvent,
     StoredSnapshot,
 )
 

@@ -1,8 +1,15 @@
 """Names and shapes under which a journal holds events."""
 
+import random
+import zlib
+from dataclasses import replace
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from everstep_controller.core.dispatch.core import EVENT_KINDS
+from everstep_controller.core.events import EventBatch, JobProgressed
 from everstep_controller.journal import codec
 
 _KINDS = """
@@ -59,3 +66,62 @@ def test_recorded_actions_that_are_no_text_are_unreadable() -> None:
 def test_a_batch_of_no_events_is_unreadable() -> None:
     with pytest.raises(codec.UnreadableError, match=r"^EventBatch: no events"):
         codec.decode_event("EventBatch", b"[]")
+
+
+_PROGRESSED = st.builds(
+    JobProgressed,
+    job=st.text(max_size=20),
+    generation=st.integers(0, 2**31),
+    first_step=st.integers(0, 2**62),
+    end_ns=st.just(()),
+    stall_ns=st.just(()),
+    recoverable_step=st.none() | st.integers(0, 2**62),
+    snapshots_skipped=st.integers(0, 2**31),
+)
+_NS = st.integers(0, 2**62)
+_ROWS = st.lists(
+    st.tuples(_PROGRESSED, st.lists(st.tuples(_NS, _NS), max_size=4), st.sampled_from((1, 1000))),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(_ROWS)
+def test_progress_of_many_jobs_comes_back_from_its_columns(
+    told: list[tuple[JobProgressed, list[tuple[int, int]], int]],
+) -> None:
+    batch = EventBatch(
+        tuple(
+            replace(
+                row,
+                end_ns=tuple(end // unit * unit for end, _ in steps),
+                stall_ns=tuple(stall // unit * unit for _, stall in steps),
+            )
+            for row, steps, unit in told
+        )
+    )
+    assert codec.kind_of(batch) == "JobsProgressed"
+    assert codec.decode_event(codec.kind_of(batch), codec.encode(batch)) == batch
+
+
+def test_a_second_of_hundreds_of_jobs_takes_a_few_bytes_of_each() -> None:
+    rng = random.Random(1)
+    rows = tuple(
+        JobProgressed(
+            job=f"{rng.choice(('llama', 'gpt', 'resnet', 'sft'))}-{rng.randrange(10**6)}-{number}",
+            generation=rng.choice((1, 1, 2, 3)),
+            first_step=(step := rng.randrange(10**6)),
+            end_ns=(10**18 + rng.randrange(10**6) * 1000,),
+            stall_ns=(rng.randrange(3000) * 1000,),
+            recoverable_step=step - rng.randrange(1, 4),
+            snapshots_skipped=rng.randrange(200),
+        )
+        for number in range(150)
+    )
+    assert len(codec.encode(EventBatch(rows))) < 150 * 24
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", zlib.compress(b""), zlib.compress(b"\0\0\0\2[]")])
+def test_columns_that_are_none_are_unreadable(body: bytes) -> None:
+    with pytest.raises(codec.UnreadableError):
+        codec.decode_event("JobsProgressed", body)

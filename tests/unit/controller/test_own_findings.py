@@ -4,10 +4,10 @@ from everstep_controller.core.events import AutomationPaused, EventRejected, Rec
 from everstep_controller.core.model.state import State
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
+from everstep_controller.runtime.judge_failures import JudgeFailure
 
 BEGAN = {
     ("controller", "JournalFull"): 1,
-    ("controller", "JudgeFailed"): 6,
     ("controller", "RecoveryBegun"): 2,
     ("controller", "ControllerHalted"): 3,
     ("n", "AutomationPaused"): 4,
@@ -58,7 +58,8 @@ def test_a_poisoned_event_is_one_beside_the_pause_of_its_node() -> None:
 
 
 def test_a_judge_that_fails_is_one() -> None:
-    trouble = ShellTrouble(judge_failures={"ClockSkewJudge": "ValueError(7)"})
+    failure = JudgeFailure("ClockSkewJudge", (), "what it found is held", "ValueError(7)", 6)
+    trouble = ShellTrouble(judge_failures=(failure,))
     (held,) = open_controller_findings(State(), trouble, since)
     assert (held.finding.condition, held.since_ns) == ("JudgeFailed", 6)
     assert held.finding.component == "controller/judge/ClockSkewJudge"

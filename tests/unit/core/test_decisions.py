@@ -11,6 +11,7 @@ from everstep_controller.core.fleet.incidents import incidents_of_job, open_inci
 from everstep_controller.core.model.job import JobIncident, JobState
 from everstep_controller.core.model.node import NodeState, Origin
 from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.nodes.claims import release_problem
 
 S = 1_000_000_000
 XID = Finding(component="gpu/0", condition="XidFatal", severity=Severity.FATAL, message="Xid 79")
@@ -32,7 +33,12 @@ class Story:
 
     def tell(self, event: events.Event, after_s: float = 0.1) -> list[actions.Action]:
         self.now_ns += int(after_s * S)
-        return self.core.handle(event, self.now_ns)
+        done = self.core.handle(event, self.now_ns)
+        for call in [action for action in done if isinstance(action, actions.CallRoll)]:
+            # All agents answer that have a stream.
+            heard = events.RollCalled(call.id, self.core.state.heard_total)
+            done += self.core.handle(heard, self.now_ns)
+        return done
 
     def origin(self, node: str) -> Origin:
         self.sequence += 1
@@ -488,6 +494,18 @@ def test_a_suspect_that_an_operator_calls_good_is_healthy_at_once() -> None:
     story.tell(events.OperatorReleased("n0", "ops", "GPU was reset"))
     assert story.state("n0") is NodeState.HEALTHY
     assert not story.core.state.nodes["n0"].deferred
+
+
+def test_a_release_bears_the_fatal_findings_that_it_names_and_no_others() -> None:
+    story = Story(settings=Settings(mode=Mode.ENFORCE))
+    story.find("n0")
+    node = story.core.state.nodes["n0"]
+    assert "--accept XidFatal" in release_problem(node, [])
+    assert release_problem(node, ["XidFatal"]) == ""
+    story.tell(events.OperatorReleased("n0", "ops", "drill", ("DiskGone",)))
+    assert "--accept XidFatal" in release_problem(node, [])
+    story.tell(events.OperatorReleased("n0", "ops", "drill", ("XidFatal",)))
+    assert release_problem(node, []) == ""
 
 
 def test_the_end_of_a_job_reaches_every_node_that_holds_its_memory() -> None:

@@ -2,10 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.storage.formats.latest_pointer import PointerMove, decide_move, removable_steps
+from everstep_agent.storage.formats.latest_pointer import (
+    PointerMove,
+    decide_move,
+    read_pointer,
+    removable_steps,
+)
 from everstep_agent.storage.formats.records import LatestPointer, StepKey, step_folder
 from everstep_common.reports import StoredStep
 
@@ -72,23 +78,55 @@ def test_a_target_of_a_later_generation_than_the_speaker_is_refused() -> None:
 _KEYS = st.builds(StepKey, st.integers(1, 4), st.integers(0, 5))
 
 
-@given(st.lists(_KEYS), st.lists(_KEYS), _KEYS, st.integers(0, 2), st.integers(0, 9))
+@given(
+    st.lists(_KEYS),
+    st.lists(_KEYS),
+    _KEYS,
+    st.integers(0, 2),
+    st.integers(0, 9),
+    st.none() | _KEYS,
+)
 def test_what_is_kept_pointed_to_or_being_written_is_never_removed(
-    found: list[StepKey], keep: list[StepKey], target: StepKey, later: int, whole: int
+    found: list[StepKey],
+    keep: list[StepKey],
+    target: StepKey,
+    later: int,
+    whole: int,
+    restored: StepKey | None,
 ) -> None:
     latest = _latest(target.generation + later, target.generation, target.step)
-    gone = removable_steps(found, keep, keep[:whole], latest)
+    gone = removable_steps(found, keep, keep[:whole], latest, restored)
     assert set(gone) <= set(found) - set(keep) - {target}
     for key in gone:
         assert key.generation < latest.generation or key < target
+        if key.generation != latest.generation:
+            assert restored is not None
+            assert key.step <= restored.step
     if len({*keep[:whole], target}) < 2:
         assert not gone
 
 
-def test_steps_of_an_abandoned_branch_go() -> None:
+def test_what_is_newer_than_what_was_restored_stays_until_a_later_one_was() -> None:
     keep = [StepKey(1, 80), StepKey(1, 90)]
     found = [*keep, StepKey(1, 70), StepKey(1, 100), StepKey(2, 95)]
-    assert removable_steps(found, keep, keep, _latest(2, 1, 90)) == [
-        StepKey(1, 70),
-        StepKey(1, 100),
-    ]
+    latest = _latest(2, 1, 90)
+    assert removable_steps(found, keep, keep, latest, StepKey(1, 90)) == [StepKey(1, 70)]
+    kept = [StepKey(2, 110), StepKey(2, 120)]
+    later = removable_steps([*found, *kept], kept, kept, _latest(3, 2, 120), StepKey(2, 120))
+    assert later == sorted(found)
+
+
+def test_a_generation_that_restored_nothing_removes_only_what_it_wrote() -> None:
+    keep = [StepKey(2, 20), StepKey(2, 30)]
+    found = [StepKey(1, 70), StepKey(2, 10), *keep]
+    assert removable_steps(found, keep, keep, _latest(2, 2, 30), None) == [StepKey(2, 10)]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"null", b"[]", b"\xff\xfe", b'{"generation": -1}', b"[" * 100_000]
+)
+def test_what_is_no_pointer_points_nowhere_and_says_why(content: bytes) -> None:
+    read = read_pointer(content)
+    assert read.latest is None
+    assert read.problem.startswith("cannot be used")
+    assert read_pointer(None).problem == "is missing"

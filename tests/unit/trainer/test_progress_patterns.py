@@ -25,6 +25,10 @@ from everstep.launch.output.progress_patterns import (
         ("  1%|▏         | 12/1000 [00:03<04:11,  3.9it/s]", 12),
         ("100%|██████████| 12/12 [00:40<00:00,  3.31s/it]", 12),
         ("Epoch 0:  12%|█▏        | 12/100 [00:01<00:09,  9.0it/s, v_num=0]", 12),
+        ("Epoch 3:  12%|█▏        | 12/100 [00:01<00:09,  9.0it/s]", 12),
+        ("train:  12%|█▏        | 12/100 [00:01<00:09,  9.0it/s, loss=2.1]", 12),
+        ("[rank 0] training  12%|█▏        | 12/100 [00:01<00:09,  1.1s/batch]", 12),
+        ("train:   0%|          | 0/100 [00:00<?, ?it/s]", 0),
         ("step 0", 0),
     ],
 )
@@ -45,7 +49,7 @@ def test_common_trainers(line: str, step: int) -> None:
         "60 steps: 93% of the test images recognized",
         "Map (num_proc=4):  12%|█▏  | 12/100 [00:01<00:09, 9.0 examples/s]",
         "Loading checkpoint shards:  50%|█████     | 1/2 [00:01<00:01,  1.1s/it]",
-        "Epoch 3:  12%|█▏        | 12/100 [00:01<00:09,  9.0it/s]",
+        "Validation DataLoader 0:  12%|█▏        | 12/100 [00:01<00:09,  9.0it/s]",
         "x" * 500 + " step 12",
         "step ١٢",
         "step " + "9" * 30,
@@ -144,3 +148,36 @@ def test_an_evaluation_within_an_epoch_and_a_share_of_the_data_begin_nothing_ane
     finder = StepFinder(own_patterns(None))
     told = ["epoch 1 step 7", "epoch 1 eval step 1", "epoch 1 step 8", "{'epoch': 1.25, 'step': 9}"]
     assert _found(finder, *told) == [7, None, 8, 9]
+
+
+def _bar(title: str, step: int, total: int) -> str:
+    return f"{title}:  12%|█▏   | {step}/{total} [00:01<00:09,  9.0it/s]"
+
+
+@pytest.mark.parametrize("title", ["train", "Epoch {}", "epoch {}/3 training"])
+def test_a_bar_that_begins_anew_is_the_next_epoch(title: str) -> None:
+    told = [_bar(title.format(epoch), step, 2) for epoch in range(3) for step in (0, 1, 2)]
+    assert _found(StepFinder(own_patterns(None)), *told) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_bars_of_other_work_count_nothing() -> None:
+    finder = StepFinder(own_patterns(None))
+    told = [_bar("Loading checkpoint shards", 1, 2), _bar("train", 7, 9), _bar("Validating", 8, 9)]
+    assert _found(finder, *told, _bar("train", 8, 9)) == [None, 7, None, 8]
+
+
+def test_an_evaluation_that_is_drawn_as_a_bar_without_a_title_counts_nothing() -> None:
+    finder = StepFinder(own_patterns(None))
+    lines = [_bar("", 500, 1000), _bar("", 1, 50), _bar("", 50, 50), _bar("", 501, 1000)]
+    told = [line.removeprefix(":") for line in [*lines, _bar("", 1000, 1000), _bar("", 9, 50)]]
+    assert _found(finder, *told) == [500, None, None, 501, 1000, None]
+
+
+def test_the_longer_bar_after_a_short_one_has_ended_is_the_training() -> None:
+    told = [
+        _bar("Warming", 2, 3),
+        _bar("first pass", 3, 3),
+        _bar("main", 1, 90),
+        _bar("main", 2, 90),
+    ]
+    assert _found(StepFinder(own_patterns(None)), *told) == [None, 3, 4, 5]

@@ -53,16 +53,19 @@ def test_sockets_fit_into_the_folder_wherever_temporary_files_go(tmp_path: Path)
         folder.rmdir()
 
 
-def ledger(steps: int, failures: int, *costs_s: float) -> str:
+def ledger(steps: int, failures: int, **spent_s: float) -> str:
     """Return what is told of a ledger of 20 s."""
-    incidents = [{"costs": [{"name": "inc.env", "time_ns": int(cost * 1e9)}]} for cost in costs_s]
+    categories = [
+        {"name": name.replace("_", "."), "time_ns": int(time_s * 1e9)}
+        for name, time_s in spent_s.items()
+    ]
     return ledger_words(
         {
             "steps": steps,
             "wall_ns": 20_000_000_000,
             "ettr_time": 0.875,
             "failures": failures,
-            "incidents": incidents,
+            "categories": categories,
         }
     )
 
@@ -71,8 +74,18 @@ def ledger(steps: int, failures: int, *costs_s: float) -> str:
     ("told", "words"),
     [
         (ledger(30, 0), "ETTR 87.5%: 17.5 of 20.0 s went into steps that count; nothing failed"),
-        (ledger(30, 1, 2.5).partition("; ")[2], "1 failure cost 2.5 s"),
-        (ledger(30, 2, 1.0, 0.5).partition("; ")[2], "2 failures cost 1.5 s"),
+        (ledger(30, 1, inc_env=2.5).partition("; ")[2], "1 failure cost 2.5 s"),
+        (
+            ledger(30, 2, inc_env=1.0, lost_recompute=0.5).partition("; ")[2],
+            "2 failures cost 1.5 s",
+        ),
+        (
+            ledger(
+                30, 0, productive=17, slow_unattributed=0.5, init_proc=1.5, init_env=0.6, gap=0.4
+            ),
+            "ETTR 87.5%: 17.5 of 20.0 s went into steps that count; nothing failed, start 2.1 s,"
+            " between steps 0.4 s",
+        ),
         (
             ledger(0, 0),
             "no step was seen, so there is no ETTR: print 'step N', or call everstep.step(N)",

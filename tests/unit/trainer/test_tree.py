@@ -119,7 +119,7 @@ class Words(str):
         (object(), "builtins.object"),
         (lambda: 1, "function"),
         (np.array([None]), "numpy.ndarray"),
-        (np.void(b"abc"), r"numpy \|V3"),
+        (np.void(b"abc"), r"numpy's dtype \|V3"),
         (np.ones((2, 2)).view(np.matrix), "matrix"),
     ],
 )

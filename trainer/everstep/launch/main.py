@@ -62,7 +62,15 @@ def _launch_alone(options: LaunchOptions, terminal: Terminal) -> int:
             f" everstep why {options.job}"
         )
         token_file = options.token_file or services.token_file
-        alone = replace(options, socket=services.socket, token_file=token_file, own_services=True)
+        # Each such run has a controller of its own, which has given no earlier job its id.
+        keep = replace(options.keep, continues=not options.keep.fresh)
+        alone = replace(
+            options,
+            socket=services.socket,
+            token_file=token_file,
+            own_services=True,
+            keep=keep,
+        )
         code = _launch(alone, terminal)
         # After a failure the first error is the last thing shown.
         if code == 0 and (line := ledger_line(services, options.job)):

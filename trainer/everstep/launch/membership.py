@@ -156,6 +156,8 @@ def join_message(
         snapshot_every_max=options.keep.every_max,
         # Said once: what has begun here is not left again because the agent was away.
         fresh=options.keep.fresh and not generation.number,
+        continues=options.keep.continues and not generation.number,
+        storage_begun=options.keep.begun,
         job_id=job_id,
         replica_nodes=options.replica_nodes,
         program=options.program,

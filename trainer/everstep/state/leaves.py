@@ -116,10 +116,11 @@ class Collector:
     def _whole(self, path: str, value: object, library: str) -> Part:
         view = readable_view(path, value)
         if library == "numpy" and not has_dtype(view.format):
+            dtype = getattr(value, "dtype", view.format)
             raise StateError(
-                f"array {path!r} is of a dtype that an object's state cannot hold (its buffer says"
-                f" {view.format!r}); have state_dict() return its bytes, array.view('u1'), or name"
-                " the array itself as a part of the state"
+                f"array {path!r} is of dtype {dtype}, which an object's state cannot hold; have"
+                " state_dict() return its bytes, array.view('u1'), or name the array itself as a"
+                " part of the state"
             )
         region = whole(view.shape)
         item_bytes = view.size_bytes // region.count if region.count else 0

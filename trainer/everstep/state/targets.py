@@ -83,7 +83,10 @@ class Finder:
             value = new_array(str(word), whole)
         collector = Collector(self._place, self._thing.equal)
         if collector.describe(path, value) is None:
-            raise StateError(f"array {path!r} of format {word!r} cannot be made here")
+            raise StateError(
+                f"array {path!r} was saved with dtype {word!r}, which is unknown here: restore it"
+                " with the versions of numpy and torch that saved it"
+            )
         return collector.leaves[path]
 
     def _add(self, leaf: Leaf) -> object:

@@ -205,6 +205,9 @@ class _NumpyScalar(Protocol):
 def _write_numpy_scalar(value: object, path: str, leaves: Leaves) -> object:
     scalar = cast(_NumpyScalar, value)
     if getattr(scalar.dtype, "kind", "O") not in "biufcSUmM":
-        raise StateError(f"{path!r} is a numpy {scalar.dtype}, which a snapshot cannot hold")
+        raise StateError(
+            f"{path!r} is a scalar of numpy's dtype {scalar.dtype}, which a snapshot cannot hold;"
+            f" make it a number of Python, float({path.rpartition('.')[2]}), or one of float64"
+        )
     word = str(getattr(scalar.dtype, "str", ""))
     return {"numpy": [word, base64.b64encode(scalar.tobytes()).decode()]}

@@ -86,6 +86,8 @@ class Environment:
     controller_away_s: Callable[[], float] = _not_away
     # Whether neither the controller nor any peer has been heard for a few seconds.
     cut_off: Callable[[], bool] = _heard
+    # Id of the cluster that the agent belongs to; "" before it belongs to one.
+    cluster_id: Callable[[], str] = _at_hand
     # Who was refused by a quota, on all sockets of the agent.
     refusals: UserRefusals = field(default_factory=user_refusals)
     # Those that ranks use, and from how much on memory without an owner is taken for theirs.
@@ -119,6 +121,8 @@ class JobContext:
     cut_off: Callable[[], bool]
     refusals: UserRefusals
     devices: DeviceRelease
+    # Id of the cluster that the agent belongs to; "" before it belongs to one.
+    cluster_id: Callable[[], str] = _at_hand
     output_memory: OutputMemory = field(default_factory=OutputMemory)
 
 
@@ -157,6 +161,7 @@ def open_context(parts: ContextParts, database: sqlite3.Connection) -> JobContex
         DeviceRelease(
             world.gpus, settings.device_release_timeout_s, world.gpu_memory_unowned_bytes
         ),
+        world.cluster_id,
     )
 
 

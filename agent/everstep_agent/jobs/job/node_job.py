@@ -98,7 +98,8 @@ class NodeJob:
 
     def _expect(self, plan: Plan, *, unsure: bool = False) -> None:
         self.processes.expect(plan)
-        self.storage.files.world_size = self.reporter.ranks = plan.world_size
+        self.reporter.ranks = plan.world_size
+        self.storage.begin_generation(plan)
         self.progress.begin(plan)
         self.standing.begin(plan, unsure=unsure)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.ipc.processes import umask_of
@@ -9,6 +10,7 @@ from everstep_agent.jobs.job.context import JobContext
 from everstep_agent.jobs.job.peers import LauncherLink
 from everstep_agent.jobs.state.facts import StorageAccess
 from everstep_agent.jobs.state.job_record import JobRecord
+from everstep_agent.jobs.state.plan import Plan, beginning_of
 from everstep_agent.jobs.state.records import joined_record
 from everstep_agent.storage.job_storage import JobStorage, StorageDeadlines
 from everstep_agent.storage.worker_process import JobUser
@@ -32,7 +34,8 @@ class StorageLifecycle:
             settings.storage_workers,
         )
         self.files = JobStorage(vault, context.spawn, context.jitter, patience)
-        self.files.persister.notify = self._notify
+        self.files.persister.notify = self.files.publisher.notify = self._notify
+        self.files.on_folder = self._keep_folder
         # Whether the job has ended while its newest step is still being written to storage.
         self.ending = False
         # Whether the controller has not heard yet of the launcher that is here.
@@ -65,7 +68,11 @@ class StorageLifecycle:
         """The launcher joined: report it, and what its storage has, unless it is gone by then."""
         storage = request.storage
         # The credentials are not saved: whoever can read the agent's files must not learn them.
-        self._record.use_storage(StorageAccess(storage, peer.gid, peer.groups, umask_of(peer.pid)))
+        before = self._record.facts.storage
+        # A folder is another one only for a job that begins: while it runs, it was unmounted.
+        runs = bool(request.running_generation) and storage == before.storage
+        access = StorageAccess(storage, peer.gid, peer.groups, umask_of(peer.pid))
+        self._record.use_storage(replace(access, folder_id=before.folder_id if runs else ""))
         if storage is None:
             self._report(request)
             return
@@ -73,6 +80,12 @@ class StorageLifecycle:
         if request.running_generation:  # it runs: nobody waits to hear where it could go on from
             self._report(request)
         self._look_anew(None if request.running_generation else request)
+
+    def begin_generation(self, plan: Plan) -> None:
+        """Take how a generation begins: whoever looks in storage later learns it from there."""
+        self.files.world_size = plan.world_size
+        if plan.generation:
+            self.files.begin_generation(beginning_of(plan, self._context.cluster_id()))
 
     def when_done(self, then: Callable[[], None]) -> None:
         """Go on when everything has reached storage, or has had its time."""
@@ -120,15 +133,39 @@ class StorageLifecycle:
 
         await self.files.refresh_steps()
         # A job that began without knowing what it has stored would begin from the beginning.
-        while waits is not None and self.files.unseen_reason and still():
+        while waits is not None and self._must_wait(waits) and still():
             self._notify(
                 f"waiting for storage to say what this job has there: {self.files.unseen_reason}"
             )
             await asyncio.sleep(_LOOK_AGAIN_S)
             await self.files.refresh_steps()
         if waits is not None and still():
+            self._tell_found(waits)
             self._report(waits, seen=True)
         await self.files.poll_steps(lambda: still() and not self._record.facts.active)
+
+    def _must_wait(self, request: Join) -> bool:
+        """Return whether the job must not begin before its storage can be looked at.
+
+        An agent that has no right to look never can: then it begins where nothing is left behind.
+        """
+        if not self.files.unseen_reason:
+            return False
+        return not self.files.closed or (request.storage_begun and not request.fresh)
+
+    def _tell_found(self, request: Join) -> None:
+        listing = self.files.listing
+        if self.files.closed:
+            self._notify(
+                f"{self.files.unseen_reason}. The job trains without it: its steps are in memory"
+                " only, and what is stored is not looked at"
+            )
+        elif listing is not None and listing.note and not request.fresh:
+            self._notify(f"storage: {listing.note}")
+
+    def _keep_folder(self, folder_id: str) -> None:
+        access = self._record.facts.storage
+        self._record.use_storage(replace(access, folder_id=folder_id))
 
     def _report(self, request: Join, *, seen: bool = False) -> None:
         self.unreported = False
@@ -142,4 +179,4 @@ class StorageLifecycle:
         facts = self._record.facts
         access = facts.storage
         user = JobUser(facts.owner.uid, access.gid, access.groups, access.umask, dict(environment))
-        self.files.open(storage, user)
+        self.files.open(storage, user, access.folder_id)

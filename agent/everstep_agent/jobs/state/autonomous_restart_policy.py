@@ -13,7 +13,7 @@ from everstep_common.failures.rank_exits import (
     signature_of,
 )
 from everstep_common.orders import ShardSource
-from everstep_common.reports import RankExited
+from everstep_common.reports import BranchStep, RankExited
 
 # How many failures are remembered: more than a node has ranks; others would explain nothing more.
 _FAILURES_MAX = 64
@@ -152,9 +152,12 @@ def plan_restart(plan: Plan, copies: Sequence[HeldCopy], node: str, port: int) -
     )
     if not copies:
         return following
+    made, step = copies[0].generation, copies[0].step
+    before = (one for one in plan.branch if one.generation < made)
     return replace(
         following,
-        restore_step=copies[0].step,
+        branch=(*before, BranchStep(made, step)),
+        restore_step=step,
         sources=tuple(_source(copy, node) for copy in copies),
         stored=None,
     )

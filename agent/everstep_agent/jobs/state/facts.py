@@ -83,6 +83,8 @@ class StorageAccess:
     gid: int = -1
     groups: tuple[int, ...] = ()
     umask: int = 0o077
+    # Id of the folder that the job has used; "" before it is known, and for a bucket.
+    folder_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

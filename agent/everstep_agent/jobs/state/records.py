@@ -63,6 +63,9 @@ def joined_record(
     request: messages.Join, facts: JobFacts, seen: StepListing | None = None
 ) -> fleet_pb2.Record:
     """Return the record of a launcher that joined; ``seen`` is in its storage."""
+    found = seen.latest if seen else None
+    if seen and found is None and request.continues:
+        found = seen.other
     report = reports.LauncherJoined(
         nodes_min=request.nodes_min,
         nodes_max=request.nodes_max,
@@ -80,8 +83,13 @@ def joined_record(
         program=request.program,
         token_sha256=facts.place.token_sha256,
         uid=facts.place.uid,
-        latest=_latest(seen.latest) if seen and seen.latest else None,
         stored_generation=seen.newest_generation if seen else 0,
+        continues=request.continues,
+        latest=_latest(found) if found else None,
+        stored_branch=_branch(seen) if seen and found is seen.latest else (),
+        stored_job=seen.origin.job_id if seen and seen.origin else "",
+        stored_cluster=seen.origin.cluster if seen and seen.origin else "",
+        stored_doubt=seen.doubt if seen else "",
         lineage_id=facts.lineage_id,
         skipped=facts.plan.skipped if request.running_generation else (),
     )
@@ -99,6 +107,10 @@ def _latest(latest: LatestPointer) -> reports.StoredStep | None:
         size_bytes=latest.size_bytes,
         skipped=latest.skipped,
     )
+
+
+def _branch(seen: StepListing) -> tuple[reports.BranchStep, ...]:
+    return tuple(reports.BranchStep(key.generation, key.step) for key in seen.branch)
 
 
 def joined_again_record(

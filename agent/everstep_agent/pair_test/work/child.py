@@ -4,21 +4,19 @@ Started by its path, with options as one JSON object: {"rounds": 3, "factor": 1.
 It gives up all capabilities first, and the kernel kills it when the agent ends.
 """
 
-import contextlib
 import ctypes
 import dataclasses
 import json
 import os
-import re
 import resource
 import signal
 import struct
 import sys
 from pathlib import Path
 
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 38, 47
-_CLEAR_ALL = 4
-_AGAIN = "EVERSTEP_PAIR_TEST_AGAIN"
+from everstep_common.process_priority import raise_oom_score
+
+_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _libc = ctypes.CDLL(None, use_errno=True)
 _CAPABILITY_VERSION = 0x20080522
 # Nothing of the test is left on disk, all GPUs are seen, and they are counted as PCI counts them.
@@ -45,38 +43,21 @@ def main(text: str) -> None:
 def give_up_rights() -> None:
     """Keep no capability, gain none, and die with the agent. Raises OSError."""
     # The agent is protected from the out-of-memory killer; this process must not inherit that.
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_bytes(b"0")
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if has_capabilities(Path("/proc/self/status")):
-        _drop_capabilities()
+    raise_oom_score(0, Path("/proc/self"))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # What is ambient goes with it.
+    header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
+    _check(_libc.capset(header, struct.pack("=6I", *[0] * 6)))
     _control(_PR_SET_NO_NEW_PRIVS, 1)
     _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def has_capabilities(status: Path) -> bool:
-    """Return whether a process may do anything that its user alone may not, by its status."""
-    held = re.findall(r"^Cap(?:Prm|Eff|Amb):\s*([0-9a-f]+)$", status.read_text(), re.MULTILINE)
-    return not held or any(int(mask, 16) for mask in held)
-
-
-def _drop_capabilities() -> None:
-    header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
-    if _libc.capset(header, struct.pack("=6I", *[0] * 6)) == 0:
-        return
-    code = ctypes.get_errno()
-    if os.environ.pop(_AGAIN, ""):
-        raise OSError(code, os.strerror(code))
-    # The filter of the agent's unit forbids capset. What it has is ambient: without that, a program
-    # that is started anew has none.
-    _control(_PR_CAP_AMBIENT, _CLEAR_ALL)
-    os.environ[_AGAIN] = "1"
-    os.execv(sys.executable, [sys.executable, "-P", *sys.argv])
-
-
 def _control(option: int, value: int) -> None:
-    if _libc.prctl(option, value, 0, 0, 0) != 0:
+    _check(_libc.prctl(option, value, 0, 0, 0))
+
+
+def _check(result: int) -> None:
+    if result != 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
 

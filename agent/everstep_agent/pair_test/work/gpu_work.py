@@ -110,11 +110,11 @@ class _GpuTest:
 
     def run(self, options: GpuOptions) -> None:
         """Measure everything, or say why not."""
-        _stay_near(options.sys, self.gpu.pci)
         try:
+            _stay_near(options.sys, self.gpu.pci)
             with self._cuda.context(self.gpu):
                 self._measure(options)
-        except CudaError as error:
+        except (CudaError, OSError) as error:
             self.failure = str(error)
 
     def _measure(self, options: GpuOptions) -> None:
@@ -222,12 +222,17 @@ class _GpuTest:
 
 
 def _stay_near(sys: Path, pci: str) -> None:
-    """Run this thread at the GPU's own socket: its memory is there, and copies are alike."""
-    with contextlib.suppress(OSError, ValueError):
+    """Run this thread at the GPU's own socket: its memory is there, and copies are alike.
+
+    Raises OSError: from another socket copies take longer, which would be this node's fault.
+    """
+    try:
         listed = (sys / "bus/pci/devices" / pci / "local_cpulist").read_text(encoding="ascii")
         near = _numbers(listed) & os.sched_getaffinity(0)
-        if near:
-            os.sched_setaffinity(threading.get_native_id(), near)
+    except (OSError, ValueError):
+        return  # the kernel does not tell where it is
+    if near:
+        os.sched_setaffinity(threading.get_native_id(), near)
 
 
 def _numbers(text: str) -> set[int]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from everstep_agent.probes.accelerators.text import first_line
+from everstep_common.process_priority import raise_oom_score
 
 logger = logging.getLogger(__name__)
 
@@ -137,8 +138,12 @@ def _complaint(text: str) -> str:
 
 def _expendable(pid: int) -> None:
     """Let the kernel take a tool before the work of this node."""
-    with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/oom_score_adj").write_text(str(_OOM_SCORE), encoding="ascii")
+    try:
+        raise_oom_score(_OOM_SCORE, Path(f"/proc/{pid}"))
+    except (FileNotFoundError, ProcessLookupError):
+        return  # it has ended already
+    except OSError as error:
+        logger.warning("process %d is protected as the agent is: oom_score_adj: %s", pid, error)
 
 
 def _environment(inherited: Mapping[str, str]) -> dict[str, str]:

@@ -19,6 +19,18 @@ class UnseenFileError(BackendError):
     """A file that another node has written is not seen here: later it may be."""
 
 
+class UnusableFileError(BackendError):
+    """What has the name of a record or of a folder is neither, or is too large."""
+
+
+class RivalError(BackendError):
+    """Another job brings its steps to the same path, and has taken over."""
+
+
+class ClosedError(BackendError):
+    """This node's agent can open no file of this user, whatever the place is like."""
+
+
 class StorageBackend(Protocol):
     """The files of one job. Raises OSError and BackendError; what returned is durable.
 
@@ -67,8 +79,16 @@ class StorageBackend(Protocol):
         """Return the steps that have a folder, oldest first."""
         ...
 
-    def newest_generation(self) -> int:
-        """Return the newest generation that is known here; 0 for none."""
+    def list_generations(self) -> list[int]:
+        """Return the generations that are known here."""
+        ...
+
+    def read_beginning(self, generation: int) -> bytes | None:
+        """Return ``began.json`` of a generation, or None."""
+        ...
+
+    def write_beginning(self, generation: int, content: bytes, *, replaces: bool) -> None:
+        """Write ``began.json`` of a generation; one that is there stays unless it is replaced."""
         ...
 
     def remove_step(self, key: StepKey, generation: int) -> None:

@@ -10,7 +10,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
-from everstep_agent.storage.backends.backend import BackendError, DecideLatest, ProgressCallback
+from everstep_agent.storage.backends.backend import (
+    BackendError,
+    DecideLatest,
+    ProgressCallback,
+    UnusableFileError,
+)
 from everstep_agent.storage.formats.records import RECORD_BYTES_MAX, StepKey
 
 _PLACE = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>.*))?")
@@ -144,15 +149,31 @@ class BucketBackend:
     def list_steps(self) -> list[StepKey]:
         """See StorageBackend."""
         found = []
-        for generation in self._generations():
+        for generation in self.list_generations():
             for folder in self._folders(f"{self._root}/gen-{generation}/"):
                 if matched := _STEP.search(folder):
                     found.append(StepKey(generation, int(matched[1])))
         return sorted(found)
 
-    def newest_generation(self) -> int:
+    def list_generations(self) -> list[int]:
         """See StorageBackend."""
-        return max(self._generations(), default=0)
+        found = map(_GENERATION.search, self._folders(f"{self._root}/"))
+        return sorted(int(matched[1]) for matched in found if matched)
+
+    def read_beginning(self, generation: int) -> bytes | None:
+        """See StorageBackend."""
+        found = self._get(f"{self._root}/gen-{generation}/began.json")
+        return found[0] if found else None
+
+    def write_beginning(self, generation: int, content: bytes, *, replaces: bool) -> None:
+        """See StorageBackend."""
+        condition = {} if replaces else {"IfNoneMatch": "*"}
+        key = f"{self._root}/gen-{generation}/began.json"
+        try:
+            self._call("put_object", Key=key, Body=content, **condition)
+        except ObjectStoreError as refusal:
+            if refusal.code not in _OVERTAKEN:
+                raise
 
     def remove_step(self, key: StepKey, generation: int) -> None:
         """See StorageBackend.
@@ -160,7 +181,7 @@ class BucketBackend:
         Nothing takes a look back here: one that stops between its look and its removal, and wakes
         up after a newer generation went back to this very step, removes it.
         """
-        newest = self.newest_generation()
+        newest = max(self.list_generations(), default=0)
         if newest > generation:
             raise BackendError(f"generation {newest} has taken over from {generation}")
         folder = self._key(key, "")
@@ -179,7 +200,7 @@ class BucketBackend:
         self._call("put_object", Key=f"{self._root}/gen-{generation}/fence", Body=b"")
         for _ in range(_TRIES):
             found = self._get(f"{self._root}/latest")
-            content = decide(found[0] if found else None, self.newest_generation())
+            content = decide(found[0] if found else None, max(self.list_generations(), default=0))
             if content is None:
                 return
             condition = {"IfMatch": found[1]} if found else {"IfNoneMatch": "*"}
@@ -212,12 +233,8 @@ class BucketBackend:
         body: ObjectBody = answer["Body"]  # type: ignore[assignment]  # boto3 has no types
         content = body.read(RECORD_BYTES_MAX + 1)
         if len(content) > RECORD_BYTES_MAX:
-            raise BackendError(f"{object_key} is larger than {RECORD_BYTES_MAX} bytes")
+            raise UnusableFileError(f"{object_key} is larger than {RECORD_BYTES_MAX} bytes")
         return content, str(answer["ETag"])
-
-    def _generations(self) -> list[int]:
-        found = map(_GENERATION.search, self._folders(f"{self._root}/"))
-        return sorted(int(matched[1]) for matched in found if matched)
 
     def _folders(self, prefix: str) -> Iterator[str]:
         for page in self._pages(Prefix=prefix, Delimiter="/"):

@@ -11,13 +11,19 @@ import os
 import re
 
 from everstep_agent.storage.backends.backend import BackendError
-from everstep_agent.storage.backends.files import remove_if_present, subfolder
+from everstep_agent.storage.backends.files import (
+    leftover_files,
+    remove_if_present,
+    subfolder,
+)
 
 _GENERATION = re.compile(r"gen-([1-9][0-9]{0,17})")
 _STEP = re.compile(r"step-(0|[1-9][0-9]{0,17})")
 _POINTERS = re.compile(r"\.latest-gen-(\d+)\.[0-9a-f]{16}\.tmp")
 # Files that may be removed; anything else that a user put there stays, and so does the folder.
 OWN_FILES = re.compile(r"manifest\.json|rank-[0-9]{1,9}\.(safetensors|json)|\..+\.tmp")
+# How a generation began, in its folder.
+BEGINNING = "began.json"
 # Where a generation moves what it removes, inside its own folder.
 TRASH_FOLDER = ".removed"
 _TRIES = 10
@@ -59,6 +65,8 @@ def revoke_older(root: int, generation: int) -> None:
     for older in list_generations(root):
         if older < generation:
             with subfolder(root, f"gen-{older}") as folder:
+                for left in list(leftover_files(folder, BEGINNING)):
+                    remove_if_present(folder, left)
                 empty_trash(folder)
 
 

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from everstep_agent.storage.backends.backend import BackendError, ProgressCallback
+from everstep_agent.storage.backends.backend import ProgressCallback, UnusableFileError
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Bytes of one write: small enough that it ends on a slow server well before any deadline.
@@ -35,12 +35,12 @@ def open_folder(parent: int, name: str, *, create: bool) -> int:
 
 @contextmanager
 def subfolder(parent: int, name: str, *, create: bool = False) -> Iterator[int]:
-    """Open a folder inside another for a while. Raises OSError; BackendError for a link."""
+    """Open a folder inside another for a while. Raises OSError; UnusableFileError for a link."""
     try:
         fd = open_folder(parent, name, create=create)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            raise BackendError(f"{name} is not a folder") from error
+            raise UnusableFileError(f"{name} is not a folder") from error
         raise
     with closing(fd):
         yield fd
@@ -56,17 +56,23 @@ def closing(fd: int) -> Iterator[int]:
 
 
 def open_file(folder: int, name: str) -> int:
-    """Return a descriptor of a regular file. Raises OSError; BackendError for anything else."""
+    """Return a descriptor of a regular file. Raises OSError and UnusableFileError."""
     # Without O_NONBLOCK, opening a FIFO would wait for its other end.
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = os.open(name, flags, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link; a socket
+            raise UnusableFileError(f"{name} is not a regular file") from error
+        raise
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise BackendError(f"{name} is not a regular file")
+        raise UnusableFileError(f"{name} is not a regular file")
     return fd
 
 
 def read_small(folder: int, name: str, limit: int) -> bytes | None:
-    """Return the content of a file, None when there is none. Raises OSError and BackendError."""
+    """Return the content of a file, None for none. Raises OSError and UnusableFileError."""
     try:
         fd = open_file(folder, name)
     except FileNotFoundError:
@@ -74,7 +80,7 @@ def read_small(folder: int, name: str, limit: int) -> bytes | None:
     with open(fd, "rb") as file:
         content = file.read(limit + 1)
     if len(content) > limit:
-        raise BackendError(f"{name} is larger than {limit} bytes")
+        raise UnusableFileError(f"{name} is larger than {limit} bytes")
     return content
 
 
@@ -122,6 +128,28 @@ def write_new(
     except BaseException:
         remove_if_present(folder, name)
         raise
+
+
+def make_once(folder: int, name: str, content: bytes) -> None:
+    """Make a file, whole or not at all, unless another process is quicker.
+
+    Raises OSError, also on a file system without links.
+    """
+    unnamed = temporary_name(name)
+    write_new(folder, unnamed, [memoryview(content)], len(content), lambda _: None)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(unnamed, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+    finally:
+        remove_if_present(folder, unnamed)
+
+
+def replace_small(folder: int, name: str, content: bytes) -> None:
+    """Write a small file under its name, whole or not at all. Raises OSError."""
+    unnamed = temporary_name(name)
+    write_new(folder, unnamed, [memoryview(content)], len(content), lambda _: None)
+    rename_durably(folder, unnamed, name)
 
 
 def rename_durably(folder: int, temporary_name: str, name: str) -> None:

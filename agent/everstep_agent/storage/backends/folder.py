@@ -1,6 +1,6 @@
 """Folder backend: steps on a disk of the node or on a shared file system."""
 
-import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -14,9 +14,11 @@ from everstep_agent.storage.backends import fence, files
 from everstep_agent.storage.backends.backend import BackendError, DecideLatest, ProgressCallback
 from everstep_agent.storage.backends.files import subfolder
 from everstep_agent.storage.formats.records import RECORD_BYTES_MAX, StepKey
+from everstep_common.mount_points import MountTables
 
 _LATEST = "latest"
 _LATEST_BYTES_MAX = 64 * 1024
+_BEGINNING_BYTES_MAX = 1024 * 1024
 # By its random content nodes know whether they write to one folder or to two of one name.
 _IDENTITY = ".everstep-id"
 _ID = re.compile(rb"[0-9a-f]{32}")
@@ -26,17 +28,31 @@ _NOBODY = 65534
 # How long the lock is waited for: who holds it longer is stopped or cut off, and harmless by then.
 _LOCK_S = 10.0
 _LOCK_POLL_S = 0.05
+_WITHOUT_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_MOUNTS = MountTables()
 
 
 class FolderBackend:
-    """See StorageBackend. The path exists, and may be a link; nothing below it is followed."""
+    """See StorageBackend. The path exists, and may be a link; nothing below it is followed.
 
-    def __init__(self, path: str, job: str, lock_s: float = _LOCK_S) -> None:
+    ``known`` is the id of the folder that the job has seen before; "" where it has seen none.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        job: str,
+        lock_s: float = _LOCK_S,
+        *,
+        known: str = "",
+        mounts: MountTables = _MOUNTS,
+    ) -> None:
         if not _JOB_NAME.fullmatch(job):
             raise BackendError(f"job {job!r} cannot name a folder")
         if not os.path.isabs(path) or "\0" in path:
             raise BackendError(f"{path!r} is no absolute path")
         self._path, self._job, self._lock_s = path, job, lock_s
+        self._known, self._mounts, self._checked = known, mounts, False
 
     def write_file(
         self,
@@ -108,7 +124,7 @@ class FolderBackend:
         with self._root(create=True) as root:
             found = files.read_small(root, _IDENTITY, _LATEST_BYTES_MAX)
             if found is None:
-                _make_identity(root)
+                files.make_once(root, _IDENTITY, secrets.token_hex(16).encode())
                 found = files.read_small(root, _IDENTITY, _LATEST_BYTES_MAX) or b""
         return found.decode() if _ID.fullmatch(found) else ""
 
@@ -124,10 +140,34 @@ class FolderBackend:
             return []
         return sorted(found)
 
-    def newest_generation(self) -> int:
+    def list_generations(self) -> list[int]:
         """See StorageBackend."""
         with self._root(create=True) as root:
-            return fence.newest_generation(root)
+            return fence.list_generations(root)
+
+    def read_beginning(self, generation: int) -> bytes | None:
+        """See StorageBackend."""
+        try:
+            with self._root() as root, subfolder(root, f"gen-{generation}") as folder:
+                return files.read_small(folder, fence.BEGINNING, _BEGINNING_BYTES_MAX)
+        except FileNotFoundError:
+            return None
+
+    def write_beginning(self, generation: int, content: bytes, *, replaces: bool) -> None:
+        """See StorageBackend."""
+        with (
+            self._root(create=True) as root,
+            subfolder(root, f"gen-{generation}", create=True) as folder,
+        ):
+            if replaces:
+                files.replace_small(folder, fence.BEGINNING, content)
+                return
+            try:
+                files.make_once(folder, fence.BEGINNING, content)
+            except OSError as error:
+                if error.errno not in _WITHOUT_LINKS:
+                    raise
+                files.replace_small(folder, fence.BEGINNING, content)
 
     def remove_step(self, key: StepKey, generation: int) -> None:
         """See StorageBackend.
@@ -204,10 +244,50 @@ class FolderBackend:
             raise BackendError(
                 f"{self._path} is not there for this node's agent: mount it there, or make it"
             ) from error
-        with files.closing(base), subfolder(base, self._job, create=create) as root:
+        with files.closing(base), self._job_folder(base, create=create) as root:
             if problem := _owner_problem(os.fstat(base), os.fstat(root)):
                 raise BackendError(f"{self._job} in {self._path} {problem}")
             yield root
+
+    @contextmanager
+    def _job_folder(self, base: int, *, create: bool) -> Iterator[int]:
+        """Open the job's folder, the one that it has seen before where it has seen one."""
+        if not self._known:
+            self._refuse_unmounted()
+            with subfolder(base, self._job, create=create) as root:
+                yield root
+            return
+        try:
+            root = files.open_folder(base, self._job, create=False)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
+                raise
+            raise self._another_folder("it is gone") from error
+        with files.closing(root):
+            if not self._checked:
+                found = files.read_small(root, _IDENTITY, _LATEST_BYTES_MAX)
+                if found != self._known.encode():
+                    raise self._another_folder(
+                        "its .everstep-id is " + ("gone" if found is None else "another")
+                    )
+                self._checked = True
+            yield root
+
+    def _refuse_unmounted(self) -> None:
+        if self._checked:
+            return
+        if point := self._mounts.unmounted_point(self._path):
+            raise BackendError(
+                f"{self._path} is on no mounted file system: {point} is a mount point, and is not"
+                " mounted for this node's agent; mount it"
+            )
+        self._checked = True
+
+    def _another_folder(self, what: str) -> BackendError:
+        return BackendError(
+            f"{self._path}/{self._job} is not the folder that the job has used: {what}. Mount"
+            " its file system again; if it was emptied on purpose, start the job anew"
+        )
 
     @contextmanager
     def _step(self, key: StepKey, *, create: bool = False) -> Iterator[int]:
@@ -233,17 +313,6 @@ def _owner_problem(base: os.stat_result, root: os.stat_result) -> str:
         f"belongs to another user (uid {root.st_uid}), and everybody may write there: choose "
         "another name with --job, or a folder that only you may write"
     )
-
-
-def _make_identity(root: int) -> None:
-    """Give a folder an id, unless another process is quicker. Whole or not at all."""
-    made, unnamed = secrets.token_hex(16).encode(), files.temporary_name(_IDENTITY)
-    files.write_new(root, unnamed, [memoryview(made)], len(made), lambda _: None)
-    try:
-        with contextlib.suppress(FileExistsError):
-            os.link(unnamed, _IDENTITY, src_dir_fd=root, dst_dir_fd=root)
-    finally:
-        files.remove_if_present(root, unnamed)
 
 
 def _lock(fd: int) -> bool:

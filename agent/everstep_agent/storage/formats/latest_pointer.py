@@ -1,9 +1,17 @@
 """Pointer ``latest``: who may move it, where to, and what may then be removed. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from everstep_agent.storage.formats.records import LatestPointer, StepKey, key_of, step_folder
+from everstep_agent.storage.formats.records import (
+    LatestPointer,
+    RecordError,
+    StepKey,
+    decode_record,
+    is_sane,
+    key_of,
+    step_folder,
+)
 from everstep_common.reports import StoredStep
 
 # Fewest whole steps that are kept, as a removal cannot be undone.
@@ -55,19 +63,6 @@ def decide_move(
     return PointerMove(content, f"latest is at {content.target or 'no step'} now")
 
 
-def best_available(
-    latest: LatestPointer | None, whole: Mapping[StepKey, StoredStep]
-) -> LatestPointer | None:
-    """Return where a job can go on from: what ``latest`` points to, or the step before it."""
-    if latest is None or latest.target is None:
-        return None
-    found = whole.get(latest.target)
-    if found is not None and found.manifest_hash == latest.manifest_hash:
-        return latest
-    left = [whole[key] for key in sorted(latest.older) if key in whole]
-    return pointer_to(latest.generation, left[-1]) if left else None
-
-
 def pointer_to(generation: int, target: StoredStep) -> LatestPointer:
     """Return what ``latest`` says to point to a step."""
     return LatestPointer(
@@ -86,12 +81,41 @@ def removable_steps(
     keep: Collection[StepKey],
     whole: Collection[StepKey],
     latest: LatestPointer,
+    restored: StepKey | None,
 ) -> list[StepKey]:
     """Return which of the steps that were found may go, oldest first; ``whole`` are of ``keep``.
 
-    What this generation wrote after its newest whole step may be being written.
+    Of older generations these are the steps up to the one that this generation has ``restored``:
+    a newer one may be the last good one of another branch. What this generation wrote after its
+    newest whole step may be being written.
     """
     if latest.target is None or len({*whole, latest.target}) < KEPT_MIN:
         return []
-    end = max(StepKey(latest.generation, 0), latest.target)
-    return sorted(key for key in found if key < end and key not in {*keep, latest.target})
+
+    def may_go(key: StepKey) -> bool:
+        if key.generation == latest.generation:
+            return latest.target is not None and key < latest.target
+        return restored is not None and key.step <= restored.step and key <= restored
+
+    return sorted(key for key in found if may_go(key) and key not in {*keep, latest.target})
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPointer:
+    """What ``latest`` says; None where it says nothing, and why it does not."""
+
+    latest: LatestPointer | None = None
+    problem: str = ""
+
+
+def read_pointer(content: bytes | None) -> ReadPointer:
+    """Return what the content of ``latest`` says."""
+    if content is None:
+        return ReadPointer(problem="is missing")
+    try:
+        latest = decode_record(LatestPointer, content)
+    except RecordError as error:  # not ours, or cut short by something else
+        return ReadPointer(problem=f"cannot be used: {error}")
+    if not is_sane(latest):
+        return ReadPointer(problem="cannot be used: its numbers are none")
+    return ReadPointer(latest)

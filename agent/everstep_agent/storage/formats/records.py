@@ -1,4 +1,4 @@
-"""Records in a job's folder beside the data: descriptions, manifests, ``latest``. Pure.
+"""Records in a job's folder: descriptions, manifests, ``began.json``, ``latest``. Pure.
 
 All are JSON objects of one dataclass. They are hostile input when they are read: sizes are bounded
 by who reads, shapes by the codec, names are numbers, and each carries or is named by a hash.
@@ -20,6 +20,10 @@ T = TypeVar("T")
 # The largest record that is read: 100,000 shards with long names.
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 _FORMAT = 1
+# Ids that storage names are reported, and shown to people.
+_ID_MAX = 256
+# As many points as the controller keeps of a branch, and the one that they end at.
+BRANCH_MAX = 1025
 # Largest size, which leaves room to add. The other limits are those of what is reported.
 _SIZE_MAX = 2**62
 
@@ -102,8 +106,35 @@ class StepManifest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """``began.json``: whose generation this is, and the steps that its state came from."""
+
+    # The job's name and its id, and the cluster that gave it the id.
+    job: str
+    job_id: str
+    cluster: str
+    generation: int
+    # The step that it went on from; None: it began from scratch.
+    parent: StepKey | None = None
+    # The last steps of the generations before the parent's that the state came from, oldest first.
+    branch: tuple[StepKey, ...] = ()
+    format: int = _FORMAT
+    # xxh3-128 of this record with the field empty.
+    own_hash: bytes = b""
+
+    @property
+    def lineage(self) -> tuple[StepKey, ...]:
+        """Return all of them, the parent last."""
+        return self.branch if self.parent is None else (*self.branch, self.parent)
+
+    def is_same_job(self, other: "Beginning") -> bool:
+        """Return whether both are of one run of one job."""
+        return (self.job_id, self.cluster) == (other.job_id, other.cluster)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LatestPointer:
-    """``latest``: the step to go on from, and the generation that said so."""
+    """``latest``: a hint to the step to go on from, and the generation that said so."""
 
     # The generation that wrote the pointer; an older one may not change it any more.
     generation: int
@@ -188,6 +219,40 @@ def seal_description(description: FileDescription) -> FileDescription:
     return replace(description, own_hash=_own_hash(description))
 
 
+def encode_beginning(beginning: Beginning) -> bytes:
+    """Return it as it is written, with its own hash."""
+    return encode_record(replace(beginning, own_hash=_own_hash(beginning)))
+
+
+def open_beginning(content: bytes, generation: int) -> Beginning:
+    """Return the beginning of a generation as it was written. Raises RecordError."""
+    found = decode_record(Beginning, content)
+    if found.own_hash != _own_hash(found):
+        raise RecordError("it is not what was written")
+    if found.generation != generation:
+        raise RecordError(f"it is of generation {found.generation}")
+    if any(len(name) > _ID_MAX or not _is_plain(name) for name in (found.job_id, found.cluster)):
+        raise RecordError("it names no job")
+    if not _goes_back(found):
+        raise RecordError("the steps that it came from are in no order")
+    return replace(found, own_hash=b"")
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and text.isprintable()
+
+
+def _goes_back(beginning: Beginning) -> bool:
+    """Return whether a beginning names older generations only, each once, and numbers in bounds."""
+    lineage = beginning.lineage
+    if len(lineage) > BRANCH_MAX or any(
+        not 0 <= number <= most for key in lineage for number, most in _limits(key)
+    ):
+        return False
+    generations = [*(key.generation for key in lineage), beginning.generation]
+    return all(before < after for before, after in pairwise(generations))
+
+
 def open_description(content: bytes) -> FileDescription:
     """Return a description that is what was written. Raises RecordError."""
     description = decode_record(FileDescription, content)
@@ -196,8 +261,8 @@ def open_description(content: bytes) -> FileDescription:
     return description
 
 
-def _own_hash(description: FileDescription) -> bytes:
-    return record_hash(encode_record(replace(description, own_hash=b"")))
+def _own_hash(record: FileDescription | Beginning) -> bytes:
+    return record_hash(encode_record(replace(record, own_hash=b"")))
 
 
 def step_folder(key: StepKey) -> str:

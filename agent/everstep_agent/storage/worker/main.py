@@ -11,6 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -20,12 +21,20 @@ if __name__ == "__main__":
 
 from everstep_agent.storage.backends.backend import (
     BackendError,
+    ClosedError,
+    RivalError,
     StorageBackend,
     UnseenFileError,
 )
 from everstep_agent.storage.backends.folder import FolderBackend
-from everstep_agent.storage.formats.records import RecordError
-from everstep_agent.storage.worker import messages, rank_files, step_publication
+from everstep_agent.storage.formats.records import Beginning, RecordError
+from everstep_agent.storage.worker import (
+    generation_beginning,
+    messages,
+    rank_files,
+    step_listing,
+    step_publication,
+)
 from everstep_agent.storage.worker.user_rights import assume_user
 from everstep_common.frames import Channel, FrameError
 from everstep_common.printable import printable
@@ -34,6 +43,11 @@ from everstep_common.storage_environment import environment_problem
 
 # How often progress is reported: often enough for any deadline, seldom enough to cost nothing.
 _BEAT_S = 0.2
+_KINDS = {
+    UnseenFileError: messages.Refusal.UNSEEN,
+    RivalError: messages.Refusal.RIVAL,
+    ClosedError: messages.Refusal.CLOSED,
+}
 _POPULATED = mmap.MAP_SHARED | mmap.MAP_POPULATE
 
 
@@ -47,6 +61,8 @@ class StorageWorker:
         self._open_backend = make_depot
         self._moved = 0
         self._reported_s = 0.0
+        # What this process has seen there itself.
+        self._begun: set[tuple[messages.StorageLocation, Beginning]] = set()
 
     def serve(self) -> None:
         """Answer until the connection ends. Raises ConnectionError then."""
@@ -55,8 +71,7 @@ class StorageWorker:
             try:
                 answer: object = self._answer(request, fds)
             except (BackendError, RecordError) as error:
-                unseen = isinstance(error, UnseenFileError)
-                answer = messages.RequestFailed(printable(str(error)), unseen)
+                answer = _refused(error)
             except (OSError, ValueError) as error:  # a path may be no text that a path can be
                 answer = messages.RequestFailed(printable(_sentence(error)))
             finally:
@@ -77,7 +92,9 @@ class StorageWorker:
             case messages.MoveLatest():
                 return step_publication.move_latest(self._open_backend(request.location), request)
             case messages.ListSteps(place, manifest_of):
-                return step_publication.list_steps(self._open_backend(place), manifest_of)
+                backend = self._open_backend(place)
+                listing = step_listing.list_steps(backend, manifest_of)
+                return replace(listing, storage_id=_identity(backend))
             case _:
                 return messages.RequestFailed("a request that comes too late")
 
@@ -87,8 +104,16 @@ class StorageWorker:
         # Not closed here: the mapping ends with the last view of it, and closing it before raises.
         memory = memoryview(mmap.mmap(fd, size, flags=_POPULATED, prot=mmap.PROT_READ))
         backend = self._open_backend(request.location)
+        self._begin(backend, request)
         written = rank_files.write_copy(backend, request, memory, self._report_progress)
         return messages.CopyWritten(written, _identity(backend))
+
+    def _begin(self, backend: StorageBackend, request: messages.WriteCopy) -> None:
+        """Have it in storage how the step's generation began, before anything of the step is."""
+        beginning = request.beginning
+        if beginning is not None and (request.location, beginning) not in self._begun:
+            generation_beginning.ensure_beginning(backend, beginning)
+            self._begun.add((request.location, beginning))
 
     def _fill(self, request: messages.FillCopy, fds: list[int]) -> object:
         fd = _sealed_memory(fds, 0)
@@ -112,12 +137,16 @@ def open_backend(place: messages.StorageLocation) -> StorageBackend:
         from everstep_agent.storage.backends.bucket import open_bucket
 
         return open_bucket(place.path, place.job)
-    return FolderBackend(place.path, place.job)
+    return FolderBackend(place.path, place.job, known=place.known)
 
 
 def agent_socket() -> socket.socket:
-    """Return the connection to the agent: standard input."""
-    return socket.socket(fileno=os.dup(0))
+    """Return the connection to the agent, which was standard input: no child inherits it now."""
+    connection = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return connection
 
 
 def main(channel: Channel) -> None:
@@ -135,10 +164,18 @@ def main(channel: Channel) -> None:
         os.environ.update(user.environment)
         assume_user(user, os.getppid())
     except (BackendError, OSError) as error:
-        channel.send(messages.RequestFailed(printable(str(error))))
+        channel.send(_refused(error))
         return
     channel.send(messages.UserAssumed())
     StorageWorker(channel, open_backend).serve()
+
+
+def _refused(error: BackendError | RecordError | OSError) -> messages.RequestFailed:
+    """Return a refusal with its kind."""
+    kind = next(
+        (one for of, one in _KINDS.items() if isinstance(error, of)), messages.Refusal.OTHER
+    )
+    return messages.RequestFailed(printable(str(error)), kind)
 
 
 def _identity(backend: StorageBackend) -> str:

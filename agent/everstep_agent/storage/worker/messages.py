@@ -6,8 +6,10 @@ Worker: BytesMoved at any time while bytes move.
 """
 
 from dataclasses import dataclass
+from enum import Enum
 
 from everstep_agent.storage.formats.records import (
+    Beginning,
     FileDescription,
     LatestPointer,
     StepKey,
@@ -39,10 +41,14 @@ class UserAssumed:
 
 @dataclass(frozen=True, slots=True)
 class StorageLocation:
-    """Place of a job's files: a folder or ``s3://bucket/prefix``, and the job's part of it."""
+    """Place of a job's files: a folder or ``s3://bucket/prefix``, and the job's part of it.
+
+    ``known`` is the id of the folder that the job has used so far; "": it has used none.
+    """
 
     path: str
     job: str
+    known: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +63,8 @@ class WriteCopy:
     root_hash: bytes
     layout: bytes
     entries: tuple[Entry, ...]
+    # How the step's generation began, to be there before the step; None: this node does not know.
+    beginning: Beginning | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,8 @@ class MoveLatest:
     keep: tuple[StepKey, ...] = ()
     # Data that the job leaves out, for the manifest.
     skipped: tuple[DataRange, ...] = ()
+    # How the generation began; None: this node does not know, and removes nothing of older ones.
+    beginning: Beginning | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +143,35 @@ class ListSteps:
 
 
 @dataclass(frozen=True, slots=True)
-class StepListing:
-    """Answer to ListSteps: the whole steps that are there."""
+class StorageOrigin:
+    """Whose newest generation is there: the id of the job, and the cluster that gave it."""
 
+    job_id: str
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepListing:
+    """Answer to ListSteps: the whole steps that are there, and which a job goes on from."""
+
+    # The newest whole step of the newest generation's branch.
     latest: LatestPointer | None
     newest_generation: int
     steps: tuple[StoredStep, ...]
     manifest: StepManifest | None = None
     # The step that ``latest`` points to, when it is not complete any more and another one is given.
     lost_latest: StepKey | None = None
+    # The last steps of the generations before that of ``latest`` on its branch, oldest first.
+    branch: tuple[StepKey, ...] = ()
+    # None where nobody has written it down.
+    origin: StorageOrigin | None = None
+    # A whole step that a job goes on from only if its user says so.
+    other: LatestPointer | None = None
+    # What people have to know of the choice; and why nothing is chosen though there was something.
+    note: str = ""
+    doubt: str = ""
+    # Id of the folder, as StorageBackend says it.
+    storage_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +181,24 @@ class BytesMoved:
     count: int
 
 
+class Refusal(Enum):
+    """Kind of a refusal, for who has to do something about it."""
+
+    OTHER = "other"
+    # A file that another node wrote is not seen: later it may be.
+    UNSEEN = "unseen"
+    # Another job has the place.
+    RIVAL = "rival"
+    # This node's agent can open nothing for this user.
+    CLOSED = "closed"
+
+
 @dataclass(frozen=True, slots=True)
 class RequestFailed:
-    """Answer to a request that could not be done; one sentence. ``unseen``: it may be later."""
+    """Answer to a request that could not be done; one sentence."""
 
     reason: str
-    unseen: bool = False
+    kind: Refusal = Refusal.OTHER
 
 
 TO_WORKER = (AssumeUser, WriteCopy, DescribeFile, FillCopy, MoveLatest, ListSteps)

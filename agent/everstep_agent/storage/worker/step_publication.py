@@ -9,38 +9,35 @@ from everstep_agent.storage.backends.backend import (
     UnseenFileError,
 )
 from everstep_agent.storage.formats.latest_pointer import (
-    best_available,
     decide_move,
+    read_pointer,
     removable_steps,
 )
 from everstep_agent.storage.formats.records import (
     FileRecord,
     LatestPointer,
-    RecordError,
     StepKey,
     StepManifest,
     data_name,
-    decode_record,
     description_name,
     encode_record,
-    is_sane,
     key_of,
     open_description,
     record_hash,
 )
-from everstep_agent.storage.worker.messages import LatestMoved, MoveLatest, StepListing
+from everstep_agent.storage.worker.generation_beginning import ensure_beginning, refuse_rival
+from everstep_agent.storage.worker.messages import LatestMoved, MoveLatest
+from everstep_agent.storage.worker.step_listing import MANIFEST, find_whole_step
 from everstep_common.orders import StoredFile
 from everstep_common.reports import StoredStep
-
-_MANIFEST = "manifest.json"
-# How many of the newest steps are looked at in a folder that is never tidied: a job continues from
-# one of them.
-_STEPS_SEEN_MAX = 64
 
 
 def move_latest(backend: StorageBackend, wanted: MoveLatest) -> LatestMoved:
     """Do all of it; what is done already is left. Raises OSError and BackendError."""
-    target = wanted.target
+    target, beginning = wanted.target, wanted.beginning
+    if beginning is not None:
+        refuse_rival(backend, beginning)
+        ensure_beginning(backend, beginning)
     if target is not None:
         target = _whole(backend, wanted, target)
     outcome = _Outcome(wanted.generation, target, wanted.keep)
@@ -48,45 +45,11 @@ def move_latest(backend: StorageBackend, wanted: MoveLatest) -> LatestMoved:
     if outcome.latest is None:
         return LatestMoved(outcome.reason)
     whole = [key for key in wanted.keep if find_whole_step(backend, key) is not None]
-    removed = removable_steps(backend.list_steps(), wanted.keep, whole, outcome.latest)
+    restored = None if beginning is None else beginning.parent
+    removed = removable_steps(backend.list_steps(), wanted.keep, whole, outcome.latest, restored)
     for key in removed:
         backend.remove_step(key, wanted.generation)
     return LatestMoved(outcome.reason, tuple(removed))
-
-
-def list_steps(backend: StorageBackend, manifest_of: StepKey | None) -> StepListing:
-    """Return what is whole, newest last; what cannot be read is not complete."""
-    found = [
-        stored
-        for key in backend.list_steps()[-_STEPS_SEEN_MAX:]
-        if (stored := find_whole_step(backend, key))
-    ]
-    manifest = _manifest(backend, manifest_of) if manifest_of else None
-    latest = _latest(backend.read_latest())
-    newest = max(backend.newest_generation(), latest.generation if latest else 0)
-    usable = best_available(latest, {key_of(stored): stored for stored in found})
-    lost = latest.target if latest and latest.target and usable != latest else None
-    return StepListing(usable, newest, tuple(found), manifest and manifest[0], lost)
-
-
-def find_whole_step(backend: StorageBackend, key: StepKey) -> StoredStep | None:
-    """Return a step that is whole: its manifest can be read, and every file has its size."""
-    found = _manifest(backend, key)
-    if found is None:
-        return None
-    manifest, manifest_hash = found
-    for file in manifest.files:
-        if backend.file_size(key, data_name(file.rank)) != file.file_bytes:
-            return None
-    size = manifest.size_bytes
-    return StoredStep(
-        generation=key.generation,
-        step=key.step,
-        world_size=manifest.world_size,
-        manifest_hash=manifest_hash.hex(),
-        size_bytes=size,
-        skipped=manifest.skipped,
-    )
 
 
 @dataclass(slots=True)
@@ -101,32 +64,13 @@ class _Outcome:
 
     def decide(self, content: bytes | None, newest: int) -> bytes | None:
         """See DecideLatest. Raises BackendError for a generation that was overtaken."""
-        now = _latest(content)
+        now = read_pointer(content).latest
         moved = decide_move(now, newest, self.generation, self.target, self.keep)
         self.reason = moved.reason
         if moved.refused:
             raise BackendError(moved.reason)
         self.latest = moved.content or now
         return encode_record(moved.content) if moved.content else None
-
-
-def _latest(content: bytes | None) -> LatestPointer | None:
-    try:
-        latest = decode_record(LatestPointer, content) if content is not None else None
-    except RecordError:  # not ours, or cut short by something else: it points nowhere
-        return None
-    return latest if latest and is_sane(latest) else None
-
-
-def _manifest(backend: StorageBackend, key: StepKey) -> tuple[StepManifest, bytes] | None:
-    try:
-        content = backend.read_small(key, _MANIFEST)
-        if content is None:
-            return None
-        manifest = decode_record(StepManifest, content)
-    except (RecordError, BackendError):
-        return None
-    return (manifest, record_hash(content)) if manifest.key == key and is_sane(manifest) else None
 
 
 def _whole(backend: StorageBackend, wanted: MoveLatest, target: StoredStep) -> StoredStep:
@@ -142,7 +86,7 @@ def _whole(backend: StorageBackend, wanted: MoveLatest, target: StoredStep) -> S
             files=files,
             skipped=wanted.skipped,
         )
-        backend.write_small(key, _MANIFEST, encode_record(manifest))
+        backend.write_small(key, MANIFEST, encode_record(manifest))
         found = find_whole_step(backend, key)
     if found is None:
         raise BackendError(f"{key} is not complete here")

@@ -1,14 +1,15 @@
 """User rights: the worker becomes the user of a job, for good and with nothing else."""
 
-import contextlib
 import ctypes
 import os
 import resource
 import signal
 import struct
+import sys
 
-from everstep_agent.storage.backends.backend import BackendError
+from everstep_agent.storage.backends.backend import BackendError, ClosedError
 from everstep_agent.storage.worker.messages import AssumeUser
+from everstep_common.process_priority import give_way
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
@@ -25,9 +26,10 @@ def assume_user(user: AssumeUser, parent: int) -> None:
     try:
         _change_user(user)
     except PermissionError as error:
-        raise BackendError(
+        raise ClosedError(
             f"the agent runs as user {os.geteuid()} and may not open files as user {user.uid}: "
-            "run it as root, or give it CAP_SETUID and CAP_SETGID"
+            "run it as root, or give it CAP_SETUID and CAP_SETGID (installing.md, Storage for"
+            " snapshots)"
         ) from error
     _drop_capabilities()
     os.umask(user.umask & 0o777)
@@ -42,15 +44,14 @@ def assume_user(user: AssumeUser, parent: int) -> None:
 
 
 def _be_modest() -> None:
-    # Lower priority, as a courtesy to training; a service manager may forbid these calls.
-    with contextlib.suppress(OSError, ValueError):
-        os.nice(_NICENESS)
-    for limit, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_NOFILE, _FILES_MAX)):
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(limit, (most, most))
     # The agent is protected from the out-of-memory killer; a worker must not inherit that.
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as score:
-        score.write(b"0")
+    for refused in give_way(_NICENESS, 0):
+        print(f"a storage worker competes with training: {refused}", file=sys.stderr)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    # A limit may be lowered only.
+    most = _FILES_MAX if files == resource.RLIM_INFINITY else min(_FILES_MAX, files)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _change_user(user: AssumeUser) -> None:

@@ -13,6 +13,7 @@ from everstep_controller.api.admin.queries import Queries
 from everstep_controller.core.events import (
     AutomationPaused,
     AutomationResumed,
+    NodeDeclaredLost,
     NodeRemoved,
     OperatorDrained,
     OperatorIsolated,
@@ -25,6 +26,8 @@ from everstep_controller.core.events import (
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.model.job import JobRecord, JobState, PlannedKind
 from everstep_controller.core.model.state import FLEET, State
+from everstep_controller.core.nodes.claims import release_problem
+from everstep_controller.core.nodes.quorum import loss_problem
 from everstep_controller.core.nodes.removal import removal_problem
 from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.runtime.runtime import Runtime
@@ -45,9 +48,14 @@ class NodeOperations:
         isolated = OperatorIsolated(name, operator, reason)
         return await self.order(isolated, lambda: self._queries.node(name))
 
-    async def release(self, name: str, operator: str, reason: str) -> admin_pb2.NodeDetail:
-        """Remove an operator's claim."""
-        released = OperatorReleased(name, operator, reason)
+    async def release(
+        self, request: admin_pb2.ReleaseRequest, operator: str, reason: str
+    ) -> admin_pb2.NodeDetail:
+        """Remove an operator's claim. Raises OrderRefusedError for fatal findings not accepted."""
+        name, accepted = request.node, tuple(request.accepted)
+        if problem := release_problem(node_named(self._runtime.state, name), accepted):
+            raise OrderRefusedError(problem)
+        released = OperatorReleased(name, operator, reason, accepted)
         return await self.order(released, lambda: self._queries.node(name))
 
     async def remove(self, name: str, operator: str, reason: str) -> admin_pb2.RemoveNodeReply:
@@ -60,6 +68,19 @@ class NodeOperations:
         if left is not None:  # its agent has connected while this was on its way
             raise OrderRefusedError(removal_problem(self._runtime.state, left))
         return admin_pb2.RemoveNodeReply(node=name)
+
+    async def declare_lost(
+        self, name: str, operator: str, reason: str
+    ) -> admin_pb2.DeclareLostReply:
+        """Take a silent node for lost. Raises OrderRefusedError."""
+        state = self._runtime.state
+        if problem := loss_problem(state, node_named(state, name)):
+            raise OrderRefusedError(problem)
+        await self._runtime.submit(NodeDeclaredLost(name, operator, reason))
+        node = node_named(self._runtime.state, name)
+        if problem := loss_problem(self._runtime.state, node):  # it came back meanwhile
+            raise OrderRefusedError(problem)
+        return admin_pb2.DeclareLostReply(node=name, state=node.state.value)
 
     async def pause(self, subject: str, operator: str, reason: str) -> admin_pb2.AutomationReply:
         """Stop automation for a node, a job, or everything."""

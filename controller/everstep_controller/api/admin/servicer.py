@@ -172,6 +172,17 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             context, lambda: self._operations.remove(request.node, operator, reason)
         )
 
+    async def DeclareLost(
+        self, request: admin_pb2.DeclareLostRequest, context: Context
+    ) -> admin_pb2.DeclareLostReply:
+        """See admin.proto."""
+        who = await allow(context, OPERATORS)
+        reason = await reason_of(context, request.reason)
+        operator = operator_of(who, request.operator)
+        return await change(
+            context, lambda: self._operations.declare_lost(request.node, operator, reason)
+        )
+
     async def Drain(
         self, request: admin_pb2.DrainRequest, context: Context
     ) -> admin_pb2.DrainReply:
@@ -217,9 +228,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         who = await allow(context, OPERATORS)
         operator, reason = operator_of(who, request.operator), request.reason[:REASON_MAX]
-        return await change(
-            context, lambda: self._operations.release(request.node, operator, reason)
-        )
+        return await change(context, lambda: self._operations.release(request, operator, reason))
 
     async def Pause(
         self, request: admin_pb2.PauseRequest, context: Context

@@ -24,6 +24,7 @@ from everstep_common.reports.quantities import NUMBER_MAX
 from everstep_common.version import VERSION
 from everstep_controller.api.fleet import from_agent, to_agent, vault_reports
 from everstep_controller.api.fleet.node_questions import NodeQuestions
+from everstep_controller.api.fleet.roll_calls import RollCalls
 from everstep_controller.api.fleet.sessions import Session, Sessions, StreamEnd
 from everstep_controller.core.events import (
     AgentAnswered,
@@ -67,6 +68,7 @@ class StreamCollaborators:
 
     runtime: Runtime
     sessions: Sessions
+    rolls: RollCalls
     intake: Intake
     vault: VaultService
     samples: SampleRing
@@ -83,6 +85,7 @@ class AgentStreams:
     def __init__(self, parts: StreamCollaborators) -> None:
         self._runtime = parts.runtime
         self._sessions = parts.sessions
+        self._rolls = parts.rolls
         self._intake = parts.intake
         self._vault = parts.vault
         self._samples = parts.samples
@@ -414,7 +417,9 @@ class AgentStreams:
     def _pong(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         pong = from_wire(Pong, message.pong)
         # A stream that another one has replaced says nothing about its node any more.
-        if self._sessions.of(session.node) is session:
+        if self._sessions.of(session.node) is not session:
+            return
+        if not self._rolls.take_answer(session.node, pong.ping_id):
             self._hint(AgentAnswered(session.node, pong.ping_id))
 
     def _going_away(self, session: Session, message: fleet_pb2.AgentMessage) -> None:

@@ -1,6 +1,6 @@
 """Actions of the core as messages to agents: orders, peer lists and vault directives."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -9,7 +9,6 @@ from everstep_common.orders import (
     Halted,
     PeerList,
     Ping,
-    ShardSource,
     SpareMemory,
     SparePreload,
     VaultDirective,
@@ -32,12 +31,8 @@ _SAME_OF_DIRECTIVE = tuple(
 )
 
 
-def order(
-    action: actions.Order, term: int, transfer_key: bytes, sources: Iterable[ShardSource] = ()
-) -> fleet_pb2.ControllerMessage:
-    """Return the message that orders a node; ``sources`` are for a generation that restores."""
-    if isinstance(action, actions.StartGeneration):
-        action = replace(action, transfer_key=transfer_key, sources=tuple(sources))
+def order(action: actions.Order, term: int) -> fleet_pb2.ControllerMessage:
+    """Return the message that orders a node."""
     return fleet_pb2.ControllerMessage(order=order_to_wire(action, term))
 
 

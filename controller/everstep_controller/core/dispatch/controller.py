@@ -41,6 +41,7 @@ _FOR_AGENTS = frozenset(
         TimerKind.FINAL_SAVE,
         TimerKind.ABANDONED,
         TimerKind.UNTOLD,
+        TimerKind.WITHDRAW,
     }
 )
 
@@ -153,22 +154,48 @@ def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     turn.mark_fleet()
     state = turn.state
     state.term += 1
+    state.machine = event.machine
     state.former_agents.clear()
     state.findings.pop("event rejected", None)
-    progress.postpone_stalls(turn)
+    grace_ns, again = _begin_grace(turn)
+    progress.postpone_stalls(turn, grace_ns)
     isolation.restart_drivers(turn)
-    evidence.expect_agents(turn)
-    _expect_answers(turn)
+    evidence.expect_agents(turn, again_ns=grace_ns if again else None)
+    _expect_answers(turn, grace_ns)
     if state.recovering:
-        turn.set_timer(TimerKind.RECOVERY, state.settings.recover_listen_ns)
+        _listen_again(turn)
     turn.announce(
         CONTROLLER, "ControllerStarted", f"version {event.version} begins term {state.term}"
     )
 
 
-def _expect_answers(turn: Turn) -> None:
+def _begin_grace(turn: Turn) -> tuple[int, bool]:
+    """Return how long agents are waited for, and whether an earlier start has begun that.
+
+    A controller that ends again and again would wait for ever if each start began it anew.
+    """
+    state = turn.state
+    left_ns = state.grace_until_ns - turn.now_ns
+    if left_ns > 0:
+        return max(left_ns, _least_grace_ns(turn)), True
+    state.grace_until_ns = turn.now_ns + state.settings.startup_grace_ns
+    return state.settings.startup_grace_ns, False
+
+
+def _least_grace_ns(turn: Turn) -> int:
+    return min(evidence.RECONNECT_NS, turn.state.settings.startup_grace_ns)
+
+
+def _listen_again(turn: Turn) -> None:
+    """Go on with the time in which all agents are heard before anything is done."""
+    known_ns = turn.state.timers.get(TimerKind.RECOVERY)
+    listen_ns = turn.state.settings.recover_listen_ns
+    left_ns = listen_ns if known_ns is None else known_ns - turn.now_ns
+    turn.set_timer(TimerKind.RECOVERY, min(listen_ns, max(left_ns, _least_grace_ns(turn))))
+
+
+def _expect_answers(turn: Turn, grace_ns: int) -> None:
     """Let no timer of those who wait for agents come due before these have had time to speak."""
-    grace_ns = turn.state.settings.startup_grace_ns
     for timer, at_ns in list(turn.state.timers.items()):
         if timer.partition("/")[0] in _FOR_AGENTS and at_ns < turn.now_ns + grace_ns:
             turn.set_timer(timer, grace_ns)
@@ -179,6 +206,7 @@ def controller_stalled(turn: Turn, event: events.ControllerStalled) -> None:
     state = turn.state
     state.stalls_ns = [at_ns for at_ns in state.stalls_ns if turn.now_ns - at_ns < _CALM_NS]
     state.stalls_ns.append(turn.now_ns)
+    state.grace_until_ns += event.duration_ns
     turn.set_timer(TimerKind.CALM, _CALM_NS)
     if len(state.stalls_ns) > _STALLS_BORNE:
         del state.stalls_ns[:-_STALLS_BORNE]

@@ -38,6 +38,7 @@ from everstep_controller.core.events.controller import (
     LayoutLearned,
     RecordRejected,
     RecoveryBegun,
+    RollCalled,
     SettingsApplied,
     SlowJudged,
     StepRecoverable,
@@ -54,6 +55,7 @@ from everstep_controller.core.events.operators import (
     InjectionOrdered,
     MaintenanceCancelled,
     MaintenanceOrdered,
+    NodeDeclaredLost,
     NodeRemoved,
     OperatorDrained,
     OperatorEvent,
@@ -96,6 +98,7 @@ __all__ = [
     "MaintenanceCancelled",
     "MaintenanceOrdered",
     "NodeConnected",
+    "NodeDeclaredLost",
     "NodeDisconnected",
     "NodeRemoved",
     "OperatorDrained",
@@ -113,6 +116,7 @@ __all__ = [
     "Reported",
     "RestartCancelled",
     "RestartOrdered",
+    "RollCalled",
     "SettingsApplied",
     "SlowJudged",
     "StepRecoverable",
@@ -146,8 +150,8 @@ class EventBatch:
 
 JournaledEvent = Event | EventBatch
 
-# What comes from thousands of nodes at once, and whose handlers only record it. Timers are apart:
-# they come due also while the core is halted.
+# What comes from thousands of nodes at once, and whose handlers only record it. Timers are apart,
+# which come due also while the core is halted; and steps, which are columns in the journal.
 _TOLD_AT_ONCE = frozenset(
     {NodeDisconnected, PeerReported, PeerJudged, AgentAnswered, RanksExited, GenerationStopped}
 )
@@ -158,6 +162,8 @@ def batch_of(event: Event) -> str:
     """Return with what kind of events one may be in a batch; empty for one that stands alone."""
     if isinstance(event, TimerDue):
         return "timers" if event.timer.startswith(_TIMERS_AT_ONCE) else ""
+    if isinstance(event, JobProgressed):
+        return "progress"
     return "told" if kind_of(event) in _TOLD_AT_ONCE else ""
 
 

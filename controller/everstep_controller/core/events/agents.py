@@ -49,8 +49,9 @@ class NodeConnected:
     jobs: tuple[JobOnNode, ...] = ()
     open_findings: tuple[Finding, ...] = ()
     cluster_id: str = ""
-    # Where its stream comes from: a host.
+    # Where its stream comes from: a host; and the machine that it runs on, "" where it is not told.
     address: str = ""
+    machine: str = ""
     # It was turned away at the door and has no stream: it is judged, and nothing of it is taken.
     knocks: bool = False
 

@@ -15,6 +15,8 @@ class ControllerStarted:
     """A controller process begins; the term grows by one."""
 
     version: str
+    # The machine that it runs on, as agents name theirs; "" where that is not known.
+    machine: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,17 @@ class ControllerStalled:
     """
 
     duration_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class RollCalled:
+    """So many agents of nodes from which something is expected have answered a roll call.
+
+    Told as soon as they are more than half, or when the time for answers is over.
+    """
+
+    id: str
+    heard: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +158,7 @@ ControllerEvent = (
     ControllerStarted
     | ClusterNamed
     | ControllerStalled
+    | RollCalled
     | SettingsApplied
     | TimerDue
     | EventRejected

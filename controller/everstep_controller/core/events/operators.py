@@ -19,11 +19,15 @@ class OperatorIsolated(OperatorOrder):
 
 @dataclass(frozen=True, slots=True)
 class OperatorReleased(OperatorOrder):
-    """An operator gives a node back and says that it is good again."""
+    """An operator gives a node back and says that it is good again.
+
+    Of fatal findings only the ``accepted`` are borne; with None, as in older journals, all.
+    """
 
     node: str
     operator: str
     reason: str
+    accepted: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,15 @@ class OperatorDrained(OperatorOrder):
 @dataclass(frozen=True, slots=True)
 class NodeRemoved(OperatorOrder):
     """An operator says that a node is gone for good."""
+
+    node: str
+    operator: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDeclaredLost(OperatorOrder):
+    """An operator says that a silent node is off: its jobs go on without it."""
 
     node: str
     operator: str
@@ -151,6 +164,7 @@ OperatorEvent = (
     | OperatorReleased
     | OperatorDrained
     | NodeRemoved
+    | NodeDeclaredLost
     | MaintenanceOrdered
     | MaintenanceCancelled
     | RestartOrdered

@@ -5,7 +5,14 @@ from everstep_common.reports import LauncherJoined
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import Reported
-from everstep_controller.core.jobs import ending, identity, incidents, membership, orders
+from everstep_controller.core.jobs import (
+    ending,
+    identity,
+    incidents,
+    membership,
+    orders,
+    stored_state,
+)
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import (
     Cause,
@@ -16,7 +23,7 @@ from everstep_controller.core.model.job import (
     Launcher,
     OrphanedLauncher,
 )
-from everstep_controller.core.model.state import add_job, note_node
+from everstep_controller.core.model.state import State, add_job, note_node
 from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
@@ -49,6 +56,9 @@ def reconcile_launchers(turn: Reconciliation) -> None:
 def _admit(turn: Reconciliation, event: Reported[LauncherJoined]) -> None:
     """Let a launcher take part in the job of its name, a new one if need be, or refuse it."""
     state, report, node = turn.state, event.report, event.origin.node
+    if refusal := stored_state.refusal(state, _forming(state, event), event):
+        identity.refuse_launcher(turn, event.job, node, refusal)
+        return
     job = _job_of(turn, event)
     state.nodes[node].refusals.pop(event.job, None)
     if refusal := _refusal(job, event):
@@ -68,6 +78,14 @@ def _admit(turn: Reconciliation, event: Reported[LauncherJoined]) -> None:
     turn.order(*orders.for_member(state, job, node))
     turn.mark_node(node)
     turn.mark_job(job.id)
+
+
+def _forming(state: State, event: Reported[LauncherJoined]) -> JobRecord | None:
+    """Return the job of its name that a launcher finds; None where it begins a new one."""
+    job = identity.job_told(state, event.job, event.report.job_id) or state.job(event.job)
+    if job is not None and (identity.is_next(job, event) or job.state is JobState.ENDED):
+        return identity.job_after(state, job)
+    return job
 
 
 def _job_of(turn: Reconciliation, event: Reported[LauncherJoined]) -> JobRecord:
@@ -157,13 +175,16 @@ def _adopt(turn: Reconciliation, job: JobRecord, report: LauncherJoined) -> None
 def _begin_from(turn: Reconciliation, job: JobRecord, event: Reported[LauncherJoined]) -> None:
     """Find out what a job that has not started yet begins with."""
     report = event.report
+    lineage = job.lineage
+    lineage.continued = lineage.continued or report.continues
+    lineage.stored_doubt = lineage.stored_doubt or ("" if report.continues else report.stored_doubt)
     job.generation.number = max(job.generation.number, report.stored_generation)
     if job.after:
         identity.note_wish(job, report)
         return
     if report.fresh and not report.running_generation and not job.lineage.fresh:
         identity.start_fresh(turn, job)
-    identity.storage_seen(job, report.latest)
+    identity.storage_seen(job, report.latest, stored_state.branch_of(report))
 
 
 def _refusal(job: JobRecord, event: Reported[LauncherJoined]) -> str:

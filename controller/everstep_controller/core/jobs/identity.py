@@ -5,7 +5,7 @@ to the newest job that has begun under it. A job that is started while the one b
 waits for that end. It continues the whole branch of the one before it, or nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from everstep_common.job_ids import job_id_of, number_of_job
@@ -13,6 +13,7 @@ from everstep_common.reports import JobOnNode, LauncherJoined, StoredStep
 from everstep_controller.core.events import RecoveryStepChosen, Reported
 from everstep_controller.core.fleet.incidents import forget_incidents
 from everstep_controller.core.jobs import orders, restore_point
+from everstep_controller.core.jobs.stored_state import branch_of
 from everstep_controller.core.model.job import (
     JobRecord,
     JobState,
@@ -142,7 +143,7 @@ def note_wish(job: JobRecord, report: LauncherJoined) -> None:
     job.lineage.fresh = job.lineage.fresh or report.fresh
     known = job.lineage.latest
     if report.latest is not None and (known is None or report.latest.key > known.key):
-        job.lineage.latest = report.latest
+        job.lineage.latest, job.lineage.stored_branch = report.latest, branch_of(report)
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
@@ -157,11 +158,12 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
         return
     job.after = ""
     turn.drop_timer(_timer(job))
-    fresh, latest = job.lineage.fresh, job.lineage.latest
+    wish = job.lineage
     begin(turn, job, before)
-    if fresh:
+    if wish.fresh:
         start_fresh(turn, job)
-    storage_seen(job, latest)
+    job.lineage.continued, job.lineage.stored_doubt = wish.continued, wish.stored_doubt
+    storage_seen(job, wish.latest, wish.stored_branch)
 
 
 def begin(turn: Reconciliation, job: JobRecord, before: JobRecord | None) -> None:
@@ -280,7 +282,7 @@ def start_fresh(turn: Reconciliation, job: JobRecord) -> None:
     _drop_state(turn, job, job)
 
 
-def storage_seen(job: JobRecord, latest: StoredStep | None) -> None:
+def storage_seen(job: JobRecord, latest: StoredStep | None, branch: Sequence[BranchPoint]) -> None:
     """Have a job that has not started yet go on where storage ends; the newest word counts."""
     if latest is None:
         return
@@ -296,7 +298,7 @@ def storage_seen(job: JobRecord, latest: StoredStep | None) -> None:
     ):
         # A newer generation than any that is known here fences all of these off.
         job.lineage.latest, job.lineage.continues, job.lineage.begun = latest, None, ""
-        job.lineage.branch = [BranchPoint(latest.generation, latest.step, latest.world_size)]
+        job.lineage.branch = list(branch)
         job.lineage.skipped = list(latest.skipped)
 
 
@@ -312,7 +314,7 @@ def choice_or_anew(
         return event
     if not event.lost and event.step is None:
         job.lineage.continues, job.lineage.begun = None, ""  # it had not made any state
-    if not event.lost or job.lineage.latest is not None:
+    if not event.lost or job.lineage.latest is not None or job.lineage.stored_doubt:
         return event
     away = any(state.nodes[name].gone for name in job.lineage.holders)
     if away and now_ns - past.ended_ns < state.settings.memory_kept_ns:
@@ -390,7 +392,8 @@ def _drop_state(turn: Reconciliation, job: JobRecord, ended: JobRecord) -> None:
     if ended.ending.leaves_state:
         turn.order(*(orders.forget(ended, node) for node in ended.lineage.holders))
     ended.lineage.holders.clear()
-    job.lineage = Lineage(begun=job.lineage.begun, fresh=job.lineage.fresh)
+    known = job.lineage
+    job.lineage = Lineage(begun=known.begun, fresh=known.fresh, continued=known.continued)
 
 
 def _place_of(event: RecoveryStepChosen) -> str:

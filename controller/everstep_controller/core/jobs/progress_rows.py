@@ -1,4 +1,4 @@
-"""Progress rows: the steps that all members of a job completed, as one journaled row a second."""
+"""Progress rows: the steps that all members of each job completed, journaled once a second."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +10,10 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.state import State
 
-# A journaled row stands for about this much training.
+# So often the steps of all jobs are journaled, as one row (journal/progress_columns.py).
 ROW_NS = 1_000_000_000
+# Agents' clocks agree to no more than some of these.
+_UNIT_NS = 1_000
 # A member that says nothing must not keep the others' records unacknowledged for ever …
 _RECORDS_MAX = 200
 # … nor their steps in memory.
@@ -124,7 +126,6 @@ class _Pending:
     """Reports on one generation that are not in a row yet."""
 
     generation: int
-    since_ns: int
     steps: dict[int, _Step] = field(default_factory=dict)
     # By node, its records with the last step of each, in their order.
     records: dict[str, list[tuple[int, Origin]]] = field(default_factory=dict)
@@ -173,10 +174,11 @@ class ProgressRows:
         self._pending: dict[str, _Pending] = {}
         # By node, the jobs that hold records of it.
         self._jobs_of: dict[str, set[str]] = {}
+        self._ticked_ns = 0
         # Newest step that is in a row, by job, of the generation beside it.
         self._written: dict[str, tuple[int, int]] = {}
 
-    def add(self, steps: ReportedSteps, now_ns: int) -> list[ProgressRow]:
+    def add(self, steps: ReportedSteps) -> list[ProgressRow]:
         """Take a report; return the rows that are due at once."""
         rows: list[ProgressRow] = []
         pending, members = self._pending.get(steps.job), self._reporters(steps.job)
@@ -186,20 +188,21 @@ class ProgressRows:
             rows += self.flush(steps.job)
             pending = None
         if pending is None:
-            pending = self._pending[steps.job] = _Pending(steps.generation, now_ns)
+            pending = self._pending[steps.job] = _Pending(steps.generation)
         self._merge(pending, steps)
         if members is None or members.generation != steps.generation or not members.running:
             rows += self._due(steps.job, members)
         return rows
 
     def tick(self, now_ns: int) -> list[ProgressRow]:
-        """Return the rows whose second is over."""
+        """Return the rows of all jobs, when a second is over since the last time."""
         rows: list[ProgressRow] = []
-        for job in [j for j, p in self._pending.items() if now_ns - p.since_ns >= ROW_NS]:
+        if now_ns - self._ticked_ns < ROW_NS:
+            return rows
+        self._ticked_ns = now_ns
+        for job in list(self._pending):
             if job in self._pending:
                 rows += self._due(job, None if self._silent(job) else self._reporters(job))
-            if job in self._pending:
-                self._pending[job].since_ns = now_ns
         return rows
 
     def flush(self, job: str, nodes: Iterable[str] = ()) -> list[ProgressRow]:
@@ -312,8 +315,8 @@ class ProgressRows:
                 job=job,
                 generation=pending.generation,
                 first_step=run[0] if run else 0,
-                end_ns=tuple(step.end_ns for step in steps),
-                stall_ns=tuple(step.stall_ns for step in steps),
+                end_ns=tuple(step.end_ns // _UNIT_NS * _UNIT_NS for step in steps),
+                stall_ns=tuple(step.stall_ns // _UNIT_NS * _UNIT_NS for step in steps),
                 recoverable_step=self._recoverable(job),
                 snapshots_skipped=pending.skipped,
             )

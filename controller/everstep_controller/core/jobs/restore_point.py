@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+from everstep_common.reports import BranchStep
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.jobs.lifecycle import OVER, STEPPING
 from everstep_controller.core.model.job import Cause, JobRecord
@@ -11,6 +12,8 @@ from everstep_controller.core.turn import Turn
 
 # The first crash may have had any cause; a second one from the same state speaks against the state.
 CRASHES = 2
+# Each of them that could write down nothing in storage is bridged by the ones after it.
+_BRANCH_TOLD = 16
 
 
 def avoided(job: JobRecord) -> tuple[StepKey, ...]:
@@ -75,6 +78,22 @@ def choose_step(state: State, job: JobRecord) -> ChooseRecoveryStep:
 def has_state(job: JobRecord) -> bool:
     """Return whether snapshots of the job were ever made."""
     return job.lineage.recoverable_step is not None or any(map(_snapshotted, job.lineage.branch))
+
+
+def branch_told(job: JobRecord) -> tuple[BranchStep, ...]:
+    """Return the last steps of the newest generations that the state to restore came from.
+
+    Agents keep them beside what they store, where each generation says on its own which ones were
+    before it: so the newest ones are enough.
+    """
+    if job.spec.storage is None or job.generation.restore_step is None:
+        return ()
+    newest = job.lineage.branch[-_BRANCH_TOLD - 1 :]
+    return tuple(
+        BranchStep(point.generation, point.through_step)
+        for point in newest
+        if point.through_step is not None and point.generation < job.generation.number
+    )
 
 
 def undecided_step(job: JobRecord) -> int | None:

@@ -173,6 +173,8 @@ class NodeNews:
     # Another channel of it fell silent; or somebody who was asked has answered.
     silent: bool = False
     evidence: bool = False
+    # Who says that it is lost, besides its silence, and why: an operator, or a scheduler.
+    told_lost: str = ""
     # Injections that were ordered here, or whose end was.
     injections: list[str] = field(default_factory=list)
 
@@ -212,6 +214,9 @@ class Silence:
     leaving: str = ""
     # Until when the controller, which has just started, waits for the agent.
     expected_until_ns: int = 0
+    # Why the controller takes its own word for no loss, and when that held last; "": it does.
+    held: str = ""
+    held_ns: int = 0
     # Why the node is doubtful, and since when; empty while it is not.
     doubt: str = ""
     doubted_ns: int = 0
@@ -264,8 +269,9 @@ class NodeRecord:
     held_back_ns: int = 0
     boot_id: str = ""
     outbox: str = ""
-    # Where its agent's stream comes from: a host.
+    # Where its agent's stream comes from: a host; and its machine, as agents name it since 0.1.0.
     address: str = ""
+    machine: str = ""
     # Another agent that asks for its name, and the outbox of one that may have it.
     contender: Contender | None = None
     successor: str = ""
@@ -290,6 +296,8 @@ class NodeRecord:
     injections_ordered: int = 0
     # Silent while it is in maintenance, so nothing there is waited for.
     absent: bool = False
+    # Who has said of a lost node that it is lost; "": only that nothing of it answered.
+    lost_by: str = ""
     # What is done about a finding that foretells a failure, as people were told.
     swap_plan: str = ""
     # When began what automation drains it for, or drained it for last, and when it did; 0: never.

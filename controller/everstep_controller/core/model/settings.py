@@ -26,11 +26,11 @@ class Settings:
     confirm_timeout_ns: int = 1_500_000_000
     # An agent whose kernel answers has this long to come back; then it is a finding.
     agent_return_ns: int = 15_000_000_000
-    # How long a silence is borne of which fewer peers can tell than there should be, or that comes
-    # with more losses than these, or this share of the fleet.
+    # How long a silence is borne of a node that the network called unreachable; and, in a fleet of
+    # up to four nodes, one of which fewer peers can tell than there should be.
     loss_hold_ns: int = 60_000_000_000
-    loss_burst_nodes: int = 8
-    loss_burst_ratio: float = 0.05
+    # Failure domain of this controller, where none of the nodes is its own machine.
+    controller_domain: str = ""
     # Reconnection grace after the controller itself was away.
     startup_grace_ns: int = 120_000_000_000
     # How long a job may wait for its wanted nodes once it has its fewest.

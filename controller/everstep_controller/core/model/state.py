@@ -65,6 +65,26 @@ CONTROLLER = "controller"
 
 
 @dataclass(slots=True)
+class RollCall:
+    """Question to all agents at once whether they hear this controller, and how many have answered.
+
+    A stream that is cut may look open for many seconds; only an answer shows that it is not.
+    """
+
+    id: str
+    asked_ns: int
+    # How many nodes something is expected from, and how many of them have answered.
+    expected: int = 0
+    heard: int = 0
+    over: bool = False
+
+    @property
+    def by_most(self) -> bool:
+        """Whether more than half have answered."""
+        return self.heard * 2 > self.expected
+
+
+@dataclass(slots=True)
 class State:
     """State of the core, whole; each field is plain data, so that it can be written down."""
 
@@ -111,10 +131,14 @@ class State:
     mute_rounds: int = 0
     # When the controller's loop has stood still lately.
     stalls_ns: list[int] = field(default_factory=list)
-    # When nodes were lost lately, of those that did not fall silent with their whole domain.
-    losses_ns: list[int] = field(default_factory=list)
-    # Those domains, and when the newest of their nodes was lost.
-    domains_lost_ns: dict[str, int] = field(default_factory=dict)
+    # Until when it waits for agents after a start, of time in which it listens: a start within that
+    # goes on with it.
+    grace_until_ns: int = 0
+    # The machine of this controller, and the nodes whose agents run there, in order.
+    machine: str = ""
+    on_its_machine: list[str] = field(default_factory=list)
+    # The newest roll call.
+    roll: RollCall | None = None
     # Nodes whose streams are open and that all peers hear, by domain, their number, and these
     # domains in order; those from which something is expected, by domain, and their number; and
     # those of them that are silent.
@@ -127,6 +151,10 @@ class State:
     present: dict[str, list[str]] = field(default_factory=dict)
     present_domains: list[str] = field(default_factory=list)
     silent: list[str] = field(default_factory=list)
+    # Silent nodes that this controller does not take for lost by its own word; and lost ones of
+    # which nobody else has said so. In order.
+    held: list[str] = field(default_factory=list)
+    presumed_lost: list[str] = field(default_factory=list)
     # Nodes whose streams end again and again, in order.
     flapping: list[str] = field(default_factory=list)
     # Nodes that are drained; that automation was not allowed to isolate; that are alive and claimed
@@ -198,6 +226,11 @@ def note_hearing(state: State, node: NodeRecord) -> None:
     keep_listed(state.heard_domains, node.domain, listed=node.domain in state.heard)
     state.expected_total += _keep_by_domain(state.expected, node, listed=expected)
     keep_listed(state.silent, node.name, listed=expected and bool(node.silent_since_ns))
+    keep_listed(state.held, node.name, listed=expected and bool(node.silence.held))
+    presumed = node.state is NodeState.LOST and not node.lost_by
+    keep_listed(state.presumed_lost, node.name, listed=presumed)
+    here = bool(state.machine) and node.machine == state.machine
+    keep_listed(state.on_its_machine, node.name, listed=here)
     _keep_by_domain(state.present, node, listed=not node.gone and bool(node.liveness_address))
     keep_listed(state.present_domains, node.domain, listed=node.domain in state.present)
     for job_id in node.jobs:

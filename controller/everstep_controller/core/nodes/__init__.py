@@ -7,6 +7,7 @@ from everstep_controller.core.nodes import (
     health,
     injections,
     isolation,
+    quorum,
     removal,
     stream_flaps,
 )
@@ -18,6 +19,7 @@ HANDLERS: Handlers = merge(
         health.HANDLERS,
         injections.HANDLERS,
         isolation.HANDLERS,
+        quorum.HANDLERS,
         removal.HANDLERS,
     ]
 )

@@ -1,8 +1,9 @@
 """Claims on nodes: who keeps a node from taking ranks, within which budget, in a sentence."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from everstep_common.judging.findings import Mode
+from everstep_common.judging.findings import Mode, Severity
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import (
     AUTOMATION,
@@ -12,6 +13,7 @@ from everstep_controller.core.model.node import (
     Claim,
     NodeRecord,
     NodeState,
+    OpenFinding,
 )
 from everstep_controller.core.model.state import State, keep_listed
 from everstep_controller.core.model.windows import WindowState, holding, shown
@@ -88,6 +90,26 @@ def record_operator_claim(turn: Turn, node: NodeRecord, reason: str) -> None:
 def record_operator_drain(turn: Turn, node: NodeRecord, reason: str) -> None:
     """Put an operator's claim on a node that lets its ranks stay."""
     _drain(turn, node, OPERATOR, reason)
+
+
+def is_borne(held: OpenFinding, accepted: Sequence[str]) -> bool:
+    """Return whether a node takes ranks in spite of a finding, by an operator's word."""
+    fatal = held.finding.severity is Severity.FATAL and not held.finding.key.job
+    return not fatal or bool(held.accepted_by) or held.finding.key.condition in accepted
+
+
+def release_problem(node: NodeRecord, accepted: Sequence[str]) -> str:
+    """Return which open fatal findings a release would pass over, and what to do; else nothing."""
+    left = [held.finding for held in node.findings.values() if not is_borne(held, accepted)]
+    if not left:
+        return ""
+    told = "; ".join(f"{one.key.condition} of {one.key.component}: {one.message}" for one in left)
+    conditions = sorted({one.key.condition for one in left} | set(accepted))
+    return (
+        f"{node.name} has open fatal findings: {told}. A repair that its agent sees clears them; "
+        f"to take the node back in spite of them: everstep release {node.name} "
+        f"--accept {','.join(conditions)}"
+    )
 
 
 def record_operator_release(turn: Turn, node: NodeRecord, reason: str) -> None:

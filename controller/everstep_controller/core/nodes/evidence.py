@@ -22,6 +22,7 @@ from everstep_controller.core.nodes import (
     agent_findings,
     agent_identity,
     health,
+    quorum,
     rounds,
     stream_flaps,
 )
@@ -66,7 +67,9 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     node.outbox = event.outbox
     node.host, node.domain, node.inventory = event.host, event.domain, event.inventory
     node.bulk_address, node.liveness_address = event.bulk_address, event.liveness_address
+    node.machine, node.lost_by = event.machine, ""
     note_hearing(turn.state, node)
+    quorum.note_heard(turn)
     health.replace_agent_findings(node, event.open_findings, turn.now_ns)
     node.blamed = ""
     node.news.connected = (
@@ -130,6 +133,7 @@ def peer_judged(turn: Turn, event: PeerJudged) -> None:
     rounds.drop_question(turn.state, event.node, node.name)
     waiting.verdicts[event.node] = event.udp or event.tcp in KERNEL_SAYS
     _note_evidence(turn, node.silence, event, waiting.asked_ns)
+    note_hearing(turn.state, node)
 
 
 def _note_evidence(turn: Turn, silence: Silence, event: PeerJudged, asked_ns: int) -> None:
@@ -140,10 +144,13 @@ def _note_evidence(turn: Turn, silence: Silence, event: PeerJudged, asked_ns: in
         silence.heard_ns = turn.now_ns
     if event.udp or said:
         silence.denied.clear()
-    elif event.late_ns <= _LATE_NS and event.node not in silence.denied:
+        silence.held = ""
+    elif event.late_ns <= _LATE_NS:
         if not silence.denied:
             silence.denied_since_ns = asked_ns
-        silence.denied = sorted([*silence.denied, event.node])[:_DENIED_MAX]
+        # The newest are in as many domains as there are.
+        others = [name for name in silence.denied if name != event.node]
+        silence.denied = [*others, event.node][-_DENIED_MAX:]
 
 
 def agent_answered(turn: Turn, event: AgentAnswered) -> None:
@@ -197,30 +204,49 @@ def silence_due(turn: Turn, name: str) -> None:
     turn.mark_node(name)
 
 
-def expect_agents(turn: Turn) -> None:
-    """Wait for every agent: the controller starts, and nobody was listening before."""
+# An agent is back so soon after a controller has started (`reconnect_backoff_max_s` of its own).
+RECONNECT_NS = 15_000_000_000
+
+
+def expect_agents(turn: Turn, again_ns: int | None = None) -> None:
+    """Wait for every agent: the controller starts, and nobody was listening before.
+
+    ``again_ns``: what is left of an earlier start's time, which was shortly before this one.
+    """
     state = turn.state
+    state.roll = None
     for node in state.nodes.values():
+        grace_ns = _grace_ns(turn, node, again_ns)
         rounds.end(turn, node)
         agent_identity.end_contentions(turn, node)
         node.connected, node.silent_to = False, []
         node.silence = Silence()
         if not node.gone:
-            grace_ns = state.settings.startup_grace_ns
             node.silent_since_ns = turn.now_ns
             node.silence.expected_until_ns = turn.now_ns + grace_ns
             turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", grace_ns)
         note_hearing(state, node)
 
 
+def _grace_ns(turn: Turn, node: NodeRecord, again_ns: int | None) -> int:
+    """Return how long a node is waited for; the wait for one that was not heard since goes on."""
+    whole_ns = turn.state.settings.startup_grace_ns
+    until_ns = node.silence.expected_until_ns
+    if until_ns and not node.connected:
+        return min(whole_ns, max(until_ns - turn.now_ns, RECONNECT_NS))
+    return whole_ns if again_ns is None or node.connected else again_ns
+
+
 def void_silences(turn: Turn, duration_ns: int) -> None:
     """Judge no silence by a time in which the controller stood still."""
+    turn.state.roll = None
     for name in turn.state.silent:
         node = turn.state.nodes[name]
         rounds.end(turn, node)
         silence = node.silence
         silence.denied.clear()
         node.silent_since_ns = min(turn.now_ns, node.silent_since_ns + duration_ns)
+        silence.expected_until_ns += duration_ns if silence.expected_until_ns else 0
         silence.unheard = {
             name: min(turn.now_ns, at_ns + duration_ns) for name, at_ns in silence.unheard.items()
         }
@@ -254,6 +280,7 @@ def _end_blocked(turn: Turn, node: NodeRecord, evidence: str) -> None:
 def _hear_by_peers(turn: Turn, node: NodeRecord) -> None:
     node.silence.heard_ns = turn.now_ns
     node.silence.denied.clear()
+    node.silence.held = ""
     node.news.evidence = True
     turn.mark_node(node.name)
 

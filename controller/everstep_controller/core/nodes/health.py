@@ -208,7 +208,8 @@ def operator_released(turn: Turn, event: OperatorReleased) -> None:
     reason = f"{event.operator}: {event.reason}" if event.reason else event.operator
     claims.record_operator_release(turn, node, reason)
     for held in node.findings.values():
-        held.accepted_by = event.operator
+        if event.accepted is None or claims.is_borne(held, event.accepted):
+            held.accepted_by = event.operator
     node.blamed, node.checks_failed, node.news.repaired = "", 0, f"repaired, says {reason}"
     turn.mark_node(node.name)
 
@@ -480,12 +481,6 @@ def is_well_now(node: NodeRecord, held: OpenFinding) -> bool:
     """Return whether a finding is over for the moment, and kept open because it comes and goes."""
     flapping = node.flapping.get(_finding_name(held.owner, held.finding.key))
     return flapping is not None and bool(flapping.well_since_ns)
-
-
-def unfit_by_finding(state: State, node: NodeRecord) -> str:
-    """Return a finding by which a node cannot train, in words; "" where there is none."""
-    fatal, _ = _findings_that_count(state, node)
-    return fatal[0].message if fatal else ""
 
 
 def _findings_that_count(state: State, node: NodeRecord) -> tuple[list[Finding], list[Finding]]:

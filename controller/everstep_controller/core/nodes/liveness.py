@@ -7,9 +7,8 @@ changes it.
 from everstep_common.reports import TcpAnswer
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState, Silence
-from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import CONTROLLER, State, note_hearing
-from everstep_controller.core.nodes import health, lifecycle, rounds, verdict
+from everstep_controller.core.nodes import health, lifecycle, quorum, rounds, verdict
 from everstep_controller.core.nodes.agent_findings import AGENT_GONE, AGENT_HUNG, silent_agent
 from everstep_controller.core.nodes.evidence import KERNEL_SAYS, end_silence
 from everstep_controller.core.nodes.lifecycle import NodeEvent
@@ -26,16 +25,28 @@ _STEPS_PROVE_TIMES = 3
 NODE_DOUBTFUL = "NodeDoubtful"
 # After so many rounds of questions without any answer, about whatever nodes, the fault is here.
 _MUTE_ROUNDS = 3
+# A node about which no answer would count is judged again so seldom, and when more is heard.
+_HELD_RETRY_NS = 60 * _S
 
 
 def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
+    """Judge a silence, and say where this controller may be the one that is cut off."""
+    _reconcile_silence(turn, node)
+    quorum.tell_people(turn)
+
+
+def _reconcile_silence(turn: Reconciliation, node: NodeRecord) -> None:
     """Judge a silence when something is new or a time is up, and ask again where that is due."""
+    told, node.news.told_lost = node.news.told_lost, ""
     silent, heard = node.news.silent, node.news.evidence
     node.news.silent = node.news.evidence = False
     if node.gone or not node.silent_since_ns:
         return
     if node.state is NodeState.MAINTENANCE:
         _await_maintained(turn, node)
+        return
+    if told:
+        _lose_node(turn, node, told)
         return
     if node.confirmation is not None and rounds.is_over(turn, node):
         heard = True
@@ -46,22 +57,35 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
 
 
 def _judge_silence(turn: Reconciliation, node: NodeRecord, *, ask: bool) -> None:
+    quorum.call_where_needed(turn, node)
     found = _judge(turn, node)
-    if found.liveness is Liveness.LOST and not _held_back(turn, node):
-        _lose_node(turn, node, found.why)
-        return
+    if found.liveness is Liveness.LOST and quorum.is_answered(turn.state, node, turn.now_ns):
+        if why := quorum.why_held(turn.state, node):
+            quorum.hold(turn, node, why)
+            found = _judge(turn, node)
+        else:
+            _lose_node(turn, node, found.why)
+            return
+    elif quorum.is_alone(turn, node):
+        quorum.hold(turn, node, "nobody is heard who could tell")
     _note_doubt(turn, node, found.why if found.liveness is not Liveness.ALIVE else "")
     if ask:
-        if node.confirmation is None and not _is_fresh(turn, node):
+        in_vain = quorum.asks_in_vain(turn.state, node)
+        if node.confirmation is None and not in_vain and not _is_fresh(turn, node):
             rounds.ask(turn, node)
-        told_ns = node.silent_since_ns + turn.state.settings.agent_return_ns
-        again_ns = min(found.again_ns, told_ns) if told_ns > turn.now_ns else found.again_ns
-        after_ns = max(again_ns - turn.now_ns, 1)
+        after_ns = _HELD_RETRY_NS if in_vain else _retry_ns(turn, node, found)
         turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", after_ns)
 
 
+def _retry_ns(turn: Turn, node: NodeRecord, found: LivenessVerdict) -> int:
+    """Return when a silent node is asked about again, or people are to be told of it."""
+    told_ns = node.silent_since_ns + turn.state.settings.agent_return_ns
+    again_ns = min(found.again_ns, told_ns) if told_ns > turn.now_ns else found.again_ns
+    return max(again_ns - turn.now_ns, 1)
+
+
 def _judge(turn: Turn, node: NodeRecord) -> LivenessVerdict:
-    silence, settings = node.silence, turn.state.settings
+    silence = node.silence
     signs = Signs(
         connected=node.connected,
         since_ns=node.silent_since_ns,
@@ -71,14 +95,16 @@ def _judge(turn: Turn, node: NodeRecord) -> LivenessVerdict:
         kernel_said=silence.kernel_said,
         network_said=silence.kernel_said == KERNEL_SAYS[TcpAnswer.UNREACHABLE],
         asked=silence.asked,
-        denied=tuple(silence.denied),
+        denied=tuple(sorted(silence.denied)),
         witnesses=rounds.witnesses(turn.state, node),
         leaving=silence.leaving,
         expected_until_ns=silence.expected_until_ns,
         stepping_until_ns=_stepping_until_ns(turn.state, node),
         claimed=node.contender is not None or bool(node.successor),
+        held=f"{quorum.CUT_OFF}: {silence.held}" if silence.held else "",
+        held_ns=silence.held_ns,
     )
-    return verdict.judge(signs, _patience(settings), turn.now_ns)
+    return verdict.judge(signs, _patience(turn.state), turn.now_ns)
 
 
 def _unheard_since_ns(turn: Turn, node: NodeRecord) -> int:
@@ -105,8 +131,10 @@ def _cannot_tell(turn: Turn, name: str) -> bool:
     return not node.connected or bool(node.silent_to) or node.doubtful
 
 
-def _patience(settings: Settings) -> Patience:
-    return Patience(silence_ns=settings.silence_ns, few_witnesses_ns=settings.loss_hold_ns)
+def _patience(state: State) -> Patience:
+    settings = state.settings
+    few_ns = settings.loss_hold_ns if quorum.is_small(state) else settings.agent_return_ns
+    return Patience(settings.silence_ns, few_witnesses_ns=few_ns, network_ns=settings.loss_hold_ns)
 
 
 def _stepping_until_ns(state: State, node: NodeRecord) -> int:
@@ -160,7 +188,7 @@ def _note_doubt(turn: Reconciliation, node: NodeRecord, doubt: str) -> None:
         note_hearing(turn.state, node)
         turn.mark_node(node.name)
     away_ns = turn.now_ns - node.silent_since_ns
-    due = doubt and away_ns >= turn.state.settings.agent_return_ns
+    due = doubt and not silence.held and away_ns >= turn.state.settings.agent_return_ns
     if due and (_is_witnessed(silence) or not rounds.witnesses(turn.state, node)):
         hangs = _hangs(node)
         found, other = (AGENT_HUNG, AGENT_GONE) if hangs else (AGENT_GONE, AGENT_HUNG)
@@ -185,42 +213,6 @@ def _hangs(node: NodeRecord) -> bool:
 def _is_witnessed(silence: Silence) -> bool:
     """Return whether some peer has told of a silence; else it may be the controller's own."""
     return bool(silence.kernel_ns or silence.heard_ns or silence.denied)
-
-
-def _held_back(turn: Turn, node: NodeRecord) -> bool:
-    """Return whether so many were lost lately that this one stays doubtful for a while.
-
-    A whole domain that falls silent while three nodes outside it answer is one fault, whatever its
-    size. What is alone in its domain is a node like any other.
-    """
-    state, settings = turn.state, turn.state.settings
-    since_ns = turn.now_ns - settings.loss_hold_ns
-    if len(node.silence.denied) >= rounds.CONFIRMERS and _is_lost_whole(turn, node, since_ns):
-        return False
-    state.losses_ns = [at_ns for at_ns in state.losses_ns if at_ns > since_ns]
-    share = int(len(state.nodes) * settings.loss_burst_ratio)
-    burst = len(state.losses_ns) >= max(settings.loss_burst_nodes, share)
-    if burst and node.silent_since_ns > since_ns:
-        return True
-    state.losses_ns.append(turn.now_ns)
-    return False
-
-
-def _is_lost_whole(turn: Turn, node: NodeRecord, since_ns: int) -> bool:
-    """Return whether a node's domain of several is silent as a whole, and take note of that."""
-    state, domain = turn.state, node.domain
-    if not domain or domain in state.heard:
-        return False
-    lost_ns = state.domains_lost_ns
-    # As its nodes are lost one after the other, the last of them is alone there.
-    whole = lost_ns.get(domain, since_ns) > since_ns or len(state.expected.get(domain, ())) > 1
-    # The newest are at the end, so that a quarter of the fleet does not look through all of them.
-    while lost_ns and next(iter(lost_ns.values())) <= since_ns:
-        del lost_ns[next(iter(lost_ns))]
-    if whole:
-        lost_ns.pop(domain, None)
-        lost_ns[domain] = turn.now_ns
-    return whole
 
 
 def _lose_node(turn: Reconciliation, node: NodeRecord, reason: str) -> None:

@@ -128,6 +128,9 @@ def _forget_record(turn: Turn, node: NodeRecord) -> None:
         state.flapping,
         state.pair_wanted,
         state.precursors,
+        state.held,
+        state.presumed_lost,
+        state.on_its_machine,
     ):
         keep_listed(names, node.name, listed=False)
     for kind in _TIMERS:

@@ -85,13 +85,14 @@ def ping_order(node: NodeRecord) -> PingAgent:
 
 
 def confirmers(state: State, node: NodeRecord) -> list[str]:
-    """Return three nodes that are heard, as if at random, outside the node's domains if possible.
+    """Return three nodes that are heard, as if at random, in as many domains as possible.
 
-    The choice follows from its name and the number of the event, so a replay makes the same.
+    Those in domains far from the node's come first, those in the controller's last. The choice
+    follows from its name and the number of the event, so a replay makes the same.
     """
     seed = crc32(f"{node.name}/{state.event_count}".encode())
     found: list[str] = []
-    for domains in _domains_by_distance(state, node.domain, seed):
+    for domains in _domains_by_preference(state, node.domain, seed):
         for offset in range(CONFIRMERS):
             for domain in domains:
                 names = state.heard[domain]
@@ -101,6 +102,21 @@ def confirmers(state: State, node: NodeRecord) -> list[str]:
                 if len(found) == CONFIRMERS:
                     return found
     return found
+
+
+def controller_domain(state: State) -> str:
+    """Return the failure domain of the controller: that of the agent on its machine, or as set.
+
+    Where several agents run there, machines are played, and none of their domains is its own.
+    """
+    if len(state.on_its_machine) == 1:
+        return independent_domain(state, state.on_its_machine[0])
+    return state.settings.controller_domain
+
+
+def independent_domain(state: State, name: str) -> str:
+    """Return what fails with a node: its domain, or where none is known the node alone."""
+    return state.nodes[name].domain or name
 
 
 def witnesses(state: State, node: NodeRecord) -> int:
@@ -115,19 +131,20 @@ def witnesses(state: State, node: NodeRecord) -> int:
     return min(CONFIRMERS, far or near - own)
 
 
-def _domains_by_distance(state: State, own: str, seed: int) -> Iterator[list[str]]:
-    """Yield domains with nodes that are heard: far ones, those of the same pod, its own."""
-    known = state.heard_domains
+def _domains_by_preference(state: State, own: str, seed: int) -> Iterator[list[str]]:
+    """Yield domains with nodes that are heard: far ones, those of the same pod, its own, ours."""
+    known, ours = state.heard_domains, controller_domain(state)
     first = seed % len(known) if known else 0
     some = [*known[first : first + _PLACES_MAX], *known[: min(first, _PLACES_MAX)]][:_PLACES_MAX]
     pod = own.partition("/")[0]
     far: list[str] = []
     near: list[str] = []
     for domain in some:
-        if domain.partition("/")[0] != pod:
-            far.append(domain)
-        elif domain != own:
-            near.append(domain)
-    yield far
+        if domain in (own, ours):
+            continue
+        (near if domain.partition("/")[0] == pod else far).append(domain)
+    # Peers in a second domain are worth more than more of them in the first.
+    yield far if len(far) > 1 else [*far, *near]
     yield near
-    yield [own] if own in state.heard else []
+    yield [own] if own in state.heard and own != ours else []
+    yield [ours] if ours in state.heard else []

@@ -4,7 +4,8 @@ By what answers there are three classes of silence:
 
 (a) The kernel answers: its bulk port accepts or refuses, or the network says "unreachable". The
     node is doubtful, and never lost by silence alone.
-(b) Nothing answers at UDP, TCP and stream for a while, and enough peers have tried: it is lost.
+(b) Nothing answers at UDP, TCP and stream for a while, and enough peers have tried: it is lost,
+    where the controller hears enough of the fleet to trust them (`quorum.py`).
 (c) The members of a synchronous job complete later steps together. So this member's ranks live,
     which outweighs (b): it is doubtful.
 """
@@ -51,6 +52,9 @@ class Signs(NamedTuple):
     stepping_until_ns: int = 0
     # An agent that is not known as its own asks for its name: its machine may have been replaced.
     claimed: bool = False
+    # Why the controller takes its own word for no loss, and when that held last.
+    held: str = ""
+    held_ns: int = 0
 
 
 class Patience(NamedTuple):
@@ -58,8 +62,10 @@ class Patience(NamedTuple):
 
     # Nothing answers for so long, as enough peers say: lost.
     silence_ns: int
-    # Nothing answers for so long, as fewer peers say than there should be: lost.
+    # Nothing answers for so long, as fewer peers say than there should be.
     few_witnesses_ns: int
+    # Nothing answers for so long, of a node that the network has called unreachable: lost.
+    network_ns: int
 
 
 class LivenessVerdict(NamedTuple):
@@ -93,12 +99,15 @@ def judge(signs: Signs, patience: Patience, now_ns: int) -> LivenessVerdict:
 
 
 def _answered_ns(signs: Signs) -> int:
-    return max(signs.since_ns, signs.unheard_ns, signs.heard_ns, signs.kernel_ns)
+    times_ns = (signs.since_ns, signs.unheard_ns, signs.heard_ns, signs.kernel_ns, signs.held_ns)
+    return max(times_ns)
 
 
 def _borne_ns(signs: Signs, patience: Patience) -> int:
-    # Routers seldom say that something is unreachable: that they fall silent is no news yet.
-    enough = len(signs.denied) >= signs.witnesses and not signs.network_said
+    if signs.network_said:
+        # Routers seldom say that something is unreachable: that they fall silent is no news yet.
+        return patience.network_ns
+    enough = len(signs.denied) >= signs.witnesses
     return patience.silence_ns if enough else patience.few_witnesses_ns
 
 
@@ -119,8 +128,9 @@ def _doubt(signs: Signs, now_ns: int) -> str:
         return "its agent answers peers, and not on its stream"
     if signs.claimed:
         return "another agent asks for its name, and gets it if its own does not come back"
-    if signs.denied:
-        return f"{' and '.join(signs.denied)} could not reach it"
+    if signs.held or signs.denied:
+        told = f"nothing of it answers, and {signs.held}"
+        return told if signs.held else f"{' and '.join(signs.denied)} could not reach it"
     if now_ns < signs.expected_until_ns:
         return ""
     if signs.connected:

@@ -5,6 +5,7 @@ Nothing here is journaled: what lies in storage, agents can tell again.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from zlib import crc32
 
 from everstep_common.orders import Publish, StoredFile
 from everstep_common.reports import Storage, StoredStep
@@ -14,6 +15,11 @@ from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy, Parts, Tier
 from everstep_controller.core.vault.recovery_step import is_whole
+
+# The first step of a job is stored about so long after it could be restored from memory: two faults
+# in a row cost all that was made since the newest stored one. Each wait after it is twice as long,
+# up to the interval that the job's user has asked for.
+FIRST_STORED_NS = 30_000_000_000
 
 # Fewest steps kept in storage: publishing one removes an older one at once, and one is no reserve.
 KEEP_MIN = 2
@@ -46,6 +52,8 @@ class Persistence:
     # The step and the time from which the next one is counted.
     counted_step: int = 0
     counted_ns: int = 0
+    # How long the next step waits at most while the intervals grow; 0: they have grown.
+    early_ns: int = 0
     publisher: str = ""
     failures: dict[StepKey, str] = field(default_factory=dict)
     # When the newest of them was named, and how long the newest that is stored was on its way.
@@ -60,9 +68,11 @@ class Persistence:
         storage = inputs.job.spec.storage
         if storage is None:
             return None
+        stored = stored_on_branch(inputs.job, inputs.catalogue)
         if self.generation != inputs.generation:
             self._begin(inputs)
-        stored = stored_on_branch(inputs.job, inputs.catalogue)
+            # A job that has a step there, as one that was restored from it, has time.
+            self.early_ns = 0 if stored else first_stored_ns(inputs.job)
         self._note_newest(stored, inputs.now_ns)
         keys = [(self.generation, step) for step in self.named]
         self.named = [key[1] for key in keys if not self._settled(key, stored)]
@@ -125,7 +135,11 @@ class Persistence:
     ) -> None:
         """Name the recoverable step: of that one no part can be gone when the word arrives."""
         step = inputs.recoverable
-        if step is None or step in self.named or self._settled((self.generation, step), stored):
+        if step is None:
+            if self.early_ns:
+                self.counted_ns = inputs.now_ns  # there is nothing to lose yet
+            return
+        if step in self.named or self._settled((self.generation, step), stored):
             return
         if not is_stopped(inputs.job) and (
             self.named or not self._due(step, storage, inputs.now_ns)
@@ -133,15 +147,19 @@ class Persistence:
             return
         self.named.append(step)
         self.named_ns = inputs.now_ns
+        self.early_ns = _grown(self.early_ns, storage)
         self.counted_step, self.counted_ns = step, inputs.now_ns
 
     def _due(self, step: int, storage: Storage, now_ns: int) -> bool:
+        passed_ns = now_ns - self.counted_ns
+        if self.early_ns and passed_ns >= self.early_ns:
+            return True
         if step <= self.counted_step:
             return False
         by_steps = storage.every_steps
         if by_steps and step // by_steps > self.counted_step // by_steps:
             return True
-        return bool(storage.every_ns) and now_ns - self.counted_ns >= storage.every_ns
+        return bool(storage.every_ns) and passed_ns >= storage.every_ns
 
     def _choose_publisher(self, inputs: PersistenceInput) -> None:
         """Keep the publisher as long as it is there; another's word is never half of an order.
@@ -182,6 +200,17 @@ class Persistence:
         # done.
         skipped = tuple(job.lineage.skipped) if files else ()
         return Publish(self.generation, target, files, keep, skipped)
+
+
+def first_stored_ns(job: JobRecord) -> int:
+    """Return when the first step of a job is stored: jobs that began together do so one by one."""
+    return FIRST_STORED_NS * (768 + crc32(job.id.encode()) % 512) // 1024
+
+
+def _grown(early_ns: int, storage: Storage) -> int:
+    """Return the wait after an early one; 0 where the interval decides from here on."""
+    grown_ns = 2 * early_ns
+    return grown_ns if grown_ns < storage.every_ns else 0
 
 
 def choose_stand_ins(inputs: PersistenceInput, named: Sequence[int]) -> dict[str, tuple[int, ...]]:

@@ -13,6 +13,7 @@ from everstep_controller.core.jobs.progress_rows import (
 from everstep_controller.core.model.node import Origin
 
 NODES = ("a", "b", "c")
+_US = 1000
 
 
 @dataclass
@@ -35,15 +36,13 @@ class Cluster:
         return Reporters(self.generation, NODES, self.running, silent)
 
     def report(
-        self, node: str, *steps: int, now_ns: int = 0, generation: int = 1, job: str = "train"
+        self, node: str, *steps: int, generation: int = 1, job: str = "train"
     ) -> list[ProgressRow]:
         self.sequences[node] = self.sequences.get(node, 0) + 1
         origin = Origin(node, f"box-{node}", self.sequences[node])
-        ends = tuple(step * 100 + NODES.index(node) for step in steps)
-        stalls = tuple(NODES.index(node) for _ in steps)
-        return self.progress.add(
-            ReportedSteps(job, generation, steps[0], ends, stalls, 0, origin), now_ns
-        )
+        ends = tuple(_US * (step * 100 + NODES.index(node)) for step in steps)
+        stalls = tuple(_US * NODES.index(node) for _ in steps)
+        return self.progress.add(ReportedSteps(job, generation, steps[0], ends, stalls, 0, origin))
 
 
 def steps_of(rows: list[ProgressRow]) -> list[int]:
@@ -57,17 +56,21 @@ def test_a_step_is_complete_when_its_slowest_node_has_reported_it() -> None:
     for node in NODES:
         assert cluster.report(node, 5, 6) == []
     (row,) = cluster.progress.tick(ROW_NS)
-    assert (row.event.first_step, row.event.end_ns, row.event.stall_ns) == (5, (502, 602), (2, 2))
+    assert (row.event.first_step, row.event.end_ns, row.event.stall_ns) == (
+        5,
+        (502 * _US, 602 * _US),
+        (2 * _US, 2 * _US),
+    )
     assert {origin.node for origin in row.origins} == set(NODES)
 
 
 def test_a_step_that_was_seen_in_the_output_of_one_rank_waits_for_no_other_node() -> None:
     cluster = Cluster()
     origin = Origin("a", "box-a", 1)
-    seen = ReportedSteps("train", 1, 5, (500, 600), (0, 0), 0, origin, of_job=True)
-    assert cluster.progress.add(seen, 0) == []
+    seen = ReportedSteps("train", 1, 5, (500 * _US, 600 * _US), (0, 0), 0, origin, of_job=True)
+    assert cluster.progress.add(seen) == []
     (row,) = cluster.progress.tick(ROW_NS)
-    assert (row.event.first_step, row.event.end_ns) == (5, (500, 600))
+    assert (row.event.first_step, row.event.end_ns) == (5, (500 * _US, 600 * _US))
     assert list(row.origins) == [origin]
 
 
@@ -75,7 +78,7 @@ def test_a_running_job_writes_one_row_a_second() -> None:
     cluster = Cluster()
     for step in range(50):
         for node in NODES:
-            assert cluster.report(node, step, now_ns=step) == []
+            assert cluster.report(node, step) == []
     assert cluster.progress.tick(ROW_NS - 1) == []
     assert steps_of(cluster.progress.tick(ROW_NS)) == list(range(50))
 
@@ -116,7 +119,7 @@ def test_a_step_that_waited_is_written_once_the_last_node_tells_it() -> None:
     cluster.report("b", 7)
     cluster.report("c", 7)
     (row,) = cluster.progress.flush_node("b")
-    assert (row.event.first_step, row.event.end_ns) == (7, (702,))
+    assert (row.event.first_step, row.event.end_ns) == (7, (702 * _US,))
 
 
 def test_a_node_that_is_away_keeps_no_step_waiting() -> None:
@@ -165,7 +168,7 @@ def test_a_late_word_of_an_older_generation_takes_no_step_from_the_one_that_coun
     for node in ("b", "c"):
         cluster.report(node, 7, generation=2)
     (row,) = cluster.progress.tick(ROW_NS)
-    assert (row.event.generation, row.event.end_ns) == (2, (702,))
+    assert (row.event.generation, row.event.end_ns) == (2, (702 * _US,))
     assert sorted(origin.node for origin in row.origins) == ["a", "b", "c"]
 
 
@@ -181,12 +184,12 @@ def test_a_crowd_of_members_is_no_member_that_says_nothing() -> None:
     nodes = [f"n{number:03}" for number in range(300)]
     progress = ProgressRows(lambda _: Reporters(1, nodes, running=True))
     for node in nodes[:-1]:
-        progress.add(ReportedSteps("train", 1, 5, (5,), (0,), 0, Origin(node, node, 1)), 0)
+        progress.add(ReportedSteps("train", 1, 5, (5 * _US,), (0,), 0, Origin(node, node, 1)))
     assert progress.tick(ROW_NS) == []
     last = Origin(nodes[-1], "last", 1)
-    progress.add(ReportedSteps("train", 1, 5, (9,), (0,), 0, last), ROW_NS)
+    progress.add(ReportedSteps("train", 1, 5, (9 * _US,), (0,), 0, last))
     (row,) = progress.tick(2 * ROW_NS)
-    assert (row.event.end_ns, len(row.origins)) == ((9,), 300)
+    assert (row.event.end_ns, len(row.origins)) == ((9 * _US,), 300)
 
 
 def test_rows_that_share_a_node_come_in_the_order_of_its_records() -> None:
@@ -221,7 +224,7 @@ def test_every_step_and_record_is_written_once_in_any_schedule(
         elif who == "flush":
             rows += cluster.progress.flush_node("a")
         else:
-            rows += cluster.report(who, *range(reached[who], reached[who] + count), now_ns=now_ns)
+            rows += cluster.report(who, *range(reached[who], reached[who] + count))
             reached[who] += count
     rows += cluster.progress.flush_all()
     made = steps_of(rows)

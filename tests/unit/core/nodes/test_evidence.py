@@ -149,6 +149,7 @@ def test_every_timer_of_an_answer_waits_anew_after_a_start() -> None:
     }
     story = Story()
     timers = story.core.state.timers
+    story.now_ns += 1000 * S
     timers.update({f"{kind}/x": story.now_ns for kind in _FOR_AGENTS})
     story.tell(events.ControllerStarted("0.1.0"))
     grace_ns = story.core.state.settings.startup_grace_ns

@@ -5,7 +5,7 @@ import pytest
 from everstep_controller.core.nodes.verdict import Liveness, Patience, Signs, judge
 
 _S = 1_000_000_000
-_PATIENCE = Patience(silence_ns=5 * _S, few_witnesses_ns=60 * _S)
+_PATIENCE = Patience(silence_ns=5 * _S, few_witnesses_ns=60 * _S, network_ns=60 * _S)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field, replace
 
+import pytest
+
 from everstep_common.orders import Publish
 from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core.model.job import JobRecord, JobState
@@ -11,6 +13,7 @@ from everstep_controller.core.vault.persistence import (
     Persistence,
     PersistenceInput,
     choose_stand_ins,
+    first_stored_ns,
 )
 from unit.core.vault.vault_story import NODES, S, copy, job, ring, stored
 
@@ -79,11 +82,78 @@ def test_the_first_recoverable_step_past_a_multiple_is_named_and_only_one_at_a_t
 
 def test_a_step_is_named_by_time() -> None:
     story = Story(Storage("/ckpt", every_ns=60 * S))
+    story.write(whole=(stored(1),))
     story.look(5)
     story.look(6, after_s=59)
     assert story.planner.named == []
     story.look(7, after_s=2)
     assert story.planner.named == [7]
+
+
+def _named_after_s(story: Story, most_s: float) -> float:
+    """Let the job make a step a second until one is named; return after how long that was."""
+    began_s = story.now_s
+    while story.now_s - began_s < most_s:
+        story.look((story.recoverable or 0) + 1)
+        if story.planner.named:
+            break
+    return story.now_s - began_s
+
+
+def _store_named(story: Story) -> None:
+    (step,) = story.planner.named
+    story.write(step, whole=(stored(step),))
+    story.look()
+
+
+def test_the_first_step_is_stored_early_and_each_wait_is_twice_as_long() -> None:
+    story = Story(Storage("/ckpt", every_ns=600 * S))
+    early_s = first_stored_ns(story.job) / S
+    assert 22 < early_s < 45
+    story.look(1)
+    waits = []
+    for _ in range(7):
+        waits.append(_named_after_s(story, 700))
+        _store_named(story)
+    wanted = [early_s * 2**number for number in range(5)] + [600, 600]
+    assert waits == pytest.approx([min(one, 600) for one in wanted], abs=3)
+
+
+def test_nothing_to_store_is_not_waited_away() -> None:
+    """Imports take minutes: the early step is counted from what there is to lose."""
+    story = Story(Storage("/ckpt", every_ns=600 * S))
+    story.look()
+    story.look(after_s=300)
+    story.look(1)
+    assert story.planner.named == []
+    assert _named_after_s(story, 100) == pytest.approx(first_stored_ns(story.job) / S, abs=3)
+
+
+def test_a_job_that_goes_on_from_storage_has_time() -> None:
+    story = Story(Storage("/ckpt", every_ns=600 * S))
+    story.write(whole=(stored(5),))
+    story.look(6)
+    assert _named_after_s(story, 900) == pytest.approx(600, abs=3)
+
+
+def test_a_job_that_was_restored_before_anything_was_stored_stores_early_as_well() -> None:
+    """Its second fault may take the memory: nothing of it is anywhere else yet."""
+    story = Story(Storage("/ckpt", every_ns=600 * S))
+    story.look(1)
+    story.look(10, after_s=15)
+    story.job.generation.number, story.job.lineage.restored = 2, (1, 10)
+    story.job.lineage.branch = [BranchPoint(1, 10, 3), BranchPoint(2, None, 3)]
+    story.look(10)
+    assert _named_after_s(story, 100) == pytest.approx(first_stored_ns(story.job) / S, abs=3)
+
+
+def test_jobs_that_begin_together_do_not_store_together() -> None:
+    story = Story()
+    waits_s = set()
+    for number in range(100):
+        story.job.id = f"llm-{number}"
+        waits_s.add(round(first_stored_ns(story.job) / S))
+    assert len(waits_s) > 12
 
 
 def test_every_generation_begins_with_a_fence_before_anything_is_published() -> None:

@@ -187,6 +187,8 @@ class AgentListener:
             snapshot_every_min=given.keep.every_min,
             snapshot_every_max=given.keep.every_max,
             fresh=given.keep.fresh and not generation.number,
+            continues=given.keep.continues and not generation.number,
+            storage_begun=given.keep.begun,
             job_id=self._link.job_id,
         )
 

@@ -80,7 +80,7 @@ def settings(
             restarts_max=_RESTARTS_MAX if restarts is None else restarts,
             reform=given.get("policy") == "reform",
             agent_wait_s=float(given.get("agent_wait", _AGENT_WAIT_S)),
-            keep=_keep(given.config, environ),
+            keep=_keep(given.config, environ, job),
         )
     except (UsageError, TokenError, KeepError) as error:
         raise ValueError(str(error)) from error
@@ -101,7 +101,7 @@ def _job(run_id: str, environ: Mapping[str, str]) -> str:
     return job_name(None, run_id, (), environ)
 
 
-def _keep(config: Mapping[str, object], environ: Mapping[str, str]) -> KeepOptions:
+def _keep(config: Mapping[str, object], environ: Mapping[str, str], job: str) -> KeepOptions:
     """Return what is kept; ``--rdzv-conf persist=DIR`` is ``everstep run --persist DIR``."""
     parser = _Parser(prog="--rdzv-conf", add_help=False)
     add_keep_options(parser)
@@ -110,8 +110,8 @@ def _keep(config: Mapping[str, object], environ: Mapping[str, str]) -> KeepOptio
         if name in _OWN or name in _TORCHRUNS:
             continue
         option = "--" + name.replace("_", "-")
-        words += [option] if name == "fresh" else [f"{option}={value}"]
-    return keep_options(parser.parse_args(words), environ)
+        words += [option] if name in ("fresh", "continue") else [f"{option}={value}"]
+    return keep_options(parser.parse_args(words), environ, job)
 
 
 class _Parser(argparse.ArgumentParser):

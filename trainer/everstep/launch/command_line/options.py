@@ -135,7 +135,7 @@ def _options(values: argparse.Namespace, line: Line, environ: Mapping[str, str])
         streams=_streams(values),
         progress=own_patterns(values.progress_pattern),
         ras=RasUse(values.nccl_ras),
-        keep=keep_options(values, environ),
+        keep=keep_options(values, environ, name),
         standby=standby_options(values),
     )
     return _noted(options, values, environ)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from everstep_common.mount_points import MountTables
 from everstep_common.storage_environment import credentials
 from everstep_common.trainer_messages import Storage
 
@@ -24,6 +25,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B?|B?)", re.IGNORECASE)
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 # A page: nobody means less.
 _SIZE_MIN = 4096
+_MOUNTS = MountTables()
 
 
 class KeepError(Exception):
@@ -39,6 +41,9 @@ class KeepOptions:
     every_max: int = 0
     memory_bytes: int = 0
     fresh: bool = False
+    continues: bool = False
+    # Whether the job's folder there has something of a generation of it.
+    begun: bool = False
     # What lets the user into a bucket (AWS_…).
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -86,12 +91,21 @@ def add_keep_options(parser: argparse.ArgumentParser) -> None:
         help="start from scratch, and ignore the state that an earlier job of this name left in"
         " memory or in storage (default: go on from its newest step)",
     )
+    add(
+        "--continue",
+        dest="continues",
+        action="store_true",
+        help="go on from what the --persist path has, though another job, or the same one under"
+        " another controller, has brought it there (default: that is an error)",
+    )
 
 
 def keep_options(
-    values: argparse.Namespace, environ: Mapping[str, str] = os.environ
+    values: argparse.Namespace, environ: Mapping[str, str] = os.environ, job: str = ""
 ) -> KeepOptions:
     """Return what was asked for, checked here and now. Raises KeepError."""
+    if values.fresh and values.continues:
+        raise KeepError("--fresh and --continue each say where to begin: give one of them")
     every = _every(values.snapshot_every)
     memory = (
         size_bytes("--snapshot-memory", values.snapshot_memory) if values.snapshot_memory else 0
@@ -99,7 +113,8 @@ def keep_options(
     storage = _storage(values)
     in_bucket = storage is not None and storage.path.startswith("s3://")
     environment = credentials(environ) if in_bucket else {}
-    return KeepOptions(storage, *every, memory, values.fresh, environment)
+    begun = storage is not None and not in_bucket and _has_begun(storage.path, job)
+    return KeepOptions(storage, *every, memory, values.fresh, values.continues, begun, environment)
 
 
 def _storage(values: argparse.Namespace) -> Storage | None:
@@ -126,13 +141,27 @@ def _storage(values: argparse.Namespace) -> Storage | None:
     )
 
 
-def _folder(text: str) -> str:
+def _has_begun(path: str, job: str) -> bool:
+    """Return whether a job's folder has something of a generation."""
+    try:
+        return any(name.startswith("gen-") for name in os.listdir(os.path.join(path, job)))
+    except OSError:
+        return False
+
+
+def _folder(text: str, mounts: MountTables = _MOUNTS) -> str:
     """Return the absolute path of a folder that can be written; one below its parent is made."""
     path = os.path.abspath(os.path.expanduser(text))
     if not text.strip() or _SCHEME.match(text):
         raise KeepError(f"--persist {text!r}: name a folder, or s3://BUCKET/PREFIX")
     if os.fsencode(path).decode(errors="ignore") != path:
         raise KeepError(f"--persist {text!r}: name a folder whose path is Unicode text (UTF-8)")
+    if point := mounts.unmounted_point(path):
+        # Made in silence, it would be on the disk below, and hidden when the right one is there.
+        raise KeepError(
+            f"--persist {path}: {point} is a mount point, and nothing is mounted there on this"
+            " node; mount it, or correct the path"
+        )
     advice = "name a folder that you may write, on storage that all nodes of the job share"
     try:
         _make(path)

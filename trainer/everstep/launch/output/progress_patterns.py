@@ -13,11 +13,12 @@ COMMON: tuple[re.Pattern[str], ...] = (
     re.compile(r"(?<![\w.-])iter(?:ation)?['\"]?\s*[:=#]?\s*(?P<step>\d+)(?![\w.])", re.I),
     # torchtitan: "step: 12  loss: …"; Hugging Face and Paddle: "global_step: 12", "step 12/100"
     re.compile(r"(?<![\w.-])(?:global[_ ]?)?step['\"]?\s*[:=#]?\s*(?P<step>\d+)(?![\w.])", re.I),
-    # tqdm as the Hugging Face Trainer draws it: a bar of steps has no title, and counts "it".
-    re.compile(r"^\s*\d+%\|[^|]*\|\s*(?P<step>\d+)/\d+ \[[^\]]*(?:it/s|s/it)"),
-    # Lightning: "Epoch 0:  12%|█▏        | 12/100 [00:01<…"; its count starts at 0 in each epoch,
-    # so later epochs say nothing new.
-    re.compile(r"^Epoch 0:\s+\d+%\|[^|]*\|\s*(?P<step>\d+)/\d+ \["),
+    # tqdm, with and without a title, as Hugging Face, Lightning and people draw it:
+    # "train:  12%|█▏        | 12/100 [00:01<00:09,  9.0it/s, loss=2.1]"
+    re.compile(
+        r"^(?P<title>[^|]{0,80}?):?\s*\d+%\|[^|]*\|\s*(?P<step>\d+)/(?P<total>\d+)"
+        r" \[[^\]]*(?:(?:it|iter|step|batch|batches)/s|s/(?:it|iter|step|batch))"
+    ),
 )
 
 # "Resuming from step 100", "loaded checkpoint at iteration 100", "saved step 100": which state that
@@ -30,6 +31,13 @@ _EPOCH = re.compile(
     r"(?<![\w.-])epoch['\"]?\s{0,4}[:=#]?\s{0,4}[\[(]?\s{0,4}(?P<epoch>[0-9]{1,9})(?![\w.])", re.I
 )
 _EPOCHS_KEPT = 10_000
+
+# What bars of no training step are called: "Loading checkpoint shards", "Validation DataLoader 0".
+_NO_TRAINING = re.compile(
+    r"\b(?:load|download|fetch|map|filter|tokeni|split|generat|prepar|eval|valid|test|predict"
+    r"|sanity|sav|upload|cach|pack|convert|compil|warm|calibrat|read|index)",
+    re.I,
+)
 
 # A line without any of these words matches none of them, and most lines are such.
 _COMMON_WORDS = (b"step", b"iter", b"%|", b"epoch")
@@ -94,6 +102,39 @@ class EpochCount:
             del self._before[min(self._before)]
 
 
+class BarRounds:
+    """Which of the progress bars that a process draws counts its steps, and how often it began.
+
+    A bar within another, such as an evaluation in the middle of training, counts nothing.
+    """
+
+    def __init__(self) -> None:
+        self._title: str | None = None
+        self._total = 0
+        self._step = 0
+        self._round = 0
+
+    def round_of(self, title: str, step: int, total: int) -> int | None:
+        """Return how many bars before this one have counted; None where this one does not."""
+        if _NO_TRAINING.search(title):
+            return None
+        # "Epoch 3" and "Epoch 4" are one bar that begins anew.
+        title = re.sub(r"\d+", "", title).strip()
+        if self._title is None:
+            self._title = title
+        elif not self._is_it(title, total):
+            if self._step < self._total or total <= self._total:
+                return None
+            self._title, self._round = title, self._round + 1
+        elif step < self._step:
+            self._round += 1
+        self._step, self._total = step, total
+        return self._round
+
+    def _is_it(self, title: str, total: int) -> bool:
+        return title == self._title and (bool(title) or total == self._total)
+
+
 class StepFinder:
     """Finds completed steps in lines; the first pattern that fits is the one that counts."""
 
@@ -103,6 +144,7 @@ class StepFinder:
         self._patterns = patterns
         self._common = patterns is COMMON
         self._epochs = epochs or EpochCount()
+        self._bars = BarRounds()
         self._epoch: int | None = None
         self._newest = -1
         # Where the script has said that it goes on; and whether a line told a step and no more.
@@ -123,9 +165,21 @@ class StepFinder:
                 step = _number(found)
                 if self._common and self._is_about_a_state(text[: found.start()], step):
                     return None
+                if "total" in pattern.groupindex and not self._counts(found, step):
+                    return None
                 self._patterns = (pattern,)
                 return self._newer(step)
         return None
+
+    def _counts(self, bar: re.Match[str], step: int | None) -> bool:
+        """Return whether a progress bar counts steps; one that begins anew is another epoch."""
+        told = _EPOCH.search(bar["title"]) is not None
+        bar_round = self._bars.round_of(bar["title"], step or 0, int(bar["total"]))
+        if bar_round is None:
+            return False
+        if not told:
+            self._epoch = bar_round
+        return True
 
     def _is_about_a_state(self, before: str, step: int | None) -> bool:
         """Return whether a line tells which state was loaded or saved, and no step that was made.

@@ -19,6 +19,8 @@ from everstep.launch.standalone.supervisor import AGENT_SOCKET, CONTROLLER_SOCKE
 # One of each extra's packages: who has these has the others.
 _NEEDED = ("psutil", "apscheduler")
 _STOP_S = 15.0
+# Less than that is 0.0 in the line.
+_SHOWN_S = 0.05
 _ASK_S = 10.0
 
 
@@ -105,15 +107,33 @@ def ledger_line(services: OwnServices, job: str) -> str:
         return ""
 
 
+# What the beginning of a category's name is called in the line; failures are counted besides.
+_PARTS = {
+    "init": "start",
+    "inc": "failures",
+    "lost": "failures",
+    "ckpt": "snapshots",
+    "planned": "planned work",
+    "gap": "between steps",
+    "inflight": "the last step",
+}
+
+
 def ledger_words(ledger: Mapping[str, Any]) -> str:
-    """Return a ledger, as ``everstep ettr --json`` prints it, in a line."""
+    """Return a ledger, as ``everstep ettr --json`` prints it, in a line that accounts for all."""
     if not ledger["steps"]:
         return "no step was seen, so there is no ETTR: print 'step N', or call everstep.step(N)"
     wall_s, share = ledger["wall_ns"] / 1e9, ledger["ettr_time"]
-    spent = f"{share * wall_s:.1f} of {wall_s:.1f} s"
-    told = f"ETTR {share:.1%}: {spent} went into steps that count"
-    failures = ledger["failures"]
-    if not failures:
-        return f"{told}; nothing failed"
-    costs = [cost["time_ns"] for incident in ledger["incidents"] for cost in incident["costs"]]
-    return f"{told}; {failures} failure{'s' * (failures > 1)} cost {sum(costs) / 1e9:.1f} s"
+    told = f"ETTR {share:.1%}: {share * wall_s:.1f} of {wall_s:.1f} s went into steps that count"
+    spent: dict[str, float] = {}
+    for category in ledger["categories"]:
+        if part := _PARTS.get(category["name"].partition(".")[0]):
+            spent[part] = spent.get(part, 0.0) + category["time_ns"] / 1e9
+    failures, cost_s = ledger["failures"], spent.pop("failures", 0.0)
+    parts = [
+        f"{failures} failure{'s' * (failures > 1)} cost {cost_s:.1f} s"
+        if failures
+        else "nothing failed"
+    ]
+    parts += [f"{part} {part_s:.1f} s" for part, part_s in spent.items() if part_s >= _SHOWN_S]
+    return f"{told}; {', '.join(parts)}"

@@ -166,8 +166,10 @@ def buffer_view(name: str, buffer: object) -> ShardView:
             " process; save numbers, or an object with state_dict() and load_state_dict()"
         )
     if described.readonly or not described.c_contiguous:
+        how = "read-only" if described.readonly else "not C-contiguous"
         raise StateError(
-            f"shard {name!r} must be writable and C-contiguous to be restored in place"
+            f"shard {name!r} is {how}, and cannot be restored in place; keep it as"
+            " numpy.array(it, order='C')"
         )
     shape = tuple(described.shape or ())
     word = format_of(described)

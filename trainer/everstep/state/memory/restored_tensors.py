@@ -21,7 +21,10 @@ def new_tensor(
     """Return a tensor to be filled, placed as the one that it belongs to. Raises StateError."""
     dtype = dtype_of(word)
     if dtype is None:
-        raise StateError(f"tensor {path!r} is of format {word!r}, which this torch does not have")
+        raise StateError(
+            f"tensor {path!r} was saved with dtype {word!r}, which torch {torch.__version__} does"
+            " not have: restore it with the version that saved it"
+        )
     if not isinstance(like, torch.Tensor) or tuple(like.shape) != shape:
         if distributed:
             raise StateError(

@@ -46,7 +46,10 @@ def tensor_view(name: str, tensor: object) -> ShardView:
     assert isinstance(tensor, torch.Tensor)
     refuse_without_memory(name, tensor)
     if not tensor.is_contiguous():
-        raise StateError(f"tensor {name!r} must be contiguous to be restored in place")
+        raise StateError(
+            f"tensor {name!r} must be contiguous to be restored in place; keep it as"
+            " tensor.contiguous()"
+        )
     size = tensor.numel() * tensor.element_size()
     return ShardView(
         name,

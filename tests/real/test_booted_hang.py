@@ -1,0 +1,108 @@
+"""A rank that is stopped is judged, and its job trains on, under the units as they are shipped.
+
+Two booted machines, an unchanged script; and each program that a daemon starts, in its sandbox.
+"""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from real.booted_box import NEEDS, REPOSITORY, Box, can_boot
+from real.booted_fleet import PYTHON
+from real.booted_pair import HOME, Pair, booted_pair
+from real.daemons import eventually
+from real.sandbox import denies_containers
+
+pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.timeout(600),
+    pytest.mark.xdist_group("mounts"),
+    pytest.mark.skipif(
+        not can_boot(), reason=f"needs root and {', '.join(NEEDS)} (apt: systemd-container dbus)"
+    ),
+    pytest.mark.skipif(bool(denies_containers()), reason=denies_containers()),
+]
+_UNIT = "everstep-job.service"
+_PATIENCE_S = 150.0
+# Within seconds; without the word of agents and a judge it would take `core.stall_timeout_s`, 120.
+_JUDGED_S = 100.0
+# By job, the machines with its ranks; one that spans both: {"llm": ("node-a", "node-b")}.
+_JOBS = {"llm-a": ("node-a",), "llm-b": ("node-b",)}
+_OURS = """\
+[Service]
+WorkingDirectory=/{home}
+Environment=GLOO_SOCKET_IFNAME=eth0
+ExecStart=
+ExecStart={python} -c "import sys; from everstep.entry import main; sys.exit(main())" run \
+    --job {job} --nnodes {nodes} --nproc-per-node {ranks} -- \
+    {python} /opt/source/tests/real/printing_ddp.py 100000
+"""
+# What no log of a daemon says that may do all that it does.
+_REFUSED = re.compile(r"EPERM|[Oo]peration not permitted|PermissionError|Traceback|was refused")
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    with booted_pair(tmp_path_factory.mktemp("pair")) as made:
+        for job, members in _JOBS.items():
+            for name in members:
+                _install_job(made.boxes[name], job, len(members))
+        try:
+            yield made
+        finally:
+            print(made.logs(_UNIT)[-6_000:])
+
+
+def _install_job(box: Box, job: str, nodes: int) -> None:
+    box.install(_UNIT, (REPOSITORY / "examples/systemd" / _UNIT).read_text())
+    folder = box.root / "etc/systemd/system" / f"{_UNIT}.d"
+    folder.mkdir()
+    ours = _OURS.format(home=HOME, python=PYTHON, job=job, nodes=nodes, ranks=2 // nodes)
+    (folder / "ours.conf").write_text(ours)
+    box.run("systemctl", "daemon-reload")
+    box.run("systemctl", "start", "--no-block", _UNIT)
+
+
+@pytest.mark.parametrize("job", _JOBS)
+def test_a_stopped_rank_of_an_unchanged_script_is_judged_and_its_job_trains_on(
+    pair: Pair, job: str
+) -> None:
+    first, last = pair.boxes[_JOBS[job][0]], pair.boxes[_JOBS[job][-1]]
+    # So many that the agents have learned how long nothing may happen.
+    eventually(lambda: _steps(first) > 150 or None, _PATIENCE_S, "no 150 steps")
+    *_, rank = _ranks(last)
+    before = _steps(first)
+    last.run("kill", "-STOP", rank)
+    eventually(lambda: _group(last, 2) or None, _JUDGED_S, "no second generation")
+    # It begins at step 0 again: a script that saves nothing.
+    eventually(lambda: _steps(first) > before + 20 or None, _PATIENCE_S, "no new step")
+    why = pair.everstep("why", job)
+    assert "Its process is stopped" in why, why
+    assert "the judge failed" not in why, why
+
+
+def test_no_daemon_was_refused_anything_and_no_judge_failed(pair: Pair) -> None:
+    # The judges are tried 15 s after a start, too.
+    said = pair.logs("everstep-agent", "everstep-controller")
+    assert [line for line in said.splitlines() if _REFUSED.search(line)] == []
+    assert "JudgeFailed" not in pair.everstep("findings")
+
+
+def _steps(box: Box) -> int:
+    said = box.run("journalctl", "--no-pager", "--output=cat", f"--unit={_UNIT}", check=False)
+    return len(re.findall(r"\bstep \d+ loss ", said))
+
+
+def _ranks(box: Box) -> list[str]:
+    """Return the ranks of the first generation, which were started by their script's name."""
+    is_script = "tr '\\0' ' ' </proc/$1/cmdline | grep 'printing_ddp.py 100000'"
+    first = _group(box, 1)
+    return [pid for pid in first if box.run("sh", "-c", is_script, "sh", pid, check=False)]
+
+
+def _group(box: Box, generation: int) -> list[str]:
+    """Return the processes in the control group of a generation."""
+    group = f"/sys/fs/cgroup/*/system.slice/{_UNIT}/everstep-*-gen-{generation}/cgroup.procs"
+    return box.run("sh", "-c", f"cat {group} 2>/dev/null", check=False).split()
