@@ -18,6 +18,7 @@ from everstep_common.trainer_messages import (
     Begin,
     Commit,
     Committed,
+    CommittedAhead,
     Describe,
     DescribedPart,
     Entry,
@@ -92,6 +93,9 @@ class TrainerAgent:
         self.refuse_restore = ""
         self.skip_reason = ""
         self.refuse_reserve = ""
+        self.refuse_commit = ""
+        # Whether the answer to a commit grants the slot of the next step.
+        self.grants_ahead = False
         # What the controller says of a launcher that has just joined.
         self.after_join: object | None = None
         # The first step that is wanted.
@@ -211,7 +215,13 @@ class TrainerAgent:
             case Begin(step=step):
                 return self._slot(step), []
             case Commit():
-                return self._commit(member, message), []
+                if self.refuse_commit:
+                    return Refused(self.refuse_commit), []
+                committed = self._commit(member, message)
+                if self.grants_ahead and message.ahead:
+                    step = message.step
+                    committed = CommittedAhead(step, step + 1, step + 1, 1, step + 2)
+                return committed, []
             case Progress(step=step):
                 self.vault.progress.append((member.rank, step))
             case Ready() | _:
