@@ -82,7 +82,7 @@ class Handover:
     # The session, and the reservation in it, of which the granted slot is.
     given_in: tuple[int, int] = (-1, -1)
 
-    def take(self, step: int, given_in: tuple[int, int]) -> Slot | None:
+    def take_grant(self, step: int, given_in: tuple[int, int]) -> Slot | None:
         """Return the slot that was granted for a step; it is granted once."""
         ahead, self.ahead = self.ahead, None
         if ahead is None or given_in != self.given_in:
@@ -126,7 +126,7 @@ class SaveExchange:
         session = self.reservation.session
         if not link.hear_answer():
             return failed(link.trouble)
-        slot = self.handover.take(step, (session, link.reservations))
+        slot = self.handover.take_grant(step, (session, link.reservations))
         return self._grant(step, slot, session) if slot else self._ask(step, session)
 
     def _ask(self, step: int, session: int) -> Grant | Outcome:

@@ -123,19 +123,19 @@ def decide_cadence(
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class SnapshotPhase:
     """Whether ranks save different steps: since when none of theirs can become recoverable."""
 
     step: int | None = None
     # None: no rank has saved a step that another one has passed.
     apart_since_ns: int | None = None
 
-    def after(self, step: int | None, dead_steps: Collection[int], now_ns: int) -> "Phase":
+    def after(self, step: int | None, dead_steps: Collection[int], now_ns: int) -> "SnapshotPhase":
         """Return the phase by the recoverable step, and by steps that some rank has passed."""
         if not dead_steps:
-            return Phase(step)
+            return SnapshotPhase(step)
         since_ns = self.apart_since_ns if step == self.step else None
-        return Phase(step, now_ns if since_ns is None else since_ns)
+        return SnapshotPhase(step, now_ns if since_ns is None else since_ns)
 
     def is_apart(self, now_ns: int) -> bool:
         """Return whether ranks are out of phase for good, and not by one step that one missed."""
@@ -148,7 +148,7 @@ class Phase:
         return None if self.apart_since_ns is None else _APART_NS / _S
 
 
-def bring_together(before: Cadence, job: JobRecord, phase: Phase, now_ns: int) -> Cadence:
+def bring_together(before: Cadence, job: JobRecord, phase: SnapshotPhase, now_ns: int) -> Cadence:
     """Return a cadence at which all ranks have a free slot again, while they are out of phase.
 
     Ranks that save different steps fill their slots with what can never be common, and what frees

@@ -25,7 +25,7 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.snapshots import Cadence
 from everstep_controller.core.model.state import State
-from everstep_controller.core.vault.cadence import Phase, bring_together, decide_cadence
+from everstep_controller.core.vault.cadence import SnapshotPhase, bring_together, decide_cadence
 from everstep_controller.core.vault.catalogue import Catalogue, Recoverable
 from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.core.vault.persistence import (
@@ -115,7 +115,7 @@ class VaultOrders:
     hold_after: int | None = None
     # A member is doubtful: nothing becomes recoverable until its agent is back.
     member_away: bool = False
-    phase: Phase = field(default_factory=Phase)
+    phase: SnapshotPhase = field(default_factory=SnapshotPhase)
 
     def held_at(self, step: int) -> bool:
         """Return whether a restart is planned for when this step is recoverable."""
@@ -200,7 +200,9 @@ class JobSnapshots:
         )
         return Decision(before, inputs)
 
-    def _decide_cadence(self, job: JobRecord, state: State, phase: Phase, now_ns: int) -> Cadence:
+    def _decide_cadence(
+        self, job: JobRecord, state: State, phase: SnapshotPhase, now_ns: int
+    ) -> Cadence:
         failures_ns = failures_ns_of_job(state, job)
         decided = decide_cadence(self.orders.cadence, job, failures_ns, state.settings, now_ns)
         # Before a planned restart all ranks save its step, and then none goes on.

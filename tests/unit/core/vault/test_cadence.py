@@ -17,8 +17,8 @@ from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.snapshots import COSTS_KEPT, Cadence, SnapshotCosts
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.cadence import (
-    Phase,
     SnapshotCost,
+    SnapshotPhase,
     best_interval,
     bring_together,
     decide_cadence,
@@ -311,9 +311,9 @@ def test_the_interval_loses_a_minute_at_most_and_one_step_while_that_costs_a_hun
     assert every == 1 or stall_ns > 0.0099 * (every - 1) * step_ns
 
 
-def _apart(step: int | None = 99) -> Phase:
+def _apart(step: int | None = 99) -> SnapshotPhase:
     """Return the phase of ranks that have saved different steps for a second, seen at 600 s."""
-    return Phase().after(step, (), 0).after(step, (101,), 599 * S)
+    return SnapshotPhase().after(step, (), 0).after(step, (101,), 599 * S)
 
 
 def test_ranks_out_of_phase_meet_at_steps_that_are_ahead_of_all_and_far_apart() -> None:
@@ -334,9 +334,9 @@ def test_ranks_that_have_met_go_on_as_before() -> None:
     record = _trained(200, 20 * MS, MS)
     met = bring_together(Cadence(5), record, _apart(), 600 * S)
     assert met.usual_every == 5
-    before = Phase().after(met.start - 1, (), 603 * S)
+    before = SnapshotPhase().after(met.start - 1, (), 603 * S)
     assert bring_together(met, record, before, 603 * S) is met
-    again = bring_together(met, record, Phase(met.start), 603 * S)
+    again = bring_together(met, record, SnapshotPhase(met.start), 603 * S)
     assert (again.every, again.usual_every) == (5, 0)
     assert again.start > 199
 
@@ -350,10 +350,10 @@ def test_ranks_that_do_not_meet_meet_at_fewer_steps() -> None:
 
 def test_a_step_that_one_rank_missed_is_no_phase() -> None:
     record, usual = _trained(200, 20 * MS, MS), Cadence()
-    once = Phase(99).after(99, (101,), 600 * S)
+    once = SnapshotPhase(99).after(99, (101,), 600 * S)
     assert once.looks_again_s is not None
     assert bring_together(usual, record, once, 600 * S) is usual
     # A newer step became recoverable: they are in phase, whatever was missed before.
     later = once.after(102, (104,), 601 * S)
     assert bring_together(usual, record, later, 601 * S) is usual
-    assert Phase(102).looks_again_s is None
+    assert SnapshotPhase(102).looks_again_s is None
