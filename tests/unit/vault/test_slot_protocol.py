@@ -28,16 +28,17 @@ def _patterns(steps: int) -> list[frozenset[int]]:
 
 def _every(protocol: str, ranks: int, steps: int) -> Iterator[tuple[int, Model]]:
     """Yield the last step that goes wrong, and what comes of it, for every such schedule."""
-    skips: tuple[frozenset[int], ...]
-    for skips in product(_patterns(steps), repeat=ranks):
-        last = max((max(missed, default=_FIRST) for missed in skips), default=_FIRST)
+    patterns = _patterns(steps)
+    for chosen in product(range(len(patterns)), repeat=ranks):
+        skips = tuple(patterns[number] for number in chosen)
+        last = max(max(missed, default=_FIRST) for missed in skips)
         for told in product(_DELAYS, repeat=ranks):
             yield last, Model(Shape(protocol, told=told, skips=skips)).run(_STEPS)
 
 
 def test_ranks_that_wait_for_each_freed_slot_may_never_save_a_common_step_again() -> None:
     """The fault that this protocol replaces: each waits for what the other's next commit frees."""
-    skips = (frozenset(), frozenset(range(_FIRST, _FIRST + 10)))
+    skips = (frozenset[int](), frozenset(range(_FIRST, _FIRST + 10)))
     model = Model(Shape("patient", told=(25, 25), skips=skips)).run(100)
     assert model.common_after(_FIRST + 10) is None
     assert model.longest_wait == PATIENCE
