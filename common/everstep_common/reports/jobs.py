@@ -107,8 +107,6 @@ class JobRequest:
 
     def problems(self) -> list[str]:
         """Say what is wrong with the numbers together, and which option changes it."""
-        if self.fresh and self.continues:
-            return ["--fresh and --continue: expected one of them, for each says where to begin"]
         if self.nodes_min > self.nodes_max:
             return [f"{self._nodes}: expected MIN:MAX from 1 up, MIN not above MAX"]
         if self.nodes_min % self.replica_nodes or self.nodes_max % self.replica_nodes:

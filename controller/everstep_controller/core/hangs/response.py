@@ -31,8 +31,7 @@ from everstep_controller.core.model.hang import (
 from everstep_controller.core.model.incident import Judgement, Remedy
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.nodes import bearing
-from everstep_controller.core.recovery import blame
+from everstep_controller.core.recovery import bearing, blame
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
@@ -372,7 +371,7 @@ def _finding(turn: Turn, job: JobRecord, seen: SeenHang, still_since_ns: int) ->
     node = turn.state.nodes.get(seen.node)
     if node is None:
         return ""
-    fault = bearing.Fault(
+    fault = bearing.RanksFault(
         began_ns=still_since_ns,
         until_ns=turn.now_ns,
         window_ns=turn.state.settings.evidence_window_ns,

@@ -181,13 +181,15 @@ def _why_unusable(node: NodeRecord) -> tuple[Cause, str, str]:
 
 def fence_member(job: JobRecord, node: str) -> None:
     """Count on nothing that a node without an agent may still run; it is stopped on its return."""
+    if node in job.generation.fenced:
+        job.generation.doubtful.pop(node, None)
+        return
     launcher = job.launchers.get(node)
     running = node in job.generation.members and node not in job.generation.stopped
     if launcher is not None and running:
         launcher.stale_generation = job.generation.number
-    fenced = running or node in job.generation.fenced
     _processes_gone(job, node)
-    if fenced:
+    if running:
         job.generation.fenced[node] = True
 
 

@@ -20,9 +20,8 @@ from everstep_controller.core.model.incident import (
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
 from everstep_controller.core.model.state import jobs_of_node
-from everstep_controller.core.nodes import bearing
-from everstep_controller.core.nodes.bearing import Fault
-from everstep_controller.core.recovery import causes
+from everstep_controller.core.recovery import bearing, causes
+from everstep_controller.core.recovery.bearing import RanksFault
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
@@ -182,7 +181,7 @@ def _explained(turn: Turn, job: JobRecord, incident: JobIncident) -> Iterator[in
     window_ns = turn.state.settings.evidence_window_ns
     outside = [part.at_ns for part in incident.parts if part.cause in _FROM_OUTSIDE]
     for past in job.recovery.judgements:
-        fault = Fault(past.at_ns, past.at_ns, window_ns)
+        fault = RanksFault(past.at_ns, past.at_ns, window_ns)
         raised = any(_hardware(turn, job, name, fault) for name in past.nodes)
         if (
             past.explained
@@ -192,7 +191,7 @@ def _explained(turn: Turn, job: JobRecord, incident: JobIncident) -> Iterator[in
             yield past.generation
 
 
-def _hardware(turn: Turn, job: JobRecord, name: str, fault: Fault) -> list[OpenFinding]:
+def _hardware(turn: Turn, job: JobRecord, name: str, fault: RanksFault) -> list[OpenFinding]:
     """Return the findings of a node's hardware that may be why ranks of a job died there."""
     node = turn.state.nodes.get(name)
     if node is None:
@@ -218,7 +217,7 @@ def _amiss(turn: Turn, job: JobRecord, incident: JobIncident, node: NodeRecord) 
     if not node.findings:
         return ""
     first_ns = min((incident.onset_ns, *(one.at_ns for one in job.recovery.judgements)))
-    fault = Fault(first_ns, turn.now_ns, turn.state.settings.evidence_window_ns)
+    fault = RanksFault(first_ns, turn.now_ns, turn.state.settings.evidence_window_ns)
     grave = (
         held.finding.message
         for held in bearing.counting(turn.state, node)
@@ -264,7 +263,7 @@ def _outside(job: JobRecord, incident: JobIncident) -> str:
 def _faults(turn: Reconciliation, job: JobRecord, incident: JobIncident) -> list[causes.NodeFault]:
     onset_ns = incident.onset_ns
     window_ns = turn.state.settings.evidence_window_ns
-    fault = Fault(onset_ns, onset_ns, window_ns, bearing.borne_until_ns(job))
+    fault = RanksFault(onset_ns, onset_ns, window_ns, bearing.borne_until_ns(job))
     return [
         causes.NodeFault(name, held.finding.message)
         for name in job.generation.members

@@ -13,9 +13,9 @@ from pathlib import Path
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_files import Marker, marker, rank_process
 from everstep.launch.hangs.sources import (
-    devices,
     libraries,
     native_stacks,
+    open_files,
     process_look,
     python_stacks,
 )
@@ -25,7 +25,6 @@ from everstep.launch.hangs.sources.process_look import GoneError, ProcessLook
 from everstep.launch.hangs.sources.rank_calls import noted_calls
 from everstep.launch.hangs.sources.ras_client import ask_ras
 from everstep.launch.hangs.sources.recorders import read_recorders
-from everstep.launch.hangs.sources.waited_file import waited_file
 from everstep.launch.hangs.sources.worker_server import (
     NoAnswerError,
     SilentError,
@@ -102,7 +101,8 @@ class RankReader:
             listed = self._start_libraries()
             if first.state is ProcessState.STOPPED:
                 # Nobody waits for the answers of a process that does not run.
-                self._blind[EvidenceSource.WORKER_SERVER] = "the process is stopped"
+                for source in (EvidenceSource.WORKER_SERVER, EvidenceSource.PYTHON_STACK):
+                    self._blind[source] = "the process is stopped, and was not asked"
             else:
                 self._ask_rank()
             seen = self._look_again(first)
@@ -168,7 +168,7 @@ class RankReader:
             self._blind[EvidenceSource.NATIVE_STACK] = why
             if not second.wchan and second.state != ProcessState.RUNNING:
                 self._blind[EvidenceSource.PROCESS_STATE] = f"wchan: {why}"
-        waits = waited_file(self._pid, second.syscall, self._proc)
+        waits = open_files.waited_file(self._pid, second.syscall, self._proc)
         self._process = replace(
             self._process,
             state=second.state,
@@ -176,7 +176,7 @@ class RankReader:
             wchan=second.wchan,
             file=waits.path,
             mount=waits.mount,
-            devices=devices.open_devices(self._pid, self._proc),
+            devices=open_files.open_devices(self._pid, self._proc),
             native_stack=self._native_stack(second),
             native_stack_unchanged=unchanged,
             cpu_percent=process_look.cpu_percent(first, second),

@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.sources.devices import address_of, open_devices
-from everstep.launch.hangs.sources.waited_file import WaitedFile, waited_file
+from everstep.launch.hangs.sources.open_files import (
+    WaitedFile,
+    address_of,
+    open_devices,
+    waited_file,
+)
 
 _MOUNTS = """\
 21 1 8:1 / / rw - ext4 /dev/sda1 rw

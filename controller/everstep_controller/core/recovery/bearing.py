@@ -20,7 +20,7 @@ _OF_DEVICES = re.compile(r"(?:gpu|accelerator|nvswitch)/|(?:driver|accelerators)
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class RanksFault:
     """A fault of a job's ranks on a node, as far as findings can be why it came."""
 
     # When it began, and how long it went on; findings this long before or after count.
@@ -79,7 +79,7 @@ def counting(state: State, node: NodeRecord) -> Iterator[OpenFinding]:
             yield held
 
 
-def unfit_by_finding(state: State, node: NodeRecord, job: JobRecord, fault: Fault) -> str:
+def unfit_by_finding(state: State, node: NodeRecord, job: JobRecord, fault: RanksFault) -> str:
     """Return a finding by which ranks cannot train there, in words; "" where there is none.
 
     Only one that is known to be about them: without one the job is helped as well, just later.
