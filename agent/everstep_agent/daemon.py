@@ -226,6 +226,8 @@ class Daemon:
             )
             tasks.append(group.create_task(uplink, name="uplink"))
             logger.info("agent %s of node %s is ready", VERSION, config.node_name)
+            for sentence in config.unreachable():
+                logger.warning("%s", sentence)
             notify("READY=1", f"STATUS=node {config.node_name}, controller {config.controller}")
             await stop.wait()
             await self._uplink.leave(f"everstep-agent {VERSION} was told to stop", _LEAVE_S)
@@ -254,7 +256,7 @@ class Daemon:
             stamp=self._stamp(),
             inventory=self._node.view.inventory(config.proc),
             domain=config.domain,
-            bulk_address=self._jobs.bulk_address,
+            bulk_address=config.announced(self._jobs.bulk_address),
             liveness_address=f"{config.reachable_host}:{self._liveness_port}",
             jobs=tuple(self._jobs.jobs()),
             host=config.reachable_host,

@@ -200,6 +200,31 @@ class AgentConfig:
         local = "127.0.0.1" if is_loopback(self.controller) else socket.gethostname()
         return self.host or local
 
+    def announced(self, bulk_address: str) -> str:
+        """Return where other nodes reach this one's copies; empty where none of them can.
+
+        Whoever is given loopback reaches itself: it would send copies to itself, and take its own
+        kernel's answer for that of a node that is dead.
+        """
+        alone = is_loopback(bulk_address) and not is_loopback(self.controller)
+        return "" if alone else bulk_address
+
+    def unreachable(self) -> list[str]:
+        """Say what other nodes cannot reach, and which key to set."""
+        if is_loopback(self.controller):
+            return []
+        copies = self.jobs.bulk_advertise_host or self.jobs.bulk_host
+        said = {
+            "jobs.bulk_host": (copies, "this node holds no copies for other nodes"),
+            "liveness_address": (self.liveness_address, "no other node can see that it is alive"),
+        }
+        return [
+            f"{key}: {value} is reached from this machine alone, and the controller is on another: "
+            f"{cost}; set {key} to this node's address"
+            for key, (value, cost) in said.items()
+            if is_loopback(value)
+        ]
+
     @property
     def state_folder(self) -> Path:
         """Return the folder of the outbox."""

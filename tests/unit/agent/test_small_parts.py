@@ -3,6 +3,7 @@
 import math
 import random
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,34 @@ def test_without_a_file_the_defaults_hold() -> None:
     assert config.kernel_log == Path("/dev/kmsg")
     assert config.node_name
     assert config.reachable_host == "127.0.0.1"
+
+
+def test_no_other_machine_is_told_to_reach_this_one_on_loopback() -> None:
+    """It would reach itself, and take that for an answer of this node."""
+    alone = replace(load(AgentConfig, None), controller="control:7433")
+    assert alone.announced("127.0.0.1:7436") == ""
+    assert alone.announced("10.0.0.1:7436") == "10.0.0.1:7436"
+    said = " ".join(alone.unreachable())
+    assert "jobs.bulk_host: 127.0.0.1" in said
+    assert "liveness_address: 127.0.0.1:7437" in said
+
+
+@pytest.mark.parametrize("controller", ["unix:/run/a/controller.sock", "127.0.0.1:7433"])
+def test_nodes_of_one_machine_reach_one_another_on_loopback(controller: str) -> None:
+    config = replace(load(AgentConfig, None), controller=controller)
+    assert config.announced("127.0.0.1:7436") == "127.0.0.1:7436"
+    assert config.unreachable() == []
+
+
+def test_nothing_is_said_of_addresses_that_others_reach() -> None:
+    shipped = load(AgentConfig, None)
+    config = replace(
+        shipped,
+        controller="control:7433",
+        liveness_address="10.0.0.1:7437",
+        jobs=replace(shipped.jobs, bulk_host="10.0.0.1"),
+    )
+    assert config.unreachable() == []
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Absence of agents: a job stands still while a member's agent is away, and goes on without it.
 
 A member without its agent may train on: while steps are made nothing is touched. When ranks have
-failed or steps are missing, nobody waits for the verdict on the node.
+failed or steps are missing, nobody waits for the verdict on the node. When others have ended well,
+its agent is waited for, to say that its ranks have, too.
 """
 
 from everstep_common.failures.classification import FOLLOWING, Side, side
@@ -22,6 +23,9 @@ _AGENT_WAIT_NS = 10 * _S
 _LONGEST_TIMES = 4
 _MISSING_MIN_NS = 2 * _S
 _LOOK_AGAIN_NS = 5 * _S
+# Where all ranks of another member have ended well, most likely those of the absent agent have as
+# well: a restart would make steps again of a job that has none left. An upgrade is over by then.
+_ENDED_NS = 60 * _S
 # Ranks that die of these may have lost one that nobody tells of.
 _FOLLOWS = FOLLOWING | {Side.TRANSIENT}
 
@@ -104,6 +108,8 @@ def _patience_ns(state: State, job: JobRecord) -> int:
     """Return how long nothing of a job may move while an agent is away."""
     if job.state not in STEPPING:
         return state.settings.agent_return_ns
+    if job.generation.finished:
+        return _ENDED_NS
     longest_ns = job.ledger.steps.longest_ns()
     return _AGENT_WAIT_NS + max(_MISSING_MIN_NS, _LONGEST_TIMES * longest_ns)
 

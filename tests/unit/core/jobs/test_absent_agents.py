@@ -4,6 +4,7 @@ from everstep_common import reports
 from everstep_controller.core import events
 from everstep_controller.core.model.job import Cause, JobState
 from everstep_controller.core.model.node import NodeState
+from unit.core.jobs.test_job_endings import LongStory
 from unit.core.recovery.test_blame import Incidents
 from unit.core.test_decisions import S
 
@@ -56,3 +57,47 @@ def test_an_agent_that_said_that_it_ends_is_no_cause() -> None:
     story.tell(events.AgentLeaving("n1", "systemd asks it to end"))
     story.die("n0", "collective")
     assert story.incidents[-1].cause is Cause.COLLECTIVE
+
+
+def _without_an_agent_at_its_end() -> LongStory:
+    """Return a job whose first node has ended well while the agent of the other one is away."""
+    story = LongStory(2)
+    story.run()
+    story.train(1, 2, 3)
+    story.tell(events.AgentLeaving("n1", "systemd asks it to end"))
+    story.tell(events.NodeDisconnected("n1"))
+    _finish(story, "n0")
+    return story
+
+
+def _finish(story: LongStory, node: str) -> None:
+    finished = reports.GenerationFinished(1)
+    story.tell(events.Reported(story.origin(node), story.now_ns, finished, "j"))
+
+
+def _pass(story: LongStory, seconds: int) -> None:
+    """Let time pass, with every timer that comes due."""
+    for _ in range(seconds):
+        story.now_ns += S
+        timers = story.core.state.timers
+        for timer in [key for key, at_ns in timers.items() if at_ns <= story.now_ns]:
+            story.tell(events.TimerDue(timer), after_s=0.0)
+
+
+def test_a_job_that_has_ended_elsewhere_waits_for_the_agent_that_says_the_rest() -> None:
+    story = _without_an_agent_at_its_end()
+    _pass(story, 40)
+    assert not story.ended()
+    assert not story.incidents
+    story.connect("n1", jobs=(reports.JobOnNode("j", 1, launcher=True),))
+    _finish(story, "n1")
+    assert story.ended()
+    assert story.job.ending.done
+
+
+def test_it_does_not_wait_for_ever() -> None:
+    story = _without_an_agent_at_its_end()
+    _pass(story, 90)
+    (incident,) = story.incidents
+    assert incident.node == "n1"
+    assert story.job.state is not JobState.RUNNING

@@ -1,0 +1,115 @@
+"""Field: booted machines with the shipped units, jobs of users, faults for an hour; `make field`.
+
+The run is in namespaces of its own, which end with it, however it ends. Each round is kept when it
+is over: the same command goes on with the first round that is not there yet.
+"""
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from field.faults.catalogue import KINDS
+from field.jobs.shapes import SHAPES
+from field.machines.image import REPOSITORY, build_image
+from field.machines.machine import remove_groups
+from field.observation.records import Round, read
+from field.report import markdown, report, text
+from real.booted_box import NEEDS, can_boot
+from real.sandbox import denies_containers
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return what the command line says."""
+    parser = argparse.ArgumentParser(
+        prog="make field", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--minutes", type=float, default=60.0, help="of faults, in all rounds")
+    parser.add_argument("--round-minutes", type=float, default=20.0, help="a fresh fleet each")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--machines", type=int, default=6)
+    parser.add_argument("--memory-mib", type=int, default=2048, help="of each machine")
+    parser.add_argument("--tracks", type=int, default=3, help="jobs that run at a time")
+    parser.add_argument("--torch-ranks", type=int, default=8, help="alive at a time, at most")
+    parser.add_argument("--steps", type=int, default=300, help="of each job")
+    parser.add_argument("--step-seconds", type=float, default=0.2)
+    parser.add_argument("--shapes", nargs="*", default=[], choices=[one.name for one in SHAPES])
+    parser.add_argument("--faults", nargs="*", default=[], choices=list(KINDS))
+    parser.add_argument("--folder", type=Path, help="where rounds are kept (.venv/reports/field)")
+    parser.add_argument("--report", action="store_true", help="only judge what is kept")
+    parser.add_argument("--markdown", action="store_true", help="tables for a page")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play the rounds that are missing, and report on all of them."""
+    options = parse(arguments)
+    folder = options.folder or REPOSITORY / f".venv/reports/field/seed-{options.seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    if not options.report and (code := _play(options, folder, arguments)):
+        print(f"the field ended early with code {code}; the same command goes on")
+        return code
+    rounds = kept(folder)
+    if not rounds:
+        print(f"no round is kept in {folder}: leave --report out to play one")
+        return 1
+    made = report(rounds)
+    print(markdown(made) if options.markdown else text(made))
+    return 1 if made.violations or made.too_late else 0
+
+
+def kept(folder: Path) -> list[Round]:
+    """Return the rounds that are kept, in order."""
+    return [read(path) for path in sorted(folder.glob("round-*.json"))]
+
+
+def _play(options: argparse.Namespace, folder: Path, arguments: Sequence[str]) -> int:
+    """Run the rounds in namespaces of their own; return an exit code, 0 for all played."""
+    reason = denies_containers() if can_boot() else f"needs root and {', '.join(NEEDS)}"
+    if reason:
+        print(f"the field cannot be played: {reason} (apt: systemd-container dbus)")
+        return 1
+    image = build_image(REPOSITORY / ".venv/field")
+    work = Path(tempfile.mkdtemp(prefix="everstep-field-", dir="/tmp"))
+    try:
+        return _in_namespaces(work, image, folder, arguments)
+    finally:
+        remove_groups(work.name)
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def _in_namespaces(work: Path, image: Path, folder: Path, arguments: Sequence[str]) -> int:
+    # If this process is killed, what it started is killed as well, and so is all within.
+    unshare = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
+    inside = (sys.executable, "-m", "field.inside", str(work), str(image), str(folder))
+    process = subprocess.Popen(
+        ["setpriv", "--pdeathsig", "KILL", *unshare, *inside, *arguments],
+        env=os.environ | {"PYTHONUNBUFFERED": "1"},
+        start_new_session=True,
+    )
+
+    def forward(number: int, _: object) -> None:
+        # unshare itself minds no signal: it waits for its child.
+        with contextlib.suppress(OSError):
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+            for child in children.split():
+                os.kill(int(child), number)
+
+    before = {one: signal.signal(one, forward) for one in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        return process.wait()
+    finally:
+        process.kill()
+        process.wait()
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,89 @@
+"""Blows to ranks and machines, and the table of all blows by the names that the catalogue uses."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import MappingProxyType
+
+from field.faults import cuts, daemons, disks, operators
+from field.faults.world import Done, World
+from field.machines.fleet import KERNEL_LOG
+
+_XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=python, GPU has fallen off the bus.\n"
+
+
+def _signal_rank(number: signal.Signals, every: bool, world: World) -> Done:
+    job, machine, pids = world.ranks()
+    hit = pids if every else [world.chance.choice(pids)]
+    send(hit, number)
+    return Done((machine.name,), job.spec.name, f"{number.name} to {len(hit)} of {len(pids)} ranks")
+
+
+def _freeze_rank(world: World) -> Done:
+    job, machine, pids = world.ranks()
+    pid = world.chance.choice(pids)
+    send([pid], signal.SIGSTOP)
+    undo = partial(send, [pid], signal.SIGCONT)
+    return Done((machine.name,), job.spec.name, "SIGSTOP to one rank", undo)
+
+
+def _kill_launcher(world: World) -> Done:
+    job, machine, _ = world.ranks()
+    machine.run("systemctl", "kill", "--kill-who=main", "--signal=KILL", job.unit)
+    return Done((machine.name,), job.spec.name)
+
+
+def _pull_power(world: World) -> Done:
+    machine = world.machine(but_the_controller=True)
+    machine.pull_power()
+    return Done((machine.name,), undo=machine.boot)
+
+
+def _shut_down(world: World) -> Done:
+    machine = world.machine(but_the_controller=True)
+    machine.shut_down()
+    return Done((machine.name,), undo=machine.boot)
+
+
+def _freeze_machine(world: World) -> Done:
+    machine = world.machine(but_the_controller=True)
+    machine.freeze()
+    return Done((machine.name,), undo=machine.thaw)
+
+
+def _log_fatal_xid(world: World) -> Done:
+    machine = world.machine()
+    with (machine.root / KERNEL_LOG.strip("/")).open("a") as log:
+        log.write(_XID)
+    release = partial(
+        operators.everstep, world, "release", machine.name, "--reason", "GPU replaced"
+    )
+    return Done((machine.name,), undo=release)
+
+
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to processes that may be gone."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+BLOWS: Mapping[str, Callable[[World], Done]] = MappingProxyType(
+    {
+        "kill_rank": partial(_signal_rank, signal.SIGKILL, False),
+        "abort_rank": partial(_signal_rank, signal.SIGSEGV, False),
+        "kill_all_ranks": partial(_signal_rank, signal.SIGKILL, True),
+        "freeze_rank": _freeze_rank,
+        "kill_launcher": _kill_launcher,
+        "pull_power": _pull_power,
+        "shut_down": _shut_down,
+        "freeze_machine": _freeze_machine,
+        "log_fatal_xid": _log_fatal_xid,
+        **daemons.BLOWS,
+        **cuts.BLOWS,
+        **disks.BLOWS,
+        **operators.BLOWS,
+    }
+)

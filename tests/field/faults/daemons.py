@@ -1,0 +1,187 @@
+"""Blows to the daemons: an agent or the controller is killed, away, frozen, moved, set back."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+
+from field.faults.world import Done, NothingToHitError, World
+from field.machines.fleet import enable, give_certificate
+from field.machines.machine import Machine
+
+AGENT, CONTROLLER = "everstep-agent.service", "everstep-controller.service"
+_CRASHES = "[Service]\nExecStartPre=/bin/false\n"
+_MISTAKE = "no_such_key = 1\n"
+_JOURNAL = "var/lib/everstep-controller"
+_CLUSTER = "etc/everstep/controller.cluster"
+_CLOCK = "[Service]\nEnvironment=LD_PRELOAD=/opt/skew.so SKEW_FILE=/run/skew\n"
+_SKEWS_S = (-7200, -30, 30, 7200)
+
+
+def _agents(world: World) -> Machine:
+    return world.machine()
+
+
+def _controllers(world: World) -> Machine:
+    if world.fleet.control in world.held or not world.fleet.controller.is_up:
+        raise NothingToHitError("the controller is hit already")
+    return world.fleet.controller
+
+
+def _place(unit: str, world: World) -> Machine:
+    return _agents(world) if unit == AGENT else _controllers(world)
+
+
+def _kill(unit: str, world: World) -> Done:
+    machine = _place(unit, world)
+    machine.run("systemctl", "kill", "--kill-who=main", "--signal=KILL", unit)
+    return Done((machine.name,))
+
+
+def _stop(unit: str, world: World) -> Done:
+    machine = _place(unit, world)
+    machine.run("systemctl", "stop", unit)
+    return Done(
+        (machine.name,), undo=partial(machine.run, "systemctl", "start", "--no-block", unit)
+    )
+
+
+def _freeze(unit: str, world: World) -> Done:
+    machine = _place(unit, world)
+    signal_main = ("systemctl", "kill", "--kill-who=main")
+    machine.run(*signal_main, "--signal=STOP", unit)
+    # One that systemd has replaced meanwhile minds it as little.
+    return Done((machine.name,), undo=partial(machine.run, *signal_main, "--signal=CONT", unit))
+
+
+def _crash(unit: str, world: World) -> Done:
+    machine = _place(unit, world)
+    drop_in = f"/etc/systemd/system/{unit}.d/crash.conf"
+    machine.write(drop_in, _CRASHES)
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "kill", "--kill-who=main", "--signal=KILL", unit)
+
+    def undo() -> None:
+        (machine.root / drop_in.strip("/")).unlink()
+        machine.run("systemctl", "daemon-reload")
+        machine.run("systemctl", "start", "--no-block", unit)
+
+    return Done((machine.name,), undo=undo)
+
+
+def _misconfigure(world: World) -> Done:
+    machine = _agents(world)
+    path = machine.root / "etc/everstep/agent.toml"
+    right = path.read_text()
+    path.write_text(_MISTAKE + right)
+    machine.run("systemctl", "restart", "--no-block", AGENT)
+
+    def undo() -> None:
+        path.write_text(right)
+        machine.run("systemctl", "restart", "--no-block", AGENT)
+
+    return Done((machine.name,), undo=undo)
+
+
+def _step_clock(world: World) -> Done:
+    """Start an agent with a clock of its own, and step that: machines share the kernel's."""
+    machine = _agents(world)
+    by_s = world.chance.choice(_SKEWS_S)
+    drop_in = f"/etc/systemd/system/{AGENT}.d/clock.conf"
+    machine.write(drop_in, _CLOCK)
+    machine.write("/run/skew", "0")
+    # /run is a mount of the machine's own: it is written from inside.
+    machine.run("sh", "-c", "echo 0 >/run/skew; chmod 644 /run/skew; systemctl daemon-reload")
+    machine.run("systemctl", "restart", AGENT)
+    machine.run("sh", "-c", f"echo {by_s} >/run/skew")
+
+    def undo() -> None:
+        machine.run("sh", "-c", "echo 0 >/run/skew")
+        (machine.root / drop_in.strip("/")).unlink()
+        machine.run("systemctl", "daemon-reload")
+
+    return Done((machine.name,), detail=f"by {by_s} s", undo=undo)
+
+
+def _move_controller(world: World) -> Done:
+    """Take the journal and the cluster file to another machine, and start the controller there."""
+    fleet, old = world.fleet, _controllers(world)
+    others = [fleet.site.control, fleet.site.other_control]
+    new = fleet.machine(next(name for name in others if name != old.name))
+    if not new.is_up or new.name in world.held:
+        raise NothingToHitError(f"{new.name} is hit already")
+    old.run("systemctl", "disable", "--now", CONTROLLER)
+    _copy_state(old, new)
+    give_certificate(fleet, new, "controller", "controller")
+    shutil.copy(old.root / "etc/everstep/controller.toml", new.root / "etc/everstep")
+    text = (new.root / "etc/everstep/controller.toml").read_text()
+    moved = text.replace(f'"{old.place.address}:', f'"{new.place.address}:')
+    (new.root / "etc/everstep/controller.toml").write_text(moved)
+    fleet.control = new.name
+    fleet.name_controller()
+    enable(new, "everstep-controller")
+    new.run("systemctl", "daemon-reload")
+    new.run("systemctl", "start", "--no-block", CONTROLLER)
+    return Done((old.name, new.name), detail=f"from {old.name} to {new.name}")
+
+
+def _copy_state(old: Machine, new: Machine) -> None:
+    """Copy what the controller keeps, and give it to the controller's user there."""
+    # What is left there of an earlier journal does not belong to this one.
+    shutil.rmtree(new.root / _JOURNAL, ignore_errors=True)
+    shutil.copytree(old.root / _JOURNAL, new.root / _JOURNAL, dirs_exist_ok=True, symlinks=True)
+    shutil.copy2(old.root / _CLUSTER, new.root / _CLUSTER)
+    owned = ("sh", "-c", f"chown -R everstep-controller:everstep /{_JOURNAL} /{_CLUSTER}")
+    new.run(*owned)
+
+
+def _restore_old_journal(world: World) -> Done:
+    """Put a copy of the journal back that is older than what was decided since."""
+    machine = _controllers(world)
+    copy = machine.root / "var/tmp/journal-backup"
+    if not copy.exists():
+        _back_up(machine)
+        return Done((machine.name,), detail="a copy is made, for the next time")
+    machine.run("systemctl", "stop", CONTROLLER)
+    state = machine.root / _JOURNAL
+    shutil.rmtree(state)
+    shutil.copytree(copy, state)
+    machine.run("sh", "-c", f"chown -R everstep-controller:everstep /{_JOURNAL}")
+    _recover(machine)
+    shutil.rmtree(copy)
+    return Done((machine.name,), detail="the journal of the last copy")
+
+
+def _back_up(machine: Machine) -> None:
+    """Copy the journal of a controller that is stopped for a moment: then it is whole."""
+    machine.run("systemctl", "stop", CONTROLLER)
+    shutil.copytree(machine.root / _JOURNAL, machine.root / "var/tmp/journal-backup")
+    machine.run("systemctl", "start", "--no-block", CONTROLLER)
+
+
+def _recover(machine: Machine) -> None:
+    """Start the controller once by `recover`, as the unit starts it otherwise."""
+    drop_in = f"/etc/systemd/system/{CONTROLLER}.d/recover.conf"
+    program = "/opt/everstep/bin/everstep-controller recover --config /etc/everstep/controller.toml"
+    machine.write(drop_in, f"[Service]\nExecStart=\nExecStart={program}\n")
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "start", "--no-block", CONTROLLER)
+    (machine.root / drop_in.strip("/")).unlink()
+
+
+BLOWS: Mapping[str, Callable[[World], Done]] = MappingProxyType(
+    {
+        "kill_agent": partial(_kill, AGENT),
+        "stop_agent": partial(_stop, AGENT),
+        "freeze_agent": partial(_freeze, AGENT),
+        "crash_agent": partial(_crash, AGENT),
+        "misconfigure_agent": _misconfigure,
+        "step_clock": _step_clock,
+        "kill_controller": partial(_kill, CONTROLLER),
+        "stop_controller": partial(_stop, CONTROLLER),
+        "freeze_controller": partial(_freeze, CONTROLLER),
+        "crash_controller": partial(_crash, CONTROLLER),
+        "move_controller": _move_controller,
+        "restore_old_journal": _restore_old_journal,
+    }
+)

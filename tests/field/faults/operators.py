@@ -1,0 +1,61 @@
+"""What operators do: drain and release, isolate and release, restart a job, upgrade the agents."""
+
+import contextlib
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+
+from field.faults.daemons import AGENT
+from field.faults.world import Done, NothingToHitError, World
+from field.machines.machine import Machine
+
+
+def everstep(world: World, *words: str) -> str:
+    """Run a command as an operator. Raises OSError when it is refused."""
+    done = world.fleet.everstep(*words)
+    if done.returncode:
+        raise OSError(f"everstep {' '.join(words)}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+def _hold(command: str, world: World) -> Done:
+    name = world.machine(but_the_controller=True).name
+    everstep(world, command, name, "--reason", "a drill")
+    release = partial(everstep, world, "release", name, "--reason", "the drill is over")
+    return Done((name,), undo=release)
+
+
+def _restart_job(world: World) -> Done:
+    jobs = world.jobs()
+    if not jobs:
+        raise NothingToHitError("no job runs")
+    job = world.chance.choice(jobs)
+    everstep(world, "job", job.spec.name, "restart", "--reason", "another script")
+    return Done(job.spec.machines, job.spec.name)
+
+
+def _upgrade_agents(world: World) -> Done:
+    """Install the same wheel again on one machine after the other, and restart its agent."""
+    fit = [one for one in world.fleet.machines.values() if one.is_up and one.name not in world.held]
+    # It takes a while, beside other faults.
+    return Done(tuple(one.name for one in fit), undo=partial(_upgrade, fit, world.wheel))
+
+
+def _upgrade(machines: Sequence[Machine], wheel: str) -> None:
+    pip = ("/opt/everstep/bin/pip", "install", "--quiet", "--no-index", "--no-deps")
+    for one in machines:
+        # One that has gone meanwhile is left as it is.
+        with contextlib.suppress(AssertionError, subprocess.SubprocessError):
+            one.run(*pip, "--force-reinstall", wheel, timeout_s=180.0)
+            one.run("systemctl", "restart", AGENT)
+
+
+BLOWS: Mapping[str, Callable[[World], Done]] = MappingProxyType(
+    {
+        "drain": partial(_hold, "drain"),
+        "isolate": partial(_hold, "isolate"),
+        "restart_job": _restart_job,
+        "upgrade_agents": _upgrade_agents,
+    }
+)

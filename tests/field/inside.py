@@ -1,0 +1,81 @@
+"""Rounds of a run, played one after the other in the run's own namespaces."""
+
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from field.__main__ import parse
+from field.observation.records import write
+from field.rounds import Options, Play, StoppedError, play
+
+_STOPPED = 143
+
+
+class Run:
+    """Plays rounds until all are there, or until it is told to stop."""
+
+    def __init__(self, work: Path, options: Options, rounds: int) -> None:
+        self._work, self._options, self._rounds = work, options, rounds
+        self._playing: Play | None = None
+        self._stopped = False
+
+    def stop(self, *_: object) -> None:
+        """End the round that is played, without keeping it."""
+        self._stopped = True
+        if self._playing is not None:
+            self._playing.stop()
+
+    def play(self) -> int:
+        """Play every round that is not kept yet; return an exit code."""
+        for number in range(self._rounds):
+            path = self._options.folder / f"round-{number:02}.json"
+            if path.exists():
+                continue
+            self._tell(number)
+            try:
+                made = play(self._options, number, self._work / f"round-{number}", self._begin)
+            except StoppedError:
+                return _STOPPED
+            write(path, made)
+        return 0
+
+    def _begin(self, playing: Play) -> None:
+        self._playing = playing
+        if self._stopped:
+            playing.stop()
+
+    def _tell(self, number: int) -> None:
+        left_s = (self._rounds - number) * (self._options.round_s + self._options.patience_s / 2)
+        until = time.strftime("%H:%M", time.localtime(time.time() + left_s))
+        print(f"round {number + 1} of {self._rounds}, all over about {until}", flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Play what the command line says."""
+    work, image, folder, *rest = arguments
+    told = parse(rest)
+    rounds = max(1, round(told.minutes / told.round_minutes))
+    options = Options(
+        machines=told.machines,
+        round_s=60.0 * min(told.minutes, told.round_minutes),
+        seed=told.seed,
+        folder=Path(folder),
+        image=Path(image),
+        tracks=told.tracks,
+        torch_ranks=told.torch_ranks,
+        steps=told.steps,
+        step_s=told.step_seconds,
+        memory_bytes=told.memory_mib << 20,
+        shapes=tuple(told.shapes),
+        faults=tuple(told.faults),
+    )
+    run = Run(Path(work), options, rounds)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, run.stop)
+    return run.play()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

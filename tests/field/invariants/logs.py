@@ -1,0 +1,69 @@
+"""Invariants of logs: each warning has a finding or a reason, and nothing crashed."""
+
+from collections.abc import Sequence
+
+from field.invariants.call_sites import CallSite, Known, find_site
+from field.invariants.violations import Violation, explains
+from field.observation.logs import CRASH
+from field.observation.records import Excuse, LogLine, Round
+
+# Conditions that say that Everstep itself is broken: no fault of the field explains one.
+OWN_FAILURES = frozenset(
+    {"EventRejected", "JudgeFailed", "OrderRejected", "RecordRejected", "TaskFailed"}
+)
+# A finding may open a while before or after the words.
+_NEAR_S = 120.0
+
+
+def warnings_have_a_reason(round_: Round) -> Sequence[Violation]:
+    """What a daemon warns of is a finding, or what a fault explains, or is known to need none."""
+    found = []
+    for line in round_.lines:
+        if CRASH.search(line.text):
+            continue
+        site = find_site(line.text)
+        if not _accounted(round_, line, site):
+            found.append(Violation(line.at_s, line.node, f"{line.unit}: {line.text}"))
+    return found
+
+
+def nothing_crashed(round_: Round) -> Sequence[Violation]:
+    """No log of a daemon or of a job has a trace of Everstep, or a call that the kernel refused."""
+    return [
+        Violation(line.at_s, line.node, f"{line.unit}: {line.text}")
+        for line in round_.lines
+        if CRASH.search(line.text)
+    ]
+
+
+def nothing_of_ours_failed(round_: Round) -> Sequence[Violation]:
+    """No judge, task, order or event of Everstep's own is told as broken."""
+    told = [(one.at_s, one.node, one.condition, one.message) for one in round_.findings]
+    told += [(one.at_s, one.subject, one.reason, one.message) for one in round_.events]
+    # A finding that stays open is seen again and again.
+    first: dict[tuple[str, str], Violation] = {}
+    for at_s, subject, condition, message in told:
+        if condition in OWN_FAILURES:
+            violation = Violation(at_s, subject, f"{condition}: {message}")
+            first.setdefault((subject, condition), violation)
+    return list(first.values())
+
+
+def words_explained(round_: Round, at_s: float) -> bool:
+    """Return whether any fault, wherever it was, explains warnings at that time."""
+    return any(explains(one, Excuse.WORDS, at_s, one.nodes) for one in round_.faults)
+
+
+def _accounted(round_: Round, line: LogLine, site: CallSite | None) -> bool:
+    if site is None:
+        return False
+    if site.known is Known.FINDING:
+        opened = [(one.condition, one.at_s) for one in round_.findings]
+        # One that is over soon is seen in the list of events alone.
+        opened += [(one.reason, one.at_s) for one in round_.events]
+        return any(
+            name in site.conditions and abs(at_s - line.at_s) <= _NEAR_S for name, at_s in opened
+        )
+    if site.known is Known.FAULT:
+        return words_explained(round_, line.at_s)
+    return site.known is Known.REASON

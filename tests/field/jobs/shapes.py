@@ -1,0 +1,88 @@
+"""Shapes of the field's jobs, as data: what scripts people put under a launcher."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Promise(Enum):
+    """What Everstep promises of a job's losses."""
+
+    # Equal to the bit to a run without faults.
+    EQUAL = "equal"
+    # The job ends; its own checkpoints decide what it repeats.
+    ENDS = "ends"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A script, its options, and how many processes of it run where."""
+
+    name: str
+    script: str
+    arguments: tuple[str, ...] = ()
+    # Of `everstep run`, beside the names and numbers.
+    options: tuple[str, ...] = ()
+    nodes: int = 2
+    ranks_per_node: int = 1
+    uses_torch: bool = False
+    # A package without which it cannot run.
+    needs: str = "numpy"
+    promise: Promise = Promise.EQUAL
+    # Each restore notes what it was given.
+    proves_restores: bool = False
+    # How much longer than its steps it lasts without any fault.
+    pauses_s: float = 0.0
+
+    @property
+    def own_checkpoints(self) -> bool:
+        """Return whether it goes back to checkpoints that it writes itself."""
+        return "--checkpoint" in self.arguments
+
+    @property
+    def torch_ranks(self) -> int:
+        """Return how many processes with torch it has."""
+        return self.nodes * self.ranks_per_node if self.uses_torch else 0
+
+
+_CHECKPOINT = ("--checkpoint", "{out}/checkpoint.npz", "--checkpoint-every", "20")
+_PLAIN = "plain.py"
+
+SHAPES = (
+    Shape("printed-steps", _PLAIN, (*_CHECKPOINT, "--tell", "steps")),
+    Shape(
+        *("sdk", "sdk_numpy.py"), ("--restores", "{out}/restores"),
+        ranks_per_node=3, proves_restores=True,
+    ),
+    Shape("progress-bar", _PLAIN, (*_CHECKPOINT, "--tell", "bar")),
+    Shape(
+        *("sdk-overlap", "sdk_numpy.py"), ("--restores", "{out}/restores", "--overlap"),
+        ranks_per_node=6, proves_restores=True,
+    ),
+    Shape(
+        *("evaluation", _PLAIN),
+        (*_CHECKPOINT, "--evaluate-every", "100", "--evaluate-seconds", "12"),
+        pauses_s=36.0,
+    ),
+    Shape(
+        *("sdk-stored", "sdk_numpy.py"), ("--restores", "{out}/restores"),
+        ("--persist", "/shared/{user}/steps", "--persist-seconds", "5"),
+        ranks_per_node=6, proves_restores=True,
+    ),
+    Shape("silent", _PLAIN, (*_CHECKPOINT, "--tell", "nothing")),
+    Shape(
+        *("accumulation", _PLAIN),
+        (*_CHECKPOINT, "--accumulate", "4", "--load-seconds", "6"),
+        pauses_s=30.0,
+    ),
+    Shape("ddp", "train_ddp.py", uses_torch=True, needs="torch"),
+    Shape("fsdp2", "train_fsdp.py", uses_torch=True, needs="torch"),
+    Shape(
+        *("epochs", "epochs.py"), ("--checkpoint", "{out}/checkpoint.pt"),
+        uses_torch=True, needs="torch",
+    ),
+    Shape("lightning", "train_lightning.py", uses_torch=True, needs="lightning"),
+    Shape(
+        *("transformers", "train_transformers.py"), nodes=1, ranks_per_node=2,
+        uses_torch=True, needs="transformers",
+    ),
+)  # fmt: skip

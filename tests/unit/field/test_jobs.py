@@ -1,0 +1,54 @@
+"""Jobs of the field: their scripts are there, and steps that are made again are seen."""
+
+from pathlib import Path
+
+from field.jobs.reference import read_digests, read_losses
+from field.jobs.shapes import SHAPES
+from field.machines.image import EXAMPLES, REPOSITORY
+from field.observation.watch import LossWatch
+
+_SCRIPTS = REPOSITORY / "tests/field/jobs/scripts"
+
+
+def test_the_script_of_every_shape_is_on_the_machines() -> None:
+    there = {path.name for path in _SCRIPTS.glob("*.py")} | set(EXAMPLES)
+    assert {shape.script for shape in SHAPES} <= there
+    assert len({shape.name for shape in SHAPES}) == len(SHAPES)
+
+
+def test_unchanged_scripts_import_nothing_of_everstep() -> None:
+    for name in ("plain.py", "together.py", "epochs.py"):
+        assert "import everstep" not in (_SCRIPTS / name).read_text(), name
+        assert "from everstep" not in (_SCRIPTS / name).read_text(), name
+
+
+def test_jobs_that_prove_restores_have_as_many_ranks_as_their_state_can_be_cut_into() -> None:
+    for shape in SHAPES:
+        if shape.proves_restores:
+            assert 12 % (shape.nodes * shape.ranks_per_node) == 0, shape.name
+
+
+def test_of_a_step_that_was_made_twice_the_loss_that_was_written_last_counts(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "losses").write_text("0\t0x1p0\n1\t0x1p1\n1\t0x1p2\n2\tgarb")
+    assert read_losses(tmp_path / "losses") == {0: "0x1p0", 1: "0x1p2"}
+    assert read_losses(tmp_path / "nothing") == {}
+
+
+def test_digests_are_read_by_step(tmp_path: Path) -> None:
+    (tmp_path / "digests").write_text("0 aa,bb\n1 cc,dd\n")
+    assert read_digests(tmp_path / "digests") == {0: ("aa", "bb"), 1: ("cc", "dd")}
+
+
+def test_a_step_that_is_made_again_is_seen_once_with_the_step_that_had_been_reached(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "losses"
+    watch = LossWatch(lambda: 7.0)
+    for text in ("0\ta\n1\tb\n2\tc\n1", "1\td\n", "1\te\n2\tf\n"):
+        with path.open("a") as file:
+            file.write(text)
+        watch.look([("job", path), ("other", tmp_path / "not yet there")])
+    # What was half a line at the first look is step 11.
+    assert [(one.at_s, one.from_step, one.to_step) for one in watch.redone] == [(7.0, 1, 11)]

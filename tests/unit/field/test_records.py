@@ -1,0 +1,67 @@
+"""Records of the field: what is kept of a round is read as it was; logs are read from journald."""
+
+from pathlib import Path
+
+from field.observation.logs import log_line
+from field.observation.records import (
+    Excuse,
+    Fault,
+    JobResult,
+    Lateness,
+    LedgerSeen,
+    NodeSeen,
+    Round,
+    read,
+    write,
+)
+
+_ROUND = Round(
+    number=3,
+    seed=1003,
+    lasted_s=60.0,
+    machines={"m1": "rack-1"},
+    faults=(Fault("rank-killed", 1.0, 2.0, ("m1",), "a", (Excuse.REDO, Excuse.WAIT)),),
+    nodes=(NodeSeen(1.5, "m1", "healthy", True, ("operator: x",)),),
+    results=(
+        JobResult(
+            *("a", "sdk", ("m1",), 0.0, 50.0, True),
+            codes={"m1": 0},
+            steps=5,
+            losses_equal=True,
+            promised_equal=True,
+            ledger=LedgerSeen(7, {"train": 7}),
+        ),
+    ),
+    late=(Lateness(4.0, 0.6),),
+    left_behind=("m1: a process",),
+)
+
+
+def test_a_round_that_is_kept_is_read_as_it_was(tmp_path: Path) -> None:
+    write(tmp_path / "round", _ROUND)
+    assert read(tmp_path / "round") == _ROUND
+    assert [path.name for path in tmp_path.iterdir()] == ["round"]
+
+
+def _entry(unit: str, level: int, message: object) -> dict[str, object]:
+    return {
+        "_SYSTEMD_UNIT": unit,
+        "PRIORITY": str(level),
+        "MESSAGE": message,
+        "__REALTIME_TIMESTAMP": "3500000",
+    }
+
+
+def test_lines_of_daemons_count_from_warnings_on_and_those_of_jobs_only_when_they_crash() -> None:
+    agent, job = "everstep-agent.service", "job-a.service"
+    warning = log_line("m1", _entry(agent, 4, "x: y"), 500_000)
+    assert warning is not None
+    assert (warning.at_s, warning.level, warning.text) == (3.0, 4, "x: y")
+    assert log_line("m1", _entry(agent, 6, "all is well"), 0) is None
+    assert log_line("m1", _entry(agent, 6, "Traceback (most recent call last):"), 0) is not None
+    assert log_line("m1", _entry(job, 4, "the user's own warning"), 0) is None
+    of_a_script = "Traceback (most recent call last):"
+    assert log_line("m1", _entry(job, 6, of_a_script), 0) is None
+    frame = list(b'  File "/opt/training/lib/everstep/run.py", line 3')
+    assert log_line("m1", _entry(job, 6, frame), 0) is not None
+    assert log_line("m1", _entry("ssh.service", 2, "Traceback (most recent call last):"), 0) is None

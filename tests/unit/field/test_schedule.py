@@ -1,0 +1,48 @@
+"""Schedule of the field: drawn from the seed alone, about a fault in 20 s, each with its blow."""
+
+from field.faults.blows import BLOWS
+from field.faults.catalogue import CATALOGUE
+from field.faults.schedule import FIRST_S, MEAN_GAP_S, plan
+from field.machines.image import REPOSITORY, installation
+from field.machines.site import make_site
+
+
+def test_a_seed_is_a_schedule() -> None:
+    assert plan(7, 600.0, 6) == plan(7, 600.0, 6)
+    assert plan(7, 600.0, 6) != plan(8, 600.0, 6)
+
+
+def test_faults_come_about_every_20_s_and_the_whole_catalogue_in_an_hour() -> None:
+    planned = plan(7, 3600.0, 6)
+    assert abs(len(planned) - (3600.0 - FIRST_S) / MEAN_GAP_S) < 20
+    named = {one.kind.name for seed in range(3) for one in plan(seed, 3600.0, 6)}
+    assert named == {kind.name for kind in CATALOGUE}
+
+
+def test_a_small_fleet_is_spared_what_would_leave_nobody() -> None:
+    assert all(one.kind.machines <= 2 for one in plan(7, 3600.0, 2))
+
+
+def test_only_the_kinds_that_are_named_come() -> None:
+    assert {one.kind.name for one in plan(7, 600.0, 6, ["rank-killed"])} == {"rank-killed"}
+
+
+def test_every_fault_has_its_blow_and_every_blow_its_fault() -> None:
+    assert {kind.blow for kind in CATALOGUE} == set(BLOWS)
+
+
+def test_six_machines_are_in_two_racks_and_a_controller_can_move_to_the_other() -> None:
+    site = make_site(6)
+    assert [len(site.in_rack(rack)) for rack in ("rack-1", "rack-2")] == [3, 3]
+    assert site.place(site.control).rack != site.place(site.other_control).rack
+    assert len({one.address for one in site.places}) == 6
+
+
+def test_machines_are_installed_by_the_commands_of_the_page() -> None:
+    page = (REPOSITORY / "docs/installing.md").read_text()
+    daemons = dict(installation(page, "/opt/a.whl"))
+    assert "pip install '/opt/a.whl[agent]'" in daemons["agent"]
+    assert "systemctl enable everstep-agent" in daemons["agent"]
+    assert "pip install '/opt/a.whl[controller,cli]'" in daemons["controller"]
+    assert "/etc/systemd/system/" in daemons["controller"]
+    assert "agent" not in daemons["controller"]
