@@ -11,7 +11,7 @@ from statistics import median_high
 from everstep_common.endings import by_operator
 from everstep_controller.core import events
 from everstep_controller.core.events import RestartCancelled, RestartOrdered, StopOrdered
-from everstep_controller.core.jobs import incidents, restore_point
+from everstep_controller.core.jobs import incidents, restore_point, unsaved
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER, STEPPING
 from everstep_controller.core.model.job import (
     Cause,
@@ -407,6 +407,8 @@ def why_pointless(state: State, job: JobRecord, wish: Planned) -> str:
     """
     if wish.kind is PlannedKind.GROWTH and grown_size(state, job) <= len(job.generation.members):
         return f"no node waits for {job.name} any more"
+    if wish.kind is PlannedKind.GROWTH and (lost := unsaved.steps_at_risk(job)):
+        return f"its newest {lost} steps are not saved, and a restart would lose them"
     if wish.kind is PlannedKind.GROWTH and budgets.is_stopped_too_often(state, job):
         return f"{job.name} was stopped {state.settings.job_stops_per_hour} times within an hour"
     leaving = forecast.drained(state, job) if wish.kind is PlannedKind.DRAIN else []
@@ -434,6 +436,7 @@ def may_grow(turn: Turn, job: JobRecord) -> bool:
         and not (job.planned or job.ending.wanted)
         and not budgets.is_stopped_too_often(turn.state, job)
         and not turn.paused(job.name)
+        and not unsaved.is_unsaved(job)
         and restore_point.has_state(job)
         and grown_size(turn.state, job) > len(job.generation.members)
     )

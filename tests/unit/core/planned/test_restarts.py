@@ -302,6 +302,41 @@ def test_a_smaller_job_grows_when_a_node_has_waited_for_it_and_not_before() -> N
     assert story.job.generation.members == ["n0", "n1"]
 
 
+def train_unsaved(story: PlannedStory, first_step: int) -> None:
+    """Make steps for 70 s that are snapshotted, and none of which becomes recoverable."""
+    for step in range(first_step, first_step + 70):
+        row = events.JobProgressed(
+            job="j", generation=story.job.generation.number, first_step=step,
+            end_ns=(story.now_ns + S,), stall_ns=(1000,),
+        )  # fmt: skip
+        story.tell(row, after_s=1)
+
+
+def test_a_job_whose_steps_are_not_saved_does_not_grow_before_they_are() -> None:
+    story = grown()
+    give_back(story, "n1")
+    assert f"growth/{story.job.id}" in story.core.state.timers
+    train_unsaved(story, first_step=5)
+    assert f"growth/{story.job.id}" not in story.core.state.timers
+    assert not story.is_planned()
+    story.train(75, saved=75)
+    assert f"growth/{story.job.id}" in story.core.state.timers, "it waits anew"
+
+
+def test_growth_that_was_planned_is_dropped_where_it_would_lose_steps() -> None:
+    story = grown()
+    give_back(story, "n1")
+    story.tell(events.TimerDue(f"growth/{story.job.id}"), after_s=61)
+    assert story.is_planned()
+    train_unsaved(story, first_step=5)
+    done = story.tell(events.TimerDue(f"planned/{story.job.id}"), after_s=300)
+    (dropped,) = [one for one in done if isinstance(one, actions.Announce)]
+    assert dropped.reason == "PlanDropped"
+    assert "its newest 70 steps are not saved, and a restart would lose them" in dropped.message
+    assert story.state_of_job() is JobState.RUNNING
+    assert not story.is_planned()
+
+
 def test_growth_is_not_more_often_than_the_setting_says() -> None:
     story = grown()
     story.job.grown_ns = story.now_ns
