@@ -21,7 +21,7 @@ from everstep_controller.core.model.job import (
     Planned,
     PlannedKind,
 )
-from everstep_controller.core.model.node import MAINTENANCE, NodeRecord
+from everstep_controller.core.model.node import AUTOMATION, MAINTENANCE, NodeRecord
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import budgets
 from everstep_controller.core.planned import forecast
@@ -93,7 +93,8 @@ def _give_up_boundary(turn: Reconciliation, job: JobRecord) -> None:
     """Stop a job whose chosen step has not become recoverable in time."""
     if job.planned is None or job.state not in ACTIVE:
         return
-    if _waits_for_automation(turn, job, job.planned):
+    costs_steps = job.planned.by == AUTOMATION and unsaved.is_unsaved(job)
+    if costs_steps or _waits_for_automation(turn, job, job.planned):
         turn.set_timer(
             f"{TimerKind.PLANNED}/{job.id}", turn.state.settings.planned_restart_timeout_ns
         )
@@ -407,8 +408,6 @@ def why_pointless(state: State, job: JobRecord, wish: Planned) -> str:
     """
     if wish.kind is PlannedKind.GROWTH and grown_size(state, job) <= len(job.generation.members):
         return f"no node waits for {job.name} any more"
-    if wish.kind is PlannedKind.GROWTH and (lost := unsaved.steps_at_risk(job)):
-        return f"its newest {lost} steps are not saved, and a restart would lose them"
     if wish.kind is PlannedKind.GROWTH and budgets.is_stopped_too_often(state, job):
         return f"{job.name} was stopped {state.settings.job_stops_per_hour} times within an hour"
     leaving = forecast.drained(state, job) if wish.kind is PlannedKind.DRAIN else []

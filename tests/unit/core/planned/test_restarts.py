@@ -323,18 +323,17 @@ def test_a_job_whose_steps_are_not_saved_does_not_grow_before_they_are() -> None
     assert f"growth/{story.job.id}" in story.core.state.timers, "it waits anew"
 
 
-def test_growth_that_was_planned_is_dropped_where_it_would_lose_steps() -> None:
+def test_growth_that_was_planned_waits_until_steps_are_saved_again() -> None:
     story = grown()
     give_back(story, "n1")
     story.tell(events.TimerDue(f"growth/{story.job.id}"), after_s=61)
     assert story.is_planned()
     train_unsaved(story, first_step=5)
-    done = story.tell(events.TimerDue(f"planned/{story.job.id}"), after_s=300)
-    (dropped,) = [one for one in done if isinstance(one, actions.Announce)]
-    assert dropped.reason == "PlanDropped"
-    assert "its newest 70 steps are not saved, and a restart would lose them" in dropped.message
-    assert story.state_of_job() is JobState.RUNNING
-    assert not story.is_planned()
+    story.tell(events.TimerDue(f"planned/{story.job.id}"), after_s=300)
+    assert (story.state_of_job(), story.is_planned()) == (JobState.RUNNING, True)
+    story.train(75, saved=75)
+    assert story.incidents[-1].cause == "growth"
+    assert "step 75 is recoverable" in story.incidents[-1].message
 
 
 def test_growth_is_not_more_often_than_the_setting_says() -> None:
