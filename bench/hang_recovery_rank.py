@@ -1,12 +1,13 @@
 """Training script of the hang recovery benchmark: gloo, its own checkpoint, one hang in rank 1.
 
-    hang_recovery_rank.py FOLDER HOW WARM_S STEP_S CALLS TIMEOUT_S
+    hang_recovery_rank.py FOLDER HOW WARM_S STEP_S CALLS TIMEOUT_S EVALUATES_S
 
-After WARM_S seconds HOW happens, once in the life of FOLDER, but that of a wrong shape in the same
-step each time: gloo aborts such a rank, and a first abort is started again. "node" is left to who
-started it, who finds the last rank's process in FOLDER/warm then. A step takes STEP_S and has CALLS
-reductions and a broadcast; TIMEOUT_S is that of the process group, 0 as shipped. Times are of the
-wall clock.
+After a third of WARM_S seconds of training, and after two, rank 0 evaluates for EVALUATES_S, of
+which it says nothing; 0: never. After WARM_S HOW happens, once in the life of FOLDER, but that of a
+wrong shape in the same step each time: gloo aborts such a rank, and a first abort is started again.
+"node" is left to who started it, who finds the process of the last rank in FOLDER/warm. A step
+takes STEP_S and has CALLS reductions and a broadcast; TIMEOUT_S is that of the process group, 0 as
+shipped. Times are of the wall clock.
 """
 
 import ctypes
@@ -22,22 +23,46 @@ import torch.distributed as dist
 
 _FAULTY = 1
 _FOR_EVER_S = 600
+_SIGNALS = {"stop": signal.SIGSTOP, "dead": signal.SIGKILL}
 # What comes out by itself takes so long.
 _PAUSE_S = 20.0
 
 
-def main(folder: Path, how: str, warm_s: float, step_s: float, calls: int) -> None:
+class Training:
+    """Time that a job has trained, and the evaluations in it."""
+
+    def __init__(self, warm_s: float, evaluates_s: float, first: bool) -> None:
+        self._began_s = time.monotonic()
+        self._warm_s = warm_s
+        self._evaluates_s = evaluates_s
+        self._due_s = [warm_s / 3, 2 * warm_s / 3] if first and evaluates_s else []
+
+    @property
+    def warm(self) -> bool:
+        """Whether it is time for what happens."""
+        return not self._due_s and time.monotonic() - self._began_s > self._warm_s
+
+    def maybe_evaluate(self) -> None:
+        """Evaluate on rank 0 when it is time, while the others wait in their next step."""
+        if self._due_s and time.monotonic() - self._began_s > self._due_s[0]:
+            del self._due_s[0]
+            self._began_s += self._evaluates_s  # what it takes is no training
+            if dist.get_rank() == 0:
+                _evaluate(time.monotonic() + self._evaluates_s)
+
+
+def main(folder: Path, how: str, training: Training, step_s: float, calls: int) -> None:
     """Train until somebody ends it."""
     rank = dist.get_rank()
     checkpoint = folder / "checkpoint"
     first = int(checkpoint.read_text()) + 1 if checkpoint.exists() else 1
     ones = torch.ones(4)
     dist.barrier()
-    began_s = time.monotonic()
     for step in range(first, 1_000_000):
+        training.maybe_evaluate()
         for call in range(calls):
             time.sleep(step_s / calls)
-            late = time.monotonic() - began_s > warm_s and call == calls // 2
+            late = training.warm and call == calls // 2
             if late and how == "node":
                 _tell_last(folder)
             elif rank == _FAULTY and call == calls // 2 and _comes(how, folder, step, late=late):
@@ -76,8 +101,8 @@ def _tell_last(folder: Path) -> None:
 def _hang(how: str, folder: Path) -> None:
     if how == "gil":
         ctypes.PyDLL(None).sleep(_FOR_EVER_S)
-    elif how == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)
+    elif how in _SIGNALS:
+        os.kill(os.getpid(), _SIGNALS[how])
     elif how == "desync":
         dist.broadcast(torch.ones(4), src=0)
     elif how == "shape":
@@ -122,4 +147,7 @@ if __name__ == "__main__":
     timeout_s = float(sys.argv[6])
     limit = timedelta(seconds=timeout_s) if timeout_s else None
     dist.init_process_group("gloo", timeout=limit)
-    main(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5]))
+    warm_s, step_s, evaluates_s = (float(sys.argv[place]) for place in (3, 4, 7))
+    place = Path(sys.argv[1])
+    trains = Training(warm_s, evaluates_s, not (place / "fault").exists())
+    main(place, sys.argv[2], trains, step_s, int(sys.argv[5]))

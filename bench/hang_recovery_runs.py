@@ -48,10 +48,14 @@ class Hang:
     calls: int = 2
     # Of the process group; 0: as torch ships it.
     timeout_s: float = 0.0
+    # Before it happens rank 0 evaluates twice for as long, and says nothing of it.
+    evaluates_s: float = 0.0
+    # Ranks of each of two nodes, where it is not on one.
+    processes: int = 2
 
     def words(self) -> list[str]:
         """Return it as arguments of the training script."""
-        numbers = (self.warm_s, self.step_s, self.calls, self.timeout_s)
+        numbers = (self.warm_s, self.step_s, self.calls, self.timeout_s, self.evaluates_s)
         return [self.how, *map(str, numbers)]
 
 
@@ -65,6 +69,8 @@ class Recovery:
     next_step_s: float | None = None
     ended_s: float | None = None
     restarts: int = 0
+    # How often people were told before the fault that the job stands still.
+    told_before: int = 0
 
 
 class Marks:
@@ -95,7 +101,8 @@ class Marks:
             self._ended_ns = self._ended_ns or time.time_ns()
             return True
         if not self.fault_ns:
-            return time.monotonic() - self._began_s > self._hang.warm_s + _STARTS_S
+            longest_s = self._hang.warm_s + 2 * self._hang.evaluates_s + _STARTS_S
+            return time.monotonic() - self._began_s > longest_s
         if time.time_ns() - self.fault_ns > BOUND_S * 1e9 or (until and until in self._since()):
             return True
         # What is ended for a fault of the program makes no further step that counts.
@@ -114,6 +121,9 @@ class Marks:
             next_step_s=(step_ns - fault_ns) / 1e9 if step_ns else None,
             ended_s=(self._ended_ns - fault_ns) / 1e9 if self._ended_ns else None,
             restarts=max(0, sum(one.reason == "JobStarting" for one in self._events) - 1),
+            told_before=sum(
+                one.reason == "JobStalled" and one.at_ns <= fault_ns for one in self._events
+            ),
         )
         marks = {name: round(seconds, 1) for name, seconds in found.marks.items()}
         print(f"{self._hang.how}: {found.next_step_s}, {found.ended_s}, {marks}", file=sys.stderr)
@@ -180,7 +190,7 @@ def _launched(
 
 
 class HangFleet(Fleet):
-    """Two nodes of two ranks and a spare, whose ranks are those of this benchmark."""
+    """Two nodes and a spare, whose ranks are those of this benchmark."""
 
     hang: Hang
 
@@ -204,7 +214,7 @@ class HangFleet(Fleet):
 def with_spare(hang: Hang) -> Recovery:
     """Run a job of two nodes with a spare until it trains again; "node": one of them dies."""
     with owned() as (home, folder):
-        fleet = HangFleet(folder, home, Shape(nodes=2, spares=1, processes=RANKS // 2))
+        fleet = HangFleet(folder, home, Shape(nodes=2, spares=1, processes=hang.processes))
         fleet.hang = hang
         fleet.start()
         marks = Marks(fleet.steps_folder, hang)

@@ -16,7 +16,7 @@ from everstep_sim.timeline import SECOND
 
 _SMALL = Shape(nodes=6, nodes_min=3, nodes_max=3, steps=100_000, domains=3)
 _RACKS = Shape(nodes=24, nodes_min=3, nodes_max=4, steps=100_000, domains=4)
-_HALVES = Shape(nodes=24, nodes_min=3, nodes_max=4, steps=100_000, domains=2)
+_RACKS = Shape(nodes=24, nodes_min=3, nodes_max=4, steps=100_000, domains=4)
 # When a fault comes: the job has made some steps by then. Each seed has another moment between two
 # probes.
 _FAULT_S, _PHASE_S = 20.0, 0.37
@@ -111,17 +111,17 @@ def _lose_power(faults: Faults) -> Collection[str]:
     return [name]
 
 
-def _lose_half(faults: Faults) -> Collection[str]:
-    half = [name for name in faults.names if faults.domain_of(name) == "rack-0"]
-    faults.lose_power(half)
-    return half
+def _lose_quarter(faults: Faults) -> Collection[str]:
+    rack = [name for name in faults.names if faults.domain_of(name) == "rack-0"]
+    faults.lose_power(rack)
+    return rack
 
 
-def _cut_half(faults: Faults) -> Collection[str]:
-    half = [name for name in faults.names if faults.domain_of(name) == "rack-0"]
-    for name in half:
+def _cut_quarter(faults: Faults) -> Collection[str]:
+    rack = [name for name in faults.names if faults.domain_of(name) == "rack-0"]
+    for name in rack:
         faults.cluster.cut_off(name)
-    return half
+    return rack
 
 
 def _freeze(for_s: float) -> Break:
@@ -244,22 +244,22 @@ CASES: Mapping[str, Case] = MappingProxyType(
             what="a watcher and two confirmers are cut off from a node",
             break_it=_cut_watchers,
         ),
-        "half-power": Case(
-            what="half of the fleet, one domain, loses its power",
-            break_it=_lose_half,
+        "quarter-power": Case(
+            what="a quarter of the fleet, one domain, loses its power",
+            break_it=_lose_quarter,
             verdict="lost",
             target_s=5.0,
             lasts_s=30,
-            shape=_HALVES,
+            shape=_RACKS,
             seeds=5,
         ),
-        "half-cut": Case(
-            what="half of the fleet, one domain, is cut off",
-            break_it=_cut_half,
+        "quarter-cut": Case(
+            what="a quarter of the fleet, one domain, is cut off",
+            break_it=_cut_quarter,
             verdict="lost",
             target_s=5.0,
             lasts_s=30,
-            shape=_HALVES,
+            shape=_RACKS,
             seeds=5,
         ),
         "frozen-virtual": Case(

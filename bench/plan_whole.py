@@ -10,7 +10,7 @@ import random
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from scale_fleet import JOB, RANKS_PER_NODE, Bench, Recorder, form, joined
 from table import Row, row
@@ -191,7 +191,9 @@ def _plan(whole: Whole, last: events.Reported[reports.GenerationStopped]) -> lis
 def _messages(job: JobRecord, starts: Sequence[StartGeneration]) -> list[bytes]:
     told = group_sources(job)
     return [
-        to_agent.order(order, 1, b"key", told.of(order.node)).SerializeToString()
+        to_agent.order(
+            replace(order, transfer_key=b"key", sources=told.of(order.node)), 1
+        ).SerializeToString()
         for order in starts
     ]
 

@@ -65,6 +65,7 @@ class Counted(Bench):
     waiting: list[events.Event] = field(default_factory=list)
     kind: str = ""
     asked: list[actions.ConfirmSilence] = field(default_factory=list)
+    rolls: list[str] = field(default_factory=list)
 
     def submit(self, event: events.Event) -> None:
         """Take an event with those that come together with it, as the runtime does."""
@@ -90,6 +91,7 @@ class Counted(Bench):
         encode_actions(self.last)
         self.orders += sum(isinstance(action, Order) for action in self.last)
         self.asked += [one for one in self.last if isinstance(one, actions.ConfirmSilence)]
+        self.rolls += [one.id for one in self.last if isinstance(one, actions.CallRoll)]
         return 0.0
 
     def answer(self, silent: Collection[str]) -> None:
@@ -98,6 +100,10 @@ class Counted(Bench):
         for one in asked:
             if one.node not in silent:
                 self.submit(events.PeerJudged(one.node, one.peer, one.id, False, TcpAnswer.SILENT))
+        self.flush()
+        rolls, self.rolls = self.rolls, []
+        for roll in rolls:
+            self.submit(events.RollCalled(roll, len(self.nodes) - len(silent)))
         self.flush()
 
     def let_timers_come_due(self, silent: Collection[str]) -> None:

@@ -27,17 +27,22 @@ class MountTables:
 
     def unmounted_point(self, path: str) -> str:
         """Return the mount point at or above a path that is not mounted; "" where there is none."""
-        real = os.path.realpath(path)
-        expected = {os.path.realpath(point) for point in (*self._in_fstab(), *self._in_units())}
-        above = {point for point in expected if point != "/" and _is_at_or_above(point, real)}
-        missing = above - set(self._mounted()) if above else set[str]()
+        path, real = os.path.abspath(path), os.path.realpath(path)
+        # Points elsewhere are not touched: the file system of one of them may hang.
+        above = [
+            point
+            for point in {*self._in_fstab(), *self._in_units()}
+            if point != "/" and (_is_at_or_above(point, real) or _is_at_or_above(point, path))
+        ]
+        mounted = set(self._mounted()) if above else set[str]()
+        missing = (one for one in above if not {one, os.path.realpath(one)} & mounted)
         return max(missing, key=len, default="")
 
     def _in_fstab(self) -> Iterator[str]:
         for line in _lines(self.fstab):
             fields = line.split()
             if len(fields) >= 3 and not fields[0].startswith("#") and fields[1].startswith("/"):
-                yield _unescaped(fields[1])
+                yield os.path.normpath(_unescaped(fields[1]))
 
     def _in_units(self) -> Iterator[str]:
         folder = Path(self.units)

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from everstep_common.judging.condition import Condition
 from everstep_controller.core.dispatch import controller
-from everstep_controller.core.nodes import agent_findings, health, stream_flaps
+from everstep_controller.core.nodes import agent_findings, health, quorum, stream_flaps
 from everstep_controller.core.planned import swaps
 from everstep_controller.core.recovery import pair_tests
 from everstep_controller.judging.judges import JUDGES
@@ -33,6 +33,7 @@ GROUPS: Mapping[str, tuple[Condition, ...]] = MappingProxyType(
             *controller_findings.CONDITIONS,
             controller.EVENT_REJECTED,
             controller.CONTROLLER_OVERLOADED,
+            quorum.CONTROLLER_CUT_OFF,
         ),
     }
 )

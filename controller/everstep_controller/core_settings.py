@@ -79,7 +79,8 @@ class CoreSettings:
         120.0,
         unit="s",
         help="After its own start the controller waits this long for an agent that nobody tells "
-        "of, before it takes its absence for silence.",
+        "of, before it takes its absence for silence. A start within that time of another one goes "
+        "on with it, but for 15 s in which agents reconnect.",
     )
     recover_listen_s: float = setting(
         30.0,

@@ -76,6 +76,8 @@ class Shape:
     controller_on: str = ""
     # How many accelerators agents tell of; 0: of none.
     devices: int = 0
+    # After so many restarts without a new step a job is given up.
+    restarts_max: int = 100
     # The jobs' scripts do without the library; None: they snapshot each step with it.
     script: UnchangedScript | None = None
 
@@ -574,7 +576,7 @@ class SimulatedCluster:
                 nodes_max=self.shape.nodes_max,
                 processes_per_node=1,
                 reform=True,
-                restarts_max=100,
+                restarts_max=self.shape.restarts_max,
                 free_port=self.fleet.nodes[origin.node].free_port(),
                 running_generation=local.running,
                 storage=self.shape.storage,

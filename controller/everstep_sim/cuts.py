@@ -1,7 +1,6 @@
 """Cuts around the controller, one for each seed: what is lost, stopped and made again by them."""
 
 import random
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -229,8 +228,3 @@ def _shape(rng: random.Random) -> Shape:
         jobs=jobs,
         controller_on=rng.choice(["", "n0"]),
     )
-
-
-def far_nodes(outcomes: Collection[CutOutcome]) -> int:
-    """Return how many nodes all these cuts have taken from the controller."""
-    return sum(outcome.nodes - outcome.heard for outcome in outcomes)

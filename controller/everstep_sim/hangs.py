@@ -10,9 +10,11 @@ from functools import partial
 
 from everstep_common import reports
 from everstep_common.hangs.reports.verdict import Confidence, Culprit, HangClass, HangVerdict
+from everstep_common.reports import Phase
 from everstep_controller.core import events
+from everstep_controller.core.hangs import response
 from everstep_controller.core.model.hang import SeenHang
-from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import Origin
 from everstep_sim.cluster import SimulatedCluster
 from everstep_sim.fleet import JOB
@@ -23,6 +25,8 @@ FOREVER_S = 1e6
 # After so long without a move a node says so.
 STILL_S = 3.0
 _TICK_S = 0.5
+# A rank reads so often how far it is.
+_READ_EVERY_NS = SECOND // 2
 _LONGEST_PAUSE_S = 30.0
 _STUCK = frozenset({HangClass.DEAD, HangClass.FROZEN, HangClass.GIL_HELD})
 
@@ -48,20 +52,38 @@ class SimulatedHang:
     # Whose: a rank wherever it runs, or any rank of a node.
     rank: int = 0
     node: str = ""
+    # It hangs before its ranks come to this phase, and not at a step.
+    phase: Phase | None = None
     # In how many generations it does so.
     times: int = 1
     judged: Judged = Judged.RIGHT
     # What the rank has said to do, which is no step: no node says then that its ranks stand still.
     pause: str = ""
+    # Where a look finds it; "" where nobody tells that.
+    place: str = ""
     # By generation, when it began there.
     began_ns: dict[int, int] = field(default_factory=dict)
 
     def holds(self, ours: SimulatedGeneration, number: int, now_ns: int) -> float:
         """Return for how long it still holds a generation back in its next step."""
+        here = self.phase is None and ours.step + 1 == self.step
+        return self._left_s(ours, number, now_ns, here=here)
+
+    def hangs_before(
+        self, ours: SimulatedGeneration, number: int, node: str, phase: Phase, now_ns: int
+    ) -> bool:
+        """Return whether its rank on a node hangs before it comes to a phase."""
+        if self.phase is not phase or not self._concerns(ours) or self.culprit(ours)[1] != node:
+            return False
+        return self._left_s(ours, number, now_ns, here=True) > 0
+
+    def _concerns(self, ours: SimulatedGeneration) -> bool:
         members = ours.members
-        concerned = self.node in members if self.node else self.rank < len(members)
+        return self.node in members if self.node else self.rank < len(members)
+
+    def _left_s(self, ours: SimulatedGeneration, number: int, now_ns: int, *, here: bool) -> float:
         if number not in self.began_ns:
-            if not concerned or ours.step + 1 != self.step or len(self.began_ns) >= self.times:
+            if not self._concerns(ours) or not here or len(self.began_ns) >= self.times:
                 return 0.0
             self.began_ns[number] = now_ns
         return max(0.0, self.lasts_s - (now_ns - self.began_ns[number]) / SECOND)
@@ -86,11 +108,16 @@ class Hangs:
         self._since: dict[int, tuple[int, int]] = {}
         self._watch = _Watch()
         cluster.ranks.held_s = self._held_s
+        cluster.ranks.hangs_before = self._hangs_before
         self._time.after(_TICK_S, self._tick)
 
     def _held_s(self, number: int) -> float:
         ours, now_ns = self._cluster.ranks.generations[number], self._time.now_ns
         return max((one.holds(ours, number, now_ns) for one in self._hangs), default=0.0)
+
+    def _hangs_before(self, number: int, node: str, phase: Phase) -> bool:
+        ours, now_ns = self._cluster.ranks.generations[number], self._time.now_ns
+        return any(one.hangs_before(ours, number, node, phase, now_ns) for one in self._hangs)
 
     def held_by(self, number: int) -> SimulatedHang | None:
         """Return what holds a generation back now."""
@@ -98,7 +125,7 @@ class Hangs:
         if ours is None:
             return None
         began = (one for one in self._hangs if number in one.began_ns)
-        return next((one for one in began if one.holds(ours, number, now_ns)), None)
+        return next((one for one in began if one.holds(ours, number, now_ns) > 0), None)
 
     def _tick(self) -> None:
         for number in self._cluster.whole_generations():
@@ -120,20 +147,40 @@ class Hangs:
             node, known = self._cluster.fleet.nodes[name], self._told.get(name)
             if node.agent and still and known != (number, step):
                 self._told[name] = (number, step)
-                self._cluster.fleet.record(node, partial(_stand_still, number, step, since_ns))
+                word = self._word(number, name, step, since_ns)
+                self._cluster.fleet.record(node, partial(_stand_still, word))
             elif node.agent and not still and self._told.pop(name, (0, 0))[0] == number:
                 self._cluster.fleet.record(node, partial(_go_on, number, now_ns))
+
+    def _word(self, number: int, name: str, step: int, since_ns: int) -> reports.RanksStandStill:
+        """Return what the agent of a member says.
+
+        Of a script without the library only the node of rank 0 knows steps, and of a rank whose
+        reader does not run any more no node knows the last move.
+        """
+        ours, held = self._cluster.ranks.generations[number], self.held_by(number)
+        prints = self._cluster.shape.script is not None
+        blind = held is not None and held.kind in _STUCK and held.culprit(ours)[1] == name
+        return reports.RanksStandStill(
+            generation=number,
+            step=step if not prints or name == ours.members[0] else None,
+            since_boot_ns=max(0, since_ns - _READ_EVERY_NS) if blind else since_ns,
+            usual_ns=int(STILL_S * SECOND),
+            looked_boot_ns=self._time.now_ns,
+        )
 
     # --- who looks -------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Look at the job while it is stalled, as often as the watch of hangs does."""
+        """Look at the job when it is stalled, or begins for long, as the watch of hangs does."""
         controller, job = self._cluster.controller, self._cluster.job
-        if not controller.listens or job is None or job.state is not JobState.STALLED:
+        now_ns = controller.now_ns
+        from_ns = response.due_from_ns(job) if job is not None else None
+        if not controller.listens or job is None or from_ns is None or from_ns > now_ns:
             self._watch = _Watch()
             return
-        watch, now_ns = self._watch, controller.now_ns
-        stall = (controller.core.state.term, job.generation.number, job.since_ns)
+        watch = self._watch
+        stall = (controller.core.state.term, job.generation.number, from_ns)
         if watch.stall != stall:
             watch = self._watch = _Watch(stall=stall)
         due = 0 < job.hang.due_ns <= now_ns
@@ -172,6 +219,7 @@ class Hangs:
             same_ns=watch.newest_ns - watch.first_ns,
             unmoved_ns=watch.newest_ns - watch.first_ns,
             pause=hang.pause,
+            place=hang.place,
         )
 
 
@@ -195,11 +243,8 @@ class _Watch:
         self.pause_s = min(2 * self.pause_s, _LONGEST_PAUSE_S)
 
 
-def _stand_still(number: int, step: int, since_ns: int, origin: Origin) -> events.Event:
-    report = reports.RanksStandStill(
-        generation=number, step=step, since_boot_ns=since_ns, usual_ns=int(STILL_S * SECOND)
-    )
-    return events.Reported(origin, since_ns, report, JOB)
+def _stand_still(word: reports.RanksStandStill, origin: Origin) -> events.Event:
+    return events.Reported(origin, word.since_boot_ns, word, JOB)
 
 
 def _go_on(number: int, at_ns: int, origin: Origin) -> events.Event:

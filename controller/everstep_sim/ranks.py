@@ -19,6 +19,8 @@ from everstep_sim.timeline import SECOND, VirtualTime
 SLOT_WAIT_S, ANSWER_WAIT_S = 5.0, 10.0
 # So long after SIGKILL a launcher waits for a rank, and an agent for the memory of its device.
 UNKILLABLE_S, RELEASE_S = 10.0, 15.0
+# A rank that hangs before a phase is looked at again.
+_AGAIN_S = 0.5
 # Logical shards of the state, spread over the ranks whatever their number.
 SHARDS = 12
 
@@ -61,6 +63,8 @@ class Ranks:
         self.recoverable_step: int | None = None
         # For how long a rank of a generation still holds the others back in its next step.
         self.held_s: Callable[[int], float] = lambda generation: 0.0
+        # Whether a rank of a node hangs before it comes to a phase.
+        self.hangs_before: Callable[[int, str, Phase], bool] = lambda generation, node, phase: False
 
     def start(self, node: SimulatedNode, order: actions.StartGeneration) -> None:
         """Start a node's ranks, unless the order is old."""
@@ -144,6 +148,9 @@ class Ranks:
         if node.hung_until_ns > self._time.now_ns:
             wait_s = (node.hung_until_ns - self._time.now_ns) / SECOND
             self._time.after(wait_s + 0.01, partial(self._reach, node, generation, phase))
+            return
+        if self.hangs_before(generation, node.name, phase):
+            self._time.after(_AGAIN_S, partial(self._reach, node, generation, phase))
             return
         self.generations[generation].reached[node.name] = phase
         self._tell_phase(node, generation, phase)

@@ -85,6 +85,9 @@ class UnchangedRanks(Ranks):
         if ours.step + 1 >= self._steps:
             self._finish(generation)
             return
+        if frozen_s := self._frozen_s(generation):
+            self._time.after(frozen_s + 0.01, lambda: self._try_step(generation))
+            return
         if generation not in self.history.first_begun_ns:
             self.history.first_begun_ns[generation] = self._last_ns = self._time.now_ns
         ours.stepping = True

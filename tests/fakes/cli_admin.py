@@ -259,7 +259,7 @@ class FakeAdmin:
         shown = [window] if every or self.maintained else []
         return admin_pb2.ListMaintenanceReply(windows=shown)
 
-    def release(self, node: str, reason: str, accepted: Sequence[str]) -> admin_pb2.NodeDetail:
+    def release(self, node: str, reason: str, accepted: Sequence[str] = ()) -> admin_pb2.NodeDetail:
         self.told.append(("release", node, reason, *accepted))
         detail = self.node(node)
         if self.withheld_by_others:

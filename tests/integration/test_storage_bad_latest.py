@@ -14,8 +14,8 @@ from integration.real_fleet import JOB, RealFleet, running_fleet
 pytestmark = pytest.mark.timeout(280)
 
 
-def _launch(fleet: RealFleet, stored: Path) -> None:
-    fleet.launcher_options = ("--persist", str(stored), "--persist-every", "5")
+def _launch(fleet: RealFleet, stored: Path, *options: str) -> None:
+    fleet.launcher_options = ("--persist", str(stored), "--persist-every", "5", *options)
     launch(fleet, size=1 << 18, step_seconds=0.05)
 
 
@@ -49,7 +49,7 @@ def test_a_job_whose_newest_stored_step_is_bad_goes_on_from_an_older_one(
     folder = stored / JOB / json.loads((stored / JOB / "latest").read_bytes())["folder"]
     damage(folder / "rank-0.safetensors")
     with running_fleet("node-1") as fleet:
-        _launch(fleet, stored)
+        _launch(fleet, stored, "--continue")
         fleet.until("more steps", PATIENCE_S, lambda: latest_step(stored) > newest)
         restored = [rank["restored"] for rank in said(fleet).values()]
         assert all(rank["whole"] for rank in said(fleet).values())

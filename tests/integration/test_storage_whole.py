@@ -24,8 +24,8 @@ def _step(stored: Path) -> int:
     return int(target["step"]) if target else -1
 
 
-def _launch(fleet: RealFleet, stored: Path) -> None:
-    fleet.launcher_options = ("--persist", str(stored), "--persist-every", "20")
+def _launch(fleet: RealFleet, stored: Path, *options: str) -> None:
+    fleet.launcher_options = ("--persist", str(stored), "--persist-every", "20", *options)
     fleet.launch(steps=100_000, step_s=0.02)
 
 
@@ -44,7 +44,13 @@ def test_a_job_goes_on_from_storage_after_every_node_is_lost(tmp_path: Path) -> 
     left = _latest(stored)
     assert len(list((stored / "train").glob("gen-*/step-*"))) >= 2
     with running_fleet("node-1", "node-2") as fleet:
+        # Another controller: it has given the job in storage no id.
         _launch(fleet, stored)
+        ended = fleet.launchers.values()
+        fleet.until("the end", _PATIENCE_S, lambda: all(one.exit_code for one in ended))
+        assert "use --continue to go on from them" in fleet.logs()
+        assert _latest(stored) == left
+        _launch(fleet, stored, "--continue")
         fleet.until("more steps", _PATIENCE_S, lambda: _step(stored) > left["target"]["step"])
         assert min(fleet.losses()) == left["target"]["step"] + 1
         assert _latest(stored)["generation"] > left["generation"]

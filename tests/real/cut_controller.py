@@ -62,8 +62,7 @@ def _cut_once(fleet: RealFleet, cuts: Network, behind: tuple[str, ...], *, few: 
         gone = _in_state(fleet, "lost")
         assert gone <= (set() if few else set(behind)), gone
     if few:
-        said = fleet.everstep("findings").stdout
-        assert _FINDING in said, said
+        assert _FINDING in _found(fleet), fleet.logs()
     _steps_on(fleet)
     cuts.heal()
     fleet.until("all nodes", _PATIENCE_S, lambda: _all_back(fleet))
@@ -76,7 +75,11 @@ def _in_state(fleet: RealFleet, state: str) -> set[str]:
 def _all_back(fleet: RealFleet) -> bool:
     nodes = fleet.admin.nodes().nodes
     well = all(node.connected and node.state in ("healthy", "probation") for node in nodes)
-    return well and _FINDING not in fleet.everstep("findings").stdout
+    return well and _FINDING not in _found(fleet)
+
+
+def _found(fleet: RealFleet) -> set[str]:
+    return {one.condition for one in fleet.admin.findings("").findings}
 
 
 def _steps_on(fleet: RealFleet) -> None:

@@ -39,7 +39,10 @@ certificate = "/etc/everstep/tls/{name}.pem"
 key = "/etc/everstep/tls/{name}.key"
 """
 _LOSSES = "srv/losses.tsv"
-_TRAIN = f"/opt/source/examples/train_numpy.py --steps 1000000 --step-seconds-min 0.05 --losses /{_LOSSES}"
+_TRAIN = (
+    "/opt/source/examples/train_numpy.py --steps 1000000 --step-seconds-min 0.05"
+    f" --losses /{_LOSSES}"
+)
 _PATIENCE_S = 90.0
 _STEPS_AFTER = 40
 
@@ -62,11 +65,7 @@ def boxes(tmp_path: Path) -> Iterator[Sequence[Box]]:
             (tmp_path / folder).mkdir()
             both.append(stack.enter_context(booted(tmp_path / folder, f"everstep-{name}")))
         for box in both:
-            stack.callback(
-                lambda box=box: print(
-                    box.run("journalctl", "--no-pager", "--lines=150", check=False)
-                )
-            )
+            stack.callback(_show_log, box)
         _connect(both)
         for place, box in enumerate(both):
             _install(box, place, tmp_path / "tls")
@@ -74,6 +73,10 @@ def boxes(tmp_path: Path) -> Iterator[Sequence[Box]]:
         for box in both:
             box.run("systemctl", "start", "everstep-agent")
         yield both
+
+
+def _show_log(box: Box) -> None:
+    print(box.run("journalctl", "--no-pager", "--lines=150", check=False))
 
 
 def _make_certificates(folder: Path) -> None:
@@ -113,7 +116,7 @@ def _install(box: Box, place: int, tls: Path) -> None:
     for name in mine if place else [*mine, "controller.pem", "controller.key"]:
         shutil.copy(tls / name, etc / "tls" / name)
     box.run("sh", "-c", "chgrp everstep /etc/everstep/tls/*; chmod 640 /etc/everstep/tls/*")
-    agent = (etc / "agent.toml").read_text().replace("[jobs]\n", "[jobs]\n")
+    agent = (etc / "agent.toml").read_text()
     agent = re.sub(r"^controller = .*$", f'controller = "{_NAME}:7433"', agent, flags=re.M)
     top = f'node = "{node}"\nhost = "{address}"\nliveness_address = "{address}:7437"\n'
     (etc / "agent.toml").write_text(top + agent + _TLS.format(name=node))
@@ -126,9 +129,13 @@ def _install(box: Box, place: int, tls: Path) -> None:
 
 
 def _everstep(box: Box, *words: str) -> str:
-    tls = ("ca", "/etc/everstep/tls/ca.pem", "certificate", "/etc/everstep/tls/alice.pem")
-    where = ["--controller", f"{_NAME}:7433", f"--tls-{tls[0]}", tls[1], f"--tls-{tls[2]}", tls[3]]
-    return box.run(*_EVERSTEP, *where, "--tls-key", "/etc/everstep/tls/alice.key", *words)
+    told = {
+        "EVERSTEP_CONTROLLER": f"{_NAME}:7433",
+        "EVERSTEP_TLS_CA": "/etc/everstep/tls/ca.pem",
+        "EVERSTEP_TLS_CERTIFICATE": "/etc/everstep/tls/alice.pem",
+        "EVERSTEP_TLS_KEY": "/etc/everstep/tls/alice.key",
+    }
+    return box.run("env", *(f"{key}={value}" for key, value in told.items()), *_EVERSTEP, *words)
 
 
 def _connected(box: Box) -> bool | None:
@@ -155,7 +162,7 @@ def _train(box: Box) -> None:
 
 def _accounted_s(box: Box) -> float:
     told = json.loads(_everstep(box, "ettr", "lone", "--json"))
-    return sum(one["time_ns"] for one in told["categories"] if "." not in one["name"]) / 1e9
+    return float(sum(one["time_ns"] for one in told["categories"])) / 1e9
 
 
 def test_a_controller_that_is_moved_by_the_page_goes_on_with_its_job_and_its_time(

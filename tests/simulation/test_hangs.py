@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
@@ -18,6 +19,7 @@ from everstep_sim.faults import Faults
 from everstep_sim.fleet import JOB
 from everstep_sim.hangs import Hangs, Judged, SimulatedHang
 from everstep_sim.timeline import SECOND
+from everstep_sim.unchanged import UnchangedScript
 from simulation.invariants import Invariants
 from simulation.seeds import seeds
 
@@ -37,12 +39,20 @@ class _Story:
     disturbed: bool = False
     claimed: set[str] = field(default_factory=set)
     shape: Shape = _SHAPE
+    # When the job was found to stand still, and whether it is now.
+    stalls_ns: list[int] = field(default_factory=list)
+    is_found: bool = False
 
     def play(self, until_s: float = 4000) -> SimulatedCluster:
         invariants = Invariants()
 
         def check(cluster: SimulatedCluster, event: events.Event) -> None:
             invariants(cluster, event)
+            job = cluster.job
+            found = job is not None and job.state in (JobState.STALLED, JobState.STOPPING)
+            if found and not self.is_found:
+                self.stalls_ns.append(cluster.controller.now_ns)
+            self.is_found = found
             for node in cluster.controller.core.state.nodes.values():
                 if any(claim.owner == AUTOMATION for claim in node.claims):
                     self.claimed.add(node.name)
@@ -116,6 +126,42 @@ def test_a_job_whose_culprit_never_comes_back_steps_again(seed: int, disturbed: 
     assert not story.claimed
 
 
+@pytest.mark.parametrize("kind", _STUCK)
+@pytest.mark.parametrize("seed", seeds(3, 60))
+def test_a_rank_that_cannot_tell_any_more_stops_an_unchanged_script_for_seconds(
+    seed: int, kind: HangClass
+) -> None:
+    hang = SimulatedHang(kind=kind, step=8, rank=seed % 3)
+    script = UnchangedScript(saves_every=5, step_s=1.0, save_s=0.2)
+    story = _Story(seed, [hang], shape=replace(_SHAPE, script=script))
+    cluster = story.play()
+    assert _ended_well(cluster)
+    assert _restarts(cluster) == 1
+    assert (story.stalls_ns[0] - hang.began_ns[1]) / SECOND < 6, "120 s by steps alone"
+
+
+@pytest.mark.parametrize("kind", [*_STUCK, HangClass.CPU_SIDE])
+@pytest.mark.parametrize("seed", seeds(3, 40))
+def test_evaluations_are_told_once_and_a_hang_after_them_as_soon_as_ever(
+    seed: int, kind: HangClass
+) -> None:
+    rng = random.Random(seed)
+    lasts_s = rng.uniform(5, PATIENCE_S - 10)
+    evaluations = [
+        SimulatedHang(kind=HangClass.CPU_SIDE, step=step, lasts_s=lasts_s, place="evaluate")
+        for step in (4, 8, 12)
+    ]
+    hang = SimulatedHang(kind=kind, step=16, rank=rng.randrange(3), place="load")
+    story = _Story(seed, [*evaluations, hang])
+    cluster = story.play()
+    assert _ended_well(cluster)
+    assert _restarts(cluster) == 1
+    first, *others = story.stalls_ns
+    assert first < evaluations[1].began_ns[1]
+    assert len(others) == 1, "the hang"
+    assert (others[0] - hang.began_ns[1]) / SECOND < 6
+
+
 @pytest.mark.parametrize("seed", seeds(2, 20))
 def test_without_a_verdict_a_hang_is_left_to_people(seed: int) -> None:
     hang = SimulatedHang(kind=HangClass.CPU_SIDE, step=5, judged=Judged.NEVER)
@@ -150,7 +196,7 @@ def test_a_declared_evaluation_is_never_restarted_however_long_it_takes(seed: in
     assert not story.claimed
 
 
-@pytest.mark.parametrize("kind", [*_STUCK, HangClass.CPU_SIDE])
+@pytest.mark.parametrize("kind", [HangClass.GIL_HELD, HangClass.CPU_SIDE])
 @pytest.mark.parametrize("seed", seeds(2, 20))
 def test_a_rank_that_hangs_wherever_it_runs_ends_its_job(seed: int, kind: HangClass) -> None:
     hang = SimulatedHang(kind=kind, step=8, rank=1, times=1000)
@@ -164,9 +210,48 @@ def test_a_rank_that_hangs_wherever_it_runs_ends_its_job(seed: int, kind: HangCl
     assert not story.claimed
 
 
+@pytest.mark.parametrize("disturbed", [False, True], ids=["alone", "disturbed"])
+@pytest.mark.parametrize("seed", seeds(4, 100))
+def test_whoever_freezes_ranks_again_and_again_ends_no_job_and_takes_no_node(
+    seed: int, disturbed: bool
+) -> None:
+    """Of one rank wherever it runs, of a node, of any: the day's freezes are waited out."""
+    rng = random.Random(seed)
+    hangs = [
+        SimulatedHang(
+            kind=HangClass.FROZEN,
+            step=rng.randint(3, 20),
+            rank=rng.randrange(3),
+            node=rng.choice(["", "", "n1"]),
+            lasts_s=rng.choice([40.0, 400.0, 4000.0]),
+            times=rng.choice([1, 2, 4]),
+        )
+        for _ in range(rng.randint(2, 5))
+    ]
+    story = _Story(seed, hangs, disturbed, shape=replace(_SHAPE, restarts_max=3))
+    cluster = story.play(until_s=80_000)
+    assert _ended_well(cluster), cluster.job and cluster.job.reason
+    assert not story.claimed
+
+
+@pytest.mark.parametrize("seed", seeds(2, 20))
+def test_a_rank_that_is_frozen_at_one_step_for_good_is_waited_for_ever_longer(seed: int) -> None:
+    hang = SimulatedHang(kind=HangClass.FROZEN, step=8, rank=1, times=1000)
+    story = _Story(seed, [hang], shape=replace(_SHAPE, restarts_max=3))
+    cluster = story.play(until_s=20_000)
+    job = cluster.job
+    assert job is not None
+    assert job.state is not JobState.ENDED
+    began = sorted(hang.began_ns.values())
+    waits = [(after - before) / SECOND for before, after in pairwise(began)]
+    assert len(waits) > 5
+    assert waits[-1] > 5 * waits[2], waits
+    assert not story.claimed
+
+
 @pytest.mark.parametrize("seed", seeds(2, 20))
 def test_a_node_on_which_hangs_come_again_with_other_ranks_is_replaced(seed: int) -> None:
-    first = SimulatedHang(kind=HangClass.FROZEN, step=6, node="n1")
+    first = SimulatedHang(kind=HangClass.GIL_HELD, step=6, node="n1")
     story = _Story(seed, [first])
     cluster = _with_another_rank_there(story)
     assert _ended_well(cluster)
@@ -174,7 +259,7 @@ def test_a_node_on_which_hangs_come_again_with_other_ranks_is_replaced(seed: int
 
 
 def _with_another_rank_there(story: _Story) -> SimulatedCluster:
-    story.hangs.append(SimulatedHang(kind=HangClass.FROZEN, step=15, node="n1"))
+    story.hangs.append(SimulatedHang(kind=HangClass.GIL_HELD, step=15, node="n1"))
     return story.play()
 
 

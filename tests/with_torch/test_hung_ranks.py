@@ -104,7 +104,7 @@ def test_a_rank_that_holds_the_gil_is_seen_to(folder: Path) -> None:
 def test_a_stopped_rank_is_seen_to_be_stopped(folder: Path) -> None:
     report = look(folder, "stop")[_CULPRIT]
     assert report.process.state is ProcessState.STOPPED
-    assert report.process.answers_ping is False
+    assert report.process.answers_ping is None
     assert report.process.gil_held is None
     assert EvidenceSource.PYTHON_STACK in {blind.source for blind in report.blind}
 

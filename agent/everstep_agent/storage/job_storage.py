@@ -14,7 +14,7 @@ from everstep_agent.storage.publisher import Publisher
 from everstep_agent.storage.storage_tier import StorageTier
 from everstep_agent.storage.worker.messages import (
     ListSteps,
-    Refusal,
+    RefusalKind,
     StepListing,
     StorageLocation,
 )
@@ -182,7 +182,9 @@ class JobStorage:
             async with asyncio.timeout(self._deadlines.list_s):
                 found = await target.workers.ask(ListSteps(target.location), StepListing)
         except (StorageError, TimeoutError) as error:
-            self.closed = isinstance(error, StorageRefusedError) and error.kind is Refusal.CLOSED
+            self.closed = (
+                isinstance(error, StorageRefusedError) and error.kind is RefusalKind.CLOSED
+            )
             self.unseen_reason = str(error) or f"no answer within {self._deadlines.list_s:g} s"
             logger.warning(
                 "job %s: %s: %s", self._vault.job, target.location.path, self.unseen_reason

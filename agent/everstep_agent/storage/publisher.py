@@ -13,7 +13,7 @@ from everstep_agent.storage.worker.messages import (
     LatestMoved,
     ListSteps,
     MoveLatest,
-    Refusal,
+    RefusalKind,
     StepListing,
 )
 from everstep_agent.storage.worker_process import StorageError, StorageRefusedError
@@ -90,7 +90,7 @@ class Publisher:
     def _record_failure(self, wanted: Publish, error: StorageError) -> None:
         self.trouble = str(error)
         logger.warning("job %s: latest could not be moved: %s", self._vault.job, error)
-        rival = isinstance(error, StorageRefusedError) and error.kind is Refusal.RIVAL
+        rival = isinstance(error, StorageRefusedError) and error.kind is RefusalKind.RIVAL
         if rival and self._told != str(error):
             self._told = str(error)
             self.notify(str(error))
@@ -99,7 +99,7 @@ class Publisher:
         self._vault.notify_change()
 
     def _may_be_seen_later(self, wanted: Publish, error: StorageError) -> bool:
-        unseen = isinstance(error, StorageRefusedError) and error.kind is Refusal.UNSEEN
+        unseen = isinstance(error, StorageRefusedError) and error.kind is RefusalKind.UNSEEN
         return unseen and (wanted.target is None or key_of(wanted.target) not in self._removed)
 
 

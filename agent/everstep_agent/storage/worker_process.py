@@ -158,6 +158,8 @@ class StorageWorkerProcess:
 class StorageRefusedError(StorageError):
     """The process is well, and says why the request cannot be done; ``kind`` for who acts on it."""
 
-    def __init__(self, reason: str, kind: messages.Refusal = messages.Refusal.OTHER) -> None:
+    def __init__(
+        self, reason: str, kind: messages.RefusalKind = messages.RefusalKind.OTHER
+    ) -> None:
         super().__init__(reason)
         self.kind = kind

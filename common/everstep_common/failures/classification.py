@@ -17,6 +17,8 @@ TABLE_VERSION = 6
 WAITED_IN_VAIN = "collective_timeout"
 # Kind of a rank that got other data than what it had called for.
 MISMATCH = "collective_mismatch"
+# Kind of a program that a signal ended which its own instructions bring about, such as SIGSEGV.
+CRASH = "crash"
 # Kind of a program that ended with an exit code of its own, and without an exception.
 ENDED_ITSELF = "exit"
 
@@ -54,7 +56,7 @@ KINDS: Mapping[str, Side] = MappingProxyType(
         "nan": Side.SCRIPT,
         "device": Side.NODE,
         "cuda": Side.UNKNOWN,
-        "crash": Side.UNKNOWN,
+        CRASH: Side.UNKNOWN,
         ENDED_ITSELF: Side.UNKNOWN,
         "host_memory": Side.HOST,
         "storage": Side.TRANSIENT,

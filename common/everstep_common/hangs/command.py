@@ -23,6 +23,7 @@ _ROWS_MAX = 12
 _NEXT: Mapping[HangClass, str] = MappingProxyType(
     {
         HangClass.DEAD: "how it ended: its last output, and its node's kernel log (OOM, Xid)",
+        HangClass.STORAGE: "the file system: df FOLDER, the server's log, 'dmesg' of the node",
         HangClass.FROZEN: "who stopped it, or what the kernel waits for: cat /proc/PID/wchan",
         HangClass.GIL_HELD: "which thread holds it: py-spy dump --native --pid PID on its node",
         HangClass.CPU_SIDE: "where it is: py-spy dump --pid PID on its node",
@@ -232,12 +233,17 @@ def _blind(verdict: HangVerdict) -> Iterable[str]:
 
 
 def _left_out(folder: Folder) -> Iterable[str]:
+    if folder.of_other_hangs:
+        yield "\nLeft out, for they are of another hang (--prefix tells the dumps of two apart):"
+        yield from (f"  {printable(one)[:300]}" for one in folder.of_other_hangs[:_NAMES_TOLD])
+        if (more := len(folder.of_other_hangs) - _NAMES_TOLD) > 0:
+            yield f"  and {more} more"
     if not folder.left_out:
-        return []
+        return
     names = ", ".join(printable(name)[:80] for name in folder.left_out[:_NAMES_TOLD])
     more = len(folder.left_out) - _NAMES_TOLD
     others = f" and {more} more" if more > 0 else ""
-    return [
+    yield (
         f"\nLeft out, for the job has {folder.world_size} ranks: {names}{others}"
         " (if it has more: --world-size)"
-    ]
+    )

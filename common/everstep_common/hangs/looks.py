@@ -4,9 +4,10 @@ A verdict alone does not tell whether a job goes on: ranks that wait look the sa
 their next operation. So looks are compared by where each rank stands, too.
 """
 
+import hashlib
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from everstep_common.hangs.judging.explanation import plural
 from everstep_common.hangs.judging.judge import judge
@@ -25,6 +26,14 @@ _FAILURE_MAX = 300
 # Where each rank stands, as a number that is another one elsewhere.
 Marks = Mapping[int, int]
 
+# Where nobody waits, a frame more would be another one at each moment of one evaluation.
+_OUTERMOST = 2
+# Of ranks at many places at once, so many count.
+_PLACES_MAX = 4
+_DIGEST_BYTES = 8
+
+_Stack = tuple[str, ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -37,6 +46,12 @@ class Look:
     marks: Marks
     # What a rank does that is no step, in words; "" where none does.
     pause: str = ""
+    # Ranks whose process was seen, besides those that told where they stand.
+    seen: tuple[int, ...] = ()
+    # PCI addresses of the accelerators that the culprits have open; None: not all tell.
+    devices: tuple[str, ...] | None = None
+    # Where those stand who hold the job back, as a number; "" where nobody tells it.
+    place: str = ""
     # Why it could not be judged, in words; "" where it was.
     failure: str = ""
 
@@ -58,8 +73,16 @@ def judge_told(told: Iterable[NodeTold], at_ns: int = 0) -> Look:
     found = read_all(told)
     verdict = judge(found.reports, found.world_size, with_frames=False)
     stuck = stuck_ranks(found.reports, verdict)
-    marks = where_ranks_stand(found.reports)
-    return Look(at_ns, verdict, stuck, marks, pause_of(found.reports))
+    return Look(
+        at_ns,
+        verdict,
+        stuck,
+        marks=where_ranks_stand(found.reports),
+        pause=pause_of(found.reports),
+        place=place_of(found.reports, verdict),
+        seen=tuple(sorted(one.rank for one in found.reports if _is_seen(one))),
+        devices=devices_of(found.reports, verdict),
+    )
 
 
 def unjudged(at_ns: int, why: str) -> Look:
@@ -67,6 +90,22 @@ def unjudged(at_ns: int, why: str) -> Look:
     sentence = f"who holds it back is not known: the judge failed: {printable(why)}"
     verdict = HangVerdict(HangClass.UNKNOWN, (), Confidence.UNSURE, sentence[:_FAILURE_MAX])
     return Look(at_ns, verdict, (), {}, failure=printable(why)[:_FAILURE_MAX])
+
+
+def _is_seen(report: RankHangReport) -> bool:
+    return report.process.state is not ProcessState.UNKNOWN
+
+
+def devices_of(reports: Iterable[RankHangReport], verdict: HangVerdict) -> tuple[str, ...] | None:
+    """Return which accelerators the culprits have open; None where that is not known of each."""
+    told = {one.rank: one.process.devices for one in reports}
+    found: set[str] = set()
+    for culprit in verdict.culprits:
+        open_there = told.get(culprit.rank)
+        if open_there is None:
+            return None
+        found.update(open_there)
+    return tuple(sorted(found)) if verdict.culprits else None
 
 
 def pause_of(reports: Iterable[RankHangReport]) -> str:
@@ -120,12 +159,39 @@ def _is_stuck(report: RankHangReport) -> bool:
 
 
 def follow(before: Streak | None, look: Look) -> Streak:
-    """Return the looks in a row that a new one ends."""
+    """Return the looks in a row that a new one ends.
+
+    One that has missed ranks which the look before saw has not seen what was found to be over: a
+    verdict that was sure stays until all are seen again, or one has moved.
+    """
     if before is None or _has_moved(before.newest.marks, look.marks):
         return Streak(look, 1, look.at_ns, look.at_ns)
+    if _has_missed(before.newest, look):
+        kept = _kept(before.newest, look)
+        return Streak(kept, before.looks, before.same_since_ns, before.unmoved_since_ns)
     if says_same(before.newest.verdict, look.verdict):
         return Streak(look, before.looks + 1, before.same_since_ns, before.unmoved_since_ns)
     return Streak(look, 1, look.at_ns, before.unmoved_since_ns)
+
+
+def _has_missed(before: Look, look: Look) -> bool:
+    """Return whether a look withdraws what was sure, and has not seen all that the one before did.
+
+    What it is sure of itself is no withdrawal, nor is a look of which the judge failed.
+    """
+    sure = before.verdict.confidence is not Confidence.UNSURE and before.verdict.culprits
+    found = look.verdict.confidence is Confidence.CERTAIN and look.verdict.culprits
+    if not sure or found or look.failure or says_same(before.verdict, look.verdict):
+        return False
+    lost = before.marks.keys() - look.marks.keys() or {*before.seen} - {*look.seen}
+    return bool(lost)
+
+
+def _kept(before: Look, look: Look) -> Look:
+    """Return what was found before, as of a later look which has seen less."""
+    marks = {**before.marks, **look.marks}
+    seen = tuple(sorted({*before.seen, *look.seen}))
+    return replace(before, at_ns=look.at_ns, marks=marks, seen=seen)
 
 
 def _has_moved(before: Marks, after: Marks) -> bool:
@@ -161,3 +227,38 @@ def says_same(one: HangVerdict, other: HangVerdict) -> bool:
         and {(culprit.rank, culprit.kind) for culprit in one.culprits}
         == {(culprit.rank, culprit.kind) for culprit in other.culprits}
     )
+
+
+def place_of(reports: Iterable[RankHangReport], verdict: HangVerdict) -> str:
+    """Return where a job stands that a look has found to be held back; "" where nobody tells.
+
+    It is the place of those who hold the others back: their phase, and the outermost frames of
+    their stacks, down to the first in which they are elsewhere than everybody who waits. So an
+    evaluation is one place wherever it stands within, and whoever waits for it is at none.
+    """
+    told = list(reports)
+    sure = verdict.confidence is not Confidence.UNSURE
+    culprits = {one.rank for one in verdict.culprits} if sure else set()
+    holding = [one for one in told if one.rank in culprits] or told
+    waiting = [_outermost_first(one) for one in told if culprits and one.rank not in culprits]
+    places = sorted({_script_place(one, waiting) for one in holding} - {("",)})[:_PLACES_MAX]
+    if not places:
+        return ""
+    text = "\n\n".join("\n".join(one) for one in places)
+    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+
+
+def _script_place(report: RankHangReport, waiting: Sequence[_Stack]) -> _Stack:
+    """Return the phase of a rank and its outermost frames."""
+    stack = _outermost_first(report)
+    common = [_in_common(stack, other) for other in waiting if other]
+    return report.phase, *stack[: max(common) + 1 if common else _OUTERMOST]
+
+
+def _outermost_first(report: RankHangReport) -> _Stack:
+    return report.process.python_stack[::-1]
+
+
+def _in_common(one: _Stack, other: _Stack) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

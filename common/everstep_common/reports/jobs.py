@@ -107,8 +107,6 @@ class JobRequest:
 
     def problems(self) -> list[str]:
         """Say what is wrong with the numbers together, and which option changes it."""
-        if self.fresh and self.continues:
-            return ["--fresh and --continue: expected one of them, for each says where to begin"]
         if self.nodes_min > self.nodes_max:
             return [f"{self._nodes}: expected MIN:MAX from 1 up, MIN not above MAX"]
         if self.nodes_min % self.replica_nodes or self.nodes_max % self.replica_nodes:
@@ -297,6 +295,8 @@ class RanksStandStill:
     usual_ns: q.DurationNs
     # Why operations say nothing here, and steps alone decided; "" where they do.
     blind: q.Line = ""
+    # When that was seen; 0: an agent of an older version does not say.
+    looked_boot_ns: q.BootNs = 0
 
 
 @dataclass(frozen=True, slots=True)

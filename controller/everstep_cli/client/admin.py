@@ -149,7 +149,7 @@ class Operator(Protocol):
         """Give a maintenance window up, or end it."""
         ...
 
-    def release(self, node: str, reason: str, accepted: Sequence[str]) -> admin_pb2.NodeDetail:
+    def release(self, node: str, reason: str, accepted: Sequence[str] = ()) -> admin_pb2.NodeDetail:
         """Remove the operator's claim from a node, in spite of these fatal conditions."""
         ...
 

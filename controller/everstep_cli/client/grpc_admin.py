@@ -274,7 +274,7 @@ class GrpcAdmin:
         request = admin_pb2.ListMaintenanceRequest(all=every)
         return self.call(lambda stub: stub.ListMaintenance, request)
 
-    def release(self, node: str, reason: str, accepted: Sequence[str]) -> admin_pb2.NodeDetail:
+    def release(self, node: str, reason: str, accepted: Sequence[str] = ()) -> admin_pb2.NodeDetail:
         """See Operator."""
         request = admin_pb2.ReleaseRequest(node=node, reason=reason, accepted=accepted)
         return self.call(lambda stub: stub.Release, request, node)

@@ -195,7 +195,7 @@ def remove(ask: Ask, names: list[str], reason: str) -> None:
 
 
 @nodes.command()
-@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
+@nodes_argument
 @click.option("--reason", required=True, help="Kept in the audit log: how it is known.")
 @asks_controller
 def lost(ask: Ask, names: list[str], reason: str) -> None:

@@ -95,6 +95,7 @@ class _Request(msgspec.Struct, omit_defaults=True):
 @dataclass(frozen=True, slots=True)
 class _ReadAnswer:
     holds: Mapping[str, Hold]
+    down: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,8 @@ class CommandDriver:
     its standard output and exit code 0:
 
     * ``{"call": "read"}`` → ``{"holds": {"n1": {"reason": "fan", "ours": false}, …}}``: every node
-      that the scheduler withholds. ``ours`` tells what this program withheld for Everstep.
+      that the scheduler withholds. ``ours`` tells what this program withheld for Everstep. With
+      ``"down": {"n2": "DOWN*: not responding"}`` it may name nodes that do not answer it either.
     * ``{"call": "apply", "wanted": {"n1": {"withheld": true, "owners": ["automation"], "reason":
       "automation: Xid 79"}, "n2": {"withheld": false, …}}}`` → ``{"now": {"n1": {"reason": …,
       "ours": true}, "n2": null}, "failures": {"n3": "why"}}``: what is so now for each, null being
@@ -125,7 +127,7 @@ class CommandDriver:
     async def read(self) -> DriverView:
         """See IsolationDriver. Raises DriverError, OSError."""
         answer = _answer(await self._run(_Request("read")), _ReadAnswer)
-        return DriverView(answer.holds)
+        return DriverView(answer.holds, answer.down)
 
     async def apply(self, wanted: Sequence[WantedIsolation]) -> Applied:
         """See IsolationDriver. Raises DriverError, OSError."""

@@ -13,9 +13,13 @@ class DriverError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DriverView:
-    """Every node that the scheduler places no work on, whoever asked for it."""
+    """Every node that the scheduler places no work on, whoever asked for it.
+
+    ``down`` are those that it has itself lost sight of, with what it says of each.
+    """
 
     holds: Mapping[str, Hold]
+    down: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,8 +104,12 @@ class DriverWorker:
             return
         holds = {node: _bounded(hold) for node, hold in answer.holds.items()}
         seen = changed_holds(record, holds)
-        if seen or is_awaited(record):
-            await self._link.report(DriverReported(driver=self._name, read=True, seen=seen))
+        down = {node: _sentence(said) for node, said in sorted(answer.down.items())}
+        if seen or down != record.down or is_awaited(record):
+            told = tuple(down.items())
+            await self._link.report(
+                DriverReported(driver=self._name, read=True, seen=seen, down=told)
+            )
 
     async def _apply(self) -> None:
         wanted, self._wanted = tuple(self._wanted.values()), {}

@@ -156,9 +156,9 @@ class EndWatch:
 def _told(verdict: HangVerdict) -> tuple[str, tuple[int, ...]]:
     if verdict.kind in (HangClass.NO_WAIT, HangClass.UNKNOWN):
         return "", ()
-    # No node is at fault of what a program does.
-    of_program = verdict.kind in (HangClass.DESYNC, HangClass.KNOWN_SOFTWARE)
-    ranks = () if of_program else tuple(culprit.rank for culprit in verdict.culprits)
+    # No node is at fault of what a program does, nor of storage that does not answer.
+    of_no_node = verdict.kind in (HangClass.DESYNC, HangClass.KNOWN_SOFTWARE, HangClass.STORAGE)
+    ranks = () if of_no_node else tuple(culprit.rank for culprit in verdict.culprits)
     missing = [line for line in verdict.ras if MISSING in line]
     sentence = "; ".join([verdict.sentence.rstrip("."), *missing[:1]])
     return printable(sentence)[:_SENTENCE_MAX], ranks

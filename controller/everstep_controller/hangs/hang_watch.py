@@ -1,7 +1,8 @@
 """Hang watch: the ranks of a job that stands still are looked at, until it goes on.
 
-The looks and their judge are outside the core. What enters it is a verdict: when it is another one,
-when a second look has found the same, and when the core is to act on what a look finds then.
+So are those of a job that has made no step a minute after it was started. The looks and their judge
+are outside the core. What enters it is a verdict: when it is another one, when a second look has
+found the same, and when the core is to act on what a look finds then.
 """
 
 import asyncio
@@ -15,10 +16,13 @@ from everstep_common.hangs.reports.verdict import HangClass
 from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_common.printable import printable
 from everstep_controller.api.fleet.inspector import Inspector, gather_told
-from everstep_controller.core.actions import Announce
+from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.events import HangJudged
+from everstep_controller.core.hangs import response
+from everstep_controller.core.jobs.lifecycle import BEGINNING
 from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.model.timers import TimerKind
 from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.fair_turns import FairTurns
 from everstep_controller.hangs.look_judge import judge_look
@@ -45,9 +49,12 @@ _SWEEP_S = 5.0
 # After so many verdicts on one stall, another one is told so long after the last: 64 KB each.
 _TELLINGS_SOON = 16
 _TOLD_LATER_S = 600
+# Ranks that load wait for one another in turn: of a job that has made no step yet, who may go on by
+# itself is named when no rank has moved for so long.
+_BEGINNING_UNMOVED_S = 60
 _S = 1_000_000_000
 
-# Job, generation, and when it was found to stand still.
+# Job, generation, and when it was found to stand still, or was started.
 _Stall = tuple[str, int, int]
 
 
@@ -63,13 +70,17 @@ class Known:
     tellings: int = 0
 
 
-def is_news(known: Known, due_ns: int, now_ns: int) -> bool:
+def is_news(known: Known, due_ns: int, now_ns: int, *, begins: bool = False) -> bool:
     """Return whether the core decides anything by the newest look that it has not decided already.
 
-    ``due_ns`` is when the core acts on what is found then; 0: never.
+    ``due_ns`` is when the core acts on what is found then; 0: never. ``begins``: the job has made
+    no step since it was started.
     """
     assert known.streak is not None
     newest = known.streak.newest
+    unmoved_ns = newest.at_ns - known.streak.unmoved_since_ns
+    if begins and not newest.stuck and unmoved_ns < _BEGINNING_UNMOVED_S * _S:
+        return False
     if known.told is None:
         return newest.verdict.kind is not HangClass.NO_WAIT
     if 0 < due_ns <= now_ns:
@@ -101,7 +112,7 @@ class HangWatch:
 
     def _heed(self, taken: TakenEvent) -> None:
         """Look at once where a job was just found to stand still."""
-        if any(isinstance(one, Announce) and one.reason == "JobStalled" for one in taken.actions):
+        if any(_finds_a_stand(one) for one in taken.actions):
             self._wake.set()
 
     async def run(self) -> None:
@@ -120,8 +131,9 @@ class HangWatch:
         if self._runtime.state.halted:
             return
         self._watched = {stall: task for stall, task in self._watched.items() if not task.done()}
+        now_ns = self._runtime.now_ns()
         for job in self._runtime.state.jobs.values():
-            if job.state is JobState.STALLED and _stall(job) not in self._watched:
+            if _is_looked_at(job, now_ns) and _stall(job) not in self._watched:
                 task = asyncio.create_task(self._watch(_stall(job)), name=f"hang of {job.id}")
                 self._watched[_stall(job)] = task
 
@@ -164,7 +176,7 @@ class HangWatch:
         now_ns = self._runtime.now_ns()
         if known.streak is None or known.streak.newest.failure or not job.hang.by_word:
             known.streak = follow(known.streak, unjudged(now_ns, why))
-        if is_news(known, job.hang.due_ns, now_ns):
+        if self._is_news(job, known, now_ns):
             await self._tell(job, known, "")
 
     async def _look(self, stall: _Stall, job: JobRecord, known: Known) -> None:
@@ -183,15 +195,22 @@ class HangWatch:
             known.streak = follow(known.streak, await judge_look(file, now_ns))
             self._failures.clear(JudgeName.HANG, stall[0])
             job = self._stalled(stall)
-            if job is not None and is_news(known, job.hang.due_ns, now_ns):
+            if job is not None and self._is_news(job, known, now_ns):
                 await self._tell(job, known, self._evidence.keep(file))
         finally:
             file.unlink(missing_ok=True)
 
+    def _is_news(self, job: JobRecord, known: Known, now_ns: int) -> bool:
+        if job.state is not JobState.RUNNING:
+            return is_news(known, job.hang.due_ns, now_ns, begins=job.state in BEGINNING)
+        assert known.streak is not None
+        told, newest = known.told, known.streak.newest
+        return told is None or told.place != newest.place or told.stuck != newest.stuck
+
     def _stalled(self, stall: _Stall) -> JobRecord | None:
         """Return the job of a stall that lasts."""
-        job = self._runtime.state.jobs.get(stall[0])
-        lasts = job is not None and job.state is JobState.STALLED and _stall(job) == stall
+        job, now_ns = self._runtime.state.jobs.get(stall[0]), self._runtime.now_ns()
+        lasts = job is not None and _is_looked_at(job, now_ns) and _stall(job) == stall
         return job if lasts and not self._runtime.state.halted else None
 
     async def _tell(self, job: JobRecord, known: Known, evidence: str) -> None:
@@ -207,12 +226,15 @@ class HangWatch:
             same_ns=streak.newest.at_ns - streak.same_since_ns,
             unmoved_ns=streak.newest.at_ns - streak.unmoved_since_ns,
             pause=streak.newest.pause,
+            place=streak.newest.place,
             failure=streak.newest.failure,
+            devices=streak.newest.devices,
         )
         sentence = printable(verdict.sentence)[:_SENTENCE_MAX]
-        if verdict.kind is HangClass.NO_WAIT:  # told only after something else
+        if verdict.kind is HangClass.NO_WAIT and known.told is not None:
             sentence = f"what was found before is no longer so: {sentence}"
-        logger.info("job %s stands still: %s", job.name, sentence)
+        if job.state is not JobState.RUNNING:
+            logger.info("job %s stands still: %s", job.name, sentence)
         try:
             await self._runtime.submit(HangJudged(job.id, job.generation.number, sentence, seen))
         except JournalFull:
@@ -223,11 +245,27 @@ class HangWatch:
     def _pause_s(self, stall: _Stall, pause_s: float) -> float:
         """Return how long until the next look, which is no later than the core acts on it."""
         job = self._stalled(stall)
-        if job is None or not job.hang.due_ns:
-            return pause_s if job is not None else 0.0
+        if job is None:
+            return 0.0
+        if job.state is JobState.RUNNING and job.hang.seen is not None:
+            return _LONGEST_PAUSE_S  # where it stands is usual: who stops there is seen then
+        if not job.hang.due_ns:
+            return pause_s
         due_s = (job.hang.due_ns - self._runtime.now_ns()) / _S
         return min(pause_s, max(due_s, _FIRST_PAUSE_S))
 
 
+def _is_looked_at(job: JobRecord, now_ns: int) -> bool:
+    """Return whether a job stands still, as people are told or not, or does not begin for long."""
+    from_ns = response.due_from_ns(job)
+    return from_ns is not None and from_ns <= now_ns
+
+
 def _stall(job: JobRecord) -> _Stall:
-    return job.id, job.generation.number, job.since_ns
+    return job.id, job.generation.number, response.due_from_ns(job) or 0
+
+
+def _finds_a_stand(action: Action) -> bool:
+    if isinstance(action, SetTimer):
+        return action.timer.startswith(f"{TimerKind.STAND}/")
+    return isinstance(action, Announce) and action.reason == "JobStalled"

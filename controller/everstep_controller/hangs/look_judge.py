@@ -26,7 +26,17 @@ def _look_of(printed: bytes, at_ns: int) -> Look:
     found = json.loads(printed)
     verdict = from_json(HangVerdict, found["verdict"])
     marks = dict(zip(found["ranks"], found["places"], strict=True))
-    return Look(at_ns, verdict, tuple(found["stuck"]), marks, found["pause"])
+    devices = found["devices"]
+    return Look(
+        at_ns,
+        verdict,
+        tuple(found["stuck"]),
+        marks,
+        pause=found["pause"],
+        place=found["place"],
+        seen=tuple(found["seen"]),
+        devices=None if devices is None else tuple(devices),
+    )
 
 
 def main() -> int:
@@ -40,6 +50,9 @@ def main() -> int:
         "ranks": list(look.marks),
         "places": list(look.marks.values()),
         "pause": look.pause,
+        "seen": look.seen,
+        "devices": look.devices,
+        "place": look.place,
     }
     print(json.dumps(found))
     return 0

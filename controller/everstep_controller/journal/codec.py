@@ -110,7 +110,12 @@ def _progress_of(batch: EventBatch) -> Sequence[JobProgressed]:
 
 
 def _encode_several(values: Iterable[Event | Action]) -> bytes:
-    return _ENCODER.encode([_Stored(kind_of(one), msgspec.Raw(encode(one))) for one in values])
+    return b"[" + b",".join(map(_encode_one, values)) + b"]"
+
+
+def _encode_one(value: Event | Action) -> bytes:
+    """Return what _Stored reads; a quarter of a fleet that is lost is 150,000 of these."""
+    return b'{"kind":"%b","body":%b}' % (kind_of(value).encode(), _ENCODER.encode(value))
 
 
 def decode_event(kind: str, body: bytes) -> JournaledEvent:

@@ -78,7 +78,7 @@ class _Log:
         magic, _, page_bytes, _, *rest = _HEADER.unpack_from(text)
         words = ">u4" if magic & 1 else "<u4"
         log = cls(page_bytes, (rest[0], rest[1]), words, (rest[2], rest[3]))
-        right = _Sums(words, _HEADER.size - 8).over((0, 0), text[: _HEADER.size - 8])
+        right = _Sums(words, _HEADER.size - 8).add_content((0, 0), text[: _HEADER.size - 8])
         if magic & ~1 != _MAGIC or right != log.sums:
             raise DamagedJournalError("the header of its write-ahead log is damaged")
         return log
@@ -93,7 +93,7 @@ class _Log:
         for at in range(_HEADER.size, len(text) - size + 1, size):
             _, pages, *salts, first, second = _FRAME.unpack_from(text, at)
             content = text[at : at + 8] + text[at + _FRAME.size : at + size]
-            right = sums.over(chain, content) == (first, second)
+            right = sums.add_content(chain, content) == (first, second)
             # One whose own sums are wrong does not make those behind it wrong as well.
             chain = (first, second)
             ours = tuple(salts) == self.salts
@@ -117,7 +117,7 @@ class _Sums:
         self._weights = [every[first::2][:pairs][::-1].copy() for first in (0, 1, 2)]
         self._before = numbers[2 * pairs - 1 : 2 * pairs + 2]
 
-    def over(self, sums: tuple[int, int], content: bytes) -> tuple[int, int]:
+    def add_content(self, sums: tuple[int, int], content: bytes) -> tuple[int, int]:
         """Return the sums after the content, from those before it."""
         words = np.frombuffer(content, self._words).astype(np.uint32)
         (least, middle, most), (first, second) = self._weights, (words[::2], words[1::2])

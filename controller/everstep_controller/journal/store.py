@@ -22,6 +22,8 @@ from everstep_controller.journal.checksums import (
 from everstep_controller.journal.damage import verify_tables, verify_whole
 from everstep_controller.journal.schema import add_functions, migrate, view_as_newest
 
+# Reason of a line of the event list that is not as it was written.
+_DAMAGED = "LineDamaged"
 # Columns of rows, in the order in which their checksums take them.
 _MARK = "outbox, node, sequence"
 _LINE = "id, seq, at_ns, subject, reason, message"
@@ -347,7 +349,7 @@ class JournalStore:
         ).fetchall()
         lines = [_line(row) for row in reversed(rows)]
         # By number they are in the order of time, and no more than the limit are looked at.
-        return [line for line in lines if line.at_ns >= since_ns]
+        return [line for line in lines if line.at_ns >= since_ns or line.reason == _DAMAGED]
 
     def query(self, statement: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
         """Run one reading statement and yield its rows (for ledger_history.py)."""
@@ -390,7 +392,7 @@ def _line(row: tuple[Any, ...]) -> Announcement:
         return Announcement(*content)
     number, seq, at_ns = (value if isinstance(value, int) else 0 for value in content[:3])
     subject = str(content[3])
-    return Announcement(number, seq, at_ns, subject, "LineDamaged", "bits changed on the disk")
+    return Announcement(number, seq, at_ns, subject, _DAMAGED, "bits changed on the disk")
 
 
 class JournalLockedError(Exception):

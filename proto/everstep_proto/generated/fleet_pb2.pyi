@@ -1557,6 +1557,7 @@ class RanksStandStill(_message.Message):
     SINCE_BOOT_NS_FIELD_NUMBER: _builtins.int
     USUAL_NS_FIELD_NUMBER: _builtins.int
     BLIND_FIELD_NUMBER: _builtins.int
+    LOOKED_BOOT_NS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Generation of the ranks."""
     step: _builtins.int
@@ -1567,6 +1568,8 @@ class RanksStandStill(_message.Message):
     """For how long nothing may happen here, as was learned of this generation."""
     blind: _builtins.str
     """Why operations say nothing here, and steps alone decided; empty where they do."""
+    looked_boot_ns: _builtins.int
+    """When that was seen, which is later than the newest move of a rank that cannot tell any more; 0: not told."""
     def __init__(
         self,
         *,
@@ -1575,10 +1578,11 @@ class RanksStandStill(_message.Message):
         since_boot_ns: _builtins.int = ...,
         usual_ns: _builtins.int = ...,
         blind: _builtins.str = ...,
+        looked_boot_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "blind", b"blind", "generation", b"generation", "since_boot_ns", b"since_boot_ns", "step", b"step", "usual_ns", b"usual_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "blind", b"blind", "generation", b"generation", "looked_boot_ns", b"looked_boot_ns", "since_boot_ns", b"since_boot_ns", "step", b"step", "usual_ns", b"usual_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
     _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015

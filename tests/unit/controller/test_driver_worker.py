@@ -27,10 +27,11 @@ class SlowDriver:
         self.calls: list[tuple[str, ...]] = []
         self.under_way = 0
         self.holds: dict[str, Hold] = {}
+        self.down: dict[str, str] = {}
 
     async def read(self) -> DriverView:
         await self._take("read")
-        return DriverView(dict(self.holds))
+        return DriverView(dict(self.holds), self.down)
 
     async def apply(self, wanted: Sequence[WantedIsolation]) -> Applied:
         await self._take(*(f"{one.node} {one.reason}" for one in wanted))
@@ -169,3 +170,15 @@ def test_words_of_others_are_cut_to_a_sentence_that_steers_no_terminal() -> None
     assert hold is not None
     assert len(hold.reason) == 512
     assert hold.reason.startswith("\\x1b[2J")
+
+
+def test_what_a_scheduler_does_not_hear_is_told_when_it_changes() -> None:
+    bench = Bench(SlowDriver())
+    bench.driver.down = {"n1": "DOWN*: not\x1b responding"}
+    bench.run(63)
+    (report,) = bench.reports
+    ((node, said),) = report.down
+    assert (node, said.startswith("DOWN*"), "\x1b" in said) == ("n1", True, False)
+    bench = Bench(bench.driver, DriverRecord("slow", read=True, down=dict(report.down)))
+    bench.run(63)
+    assert not bench.reports

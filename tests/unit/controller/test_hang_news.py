@@ -39,6 +39,17 @@ def test_what_is_due_is_told_whatever_was_told_before() -> None:
     assert not is_news(same, 10 * _S, 9 * _S)
 
 
+def test_before_the_first_step_who_holds_a_job_back_is_news_when_no_rank_moves() -> None:
+    waits = _look(70)
+    known = Known(Streak(waits, 6, 5 * _S, 5 * _S))
+    assert is_news(known, 0, 70 * _S, begins=True)
+    known.streak = Streak(waits, 6, 20 * _S, 20 * _S)
+    assert not is_news(known, 0, 70 * _S, begins=True)
+    stopped = replace(waits, stuck=(2,))
+    known.streak = Streak(stopped, 1, 70 * _S, 70 * _S)
+    assert is_news(known, 0, 70 * _S, begins=True)
+
+
 def test_ranks_that_tell_another_thing_each_time_do_not_fill_the_journal() -> None:
     known = _known(_look(0), _look(0))
     told = 0

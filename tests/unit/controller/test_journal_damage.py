@@ -208,3 +208,18 @@ def test_a_log_without_a_header_was_never_begun(killed: Path) -> None:
     log = killed.with_name("killed-wal")
     log.write_bytes(bytes(4096))
     verify_log(killed)
+
+
+def test_a_copy_that_is_put_beside_the_log_of_a_newer_journal_is_noticed(tmp_path: Path) -> None:
+    path, copy = tmp_path / "j", tmp_path / "copy"
+    more = [StoredEvent(seq, 10 * seq, "TimerDue", bytes(2000)) for seq in range(41, 91)]
+    _written(path)
+    shutil.copy(path, copy)
+    with closing(JournalStore(path)) as store:
+        store.append(more[:40], ())
+        list(store.query("PRAGMA wal_checkpoint(TRUNCATE)"))
+        store.append(more[40:], ())
+        shutil.copy(f"{path}-wal", tmp_path / "copy-wal")
+    verify_log(copy)
+    with closing(JournalStore(copy)) as store, pytest.raises((DamagedJournalError, sqlite3.Error)):
+        store.verify(whole=True)

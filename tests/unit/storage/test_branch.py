@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_agent.storage.formats.branch import Branch, GenerationFolder, find_branch
+from everstep_agent.storage.formats.branch import GenerationFolder, StoredBranch, find_branch
 from everstep_agent.storage.formats.records import (
     Beginning,
     LatestPointer,
@@ -33,11 +33,11 @@ def _folder(generation: int, lineage: tuple[tuple[int, int], ...], *steps: int) 
     return GenerationFolder(_began(generation, *lineage), steps=steps)
 
 
-def _steps(folders: dict[int, GenerationFolder], branch: Branch) -> list[tuple[int, int]]:
+def _steps(folders: dict[int, GenerationFolder], branch: StoredBranch) -> list[tuple[int, int]]:
     return [(key.generation, key.step) for key, _ in branch.steps(folders)]
 
 
-def _sure(folders: dict[int, GenerationFolder], branch: Branch) -> list[tuple[int, int]]:
+def _sure(folders: dict[int, GenerationFolder], branch: StoredBranch) -> list[tuple[int, int]]:
     return [(key.generation, key.step) for key, known in branch.steps(folders) if known]
 
 

@@ -86,7 +86,32 @@ def test_a_gap_is_learned_of_each_phase_in_which_the_rank_was_meanwhile() -> Non
         memory.observe(now_ns, (count + 1, count + 1), 1 << 1, paused=False)
     memory.observe(now_ns + 4 * _S, memory._frontier, 1 << 2, paused=False)
     memory.observe(now_ns + 5 * _S, (99, 99), 1 << 3, paused=False)
-    assert [one // _S for one in memory.gaps[:5]] == [0, 0, 5, 5, 0]
+    assert [one.longest_ns // _S for one in memory.phases[:5]] == [0, 0, 5, 5, 0]
+
+
+def test_a_long_evaluation_is_no_part_of_the_rhythm_and_one_in_every_few_moves_is() -> None:
+    rank = Rank()
+    rank.live(60)
+    for _ in range(5):
+        rank.live(60, 0)
+        rank.live(60)
+        assert rank.gap_s() == 0.5
+    for _ in range(3):
+        assert rank.gap_s() == 0.5
+        rank.live(9, 0)
+        rank.live(5)
+    assert rank.gap_s() == 9.5
+
+
+def test_what_was_long_ago_is_no_part_of_the_rhythm_any_more() -> None:
+    rank = Rank()
+    rank.live(WARM_MOVES * 0.5)
+    rank.live(1)
+    rank.live(60, 0)  # before enough was known to call it anything else
+    rank.live(200)
+    assert rank.gap_s() == 60.5
+    rank.live(512)
+    assert rank.gap_s() == 0.5
 
 
 def test_groups_are_counted_together() -> None:
@@ -158,6 +183,19 @@ def test_collectives_that_stand_for_three_seconds_are_known_after_four() -> None
     assert [one.still for one in found] == [False, False, False, True, True, True]
     assert found[-1].since_ns == began_ns
     assert found[-1].usual_ns == 3 * _S
+
+
+def test_a_hang_after_an_evaluation_is_known_as_soon_as_one_before_it() -> None:
+    rank, judge = Rank(), FrontierJudge()
+    for second in range(240):
+        rank.live(1, 0 if 60 <= second < 120 or second >= 180 else 0.5)
+        found = judge.judge({0: rank.facts()}, min(second, 60), rank.now_ns)
+        if second in (59, 62, 150, 182):
+            assert not found.still
+        if second in (64, 184):
+            assert found.still
+            assert found.usual_ns == 3 * _S
+    assert judge.learned_ns < 2 * _S, "the next generation is not made to wait for it either"
 
 
 @pytest.mark.parametrize("seed", range(20))

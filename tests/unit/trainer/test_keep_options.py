@@ -105,3 +105,21 @@ def test_a_mistake_is_told_with_what_to_do(options: tuple[str, ...], sentence: s
     with pytest.raises(UsageError) as raised:
         _keep(*options)
     assert sentence in str(raised.value)
+
+
+def test_where_to_begin_is_said_once(tmp_path: Path) -> None:
+    place = ("--persist", str(tmp_path))
+    assert not _keep(*place).continues
+    assert _keep(*place, "--continue").continues
+    with pytest.raises(UsageError, match="--fresh and --continue each say where to begin"):
+        _keep(*place, "--continue", "--fresh")
+
+
+def test_what_has_begun_in_the_jobs_folder_is_seen(tmp_path: Path) -> None:
+    place = ("--persist", str(tmp_path))
+    (tmp_path / "other/gen-1").mkdir(parents=True)
+    (tmp_path / "demo").mkdir()
+    assert not _keep(*place).begun
+    (tmp_path / "demo/gen-3").mkdir()
+    assert _keep(*place).begun
+    assert not _keep("--persist", "s3://models/runs").begun

@@ -18,16 +18,21 @@ _MS = 10**6
 GAPS_MAX = 512
 # The first steps of a generation load, compile and fill caches.
 FIRST_STEPS = 3
-# Steps alone: half as long again as 99 of 100 gaps, or as a stand that ended by itself.
+# Steps alone: half as long again as 99 of 100 gaps that were no stands. Who looks at ranks that
+# stand still knows how long that is usual where they stand; but a stand that comes again within so
+# many gaps is the rhythm of these steps.
 _TIMES = 1.5
+_STANDS_OF_RHYTHM, _STANDS_WITHIN = 3, 64
 _SHARE = 0.99
 _GAPS_LEAST = 16
 # A launcher tells every 5 s how its ranks stand.
 _SILENT_NS = 15 * 10**9
 # Nobody has looked for so long: the node was suspended, or the agent stopped.
 _UNSEEN_NS = 5 * 10**9
-# A stand that took longer and ended well was a debugger's, or waited for somebody.
-_SURVIVED_MAX_NS = 600 * 10**9
+# So many stands are told as soon as they are seen, and further ones once in so long: a launcher
+# may say one thing and the other in turn.
+_TELLINGS = 16
+_TELLING_NS = 60 * 10**9
 _OLD_LAUNCHER = "the launcher tells nothing of the ranks' collectives"
 _SILENT_LAUNCHER = "the launcher has told nothing of the ranks' collectives for 15 s"
 
@@ -50,28 +55,34 @@ class StepGaps:
         self._gaps: deque[int] = deque(maxlen=GAPS_MAX)
         self._steps = 0
         self._sorted: list[int] | None = None
-        # Whether something else than steps was done in the gap that goes on.
+        # Whether something else than steps was done in the gap that goes on; and the newest gaps
+        # that were stands, by their number.
         self._spoiled = False
+        self._stands: deque[int] = deque(maxlen=_STANDS_OF_RHYTHM)
 
     @property
     def count(self) -> int:
         """How many gaps are known."""
         return len(self._gaps)
 
-    def add(self, step: int, at_ns: int) -> int:
-        """Take a step; return the gap that it ended if that tells what is usual, else 0."""
+    def add(self, step: int, at_ns: int, *, stood: bool = False) -> None:
+        """Take a step; ``stood``: it ends a stand that was told."""
         if self.step is not None and step <= self.step:
-            return 0
+            return
         gap_ns = max(0, at_ns - self.at_ns)
         taught = self._steps >= FIRST_STEPS and not self._spoiled
         self.step, self.at_ns = step, max(at_ns, self.at_ns)
         self._steps += 1
         self._spoiled = False
-        if not taught:
-            return 0
-        self._gaps.append(gap_ns)
-        self._sorted = None
-        return gap_ns
+        if taught and not (stood and self._is_rare()):
+            self._gaps.append(gap_ns)
+            self._sorted = None
+
+    def _is_rare(self) -> bool:
+        """Note a stand; return whether the last ones are long ago."""
+        self._stands.append(self._steps)
+        few = len(self._stands) < _STANDS_OF_RHYTHM
+        return few or self._steps - self._stands[0] >= _STANDS_WITHIN
 
     def spoil(self) -> None:
         """Learn nothing from the gap that goes on."""
@@ -102,7 +113,9 @@ class StandStill:
         # Since when, as was told; None: nothing was.
         self._told_ns: int | None = None
         self._unsure = unsure
-        self._survived_ns = self._moved_ns = self._from_ns = 0
+        self._moved_ns = self._from_ns = 0
+        # Until when the stands that were told are paid for, each with its share of time.
+        self._paid_ns = 0
         self._over = not ranks
 
     def end(self) -> None:
@@ -113,10 +126,8 @@ class StandStill:
         """A rank completed a step."""
         if (gaps := self._gaps.get(rank)) is None:
             return
-        gap_ns = gaps.add(step, at_ns)
+        gaps.add(step, at_ns, stood=self._told_ns is not None)
         self._moved_ns = max(self._moved_ns, at_ns)
-        if self._told_ns is not None:
-            self._survived_ns = min(max(self._survived_ns, gap_ns), _SURVIVED_MAX_NS)
 
     def add_pause(self, rank: int, name: str) -> None:
         """A rank does what is no step; "": it goes on."""
@@ -147,10 +158,20 @@ class StandStill:
             return self._go_on(now_ns)
         stand = self._stand(now_ns)
         if stand is None:
-            return self._survive(now_ns) if self._moves() else None
-        return self._tell(stand) if self._told_ns is None else None
+            return self._go_on(now_ns) if self._moves() else None
+        if self._told_ns is not None or not self._may_tell(now_ns):
+            return None
+        return self._tell(stand, now_ns)
 
-    def _tell(self, stand: Stand) -> RanksStandStill:
+    def _may_tell(self, now_ns: int) -> bool:
+        """Return whether another stand may be told, and count it."""
+        paid_ns = max(self._paid_ns, now_ns - _TELLINGS * _TELLING_NS) + _TELLING_NS
+        if paid_ns > now_ns:
+            return False
+        self._paid_ns = paid_ns
+        return True
+
+    def _tell(self, stand: Stand, now_ns: int) -> RanksStandStill:
         self._told_ns, self._unsure = stand.since_ns, False
         return RanksStandStill(
             generation=self.generation,
@@ -158,17 +179,8 @@ class StandStill:
             since_boot_ns=stand.since_ns,
             usual_ns=stand.usual_ns,
             blind=stand.blind,
+            looked_boot_ns=now_ns,
         )
-
-    def _survive(self, now_ns: int) -> RanksGoOn | None:
-        """Ranks go on: a stand that was told was no hang, and the next one is told later.
-
-        So a launcher that says one thing and the other in turn is journaled ever more seldom.
-        """
-        if self._told_ns is not None:
-            stood_ns = max(self._survived_ns, now_ns - self._told_ns)
-            self._survived_ns = min(stood_ns, _SURVIVED_MAX_NS)
-        return self._go_on(now_ns)
 
     def _go_on(self, now_ns: int) -> RanksGoOn | None:
         if self._told_ns is None and not self._unsure:
@@ -191,7 +203,7 @@ class StandStill:
         if not watched.still_since_ns:
             return None
         since_ns = max(min(watched.still_since_ns, now_ns), self._moved_ns, self._from_ns)
-        usual_ns = max(LEAST_NS, watched.usual_ns, int(_TIMES * self._survived_ns))
+        usual_ns = max(LEAST_NS, watched.usual_ns)
         return Stand(since_ns, usual_ns, "") if now_ns - since_ns > usual_ns else None
 
     def _by_steps(self, blind: str, now_ns: int) -> Stand | None:
@@ -201,7 +213,7 @@ class StandStill:
         if now_ns - since_ns <= LEAST_NS:
             return None
         gap_ns = max(one.quantile_ns(_SHARE) for one in self._gaps.values())
-        usual_ns = max(LEAST_NS, int(_TIMES * max(gap_ns, self._survived_ns)))
+        usual_ns = max(LEAST_NS, int(_TIMES * gap_ns))
         return Stand(since_ns, usual_ns, blind) if now_ns - since_ns > usual_ns else None
 
     def _pause(self) -> str:

@@ -310,6 +310,7 @@ def open_bucket(place: str, job: str) -> BucketBackend:
 def s3_client() -> S3Client:
     """Return a client with deadlines."""
     boto3 = importlib.import_module("boto3")
+    _forbid_programs()
     config = importlib.import_module("botocore.config").Config(
         connect_timeout=_CONNECT_S,
         read_timeout=_READ_S,
@@ -317,6 +318,26 @@ def s3_client() -> S3Client:
     )
     made: S3Client = boto3.client("s3", config=config)
     return made
+
+
+def _forbid_programs() -> None:
+    """Have no program started for credentials: it would run in the agent's service.
+
+    botocore makes this provider in several places (for a profile that another one names, too) and
+    takes no other in its place, so its one method is replaced, in this process alone.
+    """
+    provider = importlib.import_module("botocore.credentials").ProcessProvider
+    asked = provider._credential_process
+
+    def load(self: object) -> None:
+        if asked.fget(self) is not None:
+            raise BackendError(
+                "the AWS configuration names a credential_process, which the agent does not run:"
+                " give the launcher the credentials instead, for example by"
+                ' eval "$(aws configure export-credentials --format env)"'
+            )
+
+    provider.load = load
 
 
 class Boto3Store:

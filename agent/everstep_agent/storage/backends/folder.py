@@ -11,7 +11,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from everstep_agent.storage.backends import fence, files
-from everstep_agent.storage.backends.backend import BackendError, DecideLatest, ProgressCallback
+from everstep_agent.storage.backends.backend import (
+    BackendError,
+    DecideLatest,
+    ProgressCallback,
+    UnusableFileError,
+)
 from everstep_agent.storage.backends.files import subfolder
 from everstep_agent.storage.formats.records import RECORD_BYTES_MAX, StepKey
 from everstep_common.mount_points import MountTables
@@ -207,10 +212,7 @@ class FolderBackend:
             with subfolder(root, f"gen-{generation}", create=True):
                 pass
             fence.revoke_older(root, generation)
-            content = decide(
-                files.read_small(root, _LATEST, _LATEST_BYTES_MAX),
-                fence.newest_generation(root),
-            )
+            content = decide(_latest_of(root), fence.newest_generation(root))
             if content is not None:
                 self._replace_latest(root, generation, content)
 
@@ -313,6 +315,14 @@ def _owner_problem(base: os.stat_result, root: os.stat_result) -> str:
         f"belongs to another user (uid {root.st_uid}), and everybody may write there: choose "
         "another name with --job, or a folder that only you may write"
     )
+
+
+def _latest_of(root: int) -> bytes | None:
+    """Return the content of ``latest``; what is no file of ours there is replaced, as none."""
+    try:
+        return files.read_small(root, _LATEST, _LATEST_BYTES_MAX)
+    except UnusableFileError:
+        return None
 
 
 def _lock(fd: int) -> bool:

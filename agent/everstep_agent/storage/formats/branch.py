@@ -29,7 +29,7 @@ class GenerationFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class StoredBranch:
     """Branch of the newest generation, newest first: steps of each up to the one that is named."""
 
     points: tuple[StepKey, ...] = ()
@@ -89,7 +89,9 @@ class _Walk:
             self.points.append(StepKey(key.generation, min(key.step, self.points[-1].step)))
 
 
-def find_branch(folders: Mapping[int, GenerationFolder], latest: LatestPointer | None) -> Branch:
+def find_branch(
+    folders: Mapping[int, GenerationFolder], latest: LatestPointer | None
+) -> StoredBranch:
     """Return the branch of the newest generation that has begun.
 
     ``latest`` says it where ``began.json`` does not, as that of a version before it, if the newest
@@ -100,7 +102,7 @@ def find_branch(folders: Mapping[int, GenerationFolder], latest: LatestPointer |
     if told and latest is not None:
         newest = max(newest, latest.generation)
     if not newest:
-        return Branch()
+        return StoredBranch()
     hint: list[StepKey] = []
     if told and latest is not None and latest.target is not None and latest.generation == newest:
         hint = [*latest.older, latest.target]
@@ -110,7 +112,7 @@ def find_branch(folders: Mapping[int, GenerationFolder], latest: LatestPointer |
     problem = folders.get(oldest, GenerationFolder()).problem
     if not scratch:
         walk.guess()
-    return Branch(
+    return StoredBranch(
         points=tuple(walk.points),
         known=known,
         broken="" if scratch else f"generation {oldest}: {problem or _SILENT}",

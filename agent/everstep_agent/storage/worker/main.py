@@ -44,9 +44,9 @@ from everstep_common.storage_environment import environment_problem
 # How often progress is reported: often enough for any deadline, seldom enough to cost nothing.
 _BEAT_S = 0.2
 _KINDS = {
-    UnseenFileError: messages.Refusal.UNSEEN,
-    RivalError: messages.Refusal.RIVAL,
-    ClosedError: messages.Refusal.CLOSED,
+    UnseenFileError: messages.RefusalKind.UNSEEN,
+    RivalError: messages.RefusalKind.RIVAL,
+    ClosedError: messages.RefusalKind.CLOSED,
 }
 _POPULATED = mmap.MAP_SHARED | mmap.MAP_POPULATE
 
@@ -173,7 +173,7 @@ def main(channel: Channel) -> None:
 def _refused(error: BackendError | RecordError | OSError) -> messages.RequestFailed:
     """Return a refusal with its kind."""
     kind = next(
-        (one for of, one in _KINDS.items() if isinstance(error, of)), messages.Refusal.OTHER
+        (one for of, one in _KINDS.items() if isinstance(error, of)), messages.RefusalKind.OTHER
     )
     return messages.RequestFailed(printable(str(error)), kind)
 

@@ -181,7 +181,7 @@ class BytesMoved:
     count: int
 
 
-class Refusal(Enum):
+class RefusalKind(Enum):
     """Kind of a refusal, for who has to do something about it."""
 
     OTHER = "other"
@@ -198,7 +198,7 @@ class RequestFailed:
     """Answer to a request that could not be done; one sentence."""
 
     reason: str
-    kind: Refusal = Refusal.OTHER
+    kind: RefusalKind = RefusalKind.OTHER
 
 
 TO_WORKER = (AssumeUser, WriteCopy, DescribeFile, FillCopy, MoveLatest, ListSteps)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from everstep_agent.storage.backends.backend import StorageBackend, UnusableFileError
-from everstep_agent.storage.formats.branch import Branch, GenerationFolder, find_branch
+from everstep_agent.storage.formats.branch import GenerationFolder, StoredBranch, find_branch
 from everstep_agent.storage.formats.latest_pointer import ReadPointer, pointer_to, read_pointer
 from everstep_agent.storage.formats.records import (
     LatestPointer,
@@ -84,7 +84,7 @@ def list_steps(backend: StorageBackend, manifest_of: StepKey | None) -> StepList
     branch = find_branch(folders, pointer.latest)
     choice = _choose(seen, branch, folders, pointer)
     recent = seen.keys[-_STEPS_SEEN_MAX:]
-    found = {key: stored for key in recent if (stored := seen.look(key).usable)}
+    found = {key: stored for key in recent if (stored := seen.look_at(key).usable)}
     for stored in filter(None, (choice.usable, choice.other)):
         found[key_of(stored)] = stored
     latest = pointer.latest
@@ -112,7 +112,7 @@ class _Seen:
     latest: LatestPointer | None
     _looks: dict[StepKey, StepLook] = field(default_factory=dict)
 
-    def look(self, key: StepKey) -> StepLook:
+    def look_at(self, key: StepKey) -> StepLook:
         """Return what there is of a step."""
         if key not in self._looks:
             self._looks[key] = self._compared(key, look_at_step(self.backend, key))
@@ -173,11 +173,11 @@ class _Choice:
 
 
 def _choose(
-    seen: _Seen, branch: Branch, folders: Mapping[int, GenerationFolder], pointer: ReadPointer
+    seen: _Seen, branch: StoredBranch, folders: Mapping[int, GenerationFolder], pointer: ReadPointer
 ) -> _Choice:
     choice, damaged, guessed = _Choice(), dict[StepKey, str](), False
     for key, known in branch.steps(folders):
-        look = seen.look(key)
+        look = seen.look_at(key)
         if look.damaged:
             damaged[key] = look.problem
         if look.usable is not None:
@@ -195,7 +195,7 @@ def _choose(
 
 
 def _judge(
-    choice: _Choice, branch: Branch, damaged: Mapping[StepKey, str], *, guessed: bool
+    choice: _Choice, branch: StoredBranch, damaged: Mapping[StepKey, str], *, guessed: bool
 ) -> None:
     """Say what is not as it should be: in a note, or as a doubt where nothing is certain."""
     bad = "; ".join(f"{key}: {why}" for key, why in list(damaged.items())[:_NAMED_MAX])
@@ -226,9 +226,11 @@ def _compare(choice: _Choice, pointer: ReadPointer, seen: _Seen) -> None:
     """Say where ``latest`` does not point to what was found."""
     latest = pointer.latest
     target = latest.target if latest is not None else None
-    if target is not None and seen.look(target).usable is None:
+    if target is not None and seen.look_at(target).usable is None:
         choice.lost = target
-    if choice.usable is None or target == (found := key_of(choice.usable)) or choice.lost:
+    if choice.usable is None or target == (found := key_of(choice.usable)):
+        return
+    if choice.lost and choice.note:  # it is said why that one is not complete
         return
     said = f"points to {target or 'no step'}"
     words = f"latest {pointer.problem or said}; {found} is the newest complete one by its manifest"
@@ -237,15 +239,15 @@ def _compare(choice: _Choice, pointer: ReadPointer, seen: _Seen) -> None:
 
 def _newest_elsewhere(seen: _Seen) -> StoredStep | None:
     """Return the newest whole step of all."""
-    looks = (seen.look(key).stored for key in reversed(seen.keys))
+    looks = (seen.look_at(key).stored for key in reversed(seen.keys))
     return next((stored for stored in looks if stored is not None), None)
 
 
-def _pointer(branch: Branch, stored: StoredStep | None) -> LatestPointer | None:
+def _pointer(branch: StoredBranch, stored: StoredStep | None) -> LatestPointer | None:
     return None if stored is None else pointer_to(branch.newest, stored)
 
 
-def _origin(branch: Branch) -> StorageOrigin | None:
+def _origin(branch: StoredBranch) -> StorageOrigin | None:
     found = branch.beginning
     return None if found is None else StorageOrigin(found.job_id, found.cluster)
 

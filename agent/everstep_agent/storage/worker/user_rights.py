@@ -35,6 +35,8 @@ def assume_user(user: AssumeUser, parent: int) -> None:
     os.umask(user.umask & 0o777)
     os.chdir("/")
     _control(_PR_SET_NO_NEW_PRIVS, 1)
+    # It starts no program, whatever a library finds in the user's configuration.
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
     # Another program of the same user must not read this process's memory or take its connection.
     _control(_PR_SET_DUMPABLE, 0)
     # After the change of user, at which the kernel forgets this setting.

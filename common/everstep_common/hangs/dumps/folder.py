@@ -1,14 +1,21 @@
 """Folder of dumps: one file for each rank, as torch writes them or as a report was kept."""
 
 import os
-import re
 import stat
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_common.codec import CodecError, from_json
+from everstep_common.hangs.dumps.dump_files import (
+    ReadDump,
+    dump_name,
+    newest_ns_of,
+    of_another_hang,
+    of_one_hang,
+)
 from everstep_common.hangs.dumps.dump_groups import DEFAULT_GROUP
 from everstep_common.hangs.dumps.dump_values import BYTES_MAX, DumpError, read_dump
 from everstep_common.hangs.dumps.pickles import Effort
@@ -17,10 +24,8 @@ from everstep_common.hangs.dumps.two_recorders import report_of_values
 from everstep_common.hangs.reports.rank_report import EvidenceSource, RankHangReport
 from everstep_common.reports.quantities import RANKS_MAX
 
-# torch ends a dump's name with the rank; people add an ending, or put the rank before one.
-_NAME = re.compile(r"(.*?)(\d{1,6})(?:\.(?:json|pickle|pkl|bin|trace|dump))?")
-
-
+# Folders of hosts in a folder without dumps: so many are looked into.
+_HOSTS_MAX = 16_384
 # What reading may take in operations of a pickle, some 3,000,000 a second: for each file that is a
 # dump, and for all beyond that together. A dump of 2,000 operations with stacks takes 600,000.
 _FREE = 1_000_000
@@ -43,6 +48,18 @@ class Folder:
     files: int
     # Names of files that look like dumps, and are of no rank of this job.
     left_out: tuple[str, ...] = ()
+    # Why dumps say nothing of this hang, though they are of ranks that have others.
+    of_other_hangs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file that may be a dump; ``host`` is the folder that it lies in, where each has one."""
+
+    rank: int
+    path: Path
+    stem: str
+    host: str = ""
 
 
 def read_folder(
@@ -52,7 +69,7 @@ def read_folder(
     *,
     shared_operations: int = SHARED_OPERATIONS,
 ) -> Folder:
-    """Read all dumps whose names begin with a prefix. Raises FolderError."""
+    """Read all dumps whose names begin with a prefix, of a folder or its hosts'. FolderError."""
     files = _files(folder, prefix)
     if not files:
         named = f" whose names begin with {prefix!r}" if prefix else ""
@@ -60,25 +77,45 @@ def read_folder(
             f"{folder}: no dumps{named}; a dump's name ends with its rank: nccl_trace_rank_0, …, or"
             " dump_0.json ('everstep hang --help' says how to get dumps)"
         )
-    highest = max(rank for rank, _ in files)
+    highest = max(one.rank for one in files)
     if highest >= RANKS_MAX:
         raise FolderError(f"{folder}: rank {highest} is more than any job has; see --prefix")
     reading = _FolderReading(files, shared_operations)
-    size = world_size or highest + 1
+    size = max(world_size, highest + 1)
     reports = reading.reports(size)
     if all(is_unusable(report) for report in reports.values()):
         first = next(iter(reports.values())).blind[0].reason
         told = f"none of its {len(files)} dumps can be used; the first: {first}"
         raise FolderError(f"{folder}: {told}")
-    if not world_size and (told_size := _size_told(reports, files)) != size:
+    told_size = _size_told(reports, files)
+    if world_size:
+        _check_size(folder, world_size, told_size, reports)
+        told_size = world_size
+    if told_size != size:
         # What a name says was taken for the number of ranks, which members of groups depend on.
         size = told_size
         reports = reading.reports(size)
-    left_out = tuple(path.name for rank, path in files if rank >= size)
-    return Folder(reports, size, len(files) - len(left_out), left_out)
+    left_out = tuple(one.path.name for one in files if one.rank >= size)
+    return Folder(reports, size, len(files) - len(left_out), left_out, reading.of_other_hangs)
 
 
-def _size_told(reports: Mapping[int, RankHangReport], files: Sequence[tuple[int, Path]]) -> int:
+def _check_size(
+    folder: Path, wanted: int, told: int, reports: Mapping[int, RankHangReport]
+) -> None:
+    """Compare a number of ranks with what dumps tell. Raises FolderError: it names the innocent."""
+    usable = {rank: one for rank, one in reports.items() if not is_unusable(one)}
+    beyond = [rank for rank in usable if rank >= wanted]
+    sure = any(_own_size(one) == told for one in usable.values())
+    if not beyond and not (sure and told != wanted):
+        return
+    found = f"most dumps tell of {told} ranks" if sure else f"rank {beyond[0]} has a dump"
+    raise FolderError(
+        f"{folder}: --world-size {wanted}, and {found}: leave it out, or read only the dumps of one"
+        " job with --prefix"
+    )
+
+
+def _size_told(reports: Mapping[int, RankHangReport], files: Sequence[_File]) -> int:
     """Return how many ranks the job has: what most dumps tell, or the names of those of them.
 
     A file that is no dump counts only where its name is like that of one.
@@ -88,8 +125,8 @@ def _size_told(reports: Mapping[int, RankHangReport], files: Sequence[tuple[int,
     size, times = told.most_common(1)[0]
     if size and 2 * times > len(usable):
         return size
-    stems = {_stem(path) for rank, path in files if rank in usable}
-    return max(rank for rank, path in files if rank in usable or _stem(path) in stems) + 1
+    stems = {one.stem for one in files if one.rank in usable}
+    return max(one.rank for one in files if one.rank in usable or one.stem in stems) + 1
 
 
 def _own_size(report: RankHangReport) -> int:
@@ -101,45 +138,64 @@ def _own_size(report: RankHangReport) -> int:
     return max((one.size for one in report.groups if one.description == DEFAULT_GROUP), default=0)
 
 
-def _stem(path: Path) -> str:
-    matched = _NAME.fullmatch(path.name)
-    return matched[1] if matched else ""
-
-
 class _FolderReading:
     """Reads the files of a folder, with one bound over all."""
 
-    def __init__(self, files: Sequence[tuple[int, Path]], shared: int) -> None:
+    def __init__(self, files: Sequence[_File], shared: int) -> None:
         self._files = files
         self._shared = shared
         self._left = 0
+        self.of_other_hangs: tuple[str, ...] = ()
 
     def reports(self, size: int) -> dict[int, RankHangReport]:
-        """Return what is told of each rank below a number of ranks."""
+        """Return what is told of each rank below a number of ranks, in one hang."""
         self._left = self._shared
-        return merged(self._report(path, rank, size) for rank, path in self._files if rank < size)
+        read = [self._dump(one, size) for one in self._files if one.rank < size]
+        ours, others = of_one_hang(read)
+        known = {one.report.rank for one in ours}
+        said = {one.name: of_another_hang(one, ours) for one in others}
+        self.of_other_hangs = tuple(said[one.name] for one in others if one.report.rank in known)
+        alone = (
+            blind_report(one.report.rank, said[one.name])
+            for one in others
+            if one.report.rank not in known
+        )
+        return merged([*(one.report for one in ours), *alone])
 
-    def _report(self, path: Path, rank: int, size: int) -> RankHangReport:
+    def _dump(self, file: _File, size: int) -> ReadDump:
+        name = str(Path(file.host, file.path.name))
         if self._left <= 0:
             told = "not read: the files before it are no dumps, or too large for a folder of them"
-            return blind_report(rank, f"{path.name}: {told}")
+            return ReadDump(name, blind_report(file.rank, f"{name}: {told}"))
         effort = Effort(_FREE + self._left)
         try:
-            data = file_bytes(path)
+            data = file_bytes(file.path)
         except DumpError as error:
             self._left -= _FILE_EACH
-            return blind_report(rank, f"{path.name}: {error}", _source(error))
-        report = _report(data, path.name, rank, size, effort)
-        free = 0 if is_unusable(report) else _FREE
-        other = len(data) // _BYTES_EACH + _FILE_EACH if is_unusable(report) else 0
+            return ReadDump(name, blind_report(file.rank, f"{name}: {error}", _source(error)))
+        dump = _read(data, name, file, size, effort)
+        free = 0 if is_unusable(dump.report) else _FREE
+        other = len(data) // _BYTES_EACH + _FILE_EACH if is_unusable(dump.report) else 0
         self._left -= max(0, effort.operations - free) + other
-        return report
+        return dump
 
 
-def _files(folder: Path, prefix: str) -> list[tuple[int, Path]]:
+def _files(folder: Path, prefix: str) -> list[_File]:
+    """Return the files of a folder that may be dumps, or else those of its folders."""
+    entries = _entries(folder)
+    files = _ranked(folder, entries, prefix)
+    hosts = [one.name for one in entries if _is_folder(one)][:_HOSTS_MAX]
+    if not files:
+        for host in sorted(hosts):
+            with suppress(FolderError):  # it may be nobody's business
+                files += _ranked(folder / host, _entries(folder / host), prefix, host)
+    return sorted(files, key=lambda one: (one.rank, one.path))
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
-            names = [one.name for one in entries if one.name[0] != "." and not _is_folder(one)]
+            return [one for one in entries if one.name[0] != "."]
     except NotADirectoryError as error:
         raise FolderError(f"{folder} is a file: name the folder that has all dumps") from error
     except FileNotFoundError as error:
@@ -147,7 +203,6 @@ def _files(folder: Path, prefix: str) -> list[tuple[int, Path]]:
         raise FolderError(f"{folder}: {told}") from error
     except OSError as error:
         raise FolderError(f"{folder}: {error.strerror}") from error
-    return sorted(_ranked(folder, names, prefix))
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -157,21 +212,25 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False  # a link to itself: that it cannot be read is told as of any file
 
 
-def _ranked(folder: Path, names: list[str], prefix: str) -> Iterator[tuple[int, Path]]:
-    for name in names:
-        matched = _NAME.fullmatch(name)
-        if matched and name.startswith(prefix):
-            yield int(matched[2]), folder / name
+def _ranked(
+    folder: Path, entries: Iterable[os.DirEntry[str]], prefix: str, host: str = ""
+) -> list[_File]:
+    names = [one.name for one in entries if one.name.startswith(prefix) and not _is_folder(one)]
+    told = ((name, dump_name(name)) for name in names)
+    return [_File(one.rank, folder / name, one.stem, host) for name, one in told if one]
 
 
-def _report(data: bytes, name: str, rank: int, size: int, effort: Effort) -> RankHangReport:
+def _read(data: bytes, name: str, file: _File, size: int, effort: Effort) -> ReadDump:
     try:
         values = read_dump(data, effort)
         if "groups" in values and "rank" in values:
-            return _kept_report(values, rank)
-        return report_of_values(values, rank, world_size=size)
+            report = _kept_report(values, file.rank)
+            return ReadDump(name, report, report.taken_ns)
+        report = report_of_values(values, file.rank, world_size=size)
+        report = replace(report, node=report.node or file.host)
+        return ReadDump(name, report, newest_ns_of(values))
     except DumpError as error:
-        return blind_report(rank, f"{name}: {error}", _source(error))
+        return ReadDump(name, blind_report(file.rank, f"{name}: {error}", _source(error)))
 
 
 def _kept_report(values: Mapping[str, object], rank: int) -> RankHangReport:

@@ -35,6 +35,7 @@ _RANKS_TOLD = 160
 _KINDS: Mapping[HangClass, str] = {
     HangClass.DEAD: "dead",
     HangClass.FROZEN: "frozen",
+    HangClass.STORAGE: "storage",
     HangClass.GIL_HELD: "GIL held",
     HangClass.CPU_SIDE: "CPU side",
     HangClass.GPU_SIDE: "GPU side",

@@ -30,7 +30,9 @@ from everstep_common.hangs.judging.process_evidence import (
     gave_up_waiting,
     in_communication,
     process_class,
+    storage_words,
     suspicion,
+    waits_for_storage,
 )
 from everstep_common.hangs.judging.program_faults import (
     from_endings,
@@ -73,8 +75,34 @@ def judge(
     case.with_frames = with_frames
     for find in _FINDINGS:
         if (kind := find(case)) is not None:
-            return _verdict(case, with_who_departed(case, kind))
+            return _verdict(case, with_who_departed(case, _or_storage(case, kind)))
     return _verdict(case, HangClass.NO_WAIT)
+
+
+# Of whom nothing worse is known, and who may just wait for storage.
+_MAY_WAIT_FOR_STORAGE = frozenset({HangClass.CPU_SIDE, HangClass.SILENT, HangClass.GIL_HELD})
+
+
+def _or_storage(case: Case, kind: HangClass) -> HangClass:
+    """Return a class, or that storage holds the job back where all of its culprits wait for it."""
+    waiting = {
+        rank: storage_words(case.reports[rank].process)
+        for rank, (one, _) in case.culprits.items()
+        if one in _MAY_WAIT_FOR_STORAGE
+        and rank in case.reports
+        and waits_for_storage(case.reports[rank].process)
+    }
+    case.culprits |= {rank: (HangClass.STORAGE, told) for rank, told in waiting.items()}
+    return shared_class(case) if waiting else kind
+
+
+def _from_storage(case: Case) -> HangClass | None:
+    """Nobody waits for a rank, and ranks wait for what a file system answers."""
+    for rank, report in case.reports.items():
+        if waits_for_storage(report.process):
+            case.culprits[rank] = (HangClass.STORAGE, storage_words(report.process))
+    case.confidence = Confidence.LIKELY
+    return HangClass.STORAGE if case.culprits else None
 
 
 def _from_processes(case: Case) -> HangClass | None:
@@ -228,6 +256,7 @@ _FINDINGS: tuple[Callable[[Case], HangClass | None], ...] = (
     _from_silence,
     _from_one_operation,
     from_stacks,
+    _from_storage,
 )
 
 

@@ -28,6 +28,8 @@ class Mismatch:
     called: tuple[tuple[str, tuple[int, ...]], ...]
     # Who departs from the others; empty where neither the majority nor a rank's history tells.
     culprits: tuple[int, ...]
+    # Their history alone tells it.
+    by_history: bool = False
 
 
 def mismatches_of(frontiers: Frontiers, reports: Mapping[int, RankHangReport]) -> list[Mismatch]:
@@ -66,11 +68,12 @@ def _mismatch(
     everybody = [rank for _, ranks in called for rank in ranks]
     departed = tuple(sorted(rank for rank in everybody if reports[rank].departure))
     culprits: tuple[int, ...] = ()
-    if 2 * len(called[0][1]) > len(everybody):
+    majority = 2 * len(called[0][1]) > len(everybody)
+    if majority:
         culprits = tuple(sorted(set(everybody) - set(called[0][1])))
-    elif departed and 2 * len(departed) <= len(everybody):
+    elif len(departed) == 1 or 2 * len(departed) < len(everybody):
         culprits = departed
-    return Mismatch(group, sequence, called, culprits)
+    return Mismatch(group, sequence, called, culprits, by_history=not majority)
 
 
 @lru_cache(maxsize=4096)

@@ -7,7 +7,7 @@ from everstep_common.failures.classification import Side, side
 from everstep_common.failures.texts import UNFIT_DATA, kind_of
 from everstep_common.hangs.reports.rank_report import ProcessFacts, ProcessState, RankHangReport
 from everstep_common.hangs.reports.verdict import HangClass
-from everstep_common.printable import printable
+from everstep_common.printable import printable, quoted
 
 # In the kernel for longer than the slowest storage that still answers takes.
 UNINTERRUPTIBLE_MS = 10_000
@@ -44,6 +44,11 @@ _FOR_A_THREAD = re.compile(r"_*futex")
 _FOR_DATA = re.compile(
     r"request_wait_answer|fuse_|nfs|rpc_wait|ll_|cl_|ptlrpc|ceph|cxiWait|gpfs|netfs|folio_wait|"
     r"wait_on_page|io_schedule|sk_wait_data|wait_woken|unix_stream|(?:anon_)?pipe_|wait_for_partner"
+)
+# Those of file systems and disks alone, not of sockets and pipes.
+_FOR_STORAGE = re.compile(
+    r"request_wait_answer|fuse_|nfs|rpc_wait|ll_|cl_|ptlrpc|ceph|cxiWait|gpfs|netfs|folio_wait|"
+    r"wait_on_page|io_schedule|blk_|bio_|xfs_|ext4_|btrfs_|jbd2_"
 )
 # Frames that a sentence has room for, and how many of them are innermost.
 _FRAMES_TOLD, _INNERMOST_TOLD = 5, 2
@@ -83,10 +88,30 @@ def process_class(report: RankHangReport) -> tuple[HangClass, str] | None:
     if process.state is ProcessState.STOPPED:
         return HangClass.FROZEN, "its process is stopped (SIGSTOP, a debugger or a frozen cgroup)"
     if process.state is ProcessState.UNINTERRUPTIBLE and process.state_for_ms >= UNINTERRUPTIBLE_MS:
+        if waits_for_storage(process):
+            return HangClass.STORAGE, storage_words(process)
         where = f" in {printable(process.wchan)}" if process.wchan else ""
         seconds = process.state_for_ms // 1000
         return HangClass.FROZEN, f"its process is in the kernel{where}, unbroken for {seconds} s"
     return None
+
+
+def waits_for_storage(process: ProcessFacts) -> bool:
+    """Return whether the main thread waits in the kernel for what a file system answers."""
+    if process.state not in (ProcessState.UNINTERRUPTIBLE, ProcessState.SLEEPING):
+        return False
+    of_file = process.state is ProcessState.UNINTERRUPTIBLE and bool(process.file)
+    return of_file or bool(_FOR_STORAGE.match(process.wchan))
+
+
+def storage_words(process: ProcessFacts) -> str:
+    """Return what a process waits for: the file and its mount as far as known, and the kernel's."""
+    file = f"for {quoted(process.file)}" if process.file else "for a file that the kernel hides"
+    mount = f" on {printable(process.mount)}" if process.mount else ""
+    place = f" in {printable(process.wchan)}" if process.wchan else ""
+    seconds = process.state_for_ms // 1000
+    lasts = f", unbroken for {seconds} s" if seconds else ""
+    return f"it waits {file}{mount}: its process is in the kernel{place}{lasts}"
 
 
 def waits_for_data(process: ProcessFacts) -> bool:

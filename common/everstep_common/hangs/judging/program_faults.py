@@ -47,6 +47,8 @@ def from_mismatches(case: Case) -> HangClass | None:
         for rank in one.culprits:
             called = f"{words.of_mismatch(one, rank)}{at_place(case, rank)}"
             case.culprits[rank] = (HangClass.DESYNC, called)
+    if any(one.by_history for one in found):
+        case.confidence = Confidence.LIKELY
     if not case.culprits:
         # Who departed is not known, but that somebody did.
         case.suspects = frozenset(rank for _, ranks in best.called for rank in ranks)
@@ -96,10 +98,14 @@ def _all_may_be_inside(case: Case) -> bool:
 
 
 def few_departed(case: Case, ranks: Collection[int], of: int = 0) -> dict[int, Seen]:
-    """Return those of some ranks that departed, if they are at most half of them, or of so many."""
+    """Return those of some ranks that departed, if it is one, or they are less than half of all.
+
+    One is named where it is half of them, or of so many.
+    """
     reports = {rank: case.reports[rank] for rank in ranks if rank in case.reports}
     told = {rank: departed_words(one) for rank, one in reports.items() if one.departure}
-    if 2 * len(told) > (of or len(ranks)):
+    of = of or len(ranks)
+    if 2 * len(told) > of or (len(told) > 1 and 2 * len(told) == of):
         return {}
     return {
         rank: (HangClass.DESYNC, f"{one}{at_place(case, rank)}")

@@ -36,6 +36,7 @@ LIBRARIES_MAX = 24
 BLIND_MAX = 16
 PAUSED = "pause: "
 RAS_LINES_MAX = 8
+DEVICES_MAX = 64
 
 
 class OperationState(Enum):
@@ -139,8 +140,13 @@ class ProcessFacts:
     state: ProcessState = ProcessState.UNKNOWN
     # For how long it has been seen in this state without a break.
     state_for_ms: Milliseconds = 0
-    # The function of the kernel in which its main thread waits.
+    # The function of the kernel in which its main thread waits; the file that its system call is
+    # about, and the mount that this is on ("nfs4 server:/export at /data").
     wchan: q.Word = ""
+    file: q.Line = ""
+    mount: q.Line = ""
+    # PCI addresses of the accelerators that it has open; None: that was not read.
+    devices: Annotated[tuple[q.Word, ...], Items(DEVICES_MAX)] | None = None
     ending: ProcessEnding | None = None
     # Whether torch's worker server answered a ping, which needs no GIL.
     answers_ping: bool | None = None

@@ -33,6 +33,8 @@ class HangClass(Enum):
     SILENT = "silent"
     # All have enqueued the operation, and nobody completes it.
     FABRIC = "fabric"
+    # It waits in the kernel for what a file system answers, and nobody else holds the job back.
+    STORAGE = "storage"
     # The ranks do not call the same operations in the same order: the program.
     DESYNC = "desync"
     # A published fault of a library that the ranks have mapped.

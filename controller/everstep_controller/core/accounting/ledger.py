@@ -273,6 +273,19 @@ class Ledger(Timeline):
         if cause not in PLANNED_WORK:
             self.enter(max(alarm_ns, onset_ns), category_of(Category.DIAGNOSE, cause), incident)
 
+    def withdraw_fault(self, incident: str, now_ns: int) -> None:
+        """Take an incident back that stopped nothing: steps were in flight from its onset on.
+
+        What is too old to be restated stays as it was booked.
+        """
+        self.incident = self.cause = ""
+        first = next((one for one in self.segments if one.incident == incident), None)
+        if first is None or self.segments[-1].incident != incident:
+            self.begin_steps(now_ns, warmup=False)
+            return
+        del self.segments[self.segments.index(first) + 1 :]
+        first.category, first.incident = Category.IN_FLIGHT, ""
+
     def record_interruption(self, onset_ns: int, alarm_ns: int, incident: str) -> None:
         """A fault befell what was planned, while nothing ran: from its onset on the time is its."""
         begun_ns = self.segments[-1].start_ns

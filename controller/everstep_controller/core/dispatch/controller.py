@@ -41,6 +41,7 @@ _FOR_AGENTS = frozenset(
         TimerKind.FINAL_SAVE,
         TimerKind.ABANDONED,
         TimerKind.UNTOLD,
+        TimerKind.WITHDRAW,
     }
 )
 

@@ -183,6 +183,8 @@ class DriverReported:
     driver: str
     read: bool = False
     seen: tuple[SeenHold, ...] = ()
+    # All nodes that do not answer the scheduler, with what it says of each.
+    down: tuple[tuple[str, str], ...] = ()
     results: tuple[IsolationResult, ...] = ()
     failure: str = ""
 

@@ -16,18 +16,22 @@ from everstep_controller.core import events
 from everstep_controller.core.events import HangJudged
 from everstep_controller.core.hangs import stillness
 from everstep_controller.core.jobs import incidents
+from everstep_controller.core.jobs.lifecycle import BEGINNING
 from everstep_controller.core.model.hang import (
     HANGS_MAX,
     NODE_HANGS_MAX,
+    PROVED,
+    STAND_PLACES_MAX,
     NodeHang,
     PastHang,
+    Proof,
     SeenHang,
+    usual_stand_ns,
 )
 from everstep_controller.core.model.incident import Judgement, Remedy
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.nodes import health
-from everstep_controller.core.recovery import blame
+from everstep_controller.core.recovery import bearing, blame
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
@@ -45,6 +49,8 @@ class Manner(Enum):
     ONCE_MORE = auto()
     # Ended, when two looks in a row say the same.
     END = auto()
+    # Told, and waited for: neither another start nor another node makes storage answer.
+    TELL = auto()
     # Nobody waits for anybody: only steps tell.
     NOTHING = auto()
 
@@ -54,6 +60,7 @@ MANNERS: Mapping[HangClass, Manner] = MappingProxyType(
         HangClass.DEAD: Manner.AT_ONCE,
         HangClass.FROZEN: Manner.AT_ONCE,
         HangClass.GIL_HELD: Manner.AT_ONCE,
+        HangClass.STORAGE: Manner.TELL,
         HangClass.DESYNC: Manner.END,
         HangClass.KNOWN_SOFTWARE: Manner.ONCE_MORE,
         HangClass.CPU_SIDE: Manner.AFTER_PATIENCE,
@@ -67,11 +74,11 @@ MANNERS: Mapping[HangClass, Manner] = MappingProxyType(
 
 # So many looks in a row end a job.
 _LOOKS_TO_END = 2
-# A job that has stood still for as long goes on as a rule: three times the longest stall.
-_LONGEST_TIMES = 3
 # Where it was restarted for what cannot go on by itself, and stands still there again, and nobody
 # has said how long to wait: as `core.hang_patience_s` is shipped.
 _AGAIN_NS = 120 * _S
+# No code that gives the GIL back keeps it for as long; an endless loop in C does.
+_HELD_NS = 15 * _S
 # Where a judge failed: 600 s, torch's timeout of collectives, as `core.stall_timeout_s` is shipped.
 _UNJUDGED_TIMES = 5
 # How soon a job is looked at again that would be restarted now, were automation not paused.
@@ -85,14 +92,19 @@ class HangCase:
     """Everything by which it is decided what is done about a hang."""
 
     job: str
+    name: str = ""
     now_ns: int
     # Since when no rank has moved, as far as is known; and the last step that all have completed.
     still_since_ns: int
     step: int | None
     seen: SeenHang
-    # How long ranks may stand still, 0: for ever; and the longest stall that the job came out of.
+    # It has made no step since it was started: it may load, compile, or hang.
+    begins: bool = False
+    # On how many nodes the job runs: what comes again on its only node comes again nowhere else.
+    nodes: int = 2
+    # How long ranks may stand still, 0: for ever; and for how long they do where they are now.
     patience_ns: int
-    longest_stall_ns: int = 0
+    usual_ns: int = 0
     # Hangs that count: those for which this job was restarted, and those on the culprits' node.
     past: tuple[PastHang, ...] = ()
     of_node: tuple[NodeHang, ...] = ()
@@ -118,8 +130,8 @@ class Response:
 def respond(case: HangCase) -> Response:
     """Return what is done about a hang."""
     manner = _manner(case)
-    if manner is Manner.NOTHING:
-        return Response(None, 0, "")
+    if manner in _LEFT_ALONE:
+        return Response(None, 0, _LEFT_ALONE[manner])
     if manner is Manner.END:
         # Until a second look has found the same there is nothing to be decided.
         ready = case.seen.looks >= _LOOKS_TO_END
@@ -144,9 +156,23 @@ def respond(case: HangCase) -> Response:
     return _restart(case, due_ns)
 
 
+_LEFT_ALONE: Mapping[Manner, str] = MappingProxyType(
+    {
+        Manner.NOTHING: "",
+        Manner.TELL: "storage does not answer, so no restart and no other node helps: see to the "
+        "file system; the job goes on by itself when that answers",
+    }
+)
+
+
 def _why_left_alone(case: HangCase) -> str:
     if case.seen.pause:
         return f"{case.seen.pause}: that is no step, and nothing is done meanwhile"
+    if case.begins:
+        return (
+            "it has made no step since it was started, and may still load or compile: to start it "
+            f"anew: everstep job {case.name} restart --reason …"
+        )
     if case.seen.failure:
         return "its judge failed, and core.stall_restart_timeout_s is 0: people decide"
     return "core.hang_patience_s is 0: people decide"
@@ -159,7 +185,7 @@ def _manner(case: HangCase) -> Manner:
     """Return in which manner a job is helped; without a sure verdict it is waited for."""
     seen = case.seen
     manner = MANNERS[seen.verdict.kind]
-    if manner in (Manner.NOTHING, Manner.ONCE_MORE):
+    if manner in (*_LEFT_ALONE, Manner.ONCE_MORE):
         return manner
     if manner is Manner.END and seen.is_sure:
         return manner
@@ -175,11 +201,17 @@ def _wait_ns(case: HangCase, manner: Manner) -> int | None:
     None: for as long as they do.
     """
     again = sum(_is_there(case.step, one.step) for one in case.past)
+    held = case.seen.verdict.kind is HangClass.GIL_HELD and case.seen.is_sure
     if manner is Manner.AT_ONCE:
-        return (case.patience_ns or _AGAIN_NS) << (again - 1) if again else 0
-    if case.seen.pause or not case.patience_ns:
+        # Who loads a library before the first step may hold the GIL all the while.
+        first_ns = (case.patience_ns or _AGAIN_NS) if held and case.begins else 0
+        return (case.patience_ns or _AGAIN_NS) << (again - 1) if again else first_ns
+    # Before the first step ranks that load or compile look like ranks that hang.
+    if case.seen.pause or not case.patience_ns or case.begins:
         return None
-    return max(case.patience_ns, _LONGEST_TIMES * case.longest_stall_ns) << again
+    if held and not again:
+        return max(min(case.patience_ns, _HELD_NS), case.usual_ns)
+    return max(case.patience_ns, case.usual_ns) << again
 
 
 def _is_there(step: int | None, other: int | None) -> bool:
@@ -191,7 +223,7 @@ def _is_there(step: int | None, other: int | None) -> bool:
 def _same_rank_elsewhere(case: HangCase) -> tuple[int, str] | None:
     """Return a culprit that held the job back on another node before, in the same way."""
     verdict = case.seen.verdict
-    if not case.seen.is_sure or case.finding:
+    if not case.seen.is_sure or case.finding or Proof.PROGRAM not in PROVED[verdict.kind]:
         return None
     now = {one.rank: one.node for one in verdict.culprits}
     for past in reversed(case.past):
@@ -222,17 +254,49 @@ def _restart(case: HangCase, due_ns: int) -> Response:
             f"other ranks have held jobs back on {node}: it is replaced and checked",
             node,
         )
-    return Response(Remedy.RESTART, due_ns, "nothing shows that a node is at fault")
+    return Response(Remedy.RESTART, due_ns, _UNPROVED.get(case.seen.verdict.kind, _NOBODY))
+
+
+_NOBODY = "nothing shows that a node is at fault"
+
+# Why nobody is blamed, however often it comes.
+_UNPROVED: Mapping[HangClass, str] = MappingProxyType(
+    {
+        HangClass.FROZEN: "what stops a process is neither the program nor the node: see who sends "
+        "SIGSTOP, attaches a debugger or freezes its cgroup there",
+        HangClass.SILENT: "nobody could ask its rank, so neither the program nor a node is blamed",
+    }
+)
 
 
 def _is_the_node(case: HangCase, node: str) -> bool:
     """Return whether hangs come again on a node, with other ranks or jobs, and nowhere else."""
-    elsewhere = any(
-        other != node for one in case.past if not one.explained for _, other in one.culprits
-    )
+    if Proof.NODE not in PROVED[case.seen.verdict.kind]:
+        return False
+    of_job = [one for one in case.past if one.proves(Proof.NODE)]
+    if any(other != node for one in of_job for _, other in one.culprits):
+        return False
     ranks = {one.rank for one in case.seen.verdict.culprits}
-    others = [one for one in case.of_node if one.job != case.job or not ranks & {*one.ranks}]
-    return bool(others) and not elsewhere
+    return any(
+        one.job != case.job or (case.nodes > 1 and not ranks & {*one.ranks}) for one in case.of_node
+    )
+
+
+# States in which verdicts are taken: a job that stands still, or has made no step yet.
+LOOKED_AT = frozenset({JobState.STALLED, *BEGINNING})
+# After so long without a step since it was started, ranks are looked at.
+BEGINNING_LOOKED_AT_NS = 60 * _S
+
+
+def due_from_ns(job: JobRecord) -> int | None:
+    """Return from when on a job's ranks are looked at; None: not in its state."""
+    if job.state is JobState.STALLED:
+        return job.hang.found_ns or job.since_ns
+    if job.state is JobState.RUNNING:
+        return job.hang.found_ns or None  # where that may be usual, and nobody was told
+    if job.state not in BEGINNING:
+        return None
+    return (job.generation.began_ns or job.since_ns) + BEGINNING_LOOKED_AT_NS
 
 
 # --- the job that hangs --------------------------------------------------------------------------
@@ -241,21 +305,27 @@ def _is_the_node(case: HangCase, node: str) -> bool:
 def hang_judged(turn: Turn, event: HangJudged) -> None:
     """Note who holds a job back that stands still."""
     job = turn.state.jobs.get(event.job)
-    if job is None or job.state is not JobState.STALLED:
+    if job is None or event.generation != job.generation.number:
         return
-    if event.generation != job.generation.number:
+    stands_unknown = job.state is JobState.RUNNING and job.hang.found_ns > 0
+    if job.state not in LOOKED_AT and not stands_unknown:
         return
-    if event.sentence and event.sentence not in job.reason:
+    if stands_unknown:
+        job.hang.sentence = event.sentence
+    elif event.sentence and event.sentence not in job.reason:
         job.reason = f"{job.reason.partition('; ')[0]}; {event.sentence}"
         turn.announce(job.name, "HangJudged", f"{job.name}: {event.sentence}")
     if event.seen is not None:
         job.hang.seen, job.hang.seen_ns = event.seen, turn.now_ns
+        if not event.seen.failure:
+            places = dict.fromkeys([*job.hang.places, event.seen.place])
+            job.hang.places = list(places)[-STAND_PLACES_MAX:]
         job.news.hang_seen = True
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     """Do about a hang what is due, or say what will be."""
-    if job.state is not JobState.STALLED or job.hang.seen is None or not job.news.hang_seen:
+    if job.state not in LOOKED_AT or job.hang.seen is None or not job.news.hang_seen:
         return
     case = _case(turn, job, job.hang.seen)
     response = respond(case)
@@ -274,19 +344,41 @@ def _case(turn: Turn, job: JobRecord, seen: SeenHang) -> HangCase:
     told_ns = stillness.since_ns(job)
     # Operations may go on without a step: where nodes do not say so, looks do.
     moved_ns = job.hang.seen_ns - seen.unmoved_ns if told_ns is None else told_ns
+    still_since_ns = max(job.hang.onset_ns, moved_ns)
     return HangCase(
         job=job.id,
+        name=job.name,
+        begins=job.state in BEGINNING,
         now_ns=turn.now_ns,
-        still_since_ns=max(job.hang.onset_ns, moved_ns),
+        still_since_ns=still_since_ns,
         step=job.lineage.last_step,
         seen=seen,
+        nodes=len(job.generation.members),
         patience_ns=_patience_ns(turn.state.settings, job, seen),
-        longest_stall_ns=job.recovery.longest_stall_ns,
+        usual_ns=usual_stand_ns(job.recovery.usual_stands, seen.place, turn.now_ns),
         past=tuple(one for one in job.recovery.hangs if one.at_ns >= since_ns),
         of_node=tuple(one for one in node.hangs if one.at_ns >= since_ns) if node else (),
-        finding=health.unfit_by_finding(turn.state, node) if node else "",
+        finding=_finding(turn, job, seen, still_since_ns),
         neighbour=blame.neighbour(turn, job, seen.node) if node else "",
     )
+
+
+def _finding(turn: Turn, job: JobRecord, seen: SeenHang, still_since_ns: int) -> str:
+    """Return the finding by which the culprits' node is unfit for them, if one explains the hang.
+
+    With one that is older than the generation it has trained.
+    """
+    node = turn.state.nodes.get(seen.node)
+    if node is None:
+        return ""
+    fault = bearing.RanksFault(
+        began_ns=still_since_ns,
+        until_ns=turn.now_ns,
+        window_ns=turn.state.settings.evidence_window_ns,
+        borne_until_ns=job.generation.began_ns,
+        devices=None if seen.devices is None else frozenset(seen.devices),
+    )
+    return bearing.unfit_by_finding(turn.state, node, job, fault)
 
 
 def _patience_ns(settings: Settings, job: JobRecord, seen: SeenHang) -> int:
@@ -340,15 +432,20 @@ def _act(turn: Reconciliation, job: JobRecord, case: HangCase, response: Respons
         step=case.step,
         nodes=tuple(dict.fromkeys(one.node for one in seen.verdict.culprits)),
         explained=bool(case.finding),
+        attempt=Proof.ATTEMPT in PROVED[seen.verdict.kind] and not case.finding,
     )
     job.generation.hang_judgement = judgement
     _remember(turn, job, case)
-    still_s = (turn.now_ns - case.still_since_ns) / _S
-    message = (
-        f"{job.name} stands still, no rank has moved for {still_s:.1f} s: {seen.verdict.sentence}"
-    )
+    message = f"{job.name} stands still, {_still_words(turn, job)}: {seen.verdict.sentence}"
     fault = JobFault(job.hang.onset_ns, Cause.STALLED, response.node, message)
     incidents.judge_fault(turn, job, fault)
+
+
+def _still_words(turn: Turn, job: JobRecord) -> str:
+    """Return for how long it stands still; where nodes do not say it, only its steps tell."""
+    told_ns = stillness.since_ns(job)
+    what = "no step" if told_ns is None else "no rank has moved"
+    return f"{what} for {(turn.now_ns - (told_ns or job.hang.onset_ns)) / _S:.1f} s"
 
 
 def _remember(turn: Turn, job: JobRecord, case: HangCase) -> None:
@@ -365,8 +462,7 @@ def _remember(turn: Turn, job: JobRecord, case: HangCase) -> None:
     )
     job.recovery.hangs = [*job.recovery.hangs, past][-HANGS_MAX:]
     node = turn.state.nodes.get(seen.node)
-    isolates_nobody = MANNERS[seen.verdict.kind] in (Manner.END, Manner.ONCE_MORE)
-    if node is not None and not past.explained and not isolates_nobody:
+    if node is not None and past.proves(Proof.NODE):
         ranks = tuple(one.rank for one in culprits)
         node.hangs = [*node.hangs, NodeHang(turn.now_ns, job.id, ranks)][-NODE_HANGS_MAX:]
 

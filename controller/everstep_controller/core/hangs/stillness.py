@@ -9,25 +9,28 @@ from itertools import islice
 from everstep_common import reports
 from everstep_common.reports import RanksGoOn, RanksStandStill
 from everstep_controller.core.events import Reported
+from everstep_controller.core.hangs import stands
 from everstep_controller.core.jobs.lifecycle import ACTIVE, JobEvent
 from everstep_controller.core.jobs.progress import watch_steps
 from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.hang import StillNode
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.state import State
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
 _S = 1_000_000_000
+# A node whose ranks have made a step has taken its word back after so long: it looks every second.
+_TAKEN_BACK_NS = 2 * _S
 
 
 def ranks_stand_still(turn: Turn, event: Reported[RanksStandStill]) -> None:
     """No rank of a node has moved for longer than it ever does."""
     job = _job_of(turn, event, event.report.generation)
     if job is not None:
-        report = event.report
+        report, since_ns = event.report, min(event.at_ns, turn.now_ns)
+        looked_ns = since_ns + max(0, report.looked_boot_ns - report.since_boot_ns)
         job.generation.still[event.origin.node] = StillNode(
-            min(event.at_ns, turn.now_ns), report.usual_ns, report.step, report.blind
+            since_ns, report.usual_ns, report.step, report.blind, min(looked_ns, turn.now_ns)
         )
 
 
@@ -50,37 +53,42 @@ def _job_of(
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
-    """Take a job on to standing still by the word of its nodes, or back from there."""
-    if job.state is JobState.RUNNING and job.generation.still:
-        if not job.planned and _all_stand_still(turn.state, job):
-            move_job(turn, job, JobEvent.STALLED, _sentence(turn.now_ns, job))
-            job.hang.by_word = True
+    """Take a job on to standing still by the word of its nodes, or back from there.
+
+    Where ranks of some node have ended well it is at its end: then steps that are missing tell.
+    """
+    if job.state is JobState.RUNNING and not job.planned:
+        ends = bool(job.generation.finished)
+        if job.generation.still and not ends and _all_stand_still(turn, job):
+            stands.note_stand(turn, job, _sentence(turn.now_ns, job))
+        else:
+            stands.note_end(turn, job)
     elif job.state is JobState.STALLED and job.hang.by_word:
         if len(job.generation.still) + len(job.generation.finished) == len(job.generation.members):
             return  # asked for every word of thousands of nodes
-        if not _all_stand_still(turn.state, job):
+        if not _all_stand_still(turn, job):
             move_job(turn, job, JobEvent.PROGRESSED, "its ranks go on")
             watch_steps(turn, job)
 
 
-def _all_stand_still(state: State, job: JobRecord) -> bool:
+def _all_stand_still(turn: Turn, job: JobRecord) -> bool:
     """Return whether every member that could tell does.
 
     Thousands tell within a second, so each question goes on from the member that was missing last,
     and all are gone through once more before the answer is yes.
     """
-    missing = _first_moving(state, job, job.generation.moving_place)
+    missing = _first_moving(turn, job, job.generation.moving_place)
     if missing is None and job.generation.moving_place:
-        missing = _first_moving(state, job, 0)
+        missing = _first_moving(turn, job, 0)
     job.generation.moving_place = missing or 0
     return missing is None
 
 
-def _first_moving(state: State, job: JobRecord, start: int) -> int | None:
+def _first_moving(turn: Turn, job: JobRecord, start: int) -> int | None:
     """Return the place of the first member from there on that has not said to stand still."""
-    generation = job.generation
+    generation, state, now_ns = job.generation, turn.state, turn.now_ns
     for place, name in enumerate(islice(generation.members, start, None), start):
-        if name in generation.finished or _holds(job, generation.still.get(name)):
+        if name in generation.finished or _holds(job, generation.still.get(name), now_ns):
             continue
         # Before it is back after a start of the controller, nobody knows what it would say.
         node = state.nodes[name]
@@ -89,12 +97,18 @@ def _first_moving(state: State, job: JobRecord, start: int) -> int | None:
     return None
 
 
-def _holds(job: JobRecord, word: StillNode | None) -> bool:
-    """Return whether a word was given and no step has been made since; steps are told later."""
+def _holds(job: JobRecord, word: StillNode | None, now_ns: int) -> bool:
+    """Return whether a word was given and no step has been made since; steps are told later.
+
+    Where a node knows no steps, as with most of a script that only prints them, its word is of the
+    moment at which its agent looked: a rank that does not run any more tells of no later one. A
+    step that ended after that look is none of its ranks', if they did not go on with it.
+    """
     if word is None or not job.ledger.steps:
         return word is not None
     if word.step is None or job.lineage.last_step is None:
-        return word.since_ns >= job.ledger.steps[-1].end_ns
+        end_ns = job.ledger.steps[-1].end_ns
+        return word.looked_ns >= end_ns or now_ns - end_ns >= _TAKEN_BACK_NS
     return job.lineage.last_step <= word.step
 
 

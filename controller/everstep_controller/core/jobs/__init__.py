@@ -8,6 +8,7 @@ from everstep_controller.core.jobs import (
     incidents,
     membership,
     progress,
+    withdrawal,
 )
 from everstep_controller.core.registry import Handlers, Timers, merge
 
@@ -20,4 +21,6 @@ HANDLERS: Handlers = merge(
         progress.HANDLERS,
     ]
 )
-TIMERS: Timers = merge([absence.TIMERS, ending.TIMERS, identity.TIMERS, progress.TIMERS])
+TIMERS: Timers = merge(
+    [absence.TIMERS, ending.TIMERS, identity.TIMERS, progress.TIMERS, withdrawal.TIMERS]
+)

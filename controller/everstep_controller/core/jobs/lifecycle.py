@@ -33,6 +33,8 @@ class JobEvent(Enum):
     OVER = auto()
     # None of its launchers is left, and its user has started it again.
     REPLACED = auto()
+    # Its ranks have gone on behind a cut, and nobody has heard of their stop.
+    WITHDRAWN = auto()
 
 
 class JobEffect(Enum):
@@ -90,6 +92,7 @@ TRANSITIONS: Mapping[tuple[JobState, JobEvent], Step] = MappingProxyType(
         (_S.REPLANNING, _E.STEP_CHOSEN): _START,
         (_S.WAITING_STATE, _E.STEP_CHOSEN): _START,
         (_S.STOPPING, _E.ADOPTED): Step(_S.STARTING),
+        (_S.WAITING_CAPACITY, _E.WITHDRAWN): Step(_S.RUNNING, (_X.HOLD_SPARES,)),
         (_S.STARTING, _E.ATTACHED): Step(_S.RESTORING),
         (_S.STARTING, _E.RESTORED): Step(_S.WARMING),
         (_S.RESTORING, _E.RESTORED): Step(_S.WARMING),
@@ -205,6 +208,8 @@ WAITS: Mapping[JobState, Wait] = MappingProxyType(
 ACTIVE = frozenset(_ACTIVE)
 # All its ranks have made a step.
 STEPPING = frozenset(_STEPPING)
+# Its processes run, and not all its ranks have made a step yet.
+BEGINNING = ACTIVE - STEPPING
 # Nothing of it goes on any more, but for its last step on the way to storage.
 OVER = frozenset({_S.CLOSING, _S.ENDED})
 

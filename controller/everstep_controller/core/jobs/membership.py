@@ -11,11 +11,11 @@ from everstep_controller.core import events
 from everstep_controller.core.events import NodeConnected, Reported
 from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.jobs import identity, incidents
-from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.agents import SeenGeneration
 from everstep_controller.core.model.incident import Death, add_death, is_full
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
-from everstep_controller.core.model.node import OPERATOR, NodeRecord, NodeState
+from everstep_controller.core.model.node import AUTOMATION, OPERATOR, NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import (
     State,
@@ -63,6 +63,7 @@ def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
 def _processes_gone(job: JobRecord, node: str) -> None:
     if node in job.generation.members:
         job.generation.stopped[node] = True
+        job.generation.fenced.pop(node, None)
         job.generation.doubtful.pop(node, None)
 
 
@@ -142,10 +143,19 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
         if node.gone:
             fence_member(job, node.name)
         if node.name in job.generation.members and not _is_told(turn.state, job, node):
+            if _is_checked_anew(job, node):
+                continue
             onset_ns, why = node.silent_since_ns or turn.now_ns, _why_unusable(node)
             if why[0] is Cause.FINDING:
                 budgets.record_stop(turn, job)
             incidents.judge_fault(turn, job, JobFault(onset_ns, *why))
+
+
+def _is_checked_anew(job: JobRecord, node: NodeRecord) -> bool:
+    """Return whether a node is only claimed for having been silent, while its ranks went on."""
+    alone = all(claim.owner == AUTOMATION and claim.dead for claim in node.claims)
+    back = node.connected and node.state in (NodeState.VALIDATING, NodeState.PROBATION)
+    return alone and back and job.state in STEPPING
 
 
 def _is_told(state: State, job: JobRecord, node: NodeRecord) -> bool:
@@ -171,11 +181,16 @@ def _why_unusable(node: NodeRecord) -> tuple[Cause, str, str]:
 
 def fence_member(job: JobRecord, node: str) -> None:
     """Count on nothing that a node without an agent may still run; it is stopped on its return."""
+    if node in job.generation.fenced:
+        job.generation.doubtful.pop(node, None)
+        return
     launcher = job.launchers.get(node)
     running = node in job.generation.members and node not in job.generation.stopped
     if launcher is not None and running:
         launcher.stale_generation = job.generation.number
     _processes_gone(job, node)
+    if running:
+        job.generation.fenced[node] = True
 
 
 def node_back(turn: Turn, node: str, seen: Sequence[JobOnNode], silent_since_ns: int) -> None:

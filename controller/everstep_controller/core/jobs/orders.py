@@ -22,7 +22,7 @@ from everstep_controller.core.nodes import isolation, lifecycle
 from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.nodes.injections import injection_orders
 from everstep_controller.core.nodes.rounds import unanswered_questions
-from everstep_controller.core.turn import Reconciliation
+from everstep_controller.core.turn import Reconciliation, TimerKind
 
 # So many nodes are named in a sentence.
 _NAMED_MAX = 3
@@ -32,6 +32,8 @@ _WAITING = (JobState.FORMING, JobState.WAITING_CAPACITY, JobState.WAITING_STATE)
 
 def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
     """Yield what a node should be told now about one job."""
+    if _is_spared(state, job, node):
+        return
     if stale := _stale_generation(job, node):
         yield stop(state, job, node, stale)
     if job.state is JobState.ENDED:
@@ -45,6 +47,15 @@ def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
     else:
         yield from _for_holder(state, job, node) if job.lineage.continues else []
         yield from [hold(state, job, node)] if node in job.launchers else []
+
+
+def withdrawal_pending(state: State, job: JobRecord) -> bool:
+    """Return whether members of a stopped generation are told nothing yet that would end it."""
+    return f"{TimerKind.WITHDRAW}/{job.id}" in state.timers
+
+
+def _is_spared(state: State, job: JobRecord, node: str) -> bool:
+    return withdrawal_pending(state, job) and node in job.generation.members
 
 
 def _for_holder(state: State, job: JobRecord, node: str) -> Iterator[Action]:
@@ -244,7 +255,7 @@ def hold_where_eligibility_changed(turn: Reconciliation, nodes: Set[str]) -> Non
             continue
         for job in jobs_of_node(turn.state, node):
             launcher = job.launchers.get(name)
-            if launcher is None or not _waits(job, name):
+            if launcher is None or not _waits(job, name) or _is_spared(turn.state, job, name):
                 continue
             kept = why_ineligible(turn.state, node)
             if kept != launcher.kept:

@@ -27,7 +27,14 @@ from everstep_controller.core.events import (
     StoringMeasured,
 )
 from everstep_controller.core.fleet.incidents import open_incident
-from everstep_controller.core.jobs import ending, incidents, restore_point, transition, unsaved
+from everstep_controller.core.jobs import (
+    ending,
+    incidents,
+    restore_point,
+    transition,
+    unsaved,
+    withdrawal,
+)
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
 from everstep_controller.core.model.job import Cause, Generation, JobFault, JobRecord, JobState
 from everstep_controller.core.model.state import note_node
@@ -125,6 +132,11 @@ def progressed(turn: Turn, event: JobProgressed) -> None:
     job = turn.state.job(event.job)
     if job is None or event.generation != job.generation.number or job.state is JobState.ENDED:
         return
+    if not withdrawal.keep_steps(turn, job, event):
+        _count_steps(turn, job, event)
+
+
+def _count_steps(turn: Turn, job: JobRecord, event: JobProgressed) -> None:
     job.snapshots_skipped = max(job.snapshots_skipped, event.snapshots_skipped)
     last = event.first_step + len(event.end_ns) - 1
     if job.lineage.last_step is not None and last <= job.lineage.last_step:
@@ -232,6 +244,8 @@ def generation_finished(turn: Turn, event: Reported[GenerationFinished]) -> None
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     """Take a job on to the phase or the steps that all its ranks have come to, or to its end."""
+    for row in withdrawal.reconcile_job(turn, job):
+        progressed(turn, row)
     news, generation = job.news, job.generation
     if news.phase is not None and job.state in ACTIVE:
         _enter_phase(turn, job, news.phase)
@@ -390,7 +404,11 @@ def _is_judged(turn: Turn, job: JobRecord) -> bool:
     seen, patience_ns = job.hang.seen, turn.state.settings.hang_patience_ns
     if seen is None or seen.pause or seen.failure:
         return False
-    return seen.verdict.kind is not HangClass.NO_WAIT and patience_ns > 0
+    return seen.verdict.kind not in _LEFT_TO_TIME and patience_ns > 0
+
+
+# What no verdict restarts a job for: nobody waits for a rank, or all do for storage.
+_LEFT_TO_TIME = frozenset({HangClass.NO_WAIT, HangClass.STORAGE})
 
 
 def _patience_ns(turn: Turn, job: JobRecord) -> int:

@@ -5,8 +5,14 @@ from collections.abc import Callable, Mapping
 from everstep_controller.core.accounting.categories import Category, category_of
 from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import devices, identity, orders, restore_point
-from everstep_controller.core.jobs.lifecycle import WAITS, JobEffect, JobEvent, step
-from everstep_controller.core.model.hang import Hang
+from everstep_controller.core.jobs.lifecycle import (
+    BEGINNING,
+    WAITS,
+    JobEffect,
+    JobEvent,
+    step,
+)
+from everstep_controller.core.model.hang import Hang, stands_with
 from everstep_controller.core.model.job import AwaitedAnswers, JobRecord, JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import budgets
@@ -46,13 +52,36 @@ def _note_stall(turn: Reconciliation, job: JobRecord, before: JobState) -> None:
     if before is JobState.WARMING and job.state is JobState.RUNNING:
         warmup_ns = turn.now_ns - job.since_ns
         job.recovery.longest_warmup_ns = max(job.recovery.longest_warmup_ns, warmup_ns)
-    if before is JobState.STALLED and job.state is JobState.RUNNING:
+    if before is JobState.STALLED and job.state is JobState.RUNNING and not _told_late(job):
         stood_ns = turn.now_ns - job.hang.onset_ns
-        job.recovery.longest_stall_ns = max(job.recovery.longest_stall_ns, stood_ns)
+        remember_stand(job, stood_ns, turn.now_ns)
     job.hang = Hang()
+    if job.state is JobState.STARTING:
+        job.generation.began_ns = turn.now_ns
+    if job.state in BEGINNING:
+        job.hang.onset_ns = job.generation.began_ns
     if job.state is JobState.STALLED:
         stepped = before is JobState.RUNNING and job.ledger.steps
         job.hang.onset_ns = job.ledger.steps[-1].end_ns if stepped else turn.now_ns
+
+
+def remember_stand(job: JobRecord, stood_ns: int, now_ns: int) -> None:
+    """Remember for how long a job has stood that goes on by itself, at each place it was seen at.
+
+    One that went on before anybody looked is remembered as of no place. A process that was stopped
+    is somebody's hand, and says nothing of what is usual.
+    """
+    if job.hang.seen is None or not job.hang.seen.stuck:
+        known, places = job.recovery.usual_stands, job.hang.places or [""]
+        job.recovery.usual_stands = stands_with(known, places, stood_ns, now_ns)
+
+
+def _told_late(job: JobRecord) -> bool:
+    """Return whether a step ends a stall that all nodes had made when they said to stand still."""
+    told, last = job.generation.still.values(), job.lineage.last_step
+    all_stand = len(told) + len(job.generation.finished) >= len(job.generation.members)
+    known = [one.step for one in told if one.step is not None]
+    return all_stand and last is not None and any(last <= step for step in known)
 
 
 def category(state: State, job: JobRecord, stage: Category) -> Category:

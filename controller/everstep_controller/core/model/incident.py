@@ -101,6 +101,9 @@ class Judgement:
     nodes: tuple[str, ...] = ()
     # A finding of a node explained it then, whatever has become of the finding since.
     explained: bool = False
+    # The program may have done it: without a new step, the restart after it is an attempt that
+    # counts.
+    attempt: bool = True
 
 
 @dataclass(frozen=True, slots=True)

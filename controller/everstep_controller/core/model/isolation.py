@@ -78,6 +78,8 @@ class DriverRecord:
     read: bool = False
     # A reading was asked for that has not come yet.
     reading: bool = False
+    # Nodes that do not answer the scheduler either, with what it says of each.
+    down: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, NodeIsolation] = field(default_factory=dict)
     # How often it was asked to apply something.
     calls: int = 0

@@ -13,7 +13,7 @@ from everstep_common.reports import (
     StoredStep,
 )
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.hang import Hang, PastHang, StillNode
+from everstep_controller.core.model.hang import Hang, PastHang, StillNode, UsualStand
 from everstep_controller.core.model.incident import (
     AskedRollback,
     Death,
@@ -166,6 +166,16 @@ class Planned:
     # Whether an operator chose that step.
     named: bool = False
 
+    @property
+    def is_of_operator(self) -> bool:
+        """Whether an operator ordered it, and may take it back."""
+        return self.kind in (PlannedKind.RESTART, PlannedKind.STOP)
+
+    @property
+    def is_at_any_step(self) -> bool:
+        """Whether an operator wants it at whatever step comes next."""
+        return self.is_of_operator and not self.named
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
@@ -206,6 +216,17 @@ class Members(list[str]):
         return self._places[name]
 
 
+@dataclass(frozen=True, slots=True)
+class StepsBehind:
+    """Steps that members of a stopped generation made where they did not hear of its stop."""
+
+    first_step: int
+    end_ns: tuple[int, ...]
+    stall_ns: tuple[int, ...]
+    recoverable_step: int | None
+    snapshots_skipped: int
+
+
 @dataclass(slots=True)
 class UnsavedSteps:
     """Steps of a generation after the recoverable one, which stands still."""
@@ -232,6 +253,11 @@ class Generation:
     # Keys of dictionaries: unlike a set they are written down in the same order again.
     stopped: dict[str, bool] = field(default_factory=dict)
     finished: dict[str, bool] = field(default_factory=dict)
+    # Of the former, those that were only taken for stopped, because nothing of them was heard; the
+    # steps that they have told of since; and that nobody waits for the others any more.
+    fenced: dict[str, bool] = field(default_factory=dict)
+    made_behind: list[StepsBehind] = field(default_factory=list)
+    given_up: bool = False
     # Members that are doubtful, and on which processes of it may be left.
     doubtful: dict[str, bool] = field(default_factory=dict)
     # Why nobody could give back the state that it begins from: it waits, and the same question is
@@ -243,6 +269,8 @@ class Generation:
     asks: int = 0
     # Nobody waits any more for those that do not tell what they hold.
     holdings_overdue: bool = False
+    # When its members were told to start; 0: an older version did not note it.
+    began_ns: int = 0
     # Where its rank 0 listens, and why it was started.
     master_address: str = ""
     master_port: int = 0
@@ -351,10 +379,10 @@ class Recovery:
     plan: PlanKind | None = None
     restarts: int = 0
     restarts_without_progress: int = 0
-    # Hangs for which it was restarted, oldest first; and the longest stall that it came out of by
-    # itself.
+    # Hangs for which it was restarted, oldest first; and the places at which it stood still and
+    # went on by itself.
     hangs: list[PastHang] = field(default_factory=list)
-    longest_stall_ns: int = 0
+    usual_stands: list[UsualStand] = field(default_factory=list)
     # How long its ranks took to their first step, at most, once all had their state.
     longest_warmup_ns: int = 0
     # Of the newest generation that ended because ranks gave up waiting, whom they waited for.

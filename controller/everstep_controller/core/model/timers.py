@@ -24,14 +24,17 @@ class TimerKind(StrEnum):
     CONTENDER = "contender"
     # Of an isolation driver: the reading after a call has failed.
     ISOLATION = "isolation"
-    # Of jobs: who does not answer, wanted nodes, an unreachable state, missing steps, steps
-    # missing while an agent of theirs is away, the last step, all launchers, the
-    # next job of the name, and the end of being kept.
+    # Of jobs: who does not answer, wanted nodes, an unreachable state, missing steps, a stand that
+    # is usual no more, steps missing while an agent of theirs is away, a stop that may be
+    # withdrawn, the last step, all
+    # launchers, the next job of the name, and the end of being kept.
     ANSWER = "answer"
     FORMING = "forming"
     RETRY = "retry"
     STALLED = "stalled"
+    STAND = "stand"
     UNTOLD = "untold"
+    WITHDRAW = "withdraw"
     FINAL_SAVE = "final_save"
     ABANDONED = "abandoned"
     NEXT = "next"

@@ -483,12 +483,6 @@ def is_well_now(node: NodeRecord, held: OpenFinding) -> bool:
     return flapping is not None and bool(flapping.well_since_ns)
 
 
-def unfit_by_finding(state: State, node: NodeRecord) -> str:
-    """Return a finding by which a node cannot train, in words; "" where there is none."""
-    fatal, _ = _findings_that_count(state, node)
-    return fatal[0].message if fatal else ""
-
-
 def _findings_that_count(state: State, node: NodeRecord) -> tuple[list[Finding], list[Finding]]:
     """Return the fatal and the degraded ones about the node that nobody wants only observed."""
     found = [

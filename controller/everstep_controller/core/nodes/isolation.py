@@ -110,6 +110,9 @@ def record_report(turn: Turn, event: DriverReported) -> None:
         _record_result(turn, record, result)
     if event.read:
         _record_reading(turn, record)
+        record.down = dict(event.down)
+        for name in record.down.keys() & turn.state.nodes.keys():
+            turn.mark_node(name)
     _count_failures(record, event)
     _plan_retry(turn, record)
     _announce_driver(turn, record, was_failing=was_failing)

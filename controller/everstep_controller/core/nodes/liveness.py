@@ -45,8 +45,10 @@ def _reconcile_silence(turn: Reconciliation, node: NodeRecord) -> None:
     if node.state is NodeState.MAINTENANCE:
         _await_maintained(turn, node)
         return
-    if told:
-        _lose_node(turn, node, told)
+    scheduler, said = quorum.word_of_scheduler(turn.state, node)
+    if told or scheduler:
+        node.lost_by = node.lost_by or scheduler
+        _lose_node(turn, node, told or f"{scheduler} does not hear it either: {said}")
         return
     if node.confirmation is not None and rounds.is_over(turn, node):
         heard = True

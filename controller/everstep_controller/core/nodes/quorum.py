@@ -154,6 +154,7 @@ def hold(turn: Reconciliation, node: NodeRecord, why: str) -> None:
     silence.held, silence.held_ns = why, turn.now_ns
     silence.denied.clear()
     note_hearing(turn.state, node)
+    turn.mark_node(node.name)
 
 
 def asks_in_vain(state: State, node: NodeRecord) -> bool:
@@ -223,6 +224,14 @@ def node_declared_lost(turn: Turn, event: events.NodeDeclaredLost) -> None:
     node = turn.state.nodes.get(event.node)
     if node is not None and not loss_problem(turn.state, node):
         tell_lost(turn, node, event.operator, event.reason)
+
+
+def word_of_scheduler(state: State, node: NodeRecord) -> tuple[str, str]:
+    """Return which scheduler does not hear a held node either, and what it says; "" for none."""
+    for name, driver in state.drivers.items() if node.silence.held else ():
+        if node.name in driver.down:
+            return name, driver.down[node.name]
+    return "", ""
 
 
 def tell_lost(turn: Turn, node: NodeRecord, who: str, why: str) -> None:

@@ -7,7 +7,7 @@ from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedA
 from everstep_controller.core.accounting.categories import PLANNED_WORK
 from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.jobs import restore_point
-from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
+from everstep_controller.core.jobs.lifecycle import ACTIVE, BEGINNING, STEPPING
 from everstep_controller.core.model.job import JobRecord, JobState, PlanKind, Planned, PlannedKind
 from everstep_controller.core.model.node import MAINTENANCE, OpenFinding
 from everstep_controller.core.model.state import FLEET, State, jobs_of_node
@@ -81,6 +81,8 @@ def waits_for(state: State, job: JobRecord, wish: Planned) -> str:
         return f"automation is paused: {state.paused[subject]}; to go on: {resume}"
     if wish is not job.planned:
         return forecast(state, job, drained(state, job)[0])
+    if job.state in BEGINNING and wish.is_at_any_step:
+        return f"{job.name} is {job.state.value}: it is stopped within 10 s if it makes no step"
     if job.state not in STEPPING or wish.after_step is None:
         return f"{job.name} is {job.state.value}: the step is chosen when it has made some"
     if job.lineage.last_step is None or job.lineage.last_step < wish.after_step:

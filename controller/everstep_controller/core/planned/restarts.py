@@ -12,7 +12,7 @@ from everstep_common.endings import by_operator
 from everstep_controller.core import events
 from everstep_controller.core.events import RestartCancelled, RestartOrdered, StopOrdered
 from everstep_controller.core.jobs import incidents, restore_point, unsaved
-from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER, STEPPING
+from everstep_controller.core.jobs.lifecycle import ACTIVE, BEGINNING, OVER, STEPPING
 from everstep_controller.core.model.job import (
     Cause,
     JobFault,
@@ -138,7 +138,7 @@ def _want(turn: Turn, job: JobRecord, wish: Planned) -> None:
 
 def _takes_back(known: Planned, wish: Planned) -> bool:
     """Return whether an operator who named a step says now that any will do."""
-    return known.named and not wish.named and known.kind == wish.kind and wish.kind in _ORDERED
+    return known.named and not wish.named and known.kind == wish.kind and wish.is_of_operator
 
 
 def _says_the_same(known: Planned, wish: Planned) -> bool:
@@ -223,7 +223,7 @@ def _reach_boundary(turn: Reconciliation, job: JobRecord) -> None:
     if wish is None or _waits_for_automation(turn, job, wish):
         return
     if job.state not in STEPPING:
-        _leave_warmup(turn, job, wish)
+        _leave_beginning(turn, job, wish)
         return
     if not restore_point.has_state(job):
         reached = wish.after_step is None or (job.lineage.last_step or 0) >= wish.after_step
@@ -241,15 +241,15 @@ def _reach_boundary(turn: Reconciliation, job: JobRecord) -> None:
         _await_boundary(turn, job, wish.after_step <= newest + margin(job))
 
 
-def _leave_warmup(turn: Reconciliation, job: JobRecord, wish: Planned) -> None:
+def _leave_beginning(turn: Reconciliation, job: JobRecord, wish: Planned) -> None:
     """Stop a job of which an operator wants it at any step, and that makes none for a while."""
-    if job.state is not JobState.WARMING or wish.kind not in _ORDERED or wish.named:
+    if job.state not in BEGINNING or not wish.is_at_any_step:
         return
-    at_ns, timer = job.awaited.since_ns + _STILL_NS, f"{TimerKind.STILL}/{job.id}"
-    if TimerKind.STILL in job.news.due and turn.now_ns >= at_ns:
-        _stop(turn, job, "it has made no step since all ranks have their state")
-    elif timer not in turn.state.timers:
-        turn.set_timer(timer, max(0, at_ns - turn.now_ns))
+    at_ns, timer = min(wish.ordered_ns, job.awaited.since_ns) + _STILL_NS, TimerKind.STILL
+    if timer in job.news.due and turn.now_ns >= at_ns:
+        _stop(turn, job, f"it is {job.state.value} and has made no step since it was started")
+    elif not turn.has_timer(timer, job.id):
+        turn.set_timer(f"{timer}/{job.id}", max(0, at_ns - turn.now_ns))
 
 
 def _waits_for_automation(turn: Turn, job: JobRecord, wish: Planned) -> bool:
@@ -273,7 +273,9 @@ def _stands_still(turn: Reconciliation, job: JobRecord, wish: Planned) -> bool:
         if timer not in turn.state.timers:
             turn.set_timer(timer, at_ns - turn.now_ns)
         return False
-    _stop(turn, job, f"no step was made since step {job.lineage.last_step}, which is recoverable")
+    last, newest = job.lineage.last_step, job.lineage.recoverable_step
+    kept = "which is recoverable" if last == newest else f"and {newest} is the newest recoverable"
+    _stop(turn, job, f"no step was made since step {last}, {kept}")
     return True
 
 
@@ -320,7 +322,7 @@ def cancel_problem(state: State, job: JobRecord) -> str:
     if wish is None:
         became = f"'everstep events --subject {job.name}' tells what became of one"
         return f"no restart of {job.name} is planned; {became}"
-    if wish.kind not in _ORDERED or job.ending.asked_on:
+    if not wish.is_of_operator or job.ending.asked_on:
         undo = forecast.undo(state, job, wish)
         return f"nobody ordered a restart of {job.name}, but {wish.reason}; to undo that: {undo}"
     if job.state not in ACTIVE:
@@ -344,9 +346,6 @@ def restart_cancelled(turn: Turn, event: RestartCancelled) -> None:
         f"({wish.reason}){why}",
     )
 
-
-# What operators order of a job, and take back again.
-_ORDERED = (PlannedKind.RESTART, PlannedKind.STOP)
 
 # All agents hear of the chosen step within a second, and ranks that are not snapshotted at every
 # step ask them each two (the agent's vault/snapshots/cadence.py): before any has passed it.
@@ -390,15 +389,19 @@ def still_from_ns(job: JobRecord, wish: Planned) -> int | None:
     """Return when a restart waits for no more steps, unless one is made before; None: it waits.
 
     Only what an operator orders at any step, and only where all steps are safe: a rank that hangs
-    makes none, and there is none to lose.
+    makes none, and there is none to lose. A job that is known to stand still makes none safe.
     """
+    if not wish.is_at_any_step:
+        return None
     safe = (
         job.lineage.recoverable_step is not None
         and job.lineage.recoverable_step == job.lineage.completed_step
     )
-    if wish.kind not in _ORDERED or wish.named or not safe or not job.ledger.steps:
-        return None
-    return job.ledger.steps[-1].end_ns + max(_STILL_NS, _STILL_STEPS * usual_step_ns(job))
+    waits = [wish.ordered_ns + _STILL_NS] if job.state is JobState.STALLED else []
+    if safe and job.ledger.steps:
+        still_ns = max(_STILL_NS, _STILL_STEPS * usual_step_ns(job))
+        waits.append(job.ledger.steps[-1].end_ns + still_ns)
+    return min(waits, default=None)
 
 
 def why_pointless(state: State, job: JobRecord, wish: Planned) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 
-from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core.events import TimeoutJudged
 from everstep_controller.core.fleet.incidents import incidents_of_job, open_incident
 from everstep_controller.core.jobs.lifecycle import ACTIVE
@@ -18,10 +18,10 @@ from everstep_controller.core.model.incident import (
     WaitedFor,
 )
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
-from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.node import NodeRecord, OpenFinding
 from everstep_controller.core.model.state import jobs_of_node
-from everstep_controller.core.nodes import claims, health
-from everstep_controller.core.recovery import causes
+from everstep_controller.core.recovery import bearing, causes
+from everstep_controller.core.recovery.bearing import RanksFault
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
@@ -30,6 +30,19 @@ _FROM_RANKS = frozenset({Cause.PROCESS, Cause.COLLECTIVE})
 
 # Parts of an incident that explain what ranks died of soon before or after.
 _FROM_OUTSIDE = (Cause.NODE, Cause.FINDING, Cause.LAUNCHER, Cause.OPERATOR)
+
+# What ends a generation that no program does: a node that is lost or broken, and people's orders.
+NOT_THE_PROGRAM = frozenset(
+    {
+        Cause.NODE,
+        Cause.FINDING,
+        Cause.OPERATOR,
+        Cause.DRAIN,
+        Cause.MAINTENANCE,
+        Cause.GROWTH,
+        Cause.USER,
+    }
+)
 
 _HARDWARE = frozenset(
     {
@@ -50,11 +63,31 @@ def judge_end(turn: Reconciliation, job: JobRecord) -> None:
     hung = job.generation.hang_judgement if job.generation.cause is Cause.STALLED else None
     evidence = _evidence(turn, job, incident, job.generation.number)
     judgement = hung or causes.judge(evidence)
+    if hung is None:
+        judgement = replace(judgement, attempt=_may_be_program(job, judgement))
     past.append(judgement)
     del past[:-JUDGEMENTS_MAX]
     if hung is None and causes.counts_against_node(evidence, judgement):
         _strike(turn, job, judgement)
     _act(turn, job, incident, judgement)
+
+
+def _may_be_program(job: JobRecord, judgement: Judgement) -> bool:
+    """Return whether the program may have ended a generation: nobody else is known to have."""
+    return not judgement.explained and job.generation.cause not in NOT_THE_PROGRAM
+
+
+def died_again(job: JobRecord, node: str) -> bool:
+    """Return whether the job has died there twice in a row of the same, where it runs alone."""
+    newest = [(one.signature, one.step, one.nodes) for one in job.recovery.judgements[-2:]]
+    alone = len(newest) == 2 and len(job.generation.members) == 1
+    return alone and newest[0] == newest[1] and bool(newest[0][0]) and newest[0][2] == (node,)
+
+
+def was_attempt(job: JobRecord) -> bool:
+    """Return whether the restart that follows the newest judgement counts, without a new step."""
+    judged = job.recovery.judgements
+    return not judged or judged[-1].attempt
 
 
 def _act(turn: Reconciliation, job: JobRecord, incident: JobIncident, judgement: Judgement) -> None:
@@ -91,12 +124,12 @@ def _judge_again(
 ) -> None:
     evidence = _evidence(turn, job, incident, newest.generation)
     # What has happened since must not be taken for history.
-    strikes = {
-        name: _recent(turn, turn.state.nodes[name], newest.at_ns) for name in job.generation.members
-    }
+    strikes = _strikes(turn, job, newest.at_ns)
     again = causes.judge(replace(evidence, outside="", past=evidence.past[:-1], strikes=strikes))
     if again.remedy is Remedy.REPLACE and newest.remedy is Remedy.RESTART:
-        job.recovery.judgements[-1] = replace(again, tried=newest.tried)
+        job.recovery.judgements[-1] = replace(
+            again, tried=newest.tried, attempt=newest.attempt and not again.explained
+        )
         _act(turn, job, incident, again)
 
 
@@ -110,16 +143,17 @@ def _evidence(
         faults=tuple(_faults(turn, job, incident)),
         outside=_outside(job, incident),
         past=tuple(job.recovery.judgements),
-        strikes={
-            name: _recent(turn, turn.state.nodes[name], turn.now_ns)
-            for name in job.generation.members
-        },
+        strikes=_strikes(turn, job, turn.now_ns),
         world_size=job.world_size,
         neighbours=_neighbours(turn, job),
         fresh=not job.ledger.step_count and job.lineage.recoverable_step is None,
         explained=frozenset(_explained(turn, job, incident)),
         rollback=_rollback(job, generation),
-        amiss={name: why for name in job.generation.members if (why := _amiss(turn, name))},
+        amiss={
+            name: why
+            for name in job.generation.members
+            if (why := _amiss(turn, job, incident, turn.state.nodes[name]))
+        },
         members=tuple(job.generation.members),
         waited_for=_waited_for(job, generation),
     )
@@ -147,33 +181,49 @@ def _explained(turn: Turn, job: JobRecord, incident: JobIncident) -> Iterator[in
     window_ns = turn.state.settings.evidence_window_ns
     outside = [part.at_ns for part in incident.parts if part.cause in _FROM_OUTSIDE]
     for past in job.recovery.judgements:
-        raised = [
-            held.since_ns
-            for name in past.nodes
-            if name in turn.state.nodes
-            for held in turn.state.nodes[name].findings.values()
-            if _of_hardware(held.finding) and health.counts_against_node(held)
-        ]
-        if past.explained or any(
-            abs(at_ns - past.at_ns) <= window_ns for at_ns in (*outside, *raised)
+        fault = RanksFault(past.at_ns, past.at_ns, window_ns)
+        raised = any(_hardware(turn, job, name, fault) for name in past.nodes)
+        if (
+            past.explained
+            or raised
+            or any(abs(at_ns - past.at_ns) <= window_ns for at_ns in outside)
         ):
             yield past.generation
 
 
-def _amiss(turn: Turn, name: str) -> str:
-    """Return why a node is not known to be clean: its agent looks for all that a check does."""
-    node = turn.state.nodes[name]
+def _hardware(turn: Turn, job: JobRecord, name: str, fault: RanksFault) -> list[OpenFinding]:
+    """Return the findings of a node's hardware that may be why ranks of a job died there."""
+    node = turn.state.nodes.get(name)
+    if node is None:
+        return []
+    return [
+        held
+        for held in bearing.counting(turn.state, node)
+        if _of_hardware(held.finding)
+        and fault.is_near(held)
+        and bearing.concerns(node, job, held, fault.devices) is not False
+    ]
+
+
+def _amiss(turn: Turn, job: JobRecord, incident: JobIncident, node: NodeRecord) -> str:
+    """Return why a node is not known to be clean: its agent looks for all that a check does.
+
+    What it found long before the first of these deaths, or of devices of others, explains none.
+    """
     if not node.connected or node.doubtful:
         return "its agent is away"
     if node.check_failed:
         return f"its check failed: {node.check_failed}"
+    if not node.findings:
+        return ""
+    first_ns = min((incident.onset_ns, *(one.at_ns for one in job.recovery.judgements)))
+    fault = RanksFault(first_ns, turn.now_ns, turn.state.settings.evidence_window_ns)
     grave = (
         held.finding.message
-        for held in node.findings.values()
-        if health.counts_against_node(held)
-        and held.finding.severity in (Severity.FATAL, Severity.DEGRADED)
-        and claims.mode_of(turn.state, held.finding.condition, held.finding.mode)
-        is not Mode.OBSERVE
+        for held in bearing.counting(turn.state, node)
+        if held.finding.severity in (Severity.FATAL, Severity.DEGRADED)
+        and fault.is_near(held)
+        and bearing.concerns(node, job, held, fault.devices) is not False
     )
     return next(grave, "")
 
@@ -186,6 +236,8 @@ def _neighbours(turn: Turn, job: JobRecord) -> dict[str, str]:
 
 def neighbour(turn: Turn, job: JobRecord, name: str) -> str:
     """Return a job of another user that steps on a node; "" where there is none."""
+    if turn.state.nodes[name].jobs == [job.id]:
+        return ""
     return next(_jobs_of_others(turn, job, name), "")
 
 
@@ -209,16 +261,13 @@ def _outside(job: JobRecord, incident: JobIncident) -> str:
 
 
 def _faults(turn: Reconciliation, job: JobRecord, incident: JobIncident) -> list[causes.NodeFault]:
+    onset_ns = incident.onset_ns
     window_ns = turn.state.settings.evidence_window_ns
+    fault = RanksFault(onset_ns, onset_ns, window_ns, bearing.borne_until_ns(job))
     return [
         causes.NodeFault(name, held.finding.message)
         for name in job.generation.members
-        for held in turn.state.nodes[name].findings.values()
-        if _of_hardware(held.finding)
-        and health.counts_against_node(held)
-        and abs(held.since_ns - incident.onset_ns) <= window_ns
-        and claims.mode_of(turn.state, held.finding.condition, held.finding.mode)
-        is not Mode.OBSERVE
+        for held in _hardware(turn, job, name, fault)
     ]
 
 
@@ -226,9 +275,17 @@ def _of_hardware(finding: Finding) -> bool:
     return finding.severity is Severity.FATAL or finding.suggested_action in _HARDWARE
 
 
-def _recent(turn: Reconciliation, node: NodeRecord, before_ns: int) -> int:
-    since_ns = turn.now_ns - turn.state.settings.strike_window_ns
-    return sum(since_ns <= strike.at_ns < before_ns for strike in node.strikes)
+def _strikes(turn: Reconciliation, job: JobRecord, before_ns: int) -> dict[str, int]:
+    """Return the strikes of each member before a time; its only node is not struck by the job."""
+    members, since_ns = job.generation.members, turn.now_ns - turn.state.settings.strike_window_ns
+    own = job.name if len(members) == 1 else ""
+    return {
+        name: sum(
+            since_ns <= strike.at_ns < before_ns and strike.job != own
+            for strike in turn.state.nodes[name].strikes
+        )
+        for name in members
+    }
 
 
 def _strike(turn: Reconciliation, job: JobRecord, judgement: Judgement) -> None:

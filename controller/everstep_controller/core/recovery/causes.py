@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from types import MappingProxyType
 
-from everstep_common.failures.classification import Side, side
+from everstep_common.failures.classification import CRASH, Side, side
 from everstep_controller.core.model.incident import (
     AskedRollback,
     Death,
@@ -27,7 +27,9 @@ class History(Enum):
     SAME_STEP = auto()
     # … or on another one.
     SAME_STEP_ELSEWHERE = auto()
-    # Ranks on several nodes show it, at once or one after the other.
+    # Ranks on several nodes show it, at once and at the same step …
+    AT_ONCE_ON_SEVERAL_NODES = auto()
+    # … or one after the other, or at other steps.
     ON_SEVERAL_NODES = auto()
     # An earlier generation asked to go back before the same step, with the same data.
     ROLLED_BACK = auto()
@@ -93,6 +95,11 @@ RULES: Mapping[tuple[Side, History], Rule] = MappingProxyType(
             "{what}, the same as generation {before} {where}: the script ends itself; see its "
             "output, correct the command or the script, and start the job again",
         ),
+        (Side.UNKNOWN, History.AT_ONCE_ON_SEVERAL_NODES): Rule(
+            Remedy.RESTART,
+            "{what}, and so did ranks on {elsewhere} {where}: the program, and no node is at "
+            "fault; the job ends if it comes again there",
+        ),
         (Side.UNKNOWN, History.SAME_STEP): Rule(
             Remedy.REPLACE,
             "{what}, the same as generation {before} {where}: {node} is replaced and checked",
@@ -117,6 +124,13 @@ _SHARED = Rule(
     "{neighbour} of another user steps on it: if the node is at fault, 'everstep drain {node}'",
 )
 
+# On the only node of a job nothing can show that it does not come elsewhere.
+_ALONE = Rule(
+    Remedy.RESTART,
+    "{what}, the same as generation {before} {where}: the script or {node}, and only another node "
+    "would tell; the job moves there if it has a launcher on one",
+)
+
 # A pair that is not in the table is tried once more.
 OTHERWISE: Mapping[Side, str] = MappingProxyType(
     {
@@ -135,6 +149,8 @@ OTHERWISE: Mapping[Side, str] = MappingProxyType(
 
 # Sides by which a node may be at fault.
 _OF_NODES = frozenset({Side.NODE, Side.HOST, Side.UNKNOWN})
+# Histories in which it is clear that none is.
+_OF_NO_NODE = frozenset({History.AT_ONCE_ON_SEVERAL_NODES})
 
 # Kinds of failure that no other attempt can change, when the ranks fail before their first step.
 _NEVER_STARTS = frozenset({"import", "usage"})
@@ -203,8 +219,8 @@ def judge(evidence: Evidence) -> Judgement:
     node = fault.node if fault else culprit.node
     if rule is _AGAIN and history is History.SAME_STEP and node in evidence.amiss:
         rule = _NOT_CLEAN
-    if rule.remedy is Remedy.REPLACE and not fault and node in evidence.neighbours:
-        rule = _SHARED
+    if rule.remedy is Remedy.REPLACE and not fault:
+        rule = _as_is_possible(evidence, rule, history, node)
     return Judgement(
         generation=evidence.generation,
         at_ns=evidence.now_ns,
@@ -215,6 +231,7 @@ def judge(evidence: Evidence) -> Judgement:
             before=_before(evidence, culprit),
             where=_where(culprit.exit.step),
             others=_others(evidence, culprit),
+            elsewhere=", ".join(one for one in _nodes_of(evidence, culprit) if one != node),
             finding=f" ({fault.message})" if fault else "",
             neighbour=evidence.neighbours.get(node, ""),
             amiss=evidence.amiss.get(node, ""),
@@ -222,12 +239,24 @@ def judge(evidence: Evidence) -> Judgement:
             departed=_departed(evidence.waited_for),
         ),
         evidence=_shown(evidence),
-        node=node if whose in _OF_NODES or rule is _NOT_CLEAN else "",
+        node=node if _may_be_node(whose, history) or rule is _NOT_CLEAN else "",
         signature=culprit.signature,
         step=culprit.exit.step,
         nodes=_nodes_of(evidence, culprit),
         explained=fault is not None,
     )
+
+
+def _as_is_possible(evidence: Evidence, rule: Rule, history: History, node: str) -> Rule:
+    """Return the rule for a node that is to be replaced, or why it cannot be blamed."""
+    if node in evidence.neighbours:
+        return _SHARED
+    alone = len(evidence.members) == 1 and history is History.SAME_STEP
+    return _ALONE if alone and rule is not _NOT_CLEAN else rule
+
+
+def _may_be_node(whose: Side, history: History) -> bool:
+    return whose in _OF_NODES and (whose is Side.NODE or history not in _OF_NO_NODE)
 
 
 def sentence_of_wait(waited_for: WaitedFor | None, gave_up: Death) -> str:
@@ -320,6 +349,8 @@ def history_of(evidence: Evidence) -> History:
             return History.NEVER_STARTED
         elsewhere = len(nodes) > 1 or not {*_blamed(earlier), culprit.node} <= {culprit.node}
         return History.SAME_STEP_ELSEWHERE if elsewhere else History.SAME_STEP
+    if len({death.node for death in alike if death.exit.step == culprit.exit.step}) > 1:
+        return History.AT_ONCE_ON_SEVERAL_NODES
     if len(nodes) > 1 or _elsewhere_before(evidence, culprit):
         return History.ON_SEVERAL_NODES
     struck = evidence.strikes.get(culprit.node) and not culprit.ended_before_any_step
@@ -355,9 +386,11 @@ def _is_same(earlier: Judgement, culprit: Death) -> bool:
     if earlier.signature != culprit.signature:
         return False
     now, before = culprit.exit.step, earlier.step
-    if now == before or not culprit.got_unfit_data:
+    if now == before or not (culprit.got_unfit_data or culprit.exit.kind == CRASH):
         return now == before
-    return now is None or (before is not None and abs(now - before) <= 1)
+    if now is None:
+        return culprit.got_unfit_data
+    return before is not None and abs(now - before) <= 1
 
 
 def _blamed(earlier: Judgement) -> tuple[str, ...]:

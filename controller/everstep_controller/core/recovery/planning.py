@@ -236,7 +236,7 @@ def _doubt(job: JobRecord, node: NodeRecord) -> int:
     if node.deferred:
         return 2
     flaps = bool(node.flaps_since_ns)
-    hung = node.name in hung_again(job.recovery.hangs)
+    hung = node.name in hung_again(job.recovery.hangs) or blame.died_again(job, node.name)
     return int(flaps or hung or node.name in job.overdue or still_held(job, node.name))
 
 

@@ -87,7 +87,7 @@ def _count_restart(state: State, job: JobRecord, step: int | None) -> None:
     incident = open_incident(state, job)
     if incident is not None:
         job.recovery.restarts += 1
-        job.recovery.restarts_without_progress += 1
+        job.recovery.restarts_without_progress += blame.was_attempt(job)
         incident.plan, incident.step_restored = job.recovery.plan, step
         blame.note_plan_tried(job, step)
 
@@ -249,7 +249,7 @@ def _adopt(turn: Reconciliation, job: JobRecord, event: Reported[RestartedHere])
     node = event.origin.node
     job.recovery.plan = PlanKind.IN_PLACE
     job.recovery.restarts += 1
-    job.recovery.restarts_without_progress += 1
+    job.recovery.restarts_without_progress += blame.was_attempt(job)
     incident = open_incident(turn.state, job)
     if incident is not None:
         incident.plan, incident.step_restored = job.recovery.plan, report.restore_step

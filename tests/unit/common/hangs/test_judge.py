@@ -180,7 +180,8 @@ def test_one_culprit_of_a_large_job_is_named() -> None:
     [
         (ProcessFacts(), HangClass.CPU_SIDE),
         (ProcessFacts(ProcessState.STOPPED), HangClass.FROZEN),
-        (ProcessFacts(ProcessState.UNINTERRUPTIBLE, 11_000, "nfs_wait"), HangClass.FROZEN),
+        (ProcessFacts(ProcessState.UNINTERRUPTIBLE, 11_000, "nfs_wait"), HangClass.STORAGE),
+        (ProcessFacts(ProcessState.UNINTERRUPTIBLE, 11_000, "uvm_lock"), HangClass.FROZEN),
         (ProcessFacts(ProcessState.UNINTERRUPTIBLE, 900), HangClass.CPU_SIDE),
         (ProcessFacts(answers_ping=False), HangClass.FROZEN),
         (ProcessFacts(answers_ping=True, gil_held=True), HangClass.GIL_HELD),

@@ -74,6 +74,49 @@ def test_a_job_goes_on_whose_ranks_stand_elsewhere_a_moment_later() -> None:
     assert moving_job(before[:3], before, _CPU) == ""
 
 
+def _frozen(at_s: int, *ranks: int) -> Look:
+    """Return a look that has seen rank 2 stopped, of these ranks."""
+    process = ProcessFacts(state=ProcessState.STOPPED, devices=("0000:3b:00.0",))
+    reports = [_report(rank) for rank in ranks if rank != 2]
+    reports += [RankHangReport(rank=2, world_size=4, process=process)] * (2 in ranks)
+    told = [NodeTold("n0", 0, 4, tuple(map(json_text, reports)))]
+    return judge_told(told, at_s * _S)
+
+
+def test_a_look_that_has_missed_the_culprit_withdraws_nothing_while_nobody_moves() -> None:
+    first, missed = _frozen(10, 0, 1, 2, 3), _frozen(11, 0, 1, 3)
+    assert first.verdict.kind is HangClass.FROZEN
+    assert not says_same(first.verdict, missed.verdict)
+    streak = _after(first, missed, _frozen(13, 1))
+    assert streak.newest.verdict == first.verdict
+    assert streak.newest.stuck == (2,)
+    assert (streak.looks, streak.same_since_ns, streak.newest.at_ns) == (1, 10 * _S, 13 * _S)
+    again = follow(streak, _frozen(17, 0, 1, 2, 3))
+    assert (again.looks, again.same_since_ns) == (2, 10 * _S)
+
+
+def test_a_look_that_has_seen_all_withdraws_what_is_over_and_so_does_a_rank_that_moves() -> None:
+    first = _frozen(10, 0, 1, 2, 3)
+    told = [NodeTold("n0", 0, 4, tuple(json_text(_report(rank)) for rank in range(4)))]
+    runs = judge_told(told, 11 * _S)
+    runs = replace(runs, seen=first.seen)
+    assert _after(first, runs).newest.verdict == runs.verdict
+    moved = [_report(rank, enqueued=8) for rank in (0, 1, 3)]
+    gone_on = judge_told([NodeTold("n0", 0, 4, tuple(map(json_text, moved)))], 11 * _S)
+    assert _after(first, gone_on).newest.verdict == gone_on.verdict
+
+
+def test_what_a_look_is_sure_of_itself_is_taken_though_it_has_missed_others() -> None:
+    first = _look(10, _verdict(HangClass.CPU_SIDE, 2))
+    dead = replace(_look(11, _verdict(HangClass.DEAD, 1), ranks=2))
+    assert _after(first, dead).newest.verdict == dead.verdict
+
+
+def test_a_look_tells_which_devices_the_culprits_have_open() -> None:
+    assert _frozen(10, 0, 1, 2, 3).devices == ("0000:3b:00.0",)
+    assert _frozen(10, 0, 1, 3).devices is None
+
+
 def test_another_verdict_begins_anew_and_ranks_have_stood_all_the_same() -> None:
     streak = _after(_look(10), _look(11, _verdict(HangClass.SILENT, 2)))
     assert (streak.looks, streak.same_since_ns, streak.unmoved_since_ns) == (1, 11 * _S, 10 * _S)

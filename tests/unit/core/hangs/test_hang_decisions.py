@@ -1,16 +1,20 @@
 """A job that stands still, from the word of its nodes to its next generation or its end."""
 
+from dataclasses import replace
+
 import pytest
 
 from everstep_common import reports
 from everstep_common.hangs.reports.verdict import Confidence, HangClass
-from everstep_common.judging.findings import Mode
+from everstep_common.judging.findings import Finding, Mode
 from everstep_controller.core import actions, events
+from everstep_controller.core.jobs import incidents
 from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.incident import Remedy
-from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.job import Cause, JobFault, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.turn import Reconciliation
 from everstep_controller.journal.codec import decode_event, decode_state, encode
 from unit.core.hangs.test_response import seen
 from unit.core.hangs.test_stillness import HangStory
@@ -69,6 +73,8 @@ def test_all_nodes_stand_still_and_so_does_the_job_at_once() -> None:
 def test_where_collectives_are_not_seen_the_sentence_says_so() -> None:
     story = HangStory(settings=ENFORCED).begin()
     story.stand_still("n0", "n1", blind="no recorder")
+    assert story.state_of_job() is JobState.RUNNING
+    story.wait(2)
     assert "no step for" in story.job.reason
     assert "collectives are not seen: no recorder" in story.job.reason
 
@@ -99,7 +105,8 @@ def test_it_runs_again_when_a_rank_moves_and_the_stall_is_remembered() -> None:
     story.now_ns += 40 * S
     story.go_on("n1")
     assert story.state_of_job() is JobState.RUNNING
-    assert story.job.recovery.longest_stall_ns >= 40 * S
+    (stand,) = story.job.recovery.usual_stands
+    assert stand.stood_ns >= 40 * S
     story.wait(60)
     assert story.state_of_job() is JobState.STALLED
     assert not story.job.hang.by_word, "it has made no step for as long as jobs may"
@@ -183,12 +190,80 @@ def test_a_program_that_calls_different_operations_ends_its_job_with_the_sentenc
 
 def test_a_fatal_finding_of_the_culprits_node_has_it_replaced() -> None:
     story = JudgedStory(settings=Settings(mode=Mode.ADVISE, hang_patience_ns=120 * S)).begin_hang()
-    story.find("n1", XID)
+    story.find("n1", _XID_3B)
     assert story.state_of_job() is JobState.STALLED
-    story.judge(seen(HangClass.GPU_SIDE, (1, "n1"), stuck=False))
+    story.judge(_using("0000:3b:00.0"))
     assert story.state_of_job() is JobState.STOPPING
     assert story.job.generation.hang_judgement is not None
     assert story.job.generation.hang_judgement.node == "n1"
+
+
+_XID_3B = replace(XID, component="gpu/0000:3b:00.0")
+_DISK = replace(XID, component="disk/nvme0", condition="DiskFailed", message="nvme0 is gone")
+_ADVISED = Settings(
+    mode=Mode.ADVISE, hang_patience_ns=120 * S, evidence_window_ns=60 * S, stall_timeout_ns=600 * S
+)
+
+
+def _using(*devices: str, known: bool = True) -> SeenHang:
+    """Return that rank 1 computes while others wait for it, with these devices open."""
+    evaluates = seen(HangClass.CPU_SIDE, (1, "n1"), stuck=False)
+    return replace(evaluates, devices=devices if known else None)
+
+
+@pytest.mark.parametrize(
+    ("finding", "hang", "before_s", "replaced"),
+    [
+        (_XID_3B, _using("0000:3b:00.0"), 30, True),
+        (_XID_3B, _using("00000000:3B:00.0"), 0, True),
+        (_XID_3B, _using("0000:5e:00.0"), 0, False),
+        (_XID_3B, _using(), 0, False),
+        (_XID_3B, _using(known=False), 0, False),
+        (_XID_3B, _using("0000:3b:00.0"), 90, False),
+        (_DISK, _using(), 30, True),
+        (_DISK, _using(known=False), 30, True),
+        (_DISK, _using(), 90, False),
+        (replace(XID, component="driver/nvidia"), _using(), 0, False),
+        (replace(XID, component="driver/nvidia"), _using("0000:5e:00.0"), 0, True),
+    ],
+)
+def test_a_finding_is_evidence_for_the_ranks_devices_and_around_the_stall_alone(
+    finding: Finding, hang: SeenHang, before_s: int, *, replaced: bool
+) -> None:
+    story = JudgedStory(settings=_ADVISED).begin()
+    story.find("n1", finding)
+    for step in range(5, 5 + 2 * before_s):
+        story.now_ns += S // 2
+        story.progress(step)
+    story.hang()
+    story.judge(hang)
+    assert (story.state_of_job() is JobState.STOPPING) is replaced
+    judged = story.job.generation.hang_judgement
+    assert ((judged.node if judged else "") == "n1") is replaced
+
+
+def test_a_finding_that_is_older_than_the_generation_was_borne_by_it() -> None:
+    story = JudgedStory(settings=_ADVISED).begin()
+    story.find("n1", _DISK)
+    story.exit_rank("n0")
+    story.go_through()
+    story.choose(None)
+    story.step_on(2)
+    (held,) = story.core.state.nodes["n1"].findings.values()
+    assert held.since_ns < story.job.generation.began_ns
+    assert story.now_ns - held.since_ns < 60 * S
+    story.hang()
+    story.judge(_using())
+    assert story.state_of_job() is JobState.STALLED
+
+
+def test_a_finding_that_comes_while_the_job_stands_still_counts_however_long_it_has() -> None:
+    story = JudgedStory(settings=_ADVISED).begin_hang()
+    story.judge(_using())
+    story.now_ns += 100 * S
+    story.find("n1", _DISK)
+    story.judge(_using())
+    assert story.state_of_job() is JobState.STOPPING
 
 
 def _restart_for(story: JudgedStory, hang: SeenHang, first: int) -> None:
@@ -224,7 +299,7 @@ def test_a_node_on_which_two_ranks_hang_is_replaced_and_checked() -> None:
     story.hang()
     _restart_for(story, seen(HangClass.GIL_HELD, (1, "n1")), 20)
     story.hang()
-    story.judge(seen(HangClass.FROZEN, (0, "n1")))
+    story.judge(seen(HangClass.GIL_HELD, (0, "n1")))
     story.go_through()
     assert story.owners("n1") == ["automation"]
     assert story.state("n1") in (NodeState.REPAIRING, NodeState.VALIDATING)
@@ -237,9 +312,58 @@ def test_where_automation_only_advises_no_node_is_claimed_for_hangs() -> None:
     story.hang()
     _restart_for(story, seen(HangClass.GIL_HELD, (1, "n1")), 20)
     story.hang()
-    story.judge(seen(HangClass.FROZEN, (0, "n1")))
+    story.judge(seen(HangClass.GIL_HELD, (0, "n1")))
     story.go_through()
     assert story.owners("n1") == []
+
+
+def test_a_job_that_is_frozen_again_and_again_is_told_and_never_ended_nor_is_its_node() -> None:
+    story = JudgedStory(settings=ENFORCED).begin()
+    story.join("n2")
+    waited: list[int] = []
+    for _ in range(8):
+        story.hang()
+        frozen = seen(HangClass.FROZEN, (1, "n1"))
+        since_ns = story.now_ns
+        story.judge(frozen)
+        while story.state_of_job() is JobState.STALLED:
+            story.now_ns = max(story.now_ns, story.job.hang.due_ns)
+            story.judge(frozen)
+        waited.append((story.now_ns - since_ns) // S)
+        assert story.state_of_job() is JobState.STOPPING
+        story.go_through(tuple(story.job.generation.members))
+        story.choose(None)
+        story.step_on(2)
+    assert waited[0] < 5
+    assert waited[2:] == sorted(waited[2:])
+    assert waited[-1] > 30 * waited[1] > 0
+    assert story.state_of_job() is JobState.RUNNING
+    assert list(story.job.generation.members) == ["n0", "n1"]
+    assert not any(story.owners(node) for node in ("n0", "n1", "n2"))
+
+
+@pytest.mark.parametrize(
+    "causes",
+    [("node",) * 6, ("finding",) * 6, ("restart",) * 6],
+)
+def test_restarts_for_what_no_program_does_are_no_attempts_of_it(causes: tuple[str, ...]) -> None:
+    story = JudgedStory(settings=ENFORCED).begin()
+    story.join("n2")
+    for cause in causes:
+        _interrupt(story, cause)
+        members = tuple(story.job.generation.members)
+        story.go_through(members)
+        story.choose(None)
+    assert story.state_of_job() is JobState.STARTING, story.job.reason
+    assert story.job.recovery.restarts == len(causes)
+    assert story.job.recovery.restarts_without_progress == 0
+
+
+def _interrupt(story: JudgedStory, cause: str) -> None:
+    """Have a generation that has made no step stopped for what no program does."""
+    kind = {"node": Cause.NODE, "finding": Cause.FINDING, "restart": Cause.OPERATOR}[cause]
+    turn = Reconciliation(story.core.state, story.now_ns)
+    incidents.judge_fault(turn, story.job, JobFault(story.now_ns, kind, "n1", "from outside"))
 
 
 @pytest.mark.parametrize("kind", [HangClass.CPU_SIDE, HangClass.UNKNOWN])
@@ -296,3 +420,40 @@ def test_the_largest_verdict_is_a_bounded_row() -> None:
     row = encode(events.HangJudged("j-1", 1, "x" * 500, hang))
     assert len(row) <= 64 * 1024
     assert decode_event("HangJudged", row) == events.HangJudged("j-1", 1, "x" * 500, hang)
+
+
+def test_what_no_node_says_is_told_by_steps_and_never_as_no_time_at_all() -> None:
+    story = JudgedStory(settings=ENFORCED).begin()
+    story.wait(61)
+    story.judge(seen(HangClass.FROZEN, (1, "n1"), looks=1))
+    assert story.open_incident is not None
+    assert "stands still, no step for 61." in story.open_incident.message
+
+
+def test_the_word_of_a_node_that_knows_no_steps_is_of_when_its_agent_looked() -> None:
+    story = HangStory(settings=ENFORCED).begin()
+    last_ns = story.job.ledger.steps[-1].end_ns
+    story.now_ns += 4 * S
+    story.stand_still("n0")
+    frozen = reports.RanksStandStill(
+        generation=1, since_boot_ns=1, usual_ns=S, looked_boot_ns=1 + 4 * S
+    )
+    story.tell(events.Reported(story.origin("n1"), last_ns - S // 2, frozen, "j"))
+    assert story.state_of_job() is JobState.STALLED
+
+
+def test_a_step_that_is_printed_after_that_look_is_waited_for_until_it_could_be_taken_back() -> (
+    None
+):
+    story = HangStory(settings=ENFORCED).begin()
+    story.now_ns += 4 * S
+    looked = reports.RanksStandStill(generation=1, since_boot_ns=1, usual_ns=S, looked_boot_ns=2)
+    story.tell(events.Reported(story.origin("n1"), story.now_ns, looked, "j"))
+    story.now_ns += S
+    story.progress(5)
+    story.stand_still("n0")
+    assert story.state_of_job() is JobState.RUNNING
+    story.go_on("n0")
+    story.now_ns += 3 * S
+    story.stand_still("n0")
+    assert story.state_of_job() is JobState.STALLED

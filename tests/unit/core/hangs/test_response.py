@@ -6,7 +6,14 @@ import pytest
 
 from everstep_common.hangs.reports.verdict import Confidence, Culprit, HangClass, HangVerdict
 from everstep_controller.core.hangs.response import MANNERS, HangCase, Manner, respond
-from everstep_controller.core.model.hang import NodeHang, PastHang, SeenHang
+from everstep_controller.core.model.hang import (
+    PROVED,
+    NodeHang,
+    PastHang,
+    Proof,
+    SeenHang,
+    hung_again,
+)
 from everstep_controller.core.model.incident import Remedy
 from unit.core.test_decisions import S
 
@@ -48,7 +55,7 @@ def past(kind: HangClass, *culprits: tuple[int, str], step: int = 700) -> PastHa
 
 
 def test_every_class_has_its_manner() -> None:
-    assert set(MANNERS) == set(HangClass)
+    assert set(MANNERS) == set(PROVED) == set(HangClass)
 
 
 _AT_ONCE = [kind for kind, manner in MANNERS.items() if manner is Manner.AT_ONCE]
@@ -62,11 +69,53 @@ def test_what_cannot_go_on_by_itself_is_restarted_in_place_at_once(kind: HangCla
     assert found.due_ns <= _NOW
 
 
-@pytest.mark.parametrize("kind", _AT_ONCE)
+@pytest.mark.parametrize("kind", [kind for kind in _AT_ONCE if kind is not HangClass.GIL_HELD])
 def test_a_culprit_that_was_not_seen_to_be_stuck_is_given_time(kind: HangClass) -> None:
     found = respond(case(seen(kind, (3, "n0"), stuck=False)))
     assert found.remedy is Remedy.RESTART
     assert found.due_ns == _NOW - 5 * S + _PATIENCE
+
+
+def test_a_gil_that_is_held_all_the_while_is_no_code_that_gives_it_back() -> None:
+    """An endless loop in C: its thread computes, so its stack moves."""
+    loop = seen(HangClass.GIL_HELD, (3, "n0"), stuck=False)
+    found = respond(case(loop))
+    assert found.remedy is Remedy.RESTART
+    assert found.due_ns == _NOW + 10 * S
+    again = replace(case(loop), past=(past(HangClass.GIL_HELD, (3, "n0"), step=812),))
+    assert respond(again).due_ns == _NOW - 5 * S + 2 * _PATIENCE
+    unsure = replace(loop, verdict=replace(loop.verdict, confidence=Confidence.UNSURE))
+    assert respond(case(unsure)).due_ns == _NOW - 5 * S + _PATIENCE
+    assert respond(replace(case(loop), patience_ns=0)).remedy is None
+
+
+def _beginning(hang: SeenHang, still_s: float = 9e4) -> HangCase:
+    return replace(case(hang, still_s), begins=True, name="llama", step=None)
+
+
+@pytest.mark.parametrize("kind", [*_PATIENT, HangClass.KNOWN_SOFTWARE])
+def test_before_its_first_step_a_job_may_load_and_only_people_start_it_anew(
+    kind: HangClass,
+) -> None:
+    found = respond(_beginning(seen(kind, (0, "n0"), looks=99)))
+    assert (found.remedy, found.due_ns) == (None, 0)
+    assert "everstep job llama restart" in found.why
+
+
+@pytest.mark.parametrize("kind", [HangClass.DEAD, HangClass.FROZEN])
+def test_before_its_first_step_too_what_cannot_go_on_is_restarted_at_once(kind: HangClass) -> None:
+    found = respond(_beginning(seen(kind, (0, "n0"), looks=1)))
+    assert found.remedy is Remedy.RESTART
+    assert found.due_ns <= _NOW
+
+
+def test_who_holds_the_gil_before_the_first_step_may_load_a_library_for_as_long_as_patience() -> (
+    None
+):
+    held = respond(_beginning(seen(HangClass.GIL_HELD, (0, "n0")), still_s=70))
+    assert (held.remedy, held.due_ns) == (Remedy.RESTART, _NOW - 70 * S + _PATIENCE)
+    moves = respond(_beginning(seen(HangClass.GIL_HELD, (0, "n0"), stuck=False)))
+    assert moves.remedy is None
 
 
 @pytest.mark.parametrize("kind", _PATIENT)
@@ -103,10 +152,10 @@ def test_a_pause_does_not_save_what_cannot_end_it(kind: HangClass) -> None:
     assert respond(case(paused)).remedy is Remedy.RESTART
 
 
-def test_the_longest_stall_that_a_job_came_out_of_makes_it_wait_three_times_as_long() -> None:
-    known = replace(case(seen(HangClass.CPU_SIDE, (0, "n0"))), longest_stall_ns=90 * S)
+def test_what_is_usual_at_its_place_is_waited_for_where_that_is_longer_than_the_patience() -> None:
+    known = replace(case(seen(HangClass.CPU_SIDE, (0, "n0"))), usual_ns=270 * S)
     assert respond(known).due_ns == known.still_since_ns + 270 * S
-    short = replace(known, longest_stall_ns=10 * S)
+    short = replace(known, usual_ns=10 * S)
     assert respond(short).due_ns == known.still_since_ns + _PATIENCE
 
 
@@ -236,3 +285,80 @@ def test_culprits_on_several_nodes_or_that_are_not_sure_take_no_node(kind: HangC
     ):
         assert hang.node == ""
         assert respond(replace(case(hang, still_s=999), of_node=others)).node == ""
+
+
+# What is no program's doing, and as what of it a look may find.
+FROM_OUTSIDE = {
+    "SIGSTOP": (HangClass.FROZEN,),
+    "a debugger": (HangClass.FROZEN,),
+    "a frozen cgroup": (HangClass.FROZEN, HangClass.SILENT),
+    "a wait for storage": (HangClass.STORAGE, HangClass.FROZEN),
+    "a machine that stands still": (HangClass.SILENT, HangClass.FROZEN),
+    "a cut network": (HangClass.FABRIC, HangClass.SILENT, HangClass.UNKNOWN),
+    "a clock that was set": (HangClass.NO_WAIT,),
+}
+_SEEN_OUTSIDE = [(cause, kind) for cause, kinds in FROM_OUTSIDE.items() for kind in kinds]
+# What else was seen before, at most: of every class, this rank elsewhere and others here.
+_HISTORY = tuple(
+    past(kind, (rank, node), step=step)
+    for kind in HangClass
+    for rank, node in ((3, "n1"), (4, "n0"), (3, "n0"))
+    for step in (100, 700)
+)
+
+
+def _after_much(kind: HangClass, confidence: Confidence, *culprits: tuple[int, str]) -> HangCase:
+    hang = seen(kind, *culprits, confidence=confidence, looks=9)
+    return replace(
+        case(hang, still_s=9e6),
+        past=_HISTORY,
+        of_node=(NodeHang(1, "other-7", (3,)), NodeHang(1, "j-1", (4,))),
+    )
+
+
+@pytest.mark.parametrize(("cause", "kind"), _SEEN_OUTSIDE)
+@pytest.mark.parametrize("confidence", list(Confidence))
+@pytest.mark.parametrize("culprits", [(), ((3, "n0"),), ((3, "n0"), (9, "n1"))])
+def test_nothing_from_outside_ends_a_job_or_takes_a_node_however_often_it_comes(
+    cause: str, kind: HangClass, confidence: Confidence, culprits: tuple[tuple[int, str], ...]
+) -> None:
+    found = respond(_after_much(kind, confidence, *culprits))
+    assert found.remedy in (None, Remedy.RESTART), cause
+    assert found.node == ""
+
+
+@pytest.mark.parametrize(("cause", "kind"), _SEEN_OUTSIDE)
+@pytest.mark.parametrize("blamed", [HangClass.GIL_HELD, HangClass.GPU_SIDE])
+def test_what_came_from_outside_is_no_history_of_a_rank_or_a_node(
+    cause: str, kind: HangClass, blamed: HangClass
+) -> None:
+    del cause
+    known = replace(case(seen(blamed, (3, "n0"))), past=(past(kind, (3, "n1")),) * 9)
+    assert respond(known).remedy is Remedy.RESTART
+    assert hung_again([past(kind, (3, "n0"))] * 9) == frozenset()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in HangClass if Proof.NODE in PROVED[kind]])
+def test_a_hang_from_outside_elsewhere_does_not_acquit_a_node(kind: HangClass) -> None:
+    known = replace(
+        case(seen(kind, (3, "n0")), still_s=999),
+        past=(past(HangClass.FROZEN, (9, "n1")),),
+        of_node=(NodeHang(1, "j-1", (4,)),),
+    )
+    assert respond(known).node == "n0"
+
+
+@pytest.mark.parametrize("kind", list(HangClass))
+def test_what_comes_again_on_the_only_node_of_a_job_says_nothing_of_the_node(
+    kind: HangClass,
+) -> None:
+    known = replace(
+        case(seen(kind, (3, "n0")), still_s=999), nodes=1, of_node=(NodeHang(1, "j-1", (4,)),)
+    )
+    assert respond(known).node == ""
+
+
+def test_people_read_that_a_stopped_process_is_nobodys_fault_and_what_to_look_for() -> None:
+    found = respond(case(seen(HangClass.FROZEN, (3, "n0"))))
+    assert "neither the program nor the node" in found.why
+    assert "SIGSTOP" in found.why

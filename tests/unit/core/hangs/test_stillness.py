@@ -66,6 +66,16 @@ def test_a_job_that_runs_without_a_known_step_stands_still_by_the_word_of_its_no
     assert story.job.state is JobState.STALLED
 
 
+def test_a_job_of_which_some_ranks_have_ended_well_is_at_its_end_and_not_stalled() -> None:
+    story = HangStory().begin()
+    done = reports.GenerationFinished(1)
+    story.tell(events.Reported(story.origin("n0"), story.now_ns, done, "j"))
+    story.stand_still("n1")
+    assert story.job.state is JobState.RUNNING
+    story.tell(events.Reported(story.origin("n1"), story.now_ns, done, "j"))
+    assert story.job.ending.succeeded
+
+
 def test_of_a_generation_that_does_not_run_and_of_nodes_that_take_no_part_nothing_is_kept() -> None:
     story = HangStory().begin()
     story.stand_still("n0", generation=2)

@@ -138,6 +138,8 @@ def test_every_timer_of_an_answer_waits_anew_after_a_start() -> None:
         TimerKind.INJECTION,
         TimerKind.CONTENDER,
         TimerKind.ISOLATION,
+        # Whether nodes still say so is asked anew before anything follows from it.
+        TimerKind.STAND,
         TimerKind.FORMING,
         TimerKind.RETRY,
         TimerKind.STALLED,

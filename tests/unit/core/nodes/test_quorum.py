@@ -275,6 +275,19 @@ def test_an_operator_has_held_nodes_taken_for_lost_and_the_share_is_of_the_other
     assert "n05" in cut.lost
 
 
+def test_a_scheduler_that_does_not_hear_held_nodes_either_has_them_lost_and_no_other() -> None:
+    cut = Cut(_without_domains(12), replace(SETTINGS, isolation_drivers=("slurm",)))
+    down = tuple((name, "DOWN*: not responding") for name in _names(12, 5))
+    cut.tell(events.DriverReported(driver="slurm", read=True, down=down))
+    assert not cut.lost
+    cut.begin(_names(12, 6))
+    cut.wait(60)
+    assert cut.lost == set(_names(12, 6))
+    assert cut.state.nodes["n06"].lost_by == "slurm"
+    assert "slurm does not hear it either" in cut.state.nodes["n06"].reason
+    assert not cut.finding
+
+
 def test_an_operator_has_no_node_taken_for_lost_that_is_heard() -> None:
     cut = Cut(_without_domains(12))
     cut.tell(events.NodeDeclaredLost("n03", "ann", "wrong rack"))

@@ -2,6 +2,8 @@
 
 import pytest
 
+from everstep_common import reports
+from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.dispatch.core import Core
@@ -165,3 +167,78 @@ def test_a_step_that_does_not_become_recoverable_is_not_waited_for(late_s: int) 
     story.tell(events.TimerDue(due))
     story.stop_all()
     assert story.ends()
+
+
+_REACHED = (Phase.STARTED, Phase.ATTACHED, Phase.RESTORED)
+_BEGINNINGS = {
+    JobState.STARTING: 1,
+    JobState.RESTORING: 2,
+    JobState.WARMING: 3,
+}
+
+
+class _Beginning(_Stopping):
+    """A job whose ranks come so far and no further, each phase taking longer than ten seconds."""
+
+    def begin_until(self, state: JobState) -> None:
+        for node in ("n0", "n1"):
+            self.join(node)
+        self.choose(None)
+        for phase in _REACHED[: _BEGINNINGS[state]]:
+            self.now_ns += 20 * S
+            for node in ("n0", "n1"):
+                reached = reports.PhaseReached(1, phase)
+                self.tell(events.Reported(self.origin(node), self.now_ns, reached, "j"))
+        assert self.state_of_job() is state
+
+    def wait_out(self, seconds: float) -> None:
+        end_ns = self.now_ns + int(seconds * S)
+        while due := [(at, name) for name, at in self.core.state.timers.items() if at <= end_ns]:
+            at_ns, name = min(due)
+            self.now_ns = max(self.now_ns, at_ns)
+            self.tell(events.TimerDue(name), 0)
+
+
+@pytest.mark.parametrize("state", _BEGINNINGS)
+def test_a_job_is_stopped_and_restarted_within_ten_seconds_in_any_state_before_its_first_step(
+    state: JobState,
+) -> None:
+    stopped, restarted = _Beginning(), _Beginning()
+    stopped.begin_until(state)
+    stopped.stop()
+    stopped.wait_out(10)
+    stopped.stop_all()
+    assert stopped.ends()
+    restarted.begin_until(state)
+    restarted.restart()
+    restarted.wait_out(10)
+    assert restarted.state_of_job() is JobState.STOPPING
+    restarted.stop_all()
+    restarted.choose(None)
+    assert (restarted.state_of_job(), restarted.job.generation.number) == (JobState.STARTING, 2)
+    assert not restarted.is_planned()
+
+
+@pytest.mark.parametrize("state", _BEGINNINGS)
+def test_a_job_that_is_to_stop_at_a_named_step_waits_for_it_and_else_says_when_it_is_stopped(
+    state: JobState,
+) -> None:
+    story = _Beginning()
+    story.begin_until(state)
+    story.stop(at_step=6)
+    story.wait_out(60)
+    assert story.state_of_job() is state
+    story.stop()
+    assert story.job.planned is not None
+    said = forecast.waits_for(story.core.state, story.job, story.job.planned)
+    assert said == f"j is {state.value}: it is stopped within 10 s if it makes no step"
+
+
+def test_a_job_that_stands_still_makes_no_step_recoverable_and_is_not_waited_for() -> None:
+    story = _begun()
+    story.train(4, 5)
+    story.job.state = JobState.STALLED
+    story.stop()
+    due = story.now_ns + 10 * S
+    assert story.job.planned is not None
+    assert restarts.still_from_ns(story.job, story.job.planned) == due

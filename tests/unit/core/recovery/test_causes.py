@@ -205,6 +205,46 @@ def test_what_several_nodes_die_of_is_no_nodes_fault() -> None:
     assert judge(moved).remedy is Remedy.RESTART
 
 
+def test_the_same_crash_at_the_same_step_on_two_nodes_is_the_program_and_ends_it_again() -> None:
+    both = (death("crash"), death("crash", rank=1, node="n1", at_ns=11))
+    first = judge(evidence(*both))
+    assert (first.remedy, first.node) == (Remedy.RESTART, "")
+    assert "and so did ranks on n1 after step 16: the program, and no node" in first.sentence
+    again = judge(evidence(*both, past=(before(both[0], "n0"),)))
+    assert again.remedy is Remedy.STOP
+    other = (both[0], death("crash", rank=1, node="n1", at_ns=11, step=3))
+    assert "only a repetition tells" in judge(evidence(*other)).sentence
+
+
+@pytest.mark.parametrize(("step", "remedy"), [(15, Remedy.STOP), (17, Remedy.STOP), (18, None)])
+def test_a_crash_within_milliseconds_of_a_step_has_told_that_step_or_not(
+    step: int, remedy: Remedy | None
+) -> None:
+    earlier = before(death("crash", step=step), "n1")
+    judged = judge(evidence(death("crash"), past=(earlier,)))
+    assert judged.remedy is (remedy or Remedy.RESTART)
+
+
+@pytest.mark.parametrize("kind", ["crash", "host_memory"])
+def test_what_comes_again_on_the_only_node_of_a_job_does_not_blame_the_node(kind: str) -> None:
+    again = death(kind)
+    alone = judge(evidence(again, past=(before(again, "n0"),), members=("n0",)))
+    assert alone.remedy is Remedy.RESTART
+    assert "only another node would tell" in alone.sentence
+    beside = judge(evidence(again, past=(before(again, "n0"),), members=("n0", "n1")))
+    assert beside.remedy is Remedy.REPLACE
+
+
+_OUTSIDE = (Side.TRANSIENT, Side.CONSEQUENCE, Side.WAITED)
+
+
+@pytest.mark.parametrize(("side", "history"), list(itertools.product(_OUTSIDE, History)))
+def test_no_history_makes_what_comes_from_outside_end_a_job_or_take_a_node(
+    side: Side, history: History
+) -> None:
+    assert (side, history) not in RULES
+
+
 def test_a_first_unexplained_death_counts_against_its_node_and_a_scripts_does_not() -> None:
     for kind, counts in (("crash", True), ("cuda", True), ("exception", False), ("killed", False)):
         seen = evidence(death(kind))

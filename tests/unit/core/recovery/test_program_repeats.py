@@ -13,6 +13,7 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
 from unit.core.jobs.test_rollback import BadSteps
 from unit.core.recovery.test_blame import WEAR
+from unit.core.test_decisions import S
 
 KINDS = {
     "exception": "ValueError: bad batch 17",
@@ -80,6 +81,16 @@ def test_what_explained_the_first_time_does_so_after_its_repair_as_well() -> Non
     assert not story.job.ending.wanted
     story.again("n2", "nan", exception=KINDS["nan"], step=16)
     assert story.job.state is JobState.ENDED
+
+
+def test_what_was_found_long_before_does_not_keep_the_program_from_being_told() -> None:
+    story = begun()
+    story.find("n0", WEAR)
+    story.now_ns += 3600 * S
+    for _ in range(2):
+        story.again("n0", "exception", exception=KINDS["exception"], step=16)
+    assert story.job.state is JobState.ENDED
+    assert story.state("n0") is not NodeState.REPAIRING
 
 
 def test_signals_from_outside_never_count_however_often_they_come() -> None:

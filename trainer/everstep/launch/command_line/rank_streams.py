@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from everstep.launch.command_line.option_parser import UsageError
+from everstep.launch.output.log_files import open_folder
 
 OUT, ERROR = 1, 2
 _BOTH = OUT | ERROR
@@ -94,7 +95,7 @@ def parse_shown(text: str) -> frozenset[int] | None:
 def checked_folder(option: str, folder: Path) -> Path:
     """Return a folder for output, made if it is not there. Raises UsageError."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        os.close(open_folder(folder))
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:

@@ -1,6 +1,7 @@
 """Judge of frontiers: whether the collectives of all ranks of a node stand still. Pure.
 
-They do when none has moved for four times the longest gap that was learned of it, and 3 s at least.
+They do when none has moved for four times the longest gap of its rhythm, and 3 s at least. An
+evaluation is no part of that: how long one takes is known to whoever looks at where they stand.
 Nothing is judged before enough was learned, nor while a rank does what is no step. Until then, what
 the generation before has learned, its start included, is taken, with much more patience.
 """
@@ -44,6 +45,8 @@ class Standing:
     pause: str = ""
     # Why collectives tell nothing here; "" where they do.
     blind: str = ""
+    # When they stand still if none moves before that; 0: that is not known.
+    due_ns: int = 0
 
     @property
     def still(self) -> bool:
@@ -60,6 +63,8 @@ class FrontierJudge:
         # The longest gap of all its ranks since the first move, when that was, and whether enough
         # was learned to judge by it.
         self._longest_ns = self._newest_ns = 0
+        # The longest gap in the rhythm of any of them.
+        self._rhythm_ns = 0
         self._taught = False
         self._first_step = -1
         # When a collective was last seen to move, as the recorder told, and the newest step then.
@@ -76,7 +81,9 @@ class FrontierJudge:
     @property
     def learned_ns(self) -> int:
         """Return the longest gap for the generation after it; that of the one before, if young."""
-        return max(1, self._longest_ns) if self._taught else self._before_ns
+        if not self._taught:
+            return self._before_ns
+        return max(1, self._longest_ns, self._rhythm_ns)
 
     def judge(self, facts: Mapping[int, RankFacts], newest_step: int, now_ns: int) -> Standing:
         """Return how they stand; ``newest_step`` is the newest that any rank told, or -1."""
@@ -117,7 +124,8 @@ class FrontierJudge:
             return
         if self._newest_ns and self._from_ns <= self._newest_ns:
             gap_ns = min(moved_ns - self._newest_ns, _GAP_MAX_NS)
-            self._longest_ns = max(self._longest_ns, gap_ns)
+            stand = self._taught and gap_ns > max(LEAST_NS, _TIMES * self._rhythm_ns)
+            self._longest_ns = max(self._longest_ns, 0 if stand else gap_ns)
         self._newest_ns = moved_ns
 
     def _standing(self, known: Sequence[Frontier], newest_step: int, now_ns: int) -> Standing:
@@ -126,10 +134,11 @@ class FrontierJudge:
         if any(one.moves < least or one.gaps < _GAPS for one in known):
             return self._early(known, now_ns)
         self._taught = True
+        self._rhythm_ns = max(one.gap_ns for one in known)
         usual_ns = max(_usual_ns(one) for one in known)
-        for one in known:
-            if now_ns - max(one.moved_at_ns, self._from_ns) <= _usual_ns(one):
-                return Standing(usual_ns=usual_ns)
+        due_ns = max(max(one.moved_at_ns, self._from_ns) + _usual_ns(one) for one in known)
+        if now_ns <= due_ns:
+            return Standing(usual_ns=usual_ns, due_ns=due_ns)
         since_ns = max(one.moved_at_ns for one in known)
         return Standing(since_ns=max(since_ns, self._from_ns), usual_ns=usual_ns)
 

@@ -12,7 +12,13 @@ from pathlib import Path
 
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_files import Marker, marker, rank_process
-from everstep.launch.hangs.sources import libraries, native_stacks, process_look, python_stacks
+from everstep.launch.hangs.sources import (
+    libraries,
+    native_stacks,
+    open_files,
+    process_look,
+    python_stacks,
+)
 from everstep.launch.hangs.sources.dump_files import report_of_files
 from everstep.launch.hangs.sources.gil_wait import LOOKS_S, ThreadLook, thread_look, waits_for_gil
 from everstep.launch.hangs.sources.process_look import GoneError, ProcessLook
@@ -93,10 +99,12 @@ class RankReader:
                 self._process = ProcessFacts(state=first.state, wchan=first.wchan)
                 return self._answer(None)
             listed = self._start_libraries()
-            self._watch = self._look_at_watch()
-            self._ask_server()
-            self._read_stack()
-            self._confirm_gil()
+            if first.state is ProcessState.STOPPED:
+                # Nobody waits for the answers of a process that does not run.
+                for source in (EvidenceSource.WORKER_SERVER, EvidenceSource.PYTHON_STACK):
+                    self._blind[source] = "the process is stopped, and was not asked"
+            else:
+                self._ask_rank()
             seen = self._look_again(first)
             listed.join(max(0.0, self._left(1.0)))
         except GoneError:
@@ -160,11 +168,15 @@ class RankReader:
             self._blind[EvidenceSource.NATIVE_STACK] = why
             if not second.wchan and second.state != ProcessState.RUNNING:
                 self._blind[EvidenceSource.PROCESS_STATE] = f"wchan: {why}"
+        waits = open_files.waited_file(self._pid, second.syscall, self._proc)
         self._process = replace(
             self._process,
             state=second.state,
             state_for_ms=(second.at_ns - since_ns) // 1_000_000,
             wchan=second.wchan,
+            file=waits.path,
+            mount=waits.mount,
+            devices=open_files.open_devices(self._pid, self._proc),
             native_stack=self._native_stack(second),
             native_stack_unchanged=unchanged,
             cpu_percent=process_look.cpu_percent(first, second),
@@ -226,6 +238,12 @@ class RankReader:
             self._blind[EvidenceSource.LIBRARIES] = f"maps: {error.strerror}: {why}"
 
     # What the process answers itself.
+
+    def _ask_rank(self) -> None:
+        self._watch = self._look_at_watch()
+        self._ask_server()
+        self._read_stack()
+        self._confirm_gil()
 
     def _ask_server(self) -> None:
         server = self._server()

@@ -17,6 +17,7 @@ from everstep_common.trainer_messages import RanksWatched
 _INTERVAL_NS = 10**9
 _TOLD_EVERY_NS = 5 * 10**9
 _PHASES_MAX = 64
+_THE_END = "the end of the script"
 
 
 class RankWatch:
@@ -37,7 +38,7 @@ class RankWatch:
         self._gil = GilWaits(proc)
         self._judge = FrontierJudge()
         self._generation = self._world_size = 0
-        self._due_ns = self._told_ns = 0
+        self._due_ns = self._told_ns = self._ranks = 0
         self._told: Standing | None = None
 
     def begin(self, generation: int, ranks: Sequence[int], world_size: int) -> None:
@@ -49,7 +50,7 @@ class RankWatch:
         self._gil.forget()
         learned_ns = self._judge.learned_ns if world_size == self._world_size else 0
         self._judge, self._world_size = FrontierJudge(learned_ns), world_size
-        self._generation, self._told = generation, None
+        self._generation, self._told, self._ranks = generation, None, len(ranks)
         self._due_ns = self._now_ns() + _INTERVAL_NS
         try:
             self._pages = RankPages(ranks)
@@ -89,6 +90,11 @@ class RankWatch:
             self._gil.observe(rank, (running[rank], one.watch_thread), one.watched_at_ns, now_ns)
         told = (one.step for one in facts.values() if one.step is not None)
         standing = self._judge.judge(facts, max(told, default=newest_step), now_ns)
+        if len(running) < self._ranks:
+            # One has ended well, or the others are about to be stopped: no collective follows.
+            standing = Standing(pause=_THE_END)
+        if standing.due_ns:
+            self._due_ns = min(self._due_ns, standing.due_ns + 1)
         if _differ(standing, self._told) or now_ns - self._told_ns >= _TOLD_EVERY_NS:
             self._told, self._told_ns = standing, now_ns
             self._tell(watched(self._generation, standing, facts, now_ns))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from everstep.launch.output.last_traceback import LastTraceback
+from everstep.launch.output.log_files import open_log
 from everstep.launch.output.terminal import Terminal
 from everstep_common.clock import boot_ns
 
@@ -72,10 +73,7 @@ class LineWriter:
 
     def _open(self, path: Path) -> None:
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Not through a link: where others may write, one could lead to a file of this user.
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._log = os.fdopen(os.open(path, flags, 0o666), "ab", buffering=0)
+            self._log = os.fdopen(open_log(path), "ab", buffering=0)
         except OSError as error:  # without a log rather than without a rank
             self._without_log(path, error)
 

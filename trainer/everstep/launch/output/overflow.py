@@ -6,6 +6,8 @@ import stat
 import tempfile
 from pathlib import Path
 
+from everstep.launch.output.log_files import open_folder
+
 # Of both files together. A day of 16 ranks that print a line a second is half of it.
 FILE_BYTES_MAX = 256 * 1024 * 1024
 # What an earlier launcher has left is removed by the next one that needs such a file.
@@ -87,7 +89,7 @@ class Overflow:
         prefix = f"{_PREFIX}{self._number}-"
         if self._folder is not None:
             with contextlib.suppress(OSError):
-                self._folder.mkdir(parents=True, exist_ok=True)
+                os.close(open_folder(self._folder))
                 return _tidied(*tempfile.mkstemp(_SUFFIX, prefix, self._folder))
         return _tidied(*tempfile.mkstemp(_SUFFIX, prefix, self._fallback))
 

@@ -34,6 +34,14 @@ _NEWEST_SHARE = 0.1
 WARM_MOVES = 6
 # A longer gap that ended well is a debugger's or a suspended node's.
 GAP_MAX_NS = 300 * 10**9
+# What is longer than so many times the longest gap of a phase of which some are known, and than
+# 3 s, is no part of its rhythm but an evaluation or a save, unless it comes again soon: whoever
+# looks at ranks that stand still knows how long is usual where they stand.
+_STAND_TIMES, _STAND_LEAST_NS = 4, 3 * 10**9
+_GAPS_KNOWN = 3
+_STANDS_OF_RHYTHM, _STANDS_WITHIN = 3, 64
+# The longest of so many gaps, and of as many before them, is that of a phase.
+_GAPS_KEPT = 512
 # While nothing moves for so long, the stacks tell whether the rank compiles or saves.
 _LOOK_NS = 900_000_000
 # Functions that are on a stack only while torch or triton compiles, or writes a checkpoint.
@@ -52,6 +60,37 @@ _SAVING = (
 _FRAMES_MAX = 200
 
 
+class PhaseGaps:
+    """Rhythm of the moves in one phase: the longest gap of the newest ones. Pure."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._newest_ns = self._before_ns = 0
+        # Which of them were stands, by their number; the newest ones.
+        self._stands: list[int] = []
+
+    @property
+    def longest_ns(self) -> int:
+        """The longest gap that belongs to the rhythm; 0: none is known."""
+        return max(self._newest_ns, self._before_ns)
+
+    def add(self, gap_ns: int) -> None:
+        """Take a gap, which a stand is not, unless it has come again soon."""
+        self.count += 1
+        if self.count % _GAPS_KEPT == 0:
+            self._before_ns, self._newest_ns = self._newest_ns, 0
+        if self._is_stand(gap_ns):
+            self._stands = [*self._stands, self.count][-_STANDS_OF_RHYTHM:]
+            soon = self.count - self._stands[0] < _STANDS_WITHIN
+            if len(self._stands) < _STANDS_OF_RHYTHM or not soon:
+                return
+        self._newest_ns = max(self._newest_ns, gap_ns)
+
+    def _is_stand(self, gap_ns: int) -> bool:
+        usual_ns = max(_STAND_LEAST_NS, _STAND_TIMES * self.longest_ns)
+        return self.count > _GAPS_KNOWN and gap_ns > usual_ns
+
+
 class GapMemory:
     """Gaps between the moves of one rank's frontier, learned by phase. Pure."""
 
@@ -59,8 +98,7 @@ class GapMemory:
         self.moves = 0
         self.moved_ns = 0
         self.longest_ns = 0
-        self.gaps = [0] * page_of.PHASES
-        self.counts = [0] * page_of.PHASES
+        self.phases = [PhaseGaps() for _ in range(page_of.PHASES)]
         self._frontier = (0, 0)
         # Phases in which the rank was since the last move; whether that gap teaches anything.
         self._phases = 0
@@ -86,8 +124,7 @@ class GapMemory:
         self.longest_ns = max(self.longest_ns, gap_ns)
         for phase in range(page_of.PHASES):
             if self._phases >> phase & 1:
-                self.gaps[phase] = max(self.gaps[phase], gap_ns)
-                self.counts[phase] += 1
+                self.phases[phase].add(gap_ns)
 
 
 def frontier_of(dump: bytes) -> "tuple[int, int]":
@@ -175,9 +212,9 @@ class FrontierWatch:
         words, memory = self._page.words, self._memory
         words[page_of.ENQUEUED], words[page_of.COMPLETED] = frontier
         words[page_of.LONGEST] = memory.longest_ns
-        for phase in range(page_of.PHASES):
-            words[page_of.GAPS + phase] = memory.gaps[phase]
-            words[page_of.COUNTS + phase] = memory.counts[phase]
+        for phase, known in enumerate(memory.phases):
+            words[page_of.GAPS + phase] = known.longest_ns
+            words[page_of.COUNTS + phase] = known.count
         words[page_of.MOVES], words[page_of.MOVED_AT] = memory.moves, memory.moved_ns
 
 

@@ -8,6 +8,7 @@ import re
 import stat
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -34,9 +35,19 @@ def main_stack(text: str) -> StackFrames:
     for line in text.splitlines():
         if _THREAD.match(line):
             frames = []
-        elif (found := _FRAME.match(line)) and len(frames) < _FRAMES_MAX:
+        elif found := _FRAME.match(line):
             frames.append(frame_text(*found.groups()))
-    return tuple(frames)
+    return both_ends(frames)
+
+
+def both_ends(frames: Sequence[str]) -> StackFrames:
+    """Return the frames, or of a deep stack the innermost and the outermost ones."""
+    if len(frames) <= _FRAMES_MAX:
+        return tuple(frames)
+    outermost = _FRAMES_MAX // 2
+    innermost = _FRAMES_MAX - outermost - 1
+    left_out = f"... {len(frames) - _FRAMES_MAX + 1} more frames"
+    return *frames[:innermost], left_out, *frames[-outermost:]
 
 
 def frame_text(path: str, line: str | int, function: str) -> str:
@@ -49,9 +60,11 @@ def py_spy_stack(answer: str) -> StackFrames:
     try:
         threads = json.loads(answer)
         main = next(one for one in threads if one["os_thread_id"] == one["pid"])
-        frames = main["frames"][:_FRAMES_MAX]
-        return tuple(
-            frame_text(str(one["filename"]), int(one["line"]), str(one["name"])) for one in frames
+        return both_ends(
+            [
+                frame_text(str(one["filename"]), int(one["line"]), str(one["name"]))
+                for one in main["frames"]
+            ]
         )
     except (LookupError, TypeError, StopIteration, RecursionError, OverflowError) as error:
         raise ValueError("py-spy's answer is not as expected") from error

@@ -1,0 +1,56 @@
+"""What a launcher tells of its ranks when some of them have ended."""
+
+from pathlib import Path
+
+from everstep.launch.hangs.rank_watch import RankWatch
+from everstep.rank.interpreter import everstep_rank_page as page
+from everstep.rank.interpreter.everstep_frontier_watch import FrontierWatch
+from everstep_common.trainer_messages import RanksWatched
+
+_S = 10**9
+
+
+class _World:
+    """A launcher with two ranks that complete a collective every half second, and then none."""
+
+    def __init__(self, proc: Path) -> None:
+        self.told: list[object] = []
+        self.now_ns, self.done, self.running = 1000 * _S, 0, {0: 71, 1: 72}
+        self.watch = RankWatch(
+            self.told.append, lambda: self.running, lambda: self.now_ns, proc=proc
+        )
+        self.watch.begin(1, [0, 1], 2)
+        pages = [page.Page(self.watch.environment(rank), page.WATCH_PID) for rank in (0, 1)]
+        self.ranks = [FrontierWatch(one, lambda: (self.done, self.done), dict) for one in pages]
+
+    def live(self, seconds: int, *, moves: bool) -> None:
+        for _ in range(2 * seconds):
+            self.now_ns += _S // 2
+            self.done += moves
+            for rank in self.ranks:
+                rank.read_once(self.now_ns)
+            self.watch.advance(self.done)
+
+    @property
+    def newest(self) -> RanksWatched:
+        newest = self.told[-1]
+        assert isinstance(newest, RanksWatched)
+        return newest
+
+
+def test_ranks_that_stand_still_while_all_of_them_run_are_told(tmp_path: Path) -> None:
+    world = _World(tmp_path)
+    world.live(40, moves=True)
+    world.live(8, moves=False)
+    assert world.newest.still_since_ns > 0
+    world.watch.end()
+
+
+def test_when_one_of_them_has_ended_the_others_make_no_collective_any_more(tmp_path: Path) -> None:
+    world = _World(tmp_path)
+    world.live(40, moves=True)
+    del world.running[1]
+    world.live(30, moves=False)
+    assert world.newest.still_since_ns == 0
+    assert world.newest.pause == "the end of the script"
+    world.watch.end()
