@@ -144,6 +144,8 @@ def lose(whole: Whole, name: str) -> list[StartGeneration]:
     asked = bench.core.state.nodes[name].confirmation
     for peer in asked.asked if asked is not None else ():
         bench.take(events.PeerJudged(peer, name, asked.id if asked else "", udp=False))
+    if bench.core.state.roll is not None:
+        bench.take(events.RollCalled(bench.core.state.roll.id, len(bench.nodes) - 1))
     bench.now_ns += bench.core.state.settings.silence_ns
     judged, stopped = _STOPS
     whole.begin(judged)

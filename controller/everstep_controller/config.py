@@ -46,6 +46,7 @@ _NOT_BELOW_ZERO = (
     "snapshot_every_max",
     "snapshot_cost_ignored_ratio",
     "snapshot_interval_max_s",
+    "unsaved_max_s",
     "isolation_budget_nodes",
     "isolations_per_hour_nodes",
     "job_stops_per_hour",

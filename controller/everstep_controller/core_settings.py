@@ -207,6 +207,13 @@ class CoreSettings:
         help="Most training time between two snapshots, whatever they cost: it is what a fault"
         " repeats. 0: always use the formula.",
     )
+    unsaved_max_s: float = setting(
+        60.0,
+        unit="s",
+        help="A job that makes steps and takes snapshots, and none of them becomes recoverable for "
+        "this long, is the finding StepsUnsaved: the agent of a node may be away. An agent that is "
+        "restarted or upgraded is back sooner. 0: nothing is told.",
+    )
     autonomous_restarts_max: int = setting(
         3,
         help="How often the agent of a node that runs a whole job alone may restart it in "
@@ -317,6 +324,7 @@ class CoreSettings:
             snapshot_every_max=self.snapshot_every_max,
             snapshot_cost_ignored_ratio=self.snapshot_cost_ignored_ratio,
             snapshot_interval_ns_max=round(self.snapshot_interval_max_s * _S),
+            unsaved_max_ns=round(self.unsaved_max_s * _S),
             own_restarts=self.autonomous_restarts_max,
             planned_restart_timeout_ns=round(self.planned_restart_timeout_s * _S),
             growth_delay_ns=round(self.growth_delay_s * _S),

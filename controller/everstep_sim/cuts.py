@@ -15,7 +15,7 @@ from everstep_sim.timeline import SECOND
 # the last one.
 _BEGINS_S = (4.0, 30.0)
 _LASTS_S = (8.0, 90.0)
-_SETTLES_S = 70.0
+_SETTLES_S = 90.0
 # A cut that flaps, and the pause between two cuts.
 _FLAP_S = (2.0, 9.0)
 _PAUSE_S = (1.0, 40.0)

@@ -146,6 +146,19 @@ class Faults:
             self._fleet.stream_ends(node, 0.01, 0.1)
         self._time.after(away_s, partial(self._start_agent, name))
 
+    def crash_loop_agent(
+        self, name: str, for_s: float, up_s: float = 0.3, away_s: float = 5
+    ) -> None:
+        """Have an agent end soon after each start for a while; its ranks go on."""
+        until_ns = self._ends_ns(for_s)
+
+        def again() -> None:
+            if self._time.now_ns < until_ns:
+                self.restart_agent(name, away_s, announced=False)
+                self._time.after(away_s + up_s, again)
+
+        again()
+
     def cut(self, channels: Iterable[Transport], source: str, target: str, for_s: float) -> None:
         """Let nothing pass from one end to the other for a while."""
         cut = tuple(channels)

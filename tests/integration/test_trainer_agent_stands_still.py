@@ -61,10 +61,23 @@ class _Stopper(AgentLink):
         silence_s: float = SILENCE_S,
         on_late: Callable[[object], None] = lambda _: None,
     ) -> tuple[object | None, list[int]]:
+        self._stop_if_due(message)
+        return super().ask(message, expected, timeout_s, silence_s=silence_s, on_late=on_late)
+
+    def post(
+        self,
+        message: object,
+        expected: tuple[type, ...],
+        timeout_s: float,
+        on_answer: Callable[[object], None],
+    ) -> bool:
+        self._stop_if_due(message)
+        return super().post(message, expected, timeout_s, on_answer)
+
+    def _stop_if_due(self, message: object) -> None:
         due = isinstance(message, self._before) and getattr(message, "step", 0) >= self._step
         if due and not self.stopped:
             self.stop()
-        return super().ask(message, expected, timeout_s, silence_s=silence_s, on_late=on_late)
 
     def stop(self) -> None:
         self.stopped = True
@@ -264,8 +277,10 @@ def _restore(link: _Stopper) -> None:
     assert not state.any()
 
 
-@pytest.mark.parametrize(("before", "step"), [(Begin, 3), (Commit, 3), (Begin, 1)])
-def test_the_last_step_is_waited_for(tmp_path: Path, before: type, step: int) -> None:
+@pytest.mark.parametrize(
+    ("before", "step", "unsaved"), [(Begin, 0, 3), (Commit, 3, 0), (Commit, 1, 1)]
+)
+def test_the_last_step_is_waited_for(tmp_path: Path, before: type, step: int, unsaved: int) -> None:
     async def scenario() -> None:
         async with _world(tmp_path) as (node, remote):
             link = _link(node, remote, before, step)
@@ -273,10 +288,12 @@ def test_the_last_step_is_waited_for(tmp_path: Path, before: type, step: int) ->
             assert link.attach(20.0)
             training = _Training(node, link)
             for number in range(3):
-                assert await asyncio.to_thread(training.make_step) == (number < step)
+                # A commit is not waited for: that step counts when it is answered after all.
+                begun = number < step + (before is Commit)
+                assert await asyncio.to_thread(training.make_step) == begun
             assert await asyncio.to_thread(lambda: training.make_step(last=True))
             assert link.stopped
-            assert training.run.unsaved_steps == 3 - step
+            assert training.run.unsaved_steps == unsaved
             link.drop()
 
     asyncio.run(scenario())

@@ -182,3 +182,43 @@ def test_the_trainers_own_hash_goes_with_each_shard(node: Node, overlap: bool) -
         b"",
         xxhash.xxh3_128_digest(state["b"].tobytes()),
     ]
+
+
+def _commits(node: Node) -> list[Commit]:
+    return [one for one in node.heard(Commit) if isinstance(one, Commit)]
+
+
+def test_what_was_granted_ahead_is_not_asked_for(node: Node) -> None:
+    run = everstep.init(node.environ())
+    snapshots = run.snapshots({"a": np.zeros(1)})
+    node.agent.grants_ahead = True
+    assert [snapshots.snapshot(step) for step in (0, 1, 2, 5)] == [True] * 4
+    assert snapshots.join()
+    # A slot that is asked for is the first; the grant after step 2 was for step 3.
+    assert [(one.step, one.slot) for one in _commits(node)] == [(0, 0), (1, 1), (2, 1), (5, 0)]
+
+
+def test_a_commit_that_is_refused_counts_at_the_next_boundary(node: Node) -> None:
+    run = everstep.init(node.environ())
+    snapshots = run.snapshots({"a": np.zeros(1)})
+    node.agent.grants_ahead = True
+    assert snapshots.snapshot(0)
+    node.agent.refuse_commit = "a restart is planned"
+    assert snapshots.snapshot(1)
+    assert not snapshots.join()
+    assert run.unsaved_steps == 1
+    node.agent.refuse_commit = ""
+    assert snapshots.snapshot(2)
+    assert snapshots.join()
+    assert run.unsaved_steps == 1
+    # What the agent had refused it does not know: the shards are told again.
+    assert [one.as_before for one in _commits(node)] == [False, True, False]
+
+
+def test_who_wants_errors_waits_for_each_commit(node: Node) -> None:
+    run = everstep.init(node.environ())
+    snapshots = run.snapshots({"a": np.zeros(1)}, raises=True)
+    assert snapshots.snapshot(0)
+    node.agent.refuse_commit = "a restart is planned"
+    with pytest.raises(everstep.SnapshotError, match="a restart is planned"):
+        snapshots.snapshot(1)

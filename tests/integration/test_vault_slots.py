@@ -166,6 +166,31 @@ async def test_a_rank_that_waits_for_a_slot_goes_on_when_the_agent_of_another_me
 
 
 @lived
+async def test_a_wait_that_failed_is_not_repeated_for_slots_of_steps_that_others_have_passed(
+    tmp_path: Path,
+) -> None:
+    # Ranks out of phase fill each slot that gets free so with another such step, for ever.
+    chosen = settings(tmp_path, slot_wait_s=1e6, slot_wait_max_s=2e6)
+    async with running(chosen) as node, training(node) as rank:
+        for step in range(3):
+            await rank.save(step, b"held")
+        await node.outlet.until(lambda: len(node.outlet.copies()) == 3)
+        node.direct(1, 0)
+        assert isinstance(await rank.ask(Begin(3, 0.05)), Skip)
+        node.direct(1, 0, dead=(1, 2))
+        await rank.save(4, b"of one rank")
+        await rank.save(5, b"of one rank")
+        assert isinstance(await rank.ask(Begin(6)), Skip)
+        # A newer recoverable step ends that: what is waited for then comes.
+        await node.outlet.until(lambda: (1, 0, 5, False) in node.outlet.copies())
+        node.direct(1, 4)
+        await rank.save(6, b"together again")
+        await rank.tell(Begin(7))
+        node.direct(1, 6)
+        assert isinstance(await rank.hear(), Slot)
+
+
+@lived
 async def test_nobody_waits_longer_than_the_operator_allows(tmp_path: Path) -> None:
     async with (
         running(settings(tmp_path, slot_wait_max_s=0.05)) as node,

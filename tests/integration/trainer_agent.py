@@ -18,6 +18,7 @@ from everstep_common.trainer_messages import (
     Begin,
     Commit,
     Committed,
+    CommittedAhead,
     Describe,
     DescribedPart,
     Entry,
@@ -92,6 +93,9 @@ class TrainerAgent:
         self.refuse_restore = ""
         self.skip_reason = ""
         self.refuse_reserve = ""
+        self.refuse_commit = ""
+        # Whether the answer to a commit grants the slot of the next step.
+        self.grants_ahead = False
         # What the controller says of a launcher that has just joined.
         self.after_join: object | None = None
         # The first step that is wanted.
@@ -211,7 +215,7 @@ class TrainerAgent:
             case Begin(step=step):
                 return self._slot(step), []
             case Commit():
-                return self._commit(member, message), []
+                return self._commit_or_refuse(member, message), []
             case Progress(step=step):
                 self.vault.progress.append((member.rank, step))
             case Ready() | _:
@@ -243,6 +247,13 @@ class TrainerAgent:
         fds = [_slot_memory(size_bytes) for _ in range(_SLOTS)]
         self.vault.ranks[key] = _Rank(fds, size_bytes, [None] * _SLOTS)
         return self.vault.ranks[key]
+
+    def _commit_or_refuse(self, member: Attach, commit: Commit) -> object:
+        if self.refuse_commit:
+            return Refused(self.refuse_commit)
+        committed, step = self._commit(member, commit), commit.step
+        ahead = self.grants_ahead and commit.ahead
+        return CommittedAhead(step, step + 1, step + 1, 1, step + 2) if ahead else committed
 
     def _commit(self, member: Attach, commit: Commit) -> object:
         """Copy the slot away, so that this agent needs no rule for reusing slots."""

@@ -74,7 +74,8 @@ def _in_state(fleet: RealFleet, state: str) -> set[str]:
 
 def _all_back(fleet: RealFleet) -> bool:
     nodes = fleet.admin.nodes().nodes
-    well = all(node.connected and node.state in ("healthy", "probation") for node in nodes)
+    # A stream that ends with every cut makes a node suspect for a while, and no more.
+    well = all(node.connected and node.state != "lost" and not node.doubt for node in nodes)
     return well and _FINDING not in _found(fleet)
 
 

@@ -27,6 +27,8 @@ SERIES = {
     'everstep_job_recoverable_step_age_seconds{job="waiting"}': "9000x120",
     'everstep_job_storing_failed{job="bad"}': "1x120",
     'everstep_job_storing_failed{job="good"}': "0x120",
+    'everstep_job_unsaved_steps{job="bad"}': "0x100 61+1x19",
+    'everstep_job_unsaved_steps{job="good"}': "0x120",
     'everstep_job_snapshots_skipped_total{job="bad"}': "0+2x120",
     'everstep_job_snapshots_skipped_total{job="good"}': "0x120",
     'everstep_job_snapshots_skipped_total{job="slow"}': "0x60 5x60",
@@ -68,6 +70,7 @@ FIRING = {
     # One that is about the state itself has its label.
     "EverstepNoRecoverableStep": {"job": "new", "state": "running"},
     "EverstepStorageFails": {"job": "bad"},
+    "EverstepStepsUnsaved": {"job": "bad"},
     "EverstepSnapshotsSkipped": {"job": "bad"},
     "EverstepBadCopies": {"job": "bad"},
     "EverstepNodeLost": {"node": "dead", "state": "lost"},

@@ -52,9 +52,13 @@ def _training(
 
 
 def _steps_in(fleet: RealFleet, generation: int) -> bool:
+    """Return whether a generation has made steps, more than those before it.
+
+    What is frozen at the same step again is waited for; first steps are told late.
+    """
     job = fleet.job()
-    # Its first steps are told late, and a hang is judged once some are known.
-    return job.generation == generation and job.state == "running" and job.step >= 60
+    there = job.generation == generation and job.state == "running"
+    return there and job.step >= 30 * (generation + 1)
 
 
 def _ends_well(fleet: RealFleet) -> None:

@@ -141,7 +141,7 @@ class JobVault:
             return
         self.begin_generation(recoverable.generation)
         self.recoverable, self.target = recoverable, target
-        self.holdings.free_unneeded(recoverable)
+        self._free_unneeded()
         self.receive_buffers.drop_partial(partial(recoverable.frees, replica=True))
         self.notify_change()
 
@@ -241,9 +241,18 @@ class JobVault:
         except TimeoutError:
             self.context.counters.skipped += 1
             away = wait.in_vain()
-            why = f"while {away}" if away else f"within {wait.for_s:g} s"
+            why = f"while {away}" if away else f"within {wait.for_s:.3g} s"
             return f"no slot was free {why}: {memory.table.describe_occupancy(self.recoverable)}"
         return f"generation {memory.table.generation} was stopped"
+
+    def grant_ahead(self, memory: RankMemory, step: int) -> Grant | None:
+        """Give out a slot for a later step, if one is free now; it is being written from now on."""
+        if memory.retired or memory.table.has_step(step):
+            return None
+        grant = memory.table.begin_step(step, self.recoverable)
+        if grant is not None:
+            self._record_begun(memory, grant)
+        return grant
 
     def _record_begun(self, memory: RankMemory, grant: Grant) -> None:
         slot = next(slot for slot in memory.table.slots if slot.index == grant.slot)
@@ -262,6 +271,7 @@ class JobVault:
         if isinstance(slot, str):
             return slot
         self.context.counters.committed += 1
+        memory.turnover.record_commit(slot.epoch, asyncio.get_running_loop().time())
         memory.save_slot(slot, self.context.region_store)
         self.start_verification(memory, slot)
         return None
@@ -310,8 +320,14 @@ class JobVault:
         if slot.state is SlotState.VERIFIED and memory.table.copy_key(slot) == key:
             await run_in_slices(self.layouts.learn_layout(memory.table.manifest_of(slot)))
         memory.save_slot(slot, self.context.region_store)
-        self.holdings.free_unneeded(self.recoverable)
+        self._free_unneeded()
         self.notify_change()
+
+    def _free_unneeded(self) -> None:
+        self.holdings.free_unneeded(self.recoverable)
+        now_s = asyncio.get_running_loop().time()
+        for memory in self.holdings.ranks:
+            memory.turnover.record_slots(memory.table.slots, now_s)
 
 
 def _shorten(limit: asyncio.Timeout) -> None:

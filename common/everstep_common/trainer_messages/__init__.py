@@ -6,7 +6,8 @@ Trainer:   Attach → Attached | Refused,
            Describe → DescribedPart | NothingToRestore | RestoreFailed,
            Restore → RestoredCopies | NothingToRestore | RestoreFailed,
            Reserve → Reserved | Refused,
-           Begin → Slot | Skip | Unplanned, Commit → Committed | Refused, AskSkipped → Skipped;
+           Begin → Slot | Skip | Unplanned, Commit → Committed | CommittedAhead | Refused,
+           AskSkipped → Skipped;
            Progress, Paused and the reports of a rank (RankReport) are not answered.
            Before any answer to a question of an attached process: Pending → Await, again and again.
 One file for each of them, and one for what a process asks of the vault; all are imported from here.
@@ -61,6 +62,7 @@ from everstep_common.trainer_messages.vault import (
     Begin,
     Commit,
     Committed,
+    CommittedAhead,
     Describe,
     DescribedPart,
     Entry,
@@ -90,6 +92,7 @@ __all__ = [
     "Begin",
     "Commit",
     "Committed",
+    "CommittedAhead",
     "DataRange",
     "Describe",
     "DescribedPart",
@@ -198,6 +201,7 @@ TO_TRAINER = (
     Skip,
     Unplanned,
     Committed,
+    CommittedAhead,
     Skipped,
     Pending,
 )

@@ -70,6 +70,8 @@ class Commit:
     entries: tuple[Entry, ...]
     # The entries are the same as in the last Commit on this connection, and not sent again.
     as_before: bool = False
+    # The answer may grant the slot of a later step (CommittedAhead).
+    ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,3 +172,19 @@ class Committed:
     """The agent owns the copy now."""
 
     step: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedAhead:
+    """The agent owns the copy now, and grants a slot for a later step: no Begin is needed for it.
+
+    The slot is being written from now on, until its Commit, the next Begin or Reserve, or the end
+    of the connection. The agent may withdraw the grant without a word: then it refuses the Commit.
+    """
+
+    step: int
+    # The steps that may be copied into it, both included.
+    first_step: int
+    last_step: int
+    slot: int
+    epoch: int

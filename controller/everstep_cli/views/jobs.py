@@ -77,7 +77,7 @@ def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]
     if job.slow:
         yield from slow_table(job.slow, job.slow_plan)
     if job.findings:
-        yield tables.section("findings about it, which its user mends")
+        yield tables.section("findings about it")
         yield finding_table(job.findings, now_ns)
     yield from incident_list(job.incidents)
     yield from death_lists(job.incidents)

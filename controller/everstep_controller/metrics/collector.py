@@ -16,6 +16,7 @@ from everstep_common.endings import is_by_user
 from everstep_common.reports import Standbys
 from everstep_common.version import VERSION
 from everstep_controller.core.fleet.incidents import failures_of_job, incident_count
+from everstep_controller.core.jobs.unsaved import steps_at_risk
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
@@ -334,6 +335,12 @@ _JOB_GAUGES: tuple[tuple[str, str, Callable[[JobRecord], float]], ...] = (
         "recoverable_step",
         "Newest step that is recoverable without any one node; -1 without one.",
         lambda job: _or(job.lineage.recoverable_step),
+    ),
+    (
+        "unsaved_steps",
+        "Steps that a failure would cost now, for none after the recoverable one has become so for"
+        " core.unsaved_max_s; 0 while newer ones do.",
+        steps_at_risk,
     ),
     ("nodes", "Nodes that have ranks.", lambda job: len(job.generation.members)),
 )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.fleet import rejected_records
+from everstep_controller.core.jobs import unsaved
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import agent_identity, budgets, isolation
@@ -34,6 +35,7 @@ FROM_STATE = (
         (agent_identity.NODE_NAME_TAKEN, agent_identity.AGENT_QUARANTINED), agent_identity.findings
     ),
     StateFindings((budgets.ISOLATION_HELD_BACK,), budgets.findings),
+    StateFindings((unsaved.STEPS_UNSAVED,), unsaved.findings),
 )
 
 # Subject and reason of the line of the event list with which something began, to its time.

@@ -120,6 +120,8 @@ class _Lineage:
     refresh_waits: bool = False
     # A timer runs, after which the core is told of the recoverable step if it does not know it.
     telling: bool = False
+    # A timer runs for another decision, because ranks are out of phase.
+    looks_again: bool = False
 
 
 class VaultService:
@@ -324,6 +326,18 @@ class VaultService:
         if record.state in ACTIVE:
             self._preloads.send_to_spares(known.id, spares_of(record))
         self._tell_recoverable(known)
+        self._look_again(known)
+
+    def _look_again(self, known: _Lineage) -> None:
+        """Decide again soon where ranks are out of phase: they may have no slot to tell of."""
+        delay_s = known.snapshots.orders.phase.looks_again_s
+        if delay_s is not None and not known.looks_again:
+            known.looks_again = True
+            self._port.later(delay_s, lambda: self._refresh_again(known))
+
+    def _refresh_again(self, known: _Lineage) -> None:
+        known.looks_again = False
+        self._refresh_soon(known)
 
     def _direct(self, known: _Lineage) -> None:
         directed = set[str]()

@@ -79,10 +79,11 @@ def test_a_row_that_is_not_as_it_was_written_is_named(
         _read(path)
 
 
-def test_a_line_of_the_event_list_that_is_damaged_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["message = 'b line'", "at_ns = -1"])
+def test_a_line_of_the_event_list_that_is_damaged_says_so(tmp_path: Path, change: str) -> None:
     path = tmp_path / "j"
     _written(path)
-    _change(path, "UPDATE announcement SET message = 'b line' WHERE id = 20")
+    _change(path, f"UPDATE announcement SET {change} WHERE id = 20")
     with closing(JournalStore(path)) as store:
         told = {line.id: line.reason for line in store.announcements("", 100)}
         assert told == {seq: "LineDamaged" if seq == 20 else "Told" for seq in range(1, 41)}

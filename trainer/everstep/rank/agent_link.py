@@ -67,6 +67,8 @@ class _Question:
 
     expected: tuple[type, ...]
     on_late: Callable[[object], None]
+    # How long an agent that gives signs of life is waited for, once somebody waits.
+    timeout_s: float = 0.0
 
 
 class AgentLink:
@@ -188,6 +190,32 @@ class AgentLink:
                 return None, []
             return self._put(message, _Question(expected, on_late), timeout_s, silence_s)
 
+    def post(
+        self,
+        message: object,
+        expected: tuple[type, ...],
+        timeout_s: float,
+        on_answer: Callable[[object], None],
+    ) -> bool:
+        """Send without waiting for the answer; return whether it was sent.
+
+        The answer is taken off before the next question, or by `hear_answer`: only these wait.
+        """
+        if not self.usable:
+            return False
+        with self._turn:
+            if not self.attached or not self._close_question(SILENCE_S):
+                return False
+            question = _Question(expected, on_answer, timeout_s)
+            return self._send_question(message, question, SILENCE_S) > 0
+
+    def hear_answer(self) -> bool:
+        """Return whether no question is open, after a wait for the answer to what was posted."""
+        if not self.usable:
+            return False
+        with self._turn:
+            return self.attached and self._close_question(SILENCE_S)
+
     def be_patient(self, for_s: float) -> None:
         """Wait for an agent that stands still after all, for so long: training is at its end."""
         self._patient_until_s = self._clock.monotonic() + for_s
@@ -300,6 +328,13 @@ class AgentLink:
     def _put(
         self, message: object, question: _Question, timeout_s: float, silence_s: float
     ) -> tuple[object | None, list[int]]:
+        sent_bytes = self._send_question(message, question, silence_s)
+        if not sent_bytes:
+            return None, []
+        return self._listen(timeout_s, silence_s + sent_bytes / _READ_BYTES_PER_S)
+
+    def _send_question(self, message: object, question: _Question, silence_s: float) -> int:
+        """Send a question, which is open then; return its bytes, 0 where it was not sent."""
         channel = self._channel
         assert channel is not None
         room_s = self._patience_s(silence_s) if self._silent else silence_s
@@ -311,29 +346,32 @@ class AgentLink:
             self._question = question
         except TimeoutError:  # it does not read
             self._silent = True
-            return None, []
+            return 0
         except OSError as error:
             self._lose(error)
-            return None, []
+            return 0
         except BaseException:
             self.drop()
             raise
-        return self._listen(timeout_s, silence_s + sent_bytes / _READ_BYTES_PER_S)
+        return sent_bytes
 
     def _close_question(self, silence_s: float) -> bool:
         """Return whether no question is open, after a wait for its answer.
 
         Where the agent is known to stand still, only a patient one waits.
         """
-        if self._question is None:
+        question = self._question
+        if question is None:
             return True
-        late = self._question.on_late
-        wait_s = self._patience_s(silence_s)
-        answer, fds = self._listen(wait_s, wait_s)
+        patience_s = self._patience_s(silence_s)
+        if self._silent:
+            answer, fds = self._listen(patience_s, patience_s)
+        else:
+            answer, fds = self._listen(max(patience_s, question.timeout_s), silence_s)
         for fd in fds:
             os.close(fd)
         if answer is not None:
-            late(answer)
+            question.on_late(answer)
         return answer is not None and self.attached
 
     def _listen(self, timeout_s: float, silence_s: float) -> tuple[object | None, list[int]]:

@@ -12,12 +12,15 @@ from everstep_common.trainer_messages import (
     Begin,
     Commit,
     Committed,
+    CommittedAhead,
     Entry,
     Refused,
     Skip,
     Slot,
     Unplanned,
 )
+
+_COMMITTED = (Committed, CommittedAhead)
 
 
 class Ending(Enum):
@@ -59,6 +62,35 @@ class Grant:
     paddings: Paddings
 
 
+@dataclass(slots=True)
+class OpenCommit:
+    """Commit that nobody has waited for; its answer is heard at the next boundary."""
+
+    step: int
+    session: int
+    answer: object | None = None
+    # Whether it counts as not saved, because there was no answer in time.
+    counted: bool = False
+
+
+@dataclass(slots=True)
+class Handover:
+    """What passes from one step to the next: the open commit, and a slot that was granted ahead."""
+
+    commit: OpenCommit | None = None
+    ahead: CommittedAhead | None = None
+    # The session, and the reservation in it, of which the granted slot is.
+    given_in: tuple[int, int] = (-1, -1)
+
+    def take_grant(self, step: int, given_in: tuple[int, int]) -> Slot | None:
+        """Return the slot that was granted for a step; it is granted once."""
+        ahead, self.ahead = self.ahead, None
+        if ahead is None or given_in != self.given_in:
+            return None
+        covers = ahead.first_step <= step <= ahead.last_step
+        return Slot(ahead.slot, ahead.epoch) if covers else None
+
+
 @dataclass(frozen=True, slots=True)
 class SaveExchange:
     """Agent as the saving of a step uses it; for one thread at a time."""
@@ -69,6 +101,9 @@ class SaveExchange:
     deadlines: Deadlines
     # Hears that the agent has a step after all whose commit it did not answer in time.
     on_late_commit: Callable[[], None]
+    handover: Handover
+    # Whether the answer to a commit is waited for: where the caller is told what came of it.
+    waits: bool = False
 
     def reserve(self, size_bytes: int, pinner: Pinner | None) -> str:
         """Have slots of this size; return a complaint, or ""."""
@@ -89,16 +124,19 @@ class SaveExchange:
         if complaint := self.reserve(size_bytes, pinner):
             return failed(complaint)
         session = self.reservation.session
+        if not link.hear_answer():
+            return failed(link.trouble)
+        slot = self.handover.take_grant(step, (session, link.reservations))
+        return self._grant(step, slot, session) if slot else self._ask(step, session)
+
+    def _ask(self, step: int, session: int) -> Grant | Outcome:
+        link = self.link
         question = Begin(step, self.policy.begin_wait_s)
         timeout_s = self.deadlines.to_begin_s(self.policy)
         answer, _ = link.ask(question, (Slot, Skip, Unplanned), timeout_s)
         match answer:
-            case Slot(slot=slot):
-                place = self.reservation.place(slot)
-                if place is None:
-                    link.drop()
-                    return failed("the agent named a slot that it never gave")
-                return Grant(step, answer, session, *place)
+            case Slot():
+                return self._grant(step, answer, session)
             case Skip(reason=reason):
                 return Outcome(Ending.SKIPPED, reason)
             case Unplanned(next_step=next_step):
@@ -106,29 +144,73 @@ class SaveExchange:
             case _:
                 return failed(self._reason(answer))
 
+    def _grant(self, step: int, slot: Slot, session: int) -> Grant | Outcome:
+        place = self.reservation.place(slot.slot)
+        if place is None:
+            self.link.drop()
+            return failed("the agent named a slot that it never gave")
+        return Grant(step, slot, session, *place)
+
     def commit(self, grant: Grant, entries: tuple[Entry, ...]) -> Outcome:
-        """Give the copy to the agent."""
-        if self.link.session != grant.session:  # the slot is one of an agent that is gone
-            return failed("the agent was restarted during the copy")
+        """Give the copy to the agent; what came of it is known now, or at the next boundary."""
         link = self.link
+        if link.session != grant.session:  # the slot is one of an agent that is gone
+            return failed("the agent was restarted during the copy")
         same = bool(entries) and entries == link.committed
         # Which entries the agent knows is not known again before it has answered.
         link.committed = ()
-        commit = Commit(
-            grant.step, grant.slot.slot, grant.slot.epoch, () if same else entries, same
-        )
+        slot = grant.slot
+        commit = Commit(grant.step, slot.slot, slot.epoch, () if same else entries, same, True)
+        # A long list of shards takes the agent a while, for which it has the time of this wait.
+        if self.waits or not same:
+            return self._commit_now(commit, entries)
+        return self._post(commit, entries)
 
+    def _commit_now(self, commit: Commit, entries: tuple[Entry, ...]) -> Outcome:
         def committed(answer: object) -> None:
-            if isinstance(answer, Committed):
-                link.committed = entries
+            if self._take_answer(answer, entries):
                 self.on_late_commit()
 
-        answer, _ = link.ask(commit, (Committed,), self.deadlines.commit_s, on_late=committed)
-        if not isinstance(answer, Committed):
-            return failed(self._reason(answer))
-        if link.session == grant.session:
-            link.committed = entries
+        timeout_s = self.deadlines.commit_s
+        answer, _ = self.link.ask(commit, _COMMITTED, timeout_s, on_late=committed)
+        if self._take_answer(answer, entries):
+            return Outcome(Ending.SAVED)
+        return failed(self._reason(answer))
+
+    def _post(self, commit: Commit, entries: tuple[Entry, ...]) -> Outcome:
+        opened = OpenCommit(commit.step, self.link.session)
+
+        def committed(answer: object) -> None:
+            opened.answer = answer
+            if self._take_answer(answer, entries) and opened.counted:
+                self.on_late_commit()
+
+        if not self.link.post(commit, _COMMITTED, self.deadlines.commit_s, committed):
+            return failed(self.link.trouble)
+        self.handover.commit = opened
         return Outcome(Ending.SAVED)
+
+    def _take_answer(self, answer: object | None, entries: tuple[Entry, ...]) -> bool:
+        """Note what the agent knows and grants by its answer; return whether it has the copy."""
+        if not isinstance(answer, _COMMITTED):
+            return False
+        self.link.committed = entries
+        if isinstance(answer, CommittedAhead):
+            self.handover.ahead = answer
+            self.handover.given_in = (self.link.session, self.link.reservations)
+        return True
+
+    def finish_commit(self) -> Outcome | None:
+        """Return what came of the commit that nobody has waited for; None: there is none open."""
+        opened, self.handover.commit = self.handover.commit, None
+        if opened is None:
+            return None
+        self.link.hear_answer()
+        if isinstance(opened.answer, _COMMITTED):
+            return Outcome(Ending.SAVED)
+        # Without an answer it may come later yet, and count then.
+        opened.counted = opened.answer is None
+        return failed(self._reason(opened.answer))
 
     def _reason(self, answer: object | None) -> str:
         return answer.reason if isinstance(answer, Refused) else self.link.trouble

@@ -22,7 +22,7 @@ from everstep.rank.agent_link import AgentLink
 from everstep.rank.clock import Clock
 from everstep.rank.log_rate_limit import RateLimitedLogger
 from everstep.saving.background import Background
-from everstep.saving.exchange import Ending, Outcome, SaveExchange, failed
+from everstep.saving.exchange import Ending, Handover, Outcome, SaveExchange, failed
 from everstep.saving.policy import Deadlines, Policy
 from everstep.saving.reservation import NO_MEMORY_YET, Reservation
 from everstep.saving.restoring import Restorer
@@ -83,6 +83,7 @@ class Snapshots:
         self._deadlines = deadlines or Deadlines()
         self._background = Background(link, self._deadlines.exit_s)
         self._reservation = Reservation()
+        self._handover = Handover()
         self._device = tools.device
         # A second step in the same slots, and between the words of the first, would be of neither.
         self._busy = threading.Lock()
@@ -140,7 +141,7 @@ class Snapshots:
             self._take_outcome()
             if last:
                 link.be_patient(self._deadlines.exit_s)
-            return self._snapshot(link, step)
+            return self._snapshot(link, step, last=last)
         finally:
             self._stall_ns += boot_ns() - started_ns
             self._busy.release()
@@ -208,15 +209,22 @@ class Snapshots:
         except Exception as error:  # noqa: BLE001 - the state's own code may raise anything
             logger.warning(NO_MEMORY_YET, f"{type(error).__name__}: {error}")
 
-    def _exchange(self, link: AgentLink) -> SaveExchange:
+    def _exchange(self, link: AgentLink, *, last: bool = False) -> SaveExchange:
+        policy = self._policy
         return SaveExchange(
-            link, self._reservation, self._policy, self._deadlines, self._count_late_commit
+            link,
+            self._reservation,
+            policy,
+            self._deadlines,
+            self._count_late_commit,
+            self._handover,
+            waits=last or policy.raises or policy.overlap,
         )
 
     def _count_late_commit(self) -> None:
         self._late_commits += 1
 
-    def _snapshot(self, link: AgentLink, step: int) -> bool:
+    def _snapshot(self, link: AgentLink, step: int, *, last: bool) -> bool:
         if self._replaced:
             return self._judge(failed(_REPLACED))
         try:
@@ -225,7 +233,7 @@ class Snapshots:
                 return False
             shards = self._capture.views()
             device = self._device_for(shards)
-            saving = Saving(step, shards, self._exchange(link), self._tools, device)
+            saving = Saving(step, shards, self._exchange(link, last=last), self._tools, device)
         except (StateError, StepError) as error:  # their sentences say it all
             return self._judge(failed(str(error), error))
         except Exception as error:  # noqa: BLE001 - a state that cannot be saved ends no training
@@ -250,6 +258,8 @@ class Snapshots:
 
     def _take_outcome(self) -> None:
         outcome = self._background.finish()
+        if outcome is None and self._link is not None and self._handover.commit is not None:
+            outcome = self._exchange(self._link).finish_commit()
         if outcome is not None:
             self._judge(outcome)
 

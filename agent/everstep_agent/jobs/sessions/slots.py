@@ -12,8 +12,8 @@ from everstep_agent.vault.job_vault import SlotWait
 from everstep_agent.vault.memory.allocator import MemoryShortError
 from everstep_agent.vault.slot_allocation import SlotOwner
 from everstep_agent.vault.snapshots.cadence import ExpiredHold, PollPace, next_snapshot_step
-from everstep_agent.vault.snapshots.copies import Recoverable
 from everstep_agent.vault.snapshots.holdings import RankMemory
+from everstep_agent.vault.snapshots.slot_patience import VainWait
 from everstep_agent.vault.snapshots.slots import Grant
 from everstep_common import trainer_messages as messages
 
@@ -28,8 +28,7 @@ class SlotSession:
         self._memory: RankMemory | None = None
         # The shards of the last copy; the next copy usually has the same.
         self._entries: tuple[messages.Entry, ...] = ()
-        # The recoverable step when a wait for a slot failed last, and the sentence given for it.
-        self._starved: tuple[Recoverable | None, str] = (None, "")
+        self._vain = VainWait()
         # The planned restart for which a step has waited and which did not come.
         self._waited = ExpiredHold()
         self._pace = PollPace()
@@ -37,8 +36,11 @@ class SlotSession:
     def end(self) -> None:
         """The connection is gone: what was begun and not committed never was."""
         if self._memory is not None:
-            self._memory.table.abandon()
+            self._end_writing(self._memory)
             self._job.vault.change_signal.notify()
+
+    def _end_writing(self, memory: RankMemory) -> None:
+        memory.end_writing(self._job.vault.context.region_store)
 
     def refusal(self) -> str:
         """Return why nothing is taken from this process any more; empty while it is."""
@@ -55,6 +57,8 @@ class SlotSession:
         if problem:
             await self._answers.send(messages.Refused(problem))
             return
+        if self._memory is not None:
+            self._end_writing(self._memory)  # who asks for slots copies into none
         try:
             memory = await self._job.vault.reserve_slots(self._owner, message.size_bytes)
         except MemoryShortError as error:
@@ -71,6 +75,8 @@ class SlotSession:
     async def begin(self, message: messages.Begin) -> None:
         """Answer with a slot, with the next step that is wanted, or with why there is none."""
         memory, problem = self._memory, self.refusal()
+        if memory is not None:
+            self._end_writing(memory)  # who asks for a slot copies into none
         if memory is None or problem:
             await self._answers.send(messages.Skip(problem or "reserve slots first"))
             return
@@ -120,14 +126,42 @@ class SlotSession:
 
     async def commit(self, message: messages.Commit) -> None:
         """Take over a copy."""
-        problem: str | None = self.refusal()
+        problem: str | None = self.refusal() or self._withdrawn(message)
         if not problem:
             problem = await self._take_over(message)
         if problem:
             await self._answers.send(messages.Refused(problem))
             return
         self._job.context.skips.saved(self._job.facts.job)
-        await self._answers.send(messages.Committed(message.step))
+        ahead = self._grant_ahead(message.step) if message.ahead else None
+        await self._answers.send(ahead or messages.Committed(message.step))
+
+    def _withdrawn(self, message: messages.Commit) -> str:
+        """Return why what was granted ahead counts for nothing; "" for what may be committed.
+
+        The commit tells that the process has done with the slot, and so does the next question.
+        """
+        if not message.ahead or not self._is_held(message.step):
+            return ""
+        if self._memory is not None:
+            self._end_writing(self._memory)
+        return f"a restart is planned before step {message.step}, so its slot was withdrawn"
+
+    def _grant_ahead(self, step: int) -> messages.CommittedAhead | None:
+        """Return the slot of the next step that is snapshotted, if it is free and near enough.
+
+        Of a planned restart a rank hears only when it asks, so none is granted for a step that is
+        farther away than that.
+        """
+        memory, vault, generation = self._memory, self._job.vault, self._owner.generation
+        wanted = next_snapshot_step(vault.cadence, vault.step_hold, generation, step + 1)
+        self._pace = self._pace.after_question(step, asyncio.get_running_loop().time())
+        if memory is None or wanted > step + self._pace.ahead or self._is_held(wanted):
+            return None
+        grant = vault.grant_ahead(memory, wanted)
+        if grant is None:
+            return None
+        return messages.CommittedAhead(step, wanted, wanted, grant.slot, grant.epoch)
 
     async def _take_over(self, message: messages.Commit) -> str | None:
         if self._memory is None:
@@ -141,27 +175,32 @@ class SlotSession:
         return problem
 
     async def _slot(self, memory: RankMemory, message: messages.Begin) -> Grant | str:
-        # Only a newer recoverable step frees slots. While the controller is away, or the agent of
-        # another member, none comes, and training must not wait for it, whatever bound the trainer
-        # has set.
+        """Return a slot, after a wait if need be, or why there is none."""
         vault, clock = self._job.vault, asyncio.get_running_loop().time
-        starved_by, reason = self._starved
         hold = vault.step_hold
         last = hold is not None and hold.is_last_step(self._owner.generation, message.step)
-        starved = starved_by == vault.recoverable and not last
-        wait_s = self._restart_wait_s(message) if last else self._wait_s(message)
-        if starved or (self._away() and not last):
-            wait_s = 0.0
+        starved = self._vain.holds(vault.recoverable) and not last
+        wait_s = 0.0 if starved else self._longest_wait_s(memory, message, last=last)
         ends = clock() + wait_s
         wait = SlotWait(wait_s, lambda: "" if last else self._away())
         answer = await vault.acquire_slot(memory, message.step, wait)
-        if isinstance(answer, Grant):
-            return answer
-        if starved:
-            return reason
-        if wait_s and clock() >= ends:
-            self._starved = (vault.recoverable, answer)
+        if isinstance(answer, str) and starved:
+            return self._vain.reason
+        if isinstance(answer, str) and wait_s and clock() >= ends:
+            recoverable = vault.recoverable
+            self._vain = VainWait(recoverable.generation, recoverable.step, answer)
         return answer
+
+    def _longest_wait_s(self, memory: RankMemory, message: messages.Begin, *, last: bool) -> float:
+        # Only a newer recoverable step frees slots for good. While the controller is away, or the
+        # agent of another member, none comes, and training must not wait for it, whatever bound
+        # the trainer has set.
+        if last:
+            return self._restart_wait_s(message)
+        if self._away():
+            return 0.0
+        wait_s = self._wait_s(message)
+        return memory.turnover.bound_wait_s(wait_s) if message.wait_s is None else wait_s
 
     def _away(self) -> str:
         """Return what keeps steps from becoming recoverable, so that no slot gets free; or ""."""

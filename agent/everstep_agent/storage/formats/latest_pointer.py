@@ -95,7 +95,8 @@ def removable_steps(
     def may_go(key: StepKey) -> bool:
         if key.generation == latest.generation:
             return latest.target is not None and key < latest.target
-        return restored is not None and key.step <= restored.step and key <= restored
+        older = key.generation < latest.generation
+        return older and restored is not None and key.step <= restored.step and key <= restored
 
     return sorted(key for key in found if may_go(key) and key not in {*keep, latest.target})
 

@@ -88,7 +88,7 @@ def list_steps(backend: StorageBackend, manifest_of: StepKey | None) -> StepList
     for stored in filter(None, (choice.usable, choice.other)):
         found[key_of(stored)] = stored
     latest = pointer.latest
-    newest = max([*folders, *([latest.generation] if latest else [])], default=0)
+    newest = max(max(folders, default=0), latest.generation if latest else 0)
     return StepListing(
         latest=_pointer(branch, choice.usable),
         newest_generation=newest,

@@ -8,6 +8,7 @@ from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, Recoverable
 from everstep_agent.vault.snapshots.descriptor_store import RegionStore, StoredRegion
 from everstep_agent.vault.snapshots.manifest import ManifestCheckCache
+from everstep_agent.vault.snapshots.slot_patience import SlotTurnover
 from everstep_agent.vault.snapshots.slots import SlotEvent, SlotState, SlotTable, SnapshotSlot
 
 
@@ -28,6 +29,8 @@ class RankMemory:
         self.allocation = 0
         # The manifest that was looked at last: the next one is the same, as a rule.
         self.manifest_checks = ManifestCheckCache()
+        # How long slots are taken by what was committed to them.
+        self.turnover = SlotTurnover()
         # The one process that was given the memory for writing.
         self.writer_pid = 0
         # Whether no slot is given out any more: copies are only sources, freed as soon as possible.
@@ -73,9 +76,20 @@ class RankMemory:
         return freed
 
     def retire(self, region_store: RegionStore) -> None:
-        """Give out nothing any more, and close what has no copy in it."""
-        self.table.abandon()
+        """Give out nothing any more, and close what has no copy in it and is not being written.
+
+        What was given out ahead is written at any time until its process says otherwise or is gone.
+        """
         self.retired = True
+        self._close_empty(region_store)
+
+    def end_writing(self, region_store: RegionStore) -> None:
+        """The process that was given slots has done with them, or is gone."""
+        self.table.abandon()
+        if self.retired:
+            self._close_empty(region_store)
+
+    def _close_empty(self, region_store: RegionStore) -> None:
         for slot in list(self.table.slots):
             if slot.state is SlotState.EMPTY:
                 self._close(slot, region_store)

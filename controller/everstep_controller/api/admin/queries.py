@@ -16,6 +16,7 @@ from everstep_controller.api.fleet.inspector import Inspector
 from everstep_controller.api.fleet.node_questions import NodeQuestions
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core.fleet.incidents import fleet_incidents, open_incident
+from everstep_controller.core.jobs import unsaved
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import Claim, NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET, State
@@ -196,6 +197,8 @@ def _more(state: State, subject: NodeRecord | JobRecord) -> Iterator[str]:
         yield from slow_sentences(state, subject)
     else:
         yield from judged_cause(state, subject)
+        for held in unsaved.findings_of_job(state, subject):
+            yield f"{held.finding.message}; {held.finding.rule}"
 
 
 def judged_cause(state: State, job: JobRecord) -> Iterator[str]:

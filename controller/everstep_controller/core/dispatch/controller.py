@@ -4,7 +4,7 @@ from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core import events
 from everstep_controller.core.events import RecoveryBegun
-from everstep_controller.core.jobs import membership, progress
+from everstep_controller.core.jobs import membership, progress, unsaved
 from everstep_controller.core.model.agents import SeenGeneration
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET
@@ -159,6 +159,7 @@ def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     state.findings.pop("event rejected", None)
     grace_ns, again = _begin_grace(turn)
     progress.postpone_stalls(turn, grace_ns)
+    unsaved.postpone(turn)
     isolation.restart_drivers(turn)
     evidence.expect_agents(turn, again_ns=grace_ns if again else None)
     _expect_answers(turn, grace_ns)

@@ -32,6 +32,7 @@ from everstep_controller.core.jobs import (
     incidents,
     restore_point,
     transition,
+    unsaved,
     withdrawal,
 )
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
@@ -144,12 +145,13 @@ def _count_steps(turn: Turn, job: JobRecord, event: JobProgressed) -> None:
         # It does not tell its phases, or tells them late: its first steps show that it runs.
         begun_ns, guessed = steps_begun_ns(job, event.end_ns)
         job.ledger.begin_steps(begun_ns, warmup=True, guessed=guessed)
-    had_state = restore_point.has_state(job)
+    had_state, recoverable = restore_point.has_state(job), job.lineage.recoverable_step
     _learn_resumption(turn, job, event)
     for offset, (end_ns, stall_ns) in enumerate(zip(event.end_ns, event.stall_ns, strict=True)):
         _count_step(turn, job, event.first_step + offset, end_ns, stall_ns)
     if event.recoverable_step is not None:
         job.lineage.recoverable_step = event.recoverable_step
+    unsaved.watch(turn, job, recoverable)
     if job.state in ACTIVE:
         watch_steps(turn, job)
     stepped = bool(event.end_ns) and job.state in ACTIVE
@@ -192,7 +194,8 @@ def step_recoverable(turn: Turn, event: StepRecoverable) -> None:
     """A newer step can be restored, and no row of progress has said so."""
     job = turn.state.job(event.job)
     if job is not None and event.generation == job.generation.number:
-        job.lineage.recoverable_step = event.step
+        known, job.lineage.recoverable_step = job.lineage.recoverable_step, event.step
+        unsaved.watch(turn, job, known)
         turn.mark_job(job.id)
 
 
@@ -254,6 +257,7 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
         transition.move_job(turn, job, JobEvent.PROGRESSED, "all ranks make steps")
     if TimerKind.STALLED in news.due:
         _judge_stall(turn, job)
+    unsaved.reconcile_job(turn, job)
     if job.state in ACTIVE and len(generation.finished) == len(generation.members):
         ending.finish_job(turn, job, _all_well(job))
 

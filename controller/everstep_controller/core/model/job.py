@@ -228,6 +228,16 @@ class StepsBehind:
 
 
 @dataclass(slots=True)
+class UnsavedSteps:
+    """Steps of a generation after the recoverable one, which stands still."""
+
+    # Since when a newer one should have become recoverable; 0: none should have.
+    since_ns: int = 0
+    # People were told of it.
+    told: bool = False
+
+
+@dataclass(slots=True)
 class Generation:
     """One incarnation of a job's processes; replaced whole when the next one is planned."""
 
@@ -285,6 +295,8 @@ class Generation:
     hang_judgement: Judgement | None = None
     # Members were tested beside others when it had stopped: the next plan waited once.
     pair_tested: bool = False
+    # Its newest steps are not saved.
+    unsaved: UnsavedSteps = field(default_factory=UnsavedSteps)
     # What its ranks have said of themselves, as far as somebody keeps it.
     rank_reports: RankReports = field(default_factory=RankReports)
 

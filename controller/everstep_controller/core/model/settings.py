@@ -73,6 +73,9 @@ class Settings:
     snapshot_cost_ignored_ratio: float = 0.01
     # The most training that one fault may take along, whatever the formula says; 0 for no limit.
     snapshot_interval_ns_max: int = 60_000_000_000
+    # The recoverable step may stand still for this long while a job makes steps; then people are
+    # told what a failure would cost; 0: never.
+    unsaved_max_ns: int = 60_000_000_000
     # How often an agent may restart a job in place while the controller is away.
     own_restarts: int = 0
     # How long a planned restart waits for its last step to be recoverable.

@@ -77,6 +77,8 @@ class Cadence:
     changed_ns: int = 0
     # How often more snapshots were tried again.
     returns: int = 0
+    # Set while ranks that are out of phase come together at ``start``: how often it is after that.
+    usual_every: int = 0
 
     def names(self, step: int) -> bool:
         """Return whether a step is to be snapshotted; before ``start``, nobody knows."""

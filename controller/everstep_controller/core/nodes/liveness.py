@@ -135,7 +135,8 @@ def _cannot_tell(turn: Turn, name: str) -> bool:
 
 def _patience(state: State) -> Patience:
     settings = state.settings
-    few_ns = settings.loss_hold_ns if quorum.is_small(state) else settings.agent_return_ns
+    # In a large fleet that is before people are told of each agent: they are told of all at once.
+    few_ns = settings.loss_hold_ns if quorum.is_small(state) else 2 * settings.silence_ns
     return Patience(settings.silence_ns, few_witnesses_ns=few_ns, network_ns=settings.loss_hold_ns)
 
 

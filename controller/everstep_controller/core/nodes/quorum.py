@@ -256,7 +256,8 @@ def tell_people(turn: Reconciliation) -> None:
             message = "no silent node waits any more for more of the fleet to be heard"
             turn.announce(CONTROLLER, f"{CONTROLLER_CUT_OFF.name}Cleared", message)
         return
-    evidence = f"{_named(held)} {'is' if len(held) == 1 else 'are'} silent, and stay doubtful"
+    stay = "is silent, and stays" if len(held) == 1 else "are silent, and stay"
+    evidence = f"{_named(held)} {stay} doubtful"
     message = f"{CUT_OFF}: {turn.state.nodes[held[0]].silence.held}"
     if known is None:
         turn.announce(CONTROLLER, CONTROLLER_CUT_OFF.name, f"{message}; {evidence}")

@@ -11,7 +11,7 @@ from statistics import median_high
 from everstep_common.endings import by_operator
 from everstep_controller.core import events
 from everstep_controller.core.events import RestartCancelled, RestartOrdered, StopOrdered
-from everstep_controller.core.jobs import incidents, restore_point
+from everstep_controller.core.jobs import incidents, restore_point, unsaved
 from everstep_controller.core.jobs.lifecycle import ACTIVE, BEGINNING, OVER, STEPPING
 from everstep_controller.core.model.job import (
     Cause,
@@ -21,7 +21,7 @@ from everstep_controller.core.model.job import (
     Planned,
     PlannedKind,
 )
-from everstep_controller.core.model.node import MAINTENANCE, NodeRecord
+from everstep_controller.core.model.node import AUTOMATION, MAINTENANCE, NodeRecord
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import budgets
 from everstep_controller.core.planned import forecast
@@ -93,7 +93,8 @@ def _give_up_boundary(turn: Reconciliation, job: JobRecord) -> None:
     """Stop a job whose chosen step has not become recoverable in time."""
     if job.planned is None or job.state not in ACTIVE:
         return
-    if _waits_for_automation(turn, job, job.planned):
+    costs_steps = job.planned.by == AUTOMATION and unsaved.is_unsaved(job)
+    if costs_steps or _waits_for_automation(turn, job, job.planned):
         turn.set_timer(
             f"{TimerKind.PLANNED}/{job.id}", turn.state.settings.planned_restart_timeout_ns
         )
@@ -437,6 +438,7 @@ def may_grow(turn: Turn, job: JobRecord) -> bool:
         and not (job.planned or job.ending.wanted)
         and not budgets.is_stopped_too_often(turn.state, job)
         and not turn.paused(job.name)
+        and not unsaved.is_unsaved(job)
         and restore_point.has_state(job)
         and grown_size(turn.state, job) > len(job.generation.members)
     )

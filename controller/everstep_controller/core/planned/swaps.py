@@ -15,6 +15,7 @@ from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Mode
 from everstep_controller.core import events
 from everstep_controller.core.events import SlowJudged
+from everstep_controller.core.jobs import unsaved
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState, PlanKind
 from everstep_controller.core.model.node import AUTOMATION, FindingOwner, NodeRecord, OpenFinding
@@ -92,7 +93,7 @@ def case_of(
     leaving = set(state.draining)
     refused = claims.refusal(turn, node, allowed_by.name, allowed_by.mode)
     refusal = (refused.why if refused is not None else _kept_out(node)) or turn.paused(job.name)
-    refusal = refusal or _begun_lately(turn, node)
+    refusal = refusal or _begun_lately(turn, node) or _unsaved(job)
     # A generation that has stopped gets its next plan at once, whatever it was stopped for.
     waits = job.planned is not None or not leaving.isdisjoint(job.generation.members)
     planned = waits and job.state in ACTIVE
@@ -134,6 +135,12 @@ def _begun_lately(turn: Turn, node: NodeRecord) -> str:
     if not begun_ns or turn.now_ns - begun_ns >= _AGAIN_NS:
         return ""
     return f"{node.name} was drained already within an hour, at {shown(begun_ns)}, and given back"
+
+
+def _unsaved(job: JobRecord) -> str:
+    """Return that a job would lose steps if it left a node now."""
+    told = f"the newest steps of {job.name} are not saved, and it would lose them"
+    return told if unsaved.is_unsaved(job) else ""
 
 
 def _kept_out(node: NodeRecord) -> str:

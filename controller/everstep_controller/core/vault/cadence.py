@@ -7,7 +7,7 @@ training, M the mean time between faults, and a fault costs half an interval on 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
@@ -43,6 +43,16 @@ _FAULTS_PER_NODE_NS = 6.5e-3 / 86_400e9
 
 # All ranks learn of a change within this time; whoever does not takes a step that others skip.
 _LEAD_NS = 5 * _S
+
+# So long no newer step becomes recoverable, though ranks save steps, before they are out of phase.
+_APART_NS = _S // 2
+
+# Ranks that save each step hear of a rule at each; the newest row of progress is a second old.
+_NEAR_LEAD_NS = 2 * _S
+
+# A slot with a step that some rank has passed is free again within this time: agents tell of a step
+# without all its replicas a second late.
+_MEETING_NS = 2 * _S
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +103,8 @@ def decide_cadence(
     before: Cadence, job: JobRecord, failures_ns: Sequence[int], settings: Settings, now_ns: int
 ) -> Cadence:
     """Return how often to snapshot from now on: as before, unless it is worth a change."""
+    if before.usual_every:
+        return before
     least, most = interval_bounds(job, settings)
     every = min(max(before.every, least), most)
     # What a snapshot costs is known from the generation that failed.
@@ -110,6 +122,57 @@ def decide_cadence(
     return Cadence(every, _start(job), reason, now_ns, returns)
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotPhase:
+    """Whether ranks save different steps: since when none of theirs can become recoverable."""
+
+    step: int | None = None
+    # None: no rank has saved a step that another one has passed.
+    apart_since_ns: int | None = None
+
+    def after(self, step: int | None, dead_steps: Collection[int], now_ns: int) -> "SnapshotPhase":
+        """Return the phase by the recoverable step, and by steps that some rank has passed."""
+        if not dead_steps:
+            return SnapshotPhase(step)
+        since_ns = self.apart_since_ns if step == self.step else None
+        return SnapshotPhase(step, now_ns if since_ns is None else since_ns)
+
+    def is_apart(self, now_ns: int) -> bool:
+        """Return whether ranks are out of phase for good, and not by one step that one missed."""
+        since_ns = self.apart_since_ns
+        return since_ns is not None and now_ns - since_ns >= _APART_NS
+
+    @property
+    def looks_again_s(self) -> float | None:
+        """Return after how long to decide again, news or not; None: there is no need."""
+        return None if self.apart_since_ns is None else _APART_NS / _S
+
+
+def bring_together(before: Cadence, job: JobRecord, phase: SnapshotPhase, now_ns: int) -> Cadence:
+    """Return a cadence at which all ranks have a free slot again, while they are out of phase.
+
+    Ranks that save different steps fill their slots with what can never be common, and what frees
+    it is the next commit of another one. So all of them take the same few steps, ahead of all of
+    them and as far apart as slots need to get free.
+    """
+    meets = before.usual_every > 0
+    if meets and phase.step is not None and phase.step >= before.start:
+        every = before.usual_every
+        return Cadence(every, _start(job), f"{_often(every)} again", now_ns, before.returns)
+    spacing = _steps_in(job, _MEETING_NS)
+    known = not meets or now_ns - before.changed_ns >= 4 * _MEETING_NS + _NEAR_LEAD_NS
+    if not (known and phase.is_apart(now_ns)):
+        return before
+    every = max(2 * before.every, spacing)
+    start = _start(job, _NEAR_LEAD_NS if before.every == 1 else _LEAD_NS)
+    start = -(-start // every) * every
+    reason = (
+        f"ranks have saved different steps, none of which can be restored: one step in {every} is "
+        f"snapshotted from step {start} on, until all have the same one"
+    )
+    return Cadence(every, start, reason, now_ns, before.returns, before.usual_every or before.every)
+
+
 def _is_measured(before: Cadence, job: JobRecord, now_ns: int) -> bool:
     enough = len(job.ledger.reference_ns) >= _STEPS_MIN
     return enough and now_ns - before.changed_ns >= _CHANGE_NS
@@ -121,13 +184,17 @@ def _is_due(before: Cadence, more: bool, now_ns: int) -> bool:
     return now_ns - before.changed_ns >= wait_ns
 
 
-def _start(job: JobRecord) -> int:
+def _start(job: JobRecord, lead_ns: int = _LEAD_NS) -> int:
     """Return the first step that is ahead of all ranks: until then the rule before holds."""
+    newest = -1 if job.lineage.last_step is None else job.lineage.last_step
+    return newest + _steps_in(job, lead_ns) + 2
+
+
+def _steps_in(job: JobRecord, time_ns: int) -> int:
+    """Return how many steps a job makes in a time; 0 while that is not known."""
     recent = job.ledger.steps[-REFERENCE_STEPS:]
     pace_ns = median_low([step.end_ns - step.start_ns for step in recent]) if recent else 0
-    lead = math.ceil(_LEAD_NS / pace_ns) + 2 if pace_ns else 2
-    newest = -1 if job.lineage.last_step is None else job.lineage.last_step
-    return newest + lead
+    return math.ceil(time_ns / pace_ns) if pace_ns else 0
 
 
 def interval_bounds(job: JobRecord, settings: Settings) -> tuple[int, int]:

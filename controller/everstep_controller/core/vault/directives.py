@@ -25,7 +25,7 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.snapshots import Cadence
 from everstep_controller.core.model.state import State
-from everstep_controller.core.vault.cadence import decide_cadence
+from everstep_controller.core.vault.cadence import SnapshotPhase, bring_together, decide_cadence
 from everstep_controller.core.vault.catalogue import Catalogue, Recoverable
 from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.core.vault.persistence import (
@@ -115,6 +115,7 @@ class VaultOrders:
     hold_after: int | None = None
     # A member is doubtful: nothing becomes recoverable until its agent is back.
     member_away: bool = False
+    phase: SnapshotPhase = field(default_factory=SnapshotPhase)
 
     def held_at(self, step: int) -> bool:
         """Return whether a restart is planned for when this step is recoverable."""
@@ -185,19 +186,30 @@ class JobSnapshots:
         wish = job.planned if job.generation.number == directed.number else None
         # Every member that is there persists its own ranks.
         away = len(inputs.connected) < len(directed.members)
+        phase = before.phase.after(recoverable.step, recoverable.dead_steps, now_ns)
         self.orders = VaultOrders(
             replication,
             recoverable,
-            decide_cadence(
-                before.cadence, job, failures_ns_of_job(state, job), state.settings, now_ns
-            ),
+            self._decide_cadence(job, state, phase, now_ns),
             self._prepare_spares(job, state, replication, recoverable.step),
             publish,
             choose_stand_ins(inputs, self.persistence.named) if away else {},
             None if wish is None else wish.after_step,
             any(state.nodes[name].doubtful for name in directed.members),
+            phase,
         )
         return Decision(before, inputs)
+
+    def _decide_cadence(
+        self, job: JobRecord, state: State, phase: SnapshotPhase, now_ns: int
+    ) -> Cadence:
+        failures_ns = failures_ns_of_job(state, job)
+        decided = decide_cadence(self.orders.cadence, job, failures_ns, state.settings, now_ns)
+        # Before a planned restart all ranks save its step, and then none goes on.
+        runs = job.generation.number == self.generation.number and job.state in ACTIVE
+        if not runs or job.planned is not None:
+            return decided
+        return bring_together(decided, job, phase, now_ns)
 
     def directives(self) -> Iterator[tuple[str, Directive]]:
         """Yield who is told what to do, by the names of the nodes."""

@@ -143,6 +143,7 @@ def test_every_timer_of_an_answer_waits_anew_after_a_start() -> None:
         TimerKind.FORMING,
         TimerKind.RETRY,
         TimerKind.STALLED,
+        TimerKind.STAND,
         TimerKind.NEXT,
         TimerKind.PLANNED,
         TimerKind.STILL,

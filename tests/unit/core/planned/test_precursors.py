@@ -17,6 +17,7 @@ from everstep_controller.core.planned.swaps import PRECURSORS, precursor_of
 from everstep_controller.journal.codec import decode_state, encode
 from everstep_controller.judging.judges import JUDGES
 from unit.core.jobs.test_stalls import told
+from unit.core.planned.test_restarts import train_unsaved
 from unit.core.planned.test_slow_swap import SlowStory, part
 
 _ENFORCED = Settings(mode=Mode.ENFORCE, condition_modes=(("NodePrecursor", Mode.ENFORCE),))
@@ -93,6 +94,35 @@ def test_where_it_is_enforced_the_node_is_drained_and_given_back_when_it_is_over
     story.over("n1") if owner == "agent" else story.judged("n1", None)
     assert story.drained() == []
     assert story.core.state.precursors == []
+
+
+def test_a_job_whose_steps_are_not_saved_is_moved_when_they_are() -> None:
+    story = PrecursorStory(settings=_ENFORCED).begin()
+    last = story.job.lineage.last_step or 0
+    train_unsaved(story, last + 1)
+    story.find("n1", _VANISHED)
+    assert story.drained() == []
+    assert "are not saved, and it would lose them" in story.plan()
+    plan = story.plan()
+    story.train(last + 71)
+    assert story.plan() == plan, "it is told once, not with each step"
+    story.train(last + 72, saved=last + 72)
+    assert story.drained() == ["n1"]
+
+
+def test_a_swap_that_was_begun_waits_until_steps_are_saved_again() -> None:
+    story = PrecursorStory(settings=_ENFORCED).begin()
+    story.find("n1", _VANISHED)
+    assert (story.drained(), story.is_planned()) == (["n1"], True)
+    last = story.job.lineage.last_step or 0
+    train_unsaved(story, last + 1)
+    timer = events.TimerDue(f"planned/{story.job.id}")
+    story.tell(timer, after_s=300)
+    assert (story.state_of_job(), story.is_planned()) == (JobState.RUNNING, True)
+    assert timer.timer in story.core.state.timers, "it is looked at again"
+    story.train(last + 71, saved=last + 71)
+    assert story.state_of_job() is JobState.STOPPING
+    assert story.incidents[-1].cause == "drain"
 
 
 def test_no_job_has_to_say_that_it_is_slow() -> None:

@@ -302,6 +302,40 @@ def test_a_smaller_job_grows_when_a_node_has_waited_for_it_and_not_before() -> N
     assert story.job.generation.members == ["n0", "n1"]
 
 
+def train_unsaved(story: PlannedStory, first_step: int) -> None:
+    """Make steps for 70 s that are snapshotted, and none of which becomes recoverable."""
+    for step in range(first_step, first_step + 70):
+        row = events.JobProgressed(
+            job="j", generation=story.job.generation.number, first_step=step,
+            end_ns=(story.now_ns + S,), stall_ns=(1000,),
+        )  # fmt: skip
+        story.tell(row, after_s=1)
+
+
+def test_a_job_whose_steps_are_not_saved_does_not_grow_before_they_are() -> None:
+    story = grown()
+    give_back(story, "n1")
+    assert f"growth/{story.job.id}" in story.core.state.timers
+    train_unsaved(story, first_step=5)
+    assert f"growth/{story.job.id}" not in story.core.state.timers
+    assert not story.is_planned()
+    story.train(75, saved=75)
+    assert f"growth/{story.job.id}" in story.core.state.timers, "it waits anew"
+
+
+def test_growth_that_was_planned_waits_until_steps_are_saved_again() -> None:
+    story = grown()
+    give_back(story, "n1")
+    story.tell(events.TimerDue(f"growth/{story.job.id}"), after_s=61)
+    assert story.is_planned()
+    train_unsaved(story, first_step=5)
+    story.tell(events.TimerDue(f"planned/{story.job.id}"), after_s=300)
+    assert (story.state_of_job(), story.is_planned()) == (JobState.RUNNING, True)
+    story.train(75, saved=75)
+    assert story.incidents[-1].cause == "growth"
+    assert "step 75 is recoverable" in story.incidents[-1].message
+
+
 def test_growth_is_not_more_often_than_the_setting_says() -> None:
     story = grown()
     story.job.grown_ns = story.now_ns

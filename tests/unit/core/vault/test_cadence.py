@@ -18,7 +18,9 @@ from everstep_controller.core.model.snapshots import COSTS_KEPT, Cadence, Snapsh
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.cadence import (
     SnapshotCost,
+    SnapshotPhase,
     best_interval,
+    bring_together,
     decide_cadence,
     interval_bounds,
     measure_cost,
@@ -307,3 +309,51 @@ def test_the_interval_loses_a_minute_at_most_and_one_step_while_that_costs_a_hun
     assert every == 1 or stall_ns > 0.01 * step_ns
     # A snapshot less would keep them above their share: it loses no more than it must.
     assert every == 1 or stall_ns > 0.0099 * (every - 1) * step_ns
+
+
+def _apart(step: int | None = 99) -> SnapshotPhase:
+    """Return the phase of ranks that have saved different steps for a second, seen at 600 s."""
+    return SnapshotPhase().after(step, (), 0).after(step, (101,), 599 * S)
+
+
+def test_ranks_out_of_phase_meet_at_steps_that_are_ahead_of_all_and_far_apart() -> None:
+    record = _trained(200, 20 * MS, MS)
+    met = bring_together(Cadence(), record, _apart(), 600 * S)
+    # Two seconds of steps apart, and the first of them two seconds ahead.
+    assert met.every == math.ceil(2 * S / (21 * MS))
+    assert met.start % met.every == 0
+    assert met.start >= 199 + 2 * S // (21 * MS)
+    assert met.usual_every == 1
+    assert "none of which can be restored" in met.reason
+    # It is the only rule until they have met, whatever snapshots cost.
+    assert _decide(_trained(200, S, 200 * MS), met) is met
+    assert bring_together(met, record, _apart(), 601 * S) is met
+
+
+def test_ranks_that_have_met_go_on_as_before() -> None:
+    record = _trained(200, 20 * MS, MS)
+    met = bring_together(Cadence(5), record, _apart(), 600 * S)
+    assert met.usual_every == 5
+    before = SnapshotPhase().after(met.start - 1, (), 603 * S)
+    assert bring_together(met, record, before, 603 * S) is met
+    again = bring_together(met, record, SnapshotPhase(met.start), 603 * S)
+    assert (again.every, again.usual_every) == (5, 0)
+    assert again.start > 199
+
+
+def test_ranks_that_do_not_meet_meet_at_fewer_steps() -> None:
+    record = _trained(200, 20 * MS, MS)
+    met = bring_together(Cadence(), record, _apart(), 600 * S)
+    rarer = bring_together(met, record, _apart(), 620 * S)
+    assert (rarer.every, rarer.usual_every) == (2 * met.every, 1)
+
+
+def test_a_step_that_one_rank_missed_is_no_phase() -> None:
+    record, usual = _trained(200, 20 * MS, MS), Cadence()
+    once = SnapshotPhase(99).after(99, (101,), 600 * S)
+    assert once.looks_again_s is not None
+    assert bring_together(usual, record, once, 600 * S) is usual
+    # A newer step became recoverable: they are in phase, whatever was missed before.
+    later = once.after(102, (104,), 601 * S)
+    assert bring_together(usual, record, later, 601 * S) is usual
+    assert SnapshotPhase(102).looks_again_s is None

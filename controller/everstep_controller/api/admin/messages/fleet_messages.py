@@ -11,13 +11,14 @@ from everstep_controller.core.accounting.ledger import (
     effectiveness,
 )
 from everstep_controller.core.fleet.incidents import failures_of_job, incidents_of_job
+from everstep_controller.core.jobs import unsaved
 from everstep_controller.core.jobs.restore_point import undecided_step
 from everstep_controller.core.model.agents import RefusedAgent
 from everstep_controller.core.model.incident import Death, Incident
 from everstep_controller.core.model.job import JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
 from everstep_controller.core.model.slowness import SlowPart
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.nodes.claims import mode_of
 from everstep_controller.core.planned import forecast
@@ -279,7 +280,7 @@ def hang_line(job: JobRecord) -> admin_pb2.HangLine | None:
 
 
 def _findings_about(state: State, job: JobRecord) -> list[admin_pb2.FindingLine]:
-    """Return what the nodes of a job have found that is its user's to mend."""
+    """Return what nodes have found that a job's user mends, and that its steps are not saved."""
     if not state.is_current(job):
         return []  # they are known by the name, which another job has by now
     nodes = dict.fromkeys([*job.generation.members, *job.launchers])
@@ -290,6 +291,7 @@ def _findings_about(state: State, job: JobRecord) -> list[admin_pb2.FindingLine]
         for one in state.nodes[name].findings.values()
         if one.finding.key.job == job.name
     ]
+    held += [(CONTROLLER, one) for one in unsaved.findings_of_job(state, job)]
     order = {id(one): place for place, one in enumerate(worst_first(one for _, one in held))}
     held.sort(key=lambda pair: order[id(pair[1])])
     return [finding_line(state, name, one) for name, one in held[:_FINDINGS_MAX]]

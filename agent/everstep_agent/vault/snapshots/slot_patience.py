@@ -1,0 +1,65 @@
+"""Slot patience: how long a rank may wait for a free slot before it goes on without one. Pure.
+
+A wait holds back all ranks of the job, since their collectives wait for the one that waits. Where
+ranks are out of phase, what would free its slots is the next commit of another one, which stands
+in a collective: such a wait is in vain, and only its bound ends it. So there is one wait for each
+recoverable step. What is freed because it can never become recoverable allows none anew: the rank
+takes the slot, and without one it goes on at once.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from everstep_agent.vault.snapshots.copies import Recoverable
+from everstep_agent.vault.snapshots.slots import SlotState, SnapshotSlot
+
+# A slot that gets free at all does so within this many times of what it took lately at most.
+_LONGER = 4.0
+# What is no wait yet for training, and longer than any change of the measured time by chance.
+_WAIT_MIN_S = 0.5
+_TIMES_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class VainWait:
+    """The wait of a rank that failed last: what was recoverable then, and why it failed."""
+
+    generation: int = -1
+    step: int | None = None
+    reason: str = ""
+
+    def holds(self, recoverable: Recoverable) -> bool:
+        """Return whether nothing newer became recoverable since."""
+        return (self.generation, self.step) == (recoverable.generation, recoverable.step)
+
+
+class SlotTurnover:
+    """Measured times from a commit until its slot is free again, of one rank."""
+
+    def __init__(self) -> None:
+        # When what is in a slot was committed, by its epoch.
+        self._committed_s: dict[int, float] = {}
+        self._times_s: deque[float] = deque(maxlen=_TIMES_KEPT)
+
+    def record_commit(self, epoch: int, now_s: float) -> None:
+        """A copy was committed."""
+        self._committed_s[epoch] = now_s
+
+    def record_slots(self, slots: Sequence[SnapshotSlot], now_s: float) -> None:
+        """Look which commits are in no slot any more."""
+        taken = (SlotState.COMMITTED, SlotState.VERIFIED)
+        held = {slot.epoch for slot in slots if slot.state in taken}
+        for epoch in self._committed_s.keys() - held:
+            self._times_s.append(now_s - self._committed_s.pop(epoch))
+
+    @property
+    def times_s(self) -> tuple[float, ...]:
+        """Return the newest times, oldest first."""
+        return tuple(self._times_s)
+
+    def bound_wait_s(self, wait_s: float) -> float:
+        """Return how much of a wait is worth it; all of it before anything was measured."""
+        if not self._times_s:
+            return wait_s
+        return min(wait_s, max(_WAIT_MIN_S, _LONGER * max(self._times_s)))

@@ -1,0 +1,93 @@
+"""Slots benchmark: what a snapshot of a small state costs, beside a futex ping-pong in one run.
+
+The whole product, as shipped: a controller, an agent and `everstep run` with one rank whose copy
+takes some microseconds. What is left of the stall is the exchange with the agent. After each
+snapshot the rank and another process wake each other once: what the machine takes for that.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from daemons import agent_command, controller_command
+from processes import free_port, running, wait_for_port
+from table import Row, arguments, row, show
+from vault_nodes import RANK_PATH, until_there
+
+_RANK = Path(__file__).with_name("slots_rank.py")
+_STATE_BYTES = 38_000
+_STEP_S = 0.08
+_P50_MAX_MS = 0.15
+_PING_PONGS = 3.0
+# Slots are made, and every part of the way has run once.
+_WARMUP_STEPS = 20
+
+
+def measure(windows: int, seconds: float) -> Iterator[Row]:
+    """Yield the rows: the stalls, the ping-pongs beside them, and steps that were not saved."""
+    stalls: list[list[float]] = []
+    played: list[list[float]] = []
+    unsaved = 0.0
+    for _ in range(windows):
+        lines = _train(seconds)
+        stalls.append([line[1] for line in lines])
+        played.append([line[2] for line in lines])
+        unsaved += lines[-1][3] - lines[0][3]
+    yield row("load average", [os.getloadavg()[0]], "processes")
+    beside = row("futex ping-pong, p99", _quantiles(played, 0.99), "ms")
+    yield row("futex ping-pong, p50", _quantiles(played, 0.5), "ms")
+    yield beside
+    yield row("snapshot of 38 kB, p50", _quantiles(stalls, 0.5), "ms", target=_P50_MAX_MS)
+    yield row(
+        "... beside the ping-pong's p99",
+        _quantiles(stalls, 0.5),
+        "ms",
+        beside,
+        target=_PING_PONGS * beside.value,
+    )
+    yield row("snapshot of 38 kB, p99", _quantiles(stalls, 0.99), "ms", beside)
+    yield row("steps not saved", [unsaved], "steps", target=0.0)
+
+
+def _quantiles(windows: Sequence[Sequence[float]], share: float) -> list[float]:
+    return [sorted(one)[int(share * (len(one) - 1))] * 1e3 for one in windows]
+
+
+def _train(seconds: float) -> list[list[float]]:
+    """Return the rank's lines after its first steps."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="everstep-bench-")))
+        port, metrics, liveness, bulk = (free_port() for _ in range(4))
+        controller = stack.enter_context(running(controller_command(folder, port)))
+        wait_for_port(port, controller)
+        command = agent_command(folder, port, metrics, ports=(liveness, bulk))
+        stack.enter_context(running(command))
+        socket, told = folder / "run/agent.sock", folder / "steps"
+        until_there(socket)
+        launcher = Path(sys.executable).with_name("everstep")
+        rank = (sys.executable, _RANK, str(_STATE_BYTES), str(_STEP_S), told)
+        options = ("--job", "train", "--socket", socket, "--snapshot-every", "1")
+        environment = os.environ | {"PYTHONPATH": RANK_PATH}
+        stack.enter_context(running([launcher, "run", *options, "--", *rank], environment))
+        until_there(told, 60.0)
+        time.sleep(_WARMUP_STEPS * _STEP_S + seconds)
+        whole = told.read_text(encoding="ascii").rpartition("\n")[0]
+    lines = [json.loads(line) for line in whole.splitlines()][_WARMUP_STEPS:]
+    if not lines:
+        raise SystemExit("the rank made no step")
+    return lines
+
+
+def main() -> None:
+    """Measure and print."""
+    asked = arguments(__doc__ or "").parse_args()
+    show(list(measure(asked.repeats, asked.seconds)), asked.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,255 @@
+"""Slot protocol as a model: ranks in lock step, K slots each, granted ahead or asked for.
+
+Ticks, and explicit states: what is in each slot, what each agent was told, what the controller has
+heard. A step takes ten ticks; a collective ends when the last rank has come. Each rank passes its
+boundary by one of two protocols. ``patient``: a rank without a free slot waits for it, anew after
+each change of what it was told, and asks for each slot. ``ahead``: the answer to a commit grants
+the next slot, a rank waits once for each recoverable step, nobody waits for a commit, and the
+controller has ranks that are out of phase meet at steps ahead of all of them.
+"""
+
+import heapq
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+STEP = 10
+# As jobs.slot_wait_s is to a step of 15 ms, and as the wait is that slots which turn over allow.
+PATIENCE, BOUND = 3_000, 30
+# How long it is told in vain that nothing becomes recoverable, and how far apart ranks meet.
+_APART, _MEETING = 10, 30
+
+
+@dataclass(slots=True)
+class Rank:
+    """One rank, its slots by the step in each, and what its agent was told."""
+
+    slots: dict[int, bool] = field(default_factory=dict)
+    # A slot that is being written: granted, for a step, in an epoch.
+    granted: int | None = None
+    recoverable: int = -1
+    dead: frozenset[int] = frozenset()
+    rules: tuple[tuple[int, int], ...] = ((0, 1),)
+    hold: int | None = None
+    vain: object = None
+    waits: int | None = None
+    saved: set[int] = field(default_factory=set)
+    missed: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A job, its network, and what goes wrong."""
+
+    protocol: str
+    slots: int = 3
+    # Ticks from the commit of each rank until the controller knows that its copy is safe.
+    told: Sequence[int] = (2, 2)
+    directive: int = 2
+    # Steps that a rank does not save, and those whose commit is refused at the next boundary.
+    skips: Sequence[Collection[int]] = ((), ())
+    refused: Mapping[int, Collection[int]] = field(default_factory=dict)
+    # At this step all processes die, and the job begins again from what is recoverable.
+    dies_at: int | None = None
+    # A restart is planned after this step.
+    hold: int | None = None
+
+
+class Model:
+    """One run."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.ranks = [Rank() for _ in shape.told]
+        self.now = self.step = self.generation = self.recoverable = 0
+        self.recoverable = -1
+        self.heard: list[set[int]] = [set() for _ in shape.told]
+        self.rules: tuple[tuple[int, int], ...] = ((0, 1),)
+        self.apart: int | None = None
+        self.meets: int | None = None
+        self.left: set[int] = set()
+        self.longest_wait = 0
+        self.held = False
+        self.restored: list[int] = []
+        self._events: list[tuple[int, int, int, str, tuple[int, ...], object]] = []
+        self._order = count()
+
+    def run(self, steps: int) -> "Model":
+        """Train so many steps."""
+        self._later(STEP, "boundary")
+        while self._events and self.step < steps and not self.held:
+            self.now, _, generation, kind, who, what = heapq.heappop(self._events)
+            if generation == self.generation:
+                getattr(self, f"_{kind}")(*who, what)
+            self._check()
+        return self
+
+    def common_after(self, step: int) -> int | None:
+        """Return the first step after this one that all ranks have saved."""
+        return min((s for s in self.ranks[0].saved if s > step and self._common(s)), default=None)
+
+    def _common(self, step: int) -> bool:
+        return all(step in rank.saved for rank in self.ranks)
+
+    def _check(self) -> None:
+        for rank in self.ranks:
+            assert len(rank.slots) + (rank.granted is not None) <= self.shape.slots
+            assert rank.granted not in rank.slots, "what is being written is read by nobody"
+            # What was told as recoverable is there, whole, whatever was freed.
+            assert self.recoverable < 0 or self.recoverable in rank.slots
+
+    def _later(self, ticks: int, kind: str, *who: int, what: object = None) -> None:
+        entry = (self.now + ticks, next(self._order), self.generation, kind, who, what)
+        heapq.heappush(self._events, entry)
+
+    # --- ranks -----------------------------------------------------------------------------------
+
+    def _boundary(self, _: object) -> None:
+        if self.step == self.shape.dies_at and not self.restored:
+            self._die()
+            return
+        self.left = set(range(len(self.ranks)))
+        for number in sorted(self.left):
+            self._pass(number)
+
+    def _die(self) -> None:
+        """Connections end: what was granted is empty, and what nobody can restore is dropped."""
+        self.generation += 1
+        self.restored.append(self.recoverable)
+        for number, rank in enumerate(self.ranks):
+            kept = {self.recoverable: True} if self.recoverable >= 0 else {}
+            saved = {step for step in rank.saved if step <= self.recoverable}
+            self.ranks[number] = Rank(kept, recoverable=self.recoverable, saved=saved)
+            self.heard[number] = set(kept)
+        self.rules, self.apart, self.meets = ((0, 1),), None, None
+        self.step = self.recoverable + 1
+        self._later(STEP, "boundary")
+
+    def _pass(self, number: int) -> None:
+        rank, step = self.ranks[number], self.step
+        if step in self.shape.skips[number] and not self.restored:
+            rank.missed.add(step)
+            self._leave(number)
+        elif rank.hold is not None and step > rank.hold:
+            rank.granted = None  # withdrawn; its commit is refused, or its next question says so
+            self.held = True
+        elif not _planned(rank, step):
+            self._leave(number)
+        elif rank.granted == step or self._free(rank):
+            self._save(number)
+        elif rank.vain == self._vain(rank):
+            rank.missed.add(step)
+            self._leave(number)
+        else:
+            rank.waits = self.now
+            limit = BOUND if self.shape.protocol == "ahead" else PATIENCE
+            self._later(limit, "timeout", number, what=step)
+
+    def _vain(self, rank: Rank) -> object:
+        if self.shape.protocol == "ahead":
+            return rank.recoverable
+        return rank.recoverable, rank.dead
+
+    def _free(self, rank: Rank) -> bool:
+        """Free what the job can do without; return whether a slot is free."""
+        rank.granted = None  # who asks copies into none
+        gone = [s for s in rank.slots if s < rank.recoverable or s in rank.dead]
+        for step in gone:
+            del rank.slots[step]
+        return len(rank.slots) < self.shape.slots
+
+    def _save(self, number: int) -> None:
+        rank, step = self.ranks[number], self.step
+        rank.granted = None
+        if step in self.shape.refused.get(number, ()):
+            rank.missed.add(step)
+        else:
+            rank.slots[step] = True
+            rank.saved.add(step)
+            self._later(self.shape.told[number], "report", number, what=step)
+        if self.shape.protocol == "ahead":
+            wanted = next(s for s in range(step + 1, step + 200) if _planned(rank, s))
+            held = rank.hold is not None and wanted > rank.hold
+            if wanted == step + 1 and not held and self._free(rank):
+                rank.granted = wanted
+        self._leave(number)
+
+    def _leave(self, number: int) -> None:
+        rank = self.ranks[number]
+        if rank.waits is not None:
+            self.longest_wait = max(self.longest_wait, self.now - rank.waits)
+        rank.waits = None
+        self.left.discard(number)
+        if not self.left:
+            self.step += 1
+            self._later(STEP, "boundary")
+
+    def _timeout(self, number: int, step: object) -> None:
+        rank = self.ranks[number]
+        if rank.waits is not None and step == self.step:
+            rank.vain = self._vain(rank)
+            rank.missed.add(self.step)
+            self._leave(number)
+
+    # --- controller ------------------------------------------------------------------------------
+
+    def _report(self, number: int, step: object) -> None:
+        assert isinstance(step, int)
+        self.heard[number].add(step)
+        self._decide(None)
+
+    def _decide(self, _: object) -> None:
+        before = self.recoverable
+        self.recoverable = max(before, *set.intersection(*self.heard), -1)
+        dead = self._passed()
+        if not dead or self.recoverable > before:
+            self.apart = None
+        elif self.apart is None:
+            self.apart = self.now
+        if self.shape.protocol == "ahead":
+            self._bring_together()
+        newest = max(set().union(*self.heard))
+        hold = self.shape.hold
+        hold = hold if hold is not None and newest >= hold - 3 else None
+        told = (self.recoverable, frozenset(dead), self.rules, hold)
+        for number in range(len(self.ranks)):
+            self._later(self.shape.directive, "direct", number, what=told)
+
+    def _passed(self) -> set[int]:
+        if not all(self.heard):
+            return set()
+        dead, ahead = set[int](), set[int]()
+        for step in sorted(set().union(*self.heard), reverse=True):
+            own = {number for number, heard in enumerate(self.heard) if step in heard}
+            if step > self.recoverable and not ahead <= own:
+                dead.add(step)
+            ahead |= own
+        return dead
+
+    def _bring_together(self) -> None:
+        if self.meets is not None and self.recoverable >= self.meets:
+            self.rules, self.meets = (*self.rules, (self.step + 2, 1)), None
+        elif self.meets is None and self.apart is not None:
+            if self.now - self.apart < _APART:
+                self._later(_APART, "decide")
+                return
+            spacing = -(-_MEETING // STEP)
+            start = self.step + 1
+            self.meets = -(-start // spacing) * spacing
+            self.rules = (*self.rules, (self.meets, spacing))
+
+    def _direct(self, number: int, told: object) -> None:
+        rank = self.ranks[number]
+        assert isinstance(told, tuple)
+        rank.recoverable, rank.dead, rank.rules, rank.hold = told
+        if rank.granted is None:
+            free = self._free(rank)
+            if rank.waits is not None and free:
+                self._save(number)
+
+
+def _planned(rank: Rank, step: int) -> bool:
+    if step == rank.hold:
+        return True
+    every = next(every for start, every in reversed(rank.rules) if start <= step)
+    return step % every == 0

@@ -1,0 +1,34 @@
+"""How long a rank waits for a slot: once for each recoverable step, and as long as slots take."""
+
+from everstep_agent.vault.snapshots.copies import Recoverable
+from everstep_agent.vault.snapshots.slot_patience import SlotTurnover, VainWait
+from everstep_agent.vault.snapshots.slots import SlotState, SnapshotSlot
+
+
+def test_what_can_never_become_recoverable_is_freed_and_allows_no_other_wait() -> None:
+    vain = VainWait(1, 7, "no slot was free")
+    assert vain.holds(Recoverable(1, 7, frozenset({8, 9})))
+    assert not vain.holds(Recoverable(1, 10, frozenset({8, 9})))
+    assert not vain.holds(Recoverable(2, 7))
+    assert not VainWait().holds(Recoverable())
+
+
+def test_a_wait_is_bounded_by_what_slots_took_lately() -> None:
+    turnover = SlotTurnover()
+    assert turnover.bound_wait_s(5.0) == 5.0
+    slot = SnapshotSlot(0, SlotState.COMMITTED, epoch=3, step=1)
+    turnover.record_commit(3, 10.0)
+    turnover.record_slots([slot], 10.5)
+    assert not turnover.times_s
+    slot.state = SlotState.EMPTY
+    turnover.record_slots([slot], 10.8)
+    assert list(turnover.times_s) == [10.8 - 10.0]
+    assert turnover.bound_wait_s(5.0) == 4 * (10.8 - 10.0)
+    assert turnover.bound_wait_s(1.0) == 1.0
+
+
+def test_a_short_turnover_leaves_a_wait_that_outlasts_chance() -> None:
+    turnover = SlotTurnover()
+    turnover.record_commit(3, 10.0)
+    turnover.record_slots([], 10.01)
+    assert turnover.bound_wait_s(5.0) == 0.5
