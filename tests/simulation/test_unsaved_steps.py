@@ -97,6 +97,15 @@ def test_an_agent_that_crashes_again_and_again_is_told_where_nothing_is_saved(se
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_copies_of_which_nobody_hears_are_told_without_an_absent_agent(seed: int) -> None:
+    told, cluster = _play(lambda faults, name: faults.mute_vault(name, AWAY_S), seed, 150)
+    assert cluster.job is not None
+    assert 60 <= told.opened_s - FAULT_S <= 80
+    assert "copies of newer ones are missing" in told.message
+    assert cluster.job.generation.number == 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_an_agent_that_is_restarted_is_no_finding(seed: int) -> None:
     told, _ = _play(lambda faults, name: faults.restart_agent(name, 5), seed, 150)
     assert not told.opened_s

@@ -1,0 +1,57 @@
+"""An agent that stays away beside a job that goes on, in real processes: what people read."""
+
+import json
+import os
+import signal
+
+import pytest
+
+from integration.real_fleet import JOB, RealFleet, running_fleet
+
+pytestmark = pytest.mark.timeout(300)
+
+_NODES = ("node-1", "node-2", "node-3")
+_STEPS, _STEP_S = 5000, 0.05
+_PATIENCE_S = 60.0
+_LIMIT_S = 4.0
+
+
+def _found(fleet: RealFleet) -> list[dict[str, str]]:
+    told = json.loads(fleet.everstep("findings", "--json").stdout)["findings"]
+    return [one for one in told if one["condition"] == "StepsUnsaved"]
+
+
+def _recoverable(fleet: RealFleet) -> int:
+    job = json.loads(fleet.everstep("job", JOB, "--json").stdout)
+    return int(job.get("recoverable_step") or 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGSTOP], ids=["ended", "stopped"])
+def test_a_job_without_the_agent_of_a_member_says_what_a_failure_would_cost(number: int) -> None:
+    limit = f"unsaved_max_s = {_LIMIT_S}"
+    with running_fleet(*_NODES, core_lines=(limit,)) as fleet:
+        fleet.launch(_STEPS, _STEP_S)
+        fleet.until("steps", _PATIENCE_S, lambda: fleet.step() > 20 and _recoverable(fleet) > 0)
+        agent = fleet.agents.pop("node-2")
+        os.kill(agent.process.pid, number)
+        fleet.until("a finding", _PATIENCE_S, lambda: bool(_found(fleet)))
+        kept = _recoverable(fleet)
+        (found,) = _found(fleet)
+        assert found["component"] == f"controller/snapshots/{JOB}"
+        assert f"no step after {kept} is recoverable" in found["message"]
+        assert "the agent of node-2 is away" in found["message"]
+        for told in (fleet.everstep("why", JOB).stdout, fleet.everstep("job", JOB).stdout):
+            words = " ".join(told.split())
+            assert "journalctl -u everstep-agent" in words or "StepsUnsaved" in words
+            assert f"a failure of {JOB} now costs" in words
+        _bring_back(fleet, agent.process.pid, number)
+        fleet.until("saved steps", _PATIENCE_S, lambda: _recoverable(fleet) > kept)
+        fleet.until("no finding", _PATIENCE_S, lambda: not _found(fleet))
+        assert fleet.job().generation == 1
+
+
+def _bring_back(fleet: RealFleet, pid: int, number: int) -> None:
+    if number == signal.SIGSTOP:
+        os.kill(pid, signal.SIGCONT)
+    else:
+        fleet.start_agent("node-2")
