@@ -37,8 +37,8 @@ def _collectives(told: admin_pb2.Slowness) -> Iterator[RenderableType]:
     yield tables.section("collectives")
     if look.sentence != told.sentence:
         yield Text(printable(look.sentence))
-    said = {look.sentence.lower(), told.sentence.lower()}
-    late = [one for one in look.late if one.sentence.lower() not in said]
+    said = (look.sentence.lower(), told.sentence.lower())
+    late = [one for one in look.late if not any(s.startswith(one.sentence.lower()) for s in said)]
     yield tables.facts(
         [
             ("compared", f"{look.collectives} collectives, {look.ranks} ranks{_age(look)}"),

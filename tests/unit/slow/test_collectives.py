@@ -131,6 +131,8 @@ def test_of_two_ranks_nobody_is_nominated_and_why_is_told() -> None:
     (late,) = found.late
     assert (late.rank, late.nominated) == (1, False)
     assert "fewer than three peers" in late.why_not
+    assert found.sentence.startswith("Rank ")
+    assert found.sentence.endswith("; so nobody is named")
 
 
 def test_launches_on_a_gpu_without_timing_say_what_they_do_not_show() -> None:

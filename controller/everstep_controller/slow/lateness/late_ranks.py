@@ -324,7 +324,7 @@ class _Judge:
                 f"collectives are few, {SURE_ROWS} are enough"
             )
         if self.late and not common:
-            return f"Nobody is named: {self.late[0].whole_sentence}"
+            return f"{_capital(self.late[0].whole_sentence)}; so nobody is named"
         said = "Nobody comes last to collectives again and again"
         return f"{said}. {_capital(common[0])}" if common else said
 
