@@ -48,7 +48,7 @@ How to get it, in each rank of a job with torch:
 At least 10 steps are needed; rows may be missing, and may come in any order. Who has fewer than
 three peers is compared with its own past.
 
-Exit code: 0 slow workers are named, 1 nobody is slow, 2 usage or no table that can be read.
+Exit code: 0 slow workers are named, 1 nobody is named, 2 usage or no table that can be read.
 
 Examples:
   everstep slow steps.csv
@@ -122,8 +122,17 @@ def told(verdict: SlowVerdict) -> Iterator[str]:
     for place in verdict.places:
         if place.sentence.lower() != verdict.sentence.lower():  # that stands above all already
             yield f"\n{place.sentence[:1].upper()}{place.sentence[1:]}."
+    said = verdict.sentence.lower()
+    undecided = [
+        one.sentence
+        for one in verdict.imbalances
+        if one.is_open and one.sentence.lower() not in said
+    ]
+    if undecided:
+        yield "\nMore work, or slow:"
+        yield from (f"  {one}" for one in undecided)
     notes = [
-        *(one.sentence for one in verdict.imbalances),
+        *(one.sentence for one in verdict.imbalances if not one.is_open),
         *(one.sentence for one in verdict.pauses),
     ]
     if notes:

@@ -45,6 +45,7 @@ class SlowAnalysis:
         for worker in np.flatnonzero(judged.different).tolist():
             if worker not in self._seen.different:
                 self._seen.add_different(worker)
+                self._seen.losses.forget_pauses(worker)
                 self._open.pop(worker, None)
         for worker in np.flatnonzero(judged.stalling).tolist():
             episode = self._open.get(worker)
@@ -88,7 +89,8 @@ class SlowAnalysis:
             self._open_places[key].measure(place.ratio)
 
     def _count(self, step: int, seconds: Floats, judged: StepJudgement) -> None:
-        slow = judged.slow.copy()
+        # Who does different work is told as that, and neither pauses nor has uneven data for it.
+        slow = judged.slow | judged.different
         for episode in self._open_places.values():
             slow[episode.place.members] = True
         lost = self._seen.losses.add(step, seconds, judged.expected_s, judged.noise, slow)

@@ -6,7 +6,7 @@ import numpy as np
 
 from everstep_controller.slow.losses import CommonPause
 from everstep_controller.slow.moving_work import moving_work
-from everstep_controller.slow.peers import PEERS_MIN
+from everstep_controller.slow.peers import PEERS_MIN, Indices, Roster
 from everstep_controller.slow.seen import PlaceEpisode, Seen, WorkerEpisode
 from everstep_controller.slow.verdict import (
     Advice,
@@ -25,6 +25,7 @@ _SHARE_TO_SWAP = 0.5
 _DATA_RATIO, _STAGE_RATIO = 0.05, 0.10
 # Ours: where one worker is the last in more steps, it is no imbalance that moves about.
 _LAST_SHARE_MAX = 0.5
+_MOST = 0.8
 _PAUSES_MIN, _PAUSE_SHARE_MIN, _LOADER_SHARE = 3, 0.001, 0.5
 # Ours: so many of those that ever pause do so at once.
 _TOGETHER_SHARE = 0.5
@@ -32,6 +33,9 @@ _STEPS_MIN = 10
 # Ours: what is usual has changed after so many steps; less often nothing is said to be regular.
 _LASTING_STEPS, _PERIOD_MIN = 10, 5
 _NAMES_MAX = 8
+# As `track.Rules`: more of a role are not named one by one.
+_FEW_OF_ROLE = 0.2
+_PLACES_MAX = 3
 
 
 def explained(seen: Seen) -> SlowVerdict:
@@ -39,7 +43,7 @@ def explained(seen: Seen) -> SlowVerdict:
     moving = moving_work(seen)
     slow = tuple(_worker(seen, one) for one in seen.workers if one.worker not in moving)
     places = tuple(_place(seen, one) for one in seen.places)
-    imbalances = (*_imbalances(seen), *_moved(seen, moving))
+    imbalances = (*_imbalances(seen, moving), *_moved(seen, moving))
     losses = seen.losses
     return SlowVerdict(
         sentence=_sentence(seen, slow, places, imbalances),
@@ -117,9 +121,19 @@ def _place(seen: Seen, episode: PlaceEpisode) -> SlowPlaceFound:
     )
 
 
-def _imbalances(seen: Seen) -> Iterator[Imbalance]:
+def _imbalances(seen: Seen, moving: Mapping[int, int]) -> Iterator[Imbalance]:
+    apart = [*_different(seen), *_two_speeds(seen, moving)]
+    yield from apart
+    yield from _uneven_data(seen, max((one.ratio for one in apart), default=0.0))
+    yield from _stages(seen)
+
+
+def _uneven_data(seen: Seen, apart: float) -> Iterator[Imbalance]:
+    """Yield that steps are uneven, beyond what those are apart who stay so."""
     losses = seen.losses
     ratio = losses.imbalance
+    if ratio <= apart:
+        return
     last = float(losses.last.max()) / max(losses.steps, 1)
     if ratio >= _DATA_RATIO and last <= _LAST_SHARE_MAX and losses.steps >= _STEPS_MIN:
         yield Imbalance(
@@ -130,38 +144,90 @@ def _imbalances(seen: Seen) -> Iterator[Imbalance]:
             f"{percent(last)} of the steps): the "
             "work is uneven, as with sequences of different lengths; no worker is at fault",
         )
-    yield from _stages(seen)
-    yield from _different(seen)
 
 
 def _different(seen: Seen) -> Iterator[Imbalance]:
     of = seen.roster.roles
-    roles = sorted({int(of[one]) for one in seen.different})
+    which = np.array(sorted(seen.different), dtype=np.int64)
+    roles = np.unique(of[which]).tolist()
     if len(roles) > 1 and len(roles) == np.count_nonzero(seen.roster.by_role.sizes > PEERS_MIN):
         yield Imbalance(
             ImbalanceKind.REPLICA,
-            0.0,
-            f"{_workers(seen, sorted(seen.different))} are slower than their peers by about as "
-            "much, some of every role: a replica whose sequences are longer, or roles that are not "
-            "true; no worker is at fault",
+            seen.losses.speeds.factor(which) - 1,
+            f"{_apart(seen, which)}, some of every role: a replica whose sequences are longer, "
+            f"roles that are not true, or {_shared(seen)}",
         )
         return
     for role in roles:
-        workers = sorted(one for one in seen.different if int(of[one]) == role)
-        name = seen.roster.role_names[role]
-        told = f" of role {name}" if name else ""
+        workers = which[of[which] == role]
         yield Imbalance(
             ImbalanceKind.MIXED_ROLE,
-            0.0,
-            f"{_workers(seen, workers)}{told} are slower than the others by about as much, too "
-            "many to be at fault: they do different work. Tell who does the same in the column "
-            "role",
+            seen.losses.speeds.factor(workers) - 1,
+            f"{_apart(seen, workers)}, too many to be named one by one: {_either(seen)}",
         )
+
+
+def _two_speeds(seen: Seen, moving: Mapping[int, int]) -> Iterator[Imbalance]:
+    """Yield the roles of two speeds, but for those that something else explains already."""
+    if seen.losses.steps < _STEPS_MIN:
+        return
+    told = seen.different | set(moving) | {one.worker for one in seen.workers}
+    told |= {one for episode in seen.places for one in episode.place.members.tolist()}
+    for found in seen.losses.speeds.two_speeds():
+        of_role, slower = len(found.slower) + len(found.others), len(found.slower)
+        # Of more than four, one or two that are slow are judged beside the others.
+        few = of_role > PEERS_MIN and slower <= max(1.0, _FEW_OF_ROLE * of_role)
+        if few or not told.isdisjoint(found.slower.tolist()):
+            continue
+        yield Imbalance(
+            ImbalanceKind.TWO_SPEEDS,
+            seen.losses.speeds.factor(found.slower) - 1,
+            f"{_apart(seen, found.slower)}; which of both is usual does not show: {_either(seen)}",
+        )
+
+
+def _apart(seen: Seen, which: Indices) -> str:
+    """Return how much longer some take than the others of their role, since when, and where."""
+    roster, speeds = seen.roster, seen.losses.speeds
+    roles = {int(one) for one in roster.roles[which]}
+    name = roster.role_names[roles.pop()] if len(roles) == 1 else ""
+    told = f" of role {name}" if name else ""
+    takes = "takes" if len(which) == 1 else "take"
+    since = "from the first step on" if speeds.always(which) else "and did not in the first steps"
+    return (
+        f"{_workers(seen, which.tolist())}{told}{_only_of(roster, which)} {takes} "
+        f"{speeds.factor(which):.2f} times as long as the others, {since}"
+    )
+
+
+def _only_of(roster: Roster, which: Indices) -> str:
+    """Return the places that have these workers and no others, where they are few: in words."""
+    others = np.delete(np.arange(roster.size), which)
+    for kind, of in roster.places.items():
+        places = np.unique(of[which])
+        apart = places[0] >= 0 and not np.isin(places, of[others]).any()
+        if apart and len(places) < min(len(which), _PLACES_MAX + 1):
+            return f", all of {kind} {', '.join(roster.place_names[kind][one] for one in places)},"
+    return ""
+
+
+def _either(seen: Seen) -> str:
+    return (
+        "either they have more to do (tell who does the same work: column role, or "
+        f"everstep.role() in a script), or {_shared(seen)}"
+    )
+
+
+def _shared(seen: Seen) -> str:
+    tell = "" if seen.roster.places else " (tell it: column node, leaf, rack or power)"
+    return f"they, or what they share{tell}, are slow; seconds alone do not tell which"
 
 
 def _workers(seen: Seen, which: Sequence[int]) -> str:
     """Return how many workers, and the names of the first ones."""
     names = ", ".join(seen.roster.names[one] for one in which[:_NAMES_MAX])
+    if len(which) == 1:
+        return f"worker {names}"
     return f"{len(which)} workers ({names}{', …' if len(which) > _NAMES_MAX else ''})"
 
 
@@ -200,11 +266,14 @@ def _stages(seen: Seen) -> Iterator[Imbalance]:
 def _pauses(seen: Seen) -> Iterator[Pause]:
     yield from _common_pauses(seen.losses.common)
     losses = seen.losses
-    total = int(losses.pauses.sum())
+    # Who is slow in most of its steps is not fast between.
+    between = losses.pauses < _MOST * losses.speeds.rows
+    pauses, paused_s = losses.pauses * between, losses.paused_s * between
+    total = int(pauses.sum())
     if total < _PAUSES_MIN or total < _PAUSE_SHARE_MIN * losses.steps:
         return
-    worst = int(np.argmax(losses.pauses))
-    count, seconds = int(losses.pauses[worst]), float(losses.paused_s[worst])
+    worst = int(np.argmax(pauses))
+    count, seconds = int(pauses[worst]), float(paused_s[worst])
     if count >= _PAUSES_MIN and count >= _LOADER_SHARE * total:
         name = seen.roster.names[worst]
         yield Pause(
@@ -216,13 +285,13 @@ def _pauses(seen: Seen) -> Iterator[Pause]:
             "each on average, and is as fast as its peers between: its loader or its storage, not "
             "its speed",
         )
-        total, all_s = total - count, float(losses.paused_s.sum()) - seconds
+        total, all_s = total - count, float(paused_s.sum()) - seconds
     else:
-        all_s = float(losses.paused_s.sum())
+        all_s = float(paused_s.sum())
     if total >= _PAUSES_MIN:
-        several = int(np.count_nonzero(losses.pauses))
+        several = int(np.count_nonzero(pauses))
         if several >= _PAUSES_MIN and total >= _TOGETHER_SHARE * several * losses.pause_steps:
-            yield _together(seen, total, all_s)
+            yield _together(seen, np.flatnonzero(pauses).tolist(), total, all_s)
             return
         yield Pause(
             PauseKind.SCATTERED,
@@ -235,8 +304,7 @@ def _pauses(seen: Seen) -> Iterator[Pause]:
         )
 
 
-def _together(seen: Seen, total: int, all_s: float) -> Pause:
-    which = np.flatnonzero(seen.losses.pauses).tolist()
+def _together(seen: Seen, which: Sequence[int], total: int, all_s: float) -> Pause:
     names = ", ".join(seen.roster.names[one] for one in which[:_NAMES_MAX])
     names += ", …" if len(which) > _NAMES_MAX else ""
     told = (
@@ -314,8 +382,24 @@ def _blind(seen: Seen) -> Iterator[str]:
     if few:
         yield (
             f"{few} workers have fewer than three peers with their role, and were compared with "
-            "their own past: if they were slow from the first step on, that does not show"
+            "their own past: nobody of them is named for being slow from the first step on"
         )
+    yield from _seldom(seen)
+
+
+def _seldom(seen: Seen) -> Iterator[str]:
+    """Yield who told its seconds too seldom to be judged."""
+    speeds = seen.losses.speeds
+    for worker in speeds.seldom().tolist()[:_NAMES_MAX]:
+        factor = speeds.factor(np.array([worker]))
+        yield (
+            f"worker {seen.roster.names[worker]} told its seconds in {speeds.rows[worker]} of "
+            f"{seen.losses.steps} steps, and is not judged: that takes eight of ten steps in a "
+            f"row. In those that it told it took {factor:.2f} times as long as its peers"
+        )
+    more = len(speeds.seldom()) - _NAMES_MAX
+    if more > 0:
+        yield f"{more} more workers told their seconds as seldom, and are not judged"
 
 
 def _sentence(
@@ -330,7 +414,8 @@ def _sentence(
     if seen.losses.steps < _STEPS_MIN:
         return f"Nobody can be judged from {seen.losses.steps} steps"
     if imbalances:
-        return f"No worker is slow. {_capital(imbalances[0].sentence)}"
+        said = "Nobody can be named" if imbalances[0].is_open else "No worker is slow"
+        return f"{said}. {_capital(imbalances[0].sentence)}"
     return "No worker is slow"
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from everstep_controller.slow.peers import Floats, Indices, Mask, Roster
+from everstep_controller.slow.speeds import Speeds
 
 # A step that takes all workers this much longer than usual is a pause of all.
 COMMON_PAUSE = 1.5
@@ -56,11 +57,13 @@ class Losses:
     common: list[CommonPause] = field(default_factory=list)
     # Steps in which all told the same seconds: then these are not each worker's own.
     equal_steps: int = 0
+    speeds: Speeds = field(init=False)
     _newest: list[tuple[int, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Begin with no step."""
         self.last = np.zeros(self.roster.size, dtype=np.int64)
+        self.speeds = Speeds(self.roster)
         self.longer = np.zeros(_LONGER_MAX + 1, dtype=np.int64)
         self.role_s = np.zeros(len(self.roster.role_names))
         self.pauses = np.zeros(self.roster.size, dtype=np.int64)
@@ -71,6 +74,7 @@ class Losses:
     ) -> float:
         """Count a step; return what it lost to its slowest worker, in seconds."""
         roles = self.roster.by_role.medians(seconds).of_group
+        self.speeds.add(seconds, roles)
         slowest, ideal = float(np.nanmax(seconds)), float(np.nanmax(roles))
         without = np.where(slow & ~np.isnan(expected_s), expected_s, seconds)
         paused = self._count_pauses(seconds, expected_s, noise, slow)

@@ -26,6 +26,8 @@ class ImbalanceKind(Enum):
     MIXED_ROLE = "mixed_role"
     # Some of every role are slow alike from the first step on: a replica with longer sequences.
     REPLICA = "replica"
+    # Half of a role, or one of two workers, is slower than the others: who is usual is not known.
+    TWO_SPEEDS = "two_speeds"
 
 
 class PauseKind(Enum):
@@ -83,11 +85,19 @@ class SlowPlaceFound:
 
 @dataclass(frozen=True, slots=True)
 class Imbalance:
-    """Waiting that no worker is to blame for. ``ratio`` is how much longer it makes the steps."""
+    """Waiting that nobody can be blamed for. ``ratio`` is how much longer it makes the steps."""
 
     kind: ImbalanceKind
     ratio: float
     sentence: str
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the seconds leave open if it is more work, or something is slow."""
+        return self.kind in _OPEN_KINDS
+
+
+_OPEN_KINDS = (ImbalanceKind.MIXED_ROLE, ImbalanceKind.REPLICA, ImbalanceKind.TWO_SPEEDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,10 @@ def test_where_half_of_a_small_job_is_slow_the_loss_and_the_node_to_look_at_are_
     story = SlowStory().begin()
     job = Told(1, nodes=2, slow={0: 1.3, 1: 1.3})
     told = slowness_of(story.core.state, story.job, job.train(30))
-    assert told.sentence.endswith("of each step, and nobody can be named for it")
+    assert told.sentence.startswith(
+        "Nobody can be named. 2 workers (0 (n0), 1 (n0)), all of node n0, take 1.30 times as long "
+        "as the others, from the first step on; which of both is usual does not show"
+    )
     (blind,) = [one for one in told.blind if "look at n0" in one]
     assert "ranks of n0 work 0.26 s a step, of n1 0.2 s" in blind
     assert "everstep check n0 --pair" in blind

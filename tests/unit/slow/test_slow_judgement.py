@@ -221,6 +221,61 @@ def test_one_worker_that_is_slow_from_the_first_step_is_named_where_no_roles_are
     assert _slow(verdict) == ["w3"]
 
 
+def _untold(workers: int) -> Roster:
+    return Roster([f"w{one}" for one in range(workers)], _zeros(workers), [""])
+
+
+def test_a_slow_node_that_no_column_tells_of_may_be_slow_or_have_more_to_do() -> None:
+    """Also from the first step on; and it neither pauses nor is it uneven data."""
+    for since in (0, 16):
+        seconds = _noise(60, 16)
+        seconds[since:, 4:8] *= 1.5
+        verdict = _verdict(_untold(16), seconds)
+        (found,) = verdict.imbalances
+        assert (found.kind, found.is_open) == (ImbalanceKind.MIXED_ROLE, True)
+        assert verdict.sentence.startswith("Nobody can be named. 4 workers (w4, w5, w6, w7) take")
+        assert ("from the first step on" in found.sentence) == (since == 0)
+        for said in ("column role", "column node, leaf, rack or power", "more to do", "are slow"):
+            assert said in found.sentence
+        assert not verdict.pauses
+
+
+@pytest.mark.parametrize(("workers", "slower"), [(16, 8), (4, 2), (3, 1), (2, 1)])
+@pytest.mark.parametrize("since", [0, 16])
+def test_where_half_is_slow_the_halves_are_told_and_nobody_is_named(
+    workers: int, slower: int, since: int
+) -> None:
+    seconds = _noise(80, workers)
+    seconds[since:, :slower] *= 1.5
+    verdict = _verdict(_untold(workers), seconds)
+    if since and workers <= 3:  # beside its own past one is named
+        assert _slow(verdict) == ["w0"]
+        return
+    (found,) = verdict.imbalances
+    assert (found.kind, found.is_open, _slow(verdict)) == (ImbalanceKind.TWO_SPEEDS, True, [])
+    assert found.ratio == pytest.approx(0.5, abs=0.05)
+    assert ("from the first step on" in found.sentence) == (since == 0)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_of_workers_that_are_equally_fast_none_are_apart(seed: int) -> None:
+    for workers in (2, 3, 4, 8, 16, 64):
+        for scale in (0.01, 0.1):
+            kinds = {
+                one.kind
+                for one in _verdict(_untold(workers), _noise(60, workers, seed, scale)).imbalances
+            }
+            assert ImbalanceKind.TWO_SPEEDS not in kinds
+
+
+def test_a_half_that_is_slow_is_told_with_its_node() -> None:
+    seconds = _noise(40, 8)
+    seconds[:, :4] *= 1.3
+    verdict = _verdict(_roster("a" * 8, node="xxxxyyyy"), seconds)
+    assert "of role a, all of node x, take 1.3" in verdict.sentence
+    assert "column node" not in verdict.sentence
+
+
 def test_a_replica_with_longer_sequences_is_told_as_such() -> None:
     """Or roles are wrong, and one of each is in the heavy stage: seconds are the same."""
     seconds = _noise(40, 32)
@@ -368,6 +423,17 @@ def test_a_worker_that_misses_most_steps_is_not_judged() -> None:
     seconds[:, 3] *= 2.0
     seconds[np.arange(60) % 3 > 0, 3] = np.nan
     assert not _verdict(_roster("a" * 16), seconds).slow
+
+
+def test_a_worker_with_a_row_in_every_second_step_is_said_not_to_be_judged() -> None:
+    seconds = _noise(60, 16)
+    seconds[:, 3] *= 1.5
+    seconds[::2, 3] = np.nan
+    verdict = _verdict(_roster("a" * 16), seconds)
+    assert (_slow(verdict), verdict.pauses) == ([], ())
+    (said,) = [one for one in verdict.blind if "not judged" in one]
+    assert said.startswith("worker w3 told its seconds in 30 of 60 steps")
+    assert said.endswith("it took 1.50 times as long as its peers")
 
 
 def test_a_slow_worker_that_misses_some_steps_is_found() -> None:

@@ -305,7 +305,8 @@ def _sentence(parts: list[SlowPart], finding: LiveFinding) -> str:
     if verdict is None or not finding.is_sure:
         return f"Nobody is known to be slow after {finding.rows} of {SURE_ROWS} comparisons"
     if verdict.imbalances:
-        return f"Nobody is slow. {_capital(verdict.imbalances[0].sentence)}"
+        said = "Nobody can be named" if verdict.imbalances[0].is_open else "Nobody is slow"
+        return f"{said}. {_capital(verdict.imbalances[0].sentence)}"
     if _is_lost_to_nobody(finding):
         lost = f"{verdict.lost_ratio:.0%} is lost to the slowest rank of each step"
         return f"{lost}, and nobody can be named for it"
@@ -321,7 +322,8 @@ def _is_lost_to_nobody(finding: LiveFinding) -> bool:
     return (
         verdict is not None
         and finding.is_sure
-        and not (finding.parts or verdict.imbalances or verdict.pauses)
+        and not (finding.parts or verdict.pauses)
+        and all(one.is_open for one in verdict.imbalances)
         and verdict.lost_ratio >= _LOST
     )
 

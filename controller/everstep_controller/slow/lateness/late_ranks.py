@@ -308,7 +308,12 @@ class _Judge:
         places = [one.sentence for one in verdict.places if one.until_step is None]
         pauses = [one.sentence for one in verdict.pauses if one.kind in _PAUSES]
         # What stages of a pipeline wait for one another is in their own work here.
-        uneven = [one.sentence for one in verdict.imbalances if one.kind is not ImbalanceKind.STAGE]
+        uneven = [
+            one.sentence
+            for one in verdict.imbalances
+            # Of what is open the ranks that come last say more.
+            if one.kind is not ImbalanceKind.STAGE and not (self.late and one.is_open)
+        ]
         return [*places, *uneven, *pauses]
 
     def sentence(self) -> str:
