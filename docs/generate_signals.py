@@ -25,7 +25,8 @@ its owner replaces or clears it. A threshold from "ours" was chosen by us.
 
 *Mode* is the most that automation may do about a condition unless you say otherwise: `observe`
 shows it, `advise` makes the node suspect and says what to do, `enforce` isolates the node when
-the finding is fatal and the controller's own mode is `enforce`. Change it on the node in the
+the finding is fatal and the controller's own mode is `enforce`. A node that is lost is isolated in
+every mode: its silence is no condition. Change it on the node in the
 agent's `[signals.modes]`, or for the fleet in the controller's configuration. Thresholds of the
 agent are under `[signals]` in [configuration.md](configuration.md).
 """

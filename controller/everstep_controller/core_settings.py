@@ -16,7 +16,8 @@ class CoreSettings:
     mode: Mode = setting(
         Mode.ADVISE,
         help="How far automation may go: observe findings, advise what to do, or enforce it. A "
-        "new installation should advise until its findings are trusted.",
+        "new installation should advise until its findings are trusted. Nodes that are lost are "
+        "isolated in every mode: their jobs go on without them.",
     )
     observe: tuple[str, ...] = setting(
         (), help='Conditions ("XidFatal") that are only observed, whatever mode says.'
