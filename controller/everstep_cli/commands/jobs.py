@@ -58,8 +58,17 @@ def jobs(ask: Ask) -> None:
 @click.option("--at-step", type=click.IntRange(0, 2**63 - 1), help="Last step before that.")
 @click.option("--cancel", is_flag=True, help="Cancel a planned restart or stop.")
 @click.option("--reason", default="", help="Of a restart or stop; kept in the audit log.")
+@click.option("--all", "every", is_flag=True, help="Each finding, also those of one cause.")
 @asks_controller
-def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, reason: str) -> None:
+def job(
+    ask: Ask,
+    name: str,
+    action: str,
+    at_step: int | None,
+    cancel: bool,
+    reason: str,
+    every: bool,
+) -> None:
     r"""Show one job with its incidents, its stacks, restart it, stop it, or free its memory.
 
     Nodes keep the snapshots of a failed or cancelled job in memory for memory_kept_s (half an hour
@@ -97,14 +106,12 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, rea
       everstep job llama-70b stacks
       everstep job llama-70b stop --reason "the budget is spent"
     """
-    if action not in ("restart", "stop") and (at_step is not None or cancel or reason):
-        raise click.UsageError(
-            "--at-step, --cancel, --reason are for: everstep job NAME restart, or stop"
-        )
+    planned = action in ("restart", "stop")
+    _refuse_options(action, planned=at_step is not None or cancel or bool(reason), every=every)
     if cancel:
         _cancel(ask, name, at_step, reason)
         return
-    if action in ("restart", "stop"):
+    if planned:
         _restart_or_stop(ask, name, action, at_step, reason)
         return
     if action == "slow":
@@ -121,7 +128,17 @@ def job(ask: Ask, name: str, action: str, at_step: int | None, cancel: bool, rea
     if action:
         raise click.UsageError(_not_an_action(name, action))
     reply = ask.admin.job(name)
-    ask.answer(reply, *job_sheet(reply, ask.now_ns))
+    ask.answer(reply, *job_sheet(reply, ask.now_ns, every=every))
+
+
+def _refuse_options(action: str, *, planned: bool, every: bool) -> None:
+    """Refuse options of another action."""
+    if planned and action not in ("restart", "stop"):
+        raise click.UsageError(
+            "--at-step, --cancel, --reason are for: everstep job NAME restart, or stop"
+        )
+    if every and action:
+        raise click.UsageError("--all is for: everstep job NAME")
 
 
 def _stacks(ask: Ask, name: str) -> None:

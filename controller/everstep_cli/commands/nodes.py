@@ -263,24 +263,27 @@ def why(ask: Ask, name: str) -> None:
     help="Only those of these nodes: gpu-0042, or gpu-[0001-0016].",
     shell_complete=node_names,
 )
+@click.option("--all", "every", is_flag=True, help="One by one, also those of one cause.")
 @asks_controller
-def findings(ask: Ask, names: list[str]) -> None:
+def findings(ask: Ask, names: list[str], every: bool) -> None:
     r"""List open findings, worst first.
 
-    A finding stays open until its component is seen healthy again.
+    A finding stays open until its component is seen healthy again. Those of one condition that say
+    the same of several nodes or devices are one line; --all and --json have each.
 
     \b
     Examples:
       everstep findings
+      everstep findings --all
       everstep findings --node 'gpu-[0001-0016]'
     """
     if len(names) > 1:
         refuse_unknown(ask, names)
-        wanted, every = frozenset(names), ask.admin.findings("").findings
-        reply = admin_pb2.ListFindingsReply(findings=[one for one in every if one.node in wanted])
+        wanted, found = frozenset(names), ask.admin.findings("").findings
+        reply = admin_pb2.ListFindingsReply(findings=[one for one in found if one.node in wanted])
     else:
         reply = ask.admin.findings("".join(names))
-    ask.answer(reply, *finding_list(reply.findings, ask.now_ns))
+    ask.answer(reply, *finding_list(reply.findings, ask.now_ns, every=every))
 
 
 @click.command()

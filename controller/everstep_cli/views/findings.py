@@ -1,41 +1,57 @@
 """View of findings, events and explanations."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from everstep_cli.views import tables, words
+from everstep_cli.views.causes import by_cause, components_of, nodes_of, runs_of_events
 from everstep_cli.views.deaths import death_lists
 from everstep_cli.views.stacks import hang_sheet
 from everstep_proto.generated import admin_pb2
 
 
 def finding_table(
-    findings: Iterable[admin_pb2.FindingLine], now_ns: int, *, with_node: bool = True
+    groups: Iterable[Sequence[admin_pb2.FindingLine]],
+    now_ns: int,
+    *,
+    with_node: bool = True,
+    each: str = "",
 ) -> Table:
-    """Return findings, one a row, with what was seen and what to do below the sentence."""
+    """Return findings, those of one cause a row, with what was seen and what to do about it.
+
+    ``each`` is the command that lists them one by one.
+    """
     first = ("node",) if with_node else ()
     made = tables.table(*first, "severity", "condition", "since", "finding", wrap=("finding",))
-    for finding in findings:
+    for group in groups:
+        finding = group[0]
         made.add_row(
-            *([finding.node] if with_node else []),
+            *([nodes_of(group)] if with_node else []),
             words.state(finding.severity),
-            f"{finding.condition}\n{finding.component}",
-            words.duration(now_ns - finding.since_ns),
-            _story(finding),
+            f"{finding.condition}\n{components_of(group)}",
+            words.duration(now_ns - min(one.since_ns for one in group)),
+            _story(finding).append(_more_of(len(group) - 1, each), "dim"),
         )
     return made
 
 
+def grouped(
+    findings: Iterable[admin_pb2.FindingLine], *, every: bool
+) -> list[list[admin_pb2.FindingLine]]:
+    """Return findings by their causes; each alone where ``every`` is asked for."""
+    return [[one] for one in findings] if every else by_cause(findings)
+
+
 def finding_list(
-    findings: Iterable[admin_pb2.FindingLine], now_ns: int
+    findings: Iterable[admin_pb2.FindingLine], now_ns: int, *, every: bool = False
 ) -> Iterator[RenderableType]:
-    """Yield the open findings, or say that there is none."""
-    rows = list(findings)
-    if rows:
-        yield finding_table(rows, now_ns)
+    """Yield the open findings, those of one cause as one, or say that there is none."""
+    groups = grouped(findings, every=every)
+    if groups:
+        yield finding_table(groups, now_ns, each="everstep findings --all")
     else:
         yield "No open findings."
 
@@ -63,16 +79,26 @@ def explanation(reply: admin_pb2.WhyReply, name: str) -> Iterator[RenderableType
         yield from death_lists([reply.incident])
     if reply.decisions:
         yield tables.section("how it came to that")
-        yield _history(reply.decisions)
+        yield _history(reply.decisions, name)
 
 
-def _history(events: Iterable[admin_pb2.Event]) -> Table:
+def _more_of(count: int, each: str) -> str:
+    if not count:
+        return ""
+    noun = "finding" if count == 1 else "findings"
+    return f"\nand {count} more {noun} of this cause; each: {each}"
+
+
+def _history(events: Iterable[admin_pb2.Event], name: str) -> Table:
     made = Table.grid(padding=(0, 2))
     made.add_column(style="dim", no_wrap=True)
     made.add_column(style="cyan", no_wrap=True)
     made.add_column(overflow="fold")
-    for event in events:
-        made.add_row(words.clock(event.at_ns), event.reason, event.message)
+    for run in runs_of_events(events):
+        first = run[0]
+        more = _more_of(len(run) - 1, f"everstep events --subject {name}")
+        story = Text(first.message).append(more, "dim")
+        made.add_row(words.clock(first.at_ns), first.reason, story)
     return made
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from everstep_cli.views import tables, words
 from everstep_cli.views.deaths import death_lists
-from everstep_cli.views.findings import finding_table
+from everstep_cli.views.findings import finding_table, grouped
 from everstep_cli.views.slowness import slow_table
 from everstep_cli.views.snapshots import cadence_line, storage_facts
 from everstep_cli.views.stacks import hang_sheet
@@ -46,8 +46,10 @@ def job_list(jobs: Iterable[admin_pb2.JobSummary]) -> Iterator[RenderableType]:
         yield Text.assemble((job.job, "bold"), ": ", job.reason)
 
 
-def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]:
-    """Yield everything known of one job."""
+def job_sheet(
+    job: admin_pb2.JobDetail, now_ns: int, *, every: bool = False
+) -> Iterator[RenderableType]:
+    """Yield everything known of one job; ``every`` finding, also those of one cause."""
     summary = job.summary
     yield tables.facts(
         [
@@ -78,7 +80,8 @@ def job_sheet(job: admin_pb2.JobDetail, now_ns: int) -> Iterator[RenderableType]
         yield from slow_table(job.slow, job.slow_plan)
     if job.findings:
         yield tables.section("findings about it")
-        yield finding_table(job.findings, now_ns)
+        groups = grouped(job.findings, every=every)
+        yield finding_table(groups, now_ns, each=f"everstep job {summary.job} --all")
     yield from incident_list(job.incidents)
     yield from death_lists(job.incidents)
 

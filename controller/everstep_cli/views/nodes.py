@@ -23,7 +23,7 @@ def node_sheet(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[RenderableTy
     yield tables.facts(_facts(node, now_ns))
     if node.findings:
         yield tables.section("findings")
-        yield finding_table(node.findings, now_ns, with_node=False)
+        yield finding_table([[one] for one in node.findings], now_ns, with_node=False)
     if node.disks:
         yield tables.section("disks")
         yield _disks(node)

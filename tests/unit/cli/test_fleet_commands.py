@@ -242,6 +242,12 @@ def test_several_answers_are_a_line_of_json_each(capsys: pytest.CaptureFixture[s
     assert [json.loads(line)["node"] for line in lines] == ["node-1", "node-2"]
 
 
+def test_an_action_on_a_job_has_no_findings_to_list_one_by_one() -> None:
+    assert call("job", "demo", "--all")[0] == 0
+    assert call("findings", "--all", "--node", f"node-1,{cli_fleet.FINDING.node}")[0] == 0
+    assert call("job", "demo", "slow", "--all")[0] == 2
+
+
 def test_findings_and_copies_of_a_list_of_nodes_are_those_of_its_nodes() -> None:
     _, found = call("findings", "--node", f"node-1,{cli_fleet.FINDING.node}")
     assert "XidFatal" in found
