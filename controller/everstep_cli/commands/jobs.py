@@ -1,6 +1,7 @@
 """Commands about jobs: their state, their snapshots, and where their time went."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
 import click
 from rich.text import Text
@@ -13,16 +14,19 @@ from everstep_cli.views import json_output
 from everstep_cli.views.fleet import fleet_ledger_sheet
 from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet
 from everstep_cli.views.nodes import halt
+from everstep_cli.views.ranks import rank_lines, rank_sheet
 from everstep_cli.views.slowness import slowness_sheet
 from everstep_cli.views.snapshots import copy_lines, forgotten, snapshot_sheet
 from everstep_cli.views.stacks import stacks_sheet
+from everstep_common.codec import json_text
 from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.looks import moving_job
 from everstep_common.hangs.reports.verdict import HangClass
 from everstep_common.hangs.told_by_nodes import NodeTold, ToldByNodes, read_all
+from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2
 
-_ACTIONS = ("forget", "restart", "slow", "stacks", "stop")
+_ACTIONS = ("forget", "ranks", "restart", "slow", "stacks", "stop")
 
 
 def _actions(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -53,7 +57,10 @@ def jobs(ask: Ask) -> None:
 @click.command()
 @click.argument("name", metavar="NAME", shell_complete=job_names)
 @click.argument(
-    "action", metavar="[forget|restart|slow|stacks|stop]", default="", shell_complete=_actions
+    "action",
+    metavar="[forget|ranks|restart|slow|stacks|stop]",
+    default="",
+    shell_complete=_actions,
 )
 @click.option("--at-step", type=click.IntRange(0, 2**63 - 1), help="Last step before that.")
 @click.option("--cancel", is_flag=True, help="Cancel a planned restart or stop.")
@@ -69,11 +76,15 @@ def job(
     reason: str,
     every: bool,
 ) -> None:
-    r"""Show one job with its incidents, its stacks, restart it, stop it, or free its memory.
+    r"""Show one job, its ranks or their stacks, restart it, stop it, or free its memory.
 
     Nodes keep the snapshots of a failed or cancelled job in memory for memory_kept_s (half an hour
     by default). "forget" frees them now, on every node; 'everstep snapshots NAME' lists them. Files
     in storage stay. It is refused for a job that has not ended.
+
+    "ranks" shows of each rank its node, the number of its process as the launcher there sees it
+    (and not that of a loader's worker), and the PCI addresses of the accelerators that it has open.
+    With --json each is a line. The launchers look, as for "stacks".
 
     "restart" restarts the ranks of a running job with the script on disk, for new code or another
     configuration. It stops them after a step that can be restored, so no step is repeated. Until
@@ -100,6 +111,8 @@ def job(
       everstep job llama-70b
       everstep job llama-70b --json | jq .recoverable_step
       everstep job llama-70b forget
+      everstep job llama-70b ranks
+      everstep job llama-70b ranks --json | jq 'select(.rank == 3) | .node, .pid'
       everstep job llama-70b restart --at-step 5000 --reason "new learning rate"
       everstep job llama-70b restart --cancel
       everstep job llama-70b slow
@@ -118,8 +131,8 @@ def job(
         slowness = ask.admin.slowness(name)
         ask.answer(slowness, *slowness_sheet(slowness))
         return
-    if action == "stacks":
-        _stacks(ask, name)
+    if action in _LOOKS:
+        _LOOKS[action](ask, name)
         return
     if action == "forget":
         answer = ask.admin.forget(name)
@@ -153,6 +166,24 @@ def _stacks(ask: Ask, name: str) -> None:
         goes_on = moving_job(seen.reports, _look_at_ranks(ask, name).reports, verdict)
     for part in stacks_sheet(seen, verdict, goes_on):
         ask.console.print(part)
+
+
+def _ranks(ask: Ask, name: str) -> None:
+    seen = _look_at_ranks(ask, name)
+    if not ask.as_json:
+        for part in rank_sheet(seen):
+            ask.console.print(part)
+        return
+    for line in rank_lines(seen):
+        click.echo(json_text(line))
+    for missing in dict.fromkeys(seen.missing):
+        click.echo(f"not seen: {printable(missing)}", err=True)
+
+
+# Actions that look at the ranks.
+_LOOKS: Mapping[str, Callable[[Ask, str], None]] = MappingProxyType(
+    {"ranks": _ranks, "stacks": _stacks}
+)
 
 
 def _look_at_ranks(ask: Ask, name: str) -> ToldByNodes:

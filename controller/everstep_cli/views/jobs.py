@@ -67,6 +67,7 @@ def job_sheet(
             *(("foretold", sentence) for sentence in job.swap_plans),
             *(() if summary.state == "ended" else standby_facts(job.standbys)),
             ("asked for", _wish(job)),
+            *((("ranks", _ranks(summary)),) if summary.members else ()),
             *(planned_facts(job.planned, now_ns) if job.HasField("planned") else ()),
             ("snapshots", cadence_line(job.cadence)),
             *(storage_facts(job.storage, now_ns) if job.HasField("storage") else ()),
@@ -228,6 +229,13 @@ def _recoverable(job: admin_pb2.JobDetail) -> str:
     step = str(job.recoverable_step)
     without = " without any one node" if len(job.summary.members) > 1 else " while this node lives"
     return f"recoverable{without}: {step}"
+
+
+def _ranks(job: admin_pb2.JobSummary) -> str:
+    """Return how the ranks are asked for, while there are any."""
+    if job.state == "ended":
+        return ""
+    return f"'everstep job {job.job} ranks' shows the node, process and devices of each"
 
 
 def _wish(job: admin_pb2.JobDetail) -> str:

@@ -117,3 +117,42 @@ def test_it_is_read_by_programs_as_well(capsys: pytest.CaptureFixture[str]) -> N
     assert call("job", "demo", "stacks", "--json", admin=admin)[0] == 0
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(json.loads(line)["reports"][0])["rank"] == 0
+
+
+def _process(rank: int, pid: int, devices: tuple[str, ...] | None) -> str:
+    process = ProcessFacts(state=ProcessState.SLEEPING, devices=devices)
+    return json.dumps(to_json(RankHangReport(rank=rank, pid=pid, process=process)))
+
+
+def _placed(*options: str) -> str:
+    admin = FakeAdmin()
+    admin.inspections = [
+        _node(_process(3, 41, ()), node="node-2", missing="it told of 1 of 2 ranks"),
+        _node(_process(1, 43, ("0000:3b:00.0", "0000:5e:00.0")), _process(0, 42, None)),
+    ]
+    code, drawn = call("job", "demo", "ranks", *options, admin=admin)
+    assert code == 0
+    return drawn
+
+
+def test_the_node_process_and_devices_of_each_rank_are_listed_in_order() -> None:
+    rows = [line.split() for line in _placed().splitlines() if line.strip()[:1].isdigit()]
+    assert rows == [
+        ["0", "node-1", "42", "sleeping", "not", "read"],
+        ["1", "node-1", "43", "sleeping", "0000:3b:00.0,", "0000:5e:00.0"],
+        ["3", "node-2", "41", "sleeping", "none"],
+    ]
+    assert "not seen: node-2: it told of 1 of 2 ranks" in _placed()
+
+
+def test_ranks_are_a_line_of_json_each(capsys: pytest.CaptureFixture[str]) -> None:
+    _placed("--json")
+    told = capsys.readouterr()
+    lines = [json.loads(line) for line in told.out.splitlines()]
+    assert [(one["rank"], one["node"], one["pid"]) for one in lines] == [
+        (0, "node-1", 42),
+        (1, "node-1", 43),
+        (3, "node-2", 41),
+    ]
+    assert lines[1]["devices"] == ["0000:3b:00.0", "0000:5e:00.0"]
+    assert "node-2: it told of 1 of 2 ranks" in told.err
