@@ -66,7 +66,7 @@ class CertificateGuard(grpc.aio.ServerInterceptor):
         continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]",
         handler_call_details: grpc.HandlerCallDetails,
     ) -> "Handler | None":
-        """Return the method's handler behind the look; of an agent's stream the handler as it is."""
+        """Return the method's handler behind the look; that of agents' streams as it is."""
         handler = await continuation(handler_call_details)
         if handler is None or handler.request_streaming:
             return handler
