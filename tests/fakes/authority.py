@@ -11,10 +11,15 @@ from everstep_proto.tls import TlsSettings
 class Authority:
     """A test CA that writes its certificates to files."""
 
-    def __init__(self, folder: Path) -> None:
-        self._ca = trustme.CA()
+    def __init__(self, folder: Path, above: trustme.CA | None = None) -> None:
+        self._ca = trustme.CA() if above is None else above.create_child_ca()
         self._folder = folder
-        self._ca.cert_pem.write_to_path(str(folder / "ca.pem"))
+        if above is None:
+            self._ca.cert_pem.write_to_path(str(folder / "ca.pem"))
+
+    def below(self) -> "Authority":
+        """Return an authority that this one has signed; whoever trusts this one trusts it."""
+        return Authority(self._folder, self._ca)
 
     def issue(
         self, name: str, role: str, file: str = "", ends: datetime | None = None

@@ -157,6 +157,33 @@ def test_a_new_certificate_is_used_without_a_restart(tmp_path: Path) -> None:
     with_controller(tmp_path, act)
 
 
+def test_a_certificate_whose_authority_was_replaced_asks_nothing_more(tmp_path: Path) -> None:
+    async def act(running: Controller, authority: Authority) -> None:
+        request = admin_pb2.GetControllerRequest()
+        client = authority.issue("ann", "operator")
+        async with aio_channel(f"localhost:{running.port}", client) as channel:
+            admin = admin_pb2_grpc.AdminStub(channel)
+            await admin.GetController(request)
+            (tmp_path / "new").mkdir()
+            Authority(tmp_path / "new")
+            (tmp_path / "ca.pem").write_bytes((tmp_path / "new" / "ca.pem").read_bytes())
+            with pytest.raises(grpc.aio.AioRpcError, match="authority of the certificate") as told:
+                await admin.GetController(request)
+        assert told.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+    with_controller(tmp_path, act)
+
+
+def test_a_certificate_of_an_authority_below_the_trusted_one_asks_as_before(tmp_path: Path) -> None:
+    async def act(running: Controller, authority: Authority) -> None:
+        client = authority.below().issue("ann", "operator", "below")
+        async with aio_channel(f"localhost:{running.port}", client) as channel:
+            admin = admin_pb2_grpc.AdminStub(channel)
+            assert (await admin.GetController(admin_pb2.GetControllerRequest())).term == 1
+
+    with_controller(tmp_path, act)
+
+
 @pytest.mark.long
 def test_who_connects_and_says_nothing_is_ended(tmp_path: Path) -> None:
     async def act(running: Controller, _: Authority) -> None:

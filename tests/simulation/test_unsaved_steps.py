@@ -82,7 +82,7 @@ def test_an_agent_that_is_back_saves_again_and_the_finding_is_over(seed: int) ->
     told, cluster = _play(_stop, seed, AWAY_S + 100)
     assert cluster.job is not None
     assert told.opened_s
-    assert told.closed_s - FAULT_S >= AWAY_S
+    assert AWAY_S <= told.closed_s - FAULT_S <= AWAY_S + 80
     assert cluster.job.generation.number == 1
     assert cluster.job.lineage.recoverable_step is not None
     assert cluster.job.lineage.recoverable_step > told.lost_steps

@@ -75,7 +75,10 @@ def make_server(
 ) -> tuple[grpc.aio.Server, int]:
     """Return a server that is not started, and its port. Raises ListenError."""
     # Who may not speak is not parsed.
-    interceptors = [*([] if guard is None else [guard]), RequestParsing()]
+    guards: list[grpc.aio.ServerInterceptor] = [] if guard is None else [guard]
+    if endpoint.tls.ca is not None:
+        guards.append(_certificate_guard(endpoint.tls.ca))
+    interceptors = [*guards, RequestParsing()]
     server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=interceptors)
     # Requests stay bytes here, so that the servicer answers what is no message with a sentence.
     connect: grpc.RpcMethodHandler[bytes, fleet_pb2.ControllerMessage] = (
@@ -88,6 +91,13 @@ def make_server(
     admin_pb2_grpc.add_AdminServicer_to_server(admin, server)
     path = socket_path(endpoint.listen)
     return server, _listen(server, endpoint) if path is None else _listen_at(server, endpoint, path)
+
+
+def _certificate_guard(authority: Path) -> grpc.aio.ServerInterceptor:
+    # What reads certificates takes 0.2 s to import, which a controller without TLS need not wait.
+    from everstep_controller.api.certificate_guard import CertificateGuard
+
+    return CertificateGuard(authority)
 
 
 def _listen(server: grpc.aio.Server, endpoint: Endpoint) -> int:

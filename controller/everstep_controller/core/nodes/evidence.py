@@ -192,6 +192,12 @@ def expect_nothing(turn: Turn, node: NodeRecord) -> None:
     note_hearing(turn.state, node)
 
 
+def expect_again(turn: Turn, node: NodeRecord) -> None:
+    """Take a node on which nobody works any more for silent from now on: it is asked about."""
+    node.silence, node.silent_since_ns = Silence(), 0
+    _fall_silent(turn, node, turn.now_ns)
+
+
 def silence_due(turn: Turn, name: str) -> None:
     """A silence is to be judged again, or who was asked has had the time to answer."""
     node = turn.state.nodes.get(name)

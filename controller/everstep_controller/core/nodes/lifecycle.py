@@ -38,8 +38,6 @@ class NodeEvent(Enum):
     PROBATION_OVER = auto()
     MAINTENANCE_BEGUN = auto()
     MAINTENANCE_OVER = auto()
-    # Its maintenance is over, and its agent is not there.
-    NOT_BACK = auto()
 
 
 class NodeEffect(Enum):
@@ -108,7 +106,6 @@ TRANSITIONS: Mapping[tuple[NodeState, NodeEvent], NodeTransition] = MappingProxy
         # Within maintenance nothing else counts: neither silence nor findings nor a reboot.
         **_MAINTAINED,
         (_S.MAINTENANCE, _E.MAINTENANCE_OVER): _VALIDATE,
-        (_S.MAINTENANCE, _E.NOT_BACK): _LOST,
     }
 )
 

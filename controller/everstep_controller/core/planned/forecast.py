@@ -6,7 +6,7 @@ from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.accounting.categories import PLANNED_WORK
 from everstep_controller.core.fleet.incidents import incidents_of_job
-from everstep_controller.core.jobs import restore_point
+from everstep_controller.core.jobs import restore_point, unsaved
 from everstep_controller.core.jobs.lifecycle import ACTIVE, BEGINNING, STEPPING
 from everstep_controller.core.model.job import JobRecord, JobState, PlanKind, Planned, PlannedKind
 from everstep_controller.core.model.node import MAINTENANCE, OpenFinding
@@ -43,7 +43,20 @@ def forecast(state: State, job: JobRecord, node: str) -> str:
         return f"{job.name} is stopped at once, and starts again ({how}): it makes no snapshots"
     chosen = None if job.planned is None else job.planned.after_step
     step = "a step that is recoverable" if chosen is None else f"step {chosen}"
-    return f"{job.name} goes on without {node} after {step}: {how}"
+    return f"{job.name} goes on without {node} after {step}: {how}{_price(state, job)}"
+
+
+def _price(state: State, job: JobRecord) -> str:
+    """Say what leaving a node costs a job whose steps are not saved; "" for nothing."""
+    lost, known = unsaved.steps_at_risk(job), job.lineage.recoverable_step
+    if not lost:
+        return ""
+    wait_s = state.settings.planned_restart_timeout_ns // 1_000_000_000
+    back = "from its beginning" if known is None else f"after step {known}"
+    return (
+        f"; its newest {lost} steps are not saved, and it makes them again, {back}, unless a newer "
+        f"one is recoverable within {wait_s} s"
+    )
 
 
 def describe(job: JobRecord, wish: Planned) -> str:

@@ -157,7 +157,7 @@ def _begin(turn: Reconciliation, window: Window) -> None:
 
 
 def _end(turn: Reconciliation, window: Window, reason: str) -> None:
-    """Have nodes checked; one that is away is lost, one whose stream just closed will be soon.
+    """Have nodes checked; one whose agent is away is silent from now on, and judged as such.
 
     Jobs are told nothing: these nodes took no ranks before, and take none yet.
     """
@@ -166,9 +166,10 @@ def _end(turn: Reconciliation, window: Window, reason: str) -> None:
         if following is not None and following.span.begin_ns <= turn.now_ns:
             continue  # it goes on, whichever of the two timers came due first
         away, node.absent = node.absent, False
-        back = NodeEvent.NOT_BACK if away else NodeEvent.MAINTENANCE_OVER
         told = f"{reason}, and its agent is not back" if away else reason
-        lifecycle.move_node(turn, node, back, told)
+        lifecycle.move_node(turn, node, NodeEvent.MAINTENANCE_OVER, told)
+        if away:
+            evidence.expect_again(turn, node)
 
 
 def _give_back(turn: Reconciliation, window: Window, reason: str) -> None:

@@ -15,6 +15,7 @@ from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.snapshots import Cadence
+from everstep_controller.core.planned import forecast
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_decisions import S, Story
 
@@ -217,6 +218,17 @@ def test_every_view_of_the_job_says_it() -> None:
     (line,) = fleet_messages.job_detail(state, story.job, story.now_ns).findings
     assert (line.node, line.condition) == ("controller", "StepsUnsaved")
     assert any("now costs 70 steps" in more for more in _more(state, story.job))
+
+
+def test_an_operator_reads_what_a_drain_costs_while_steps_are_not_saved() -> None:
+    story = saving()
+    story.join("n2")
+    free = "j goes on without n1 after a step that is recoverable: n2 takes its place"
+    assert forecast.forecast(story.core.state, story.job, "n1") == free
+    story.steps(70, saved=False)
+    told = forecast.forecast(story.core.state, story.job, "n1")
+    assert told.startswith(f"{free}; its newest 70 steps are not saved")
+    assert told.endswith("after step 100, unless a newer one is recoverable within 300 s")
 
 
 def test_the_state_is_written_down_with_it() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from everstep_common import reports
+from everstep_common.reports import TcpAnswer
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.dispatch.core import Core
@@ -135,10 +136,27 @@ def test_a_node_that_is_not_back_at_the_end_is_lost() -> None:
     story.run_until(window.span.begin_ns)
     story.tell(events.NodeDisconnected("n2"))
     story.run_until(window.span.end_ns)
+    # Its machine may be up: it is asked about first.
+    assert story.state("n2") is NodeState.VALIDATING
+    story.run_until(window.span.end_ns + _MINUTE_S * S)
     assert story.state("n2") is NodeState.LOST
     story.connect("n2", boot="2")
     assert story.state("n2") is NodeState.PROBATION
     assert story.owners("n2") == []
+
+
+def test_a_node_whose_agent_alone_is_away_at_the_end_is_doubtful_and_not_lost() -> None:
+    story = WindowStory().begin()
+    window = story.planned("n2")
+    story.run_until(window.span.begin_ns)
+    story.tell(events.NodeDisconnected("n2"))
+    asked = story.run_until(window.span.end_ns)
+    question = next(one for one in asked if isinstance(one, actions.ConfirmSilence))
+    word = events.PeerJudged(question.node, question.id, "n2", udp=False, tcp=TcpAnswer.REFUSED)
+    story.tell(word)
+    story.run_until(story.now_ns + 3 * S)
+    assert story.state("n2") is NodeState.VALIDATING
+    assert story.core.state.nodes["n2"].doubtful
 
 
 def test_a_controller_that_has_just_started_takes_no_node_for_lost_at_the_end() -> None:
