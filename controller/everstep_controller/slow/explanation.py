@@ -207,7 +207,9 @@ def _only_of(roster: Roster, which: Indices) -> str:
         places = np.unique(of[which])
         apart = places[0] >= 0 and not np.isin(places, of[others]).any()
         if apart and len(places) < min(len(which), _PLACES_MAX + 1):
-            return f", all of {kind} {', '.join(roster.place_names[kind][one] for one in places)},"
+            known = roster.place_names[kind]
+            names = [str(known[int(one)]) for one in places]
+            return f", all of {kind} {', '.join(names)},"
     return ""
 
 

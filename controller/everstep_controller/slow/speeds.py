@@ -17,8 +17,8 @@ _FOLLOWS = 1 / 20
 _FIRST_STEPS = 10
 # As `track.Rules`: known in so many of any ten steps a worker is judged.
 _KNOWN_MIN, _WINDOW = 8, 10
-# Ours: two speeds are apart by 5 %, by half as much again as each of both spreads, and by half as
-# much again as the steps of one worker do.
+# Ours: two speeds are apart by 5 %, by half as much again as each of both spreads, and as the steps
+# of a worker of either do.
 _APART_MIN, _APART_TIMES = 0.05, 1.5
 # Ours: so much of it was there in the first steps already.
 _ALIKE = 0.6
@@ -89,7 +89,9 @@ class Speeds:
             gaps = np.diff(means)
             place = int(np.argmax(gaps))
             within = max(means[place] - means[0], means[-1] - means[place + 1])
-            jumps = float(np.median(self._deviations[members]))
+            # Of either group: who stalls now and then has a mean of its own, too.
+            groups = np.split(self._deviations[members], [place + 1])
+            jumps = max(float(np.median(one)) for one in groups)
             if gaps[place] > max(_APART_MIN, _APART_TIMES * max(within, jumps)):
                 yield TwoSpeeds(role, np.sort(members[place + 1 :]), np.sort(members[: place + 1]))
 

@@ -268,6 +268,15 @@ def test_of_workers_that_are_equally_fast_none_are_apart(seed: int) -> None:
             assert ImbalanceKind.TWO_SPEEDS not in kinds
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_a_half_that_stalls_now_and_then_is_no_half_that_is_slow(seed: int) -> None:
+    seconds = _noise(80, 8, seed)
+    stalls = np.random.default_rng(seed).random((80, 1)) < 0.3
+    seconds[:, :4] *= np.where(stalls, 1.5, 1.0)
+    kinds = {one.kind for one in _verdict(_untold(8), seconds).imbalances}
+    assert ImbalanceKind.TWO_SPEEDS not in kinds
+
+
 def test_a_half_that_is_slow_is_told_with_its_node() -> None:
     seconds = _noise(40, 8)
     seconds[:, :4] *= 1.3
