@@ -18,7 +18,7 @@ from everstep_controller.core.jobs.restore_point import choose_step
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import State, jobs_involving, jobs_of_node
-from everstep_controller.core.nodes import isolation, lifecycle
+from everstep_controller.core.nodes import isolation, lifecycle, quorum
 from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.nodes.injections import injection_orders
 from everstep_controller.core.nodes.rounds import unanswered_questions
@@ -274,6 +274,7 @@ def outstanding(state: State) -> Iterator[Action]:
     for timer, at_ns in state.timers.items():
         yield SetTimer(id=f"timer/{timer}/{at_ns}", timer=timer, at_ns=at_ns)
     yield from isolation.outstanding_calls(state)
+    yield from quorum.unanswered_calls(state)
     for node in state.nodes.values():
         yield from for_node(state, node)
     for job in state.jobs.values():

@@ -72,6 +72,7 @@ class RollCall:
     """
 
     id: str
+    reason: str
     asked_ns: int
     # How many nodes something is expected from, and how many of them have answered.
     expected: int = 0

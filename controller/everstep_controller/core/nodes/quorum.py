@@ -6,7 +6,7 @@ other than the controller's could not reach it. What is lost by silence still co
 two cuts, one after the other, are no smaller than one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
@@ -86,15 +86,18 @@ def call_where_needed(turn: Reconciliation, node: NodeRecord) -> None:
             waits_ns = _AGAIN_NS if last.by_most else _AGAIN_IN_VAIN_NS
         if turn.now_ns < last.asked_ns + waits_ns:
             return
-    state.roll = RollCall(f"{_ROLL}{state.event_count}", turn.now_ns, expected(state))
-    turn.order(
-        CallRoll(
-            id=state.roll.id,
-            reason=f"peers cannot reach {node.name}",
-            expected=state.roll.expected,
-            timeout_ns=_ANSWER_NS,
+    reason = f"peers cannot reach {node.name}"
+    state.roll = RollCall(f"{_ROLL}{state.event_count}", reason, turn.now_ns, expected(state))
+    turn.order(*unanswered_calls(state))
+
+
+def unanswered_calls(state: State) -> Iterator[CallRoll]:
+    """Yield the roll call whose answers have not come."""
+    roll = state.roll
+    if roll is not None and not roll.over:
+        yield CallRoll(
+            id=roll.id, reason=roll.reason, expected=roll.expected, timeout_ns=_ANSWER_NS
         )
-    )
 
 
 def is_roll(ping_id: str) -> bool:
