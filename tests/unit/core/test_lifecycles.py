@@ -34,10 +34,10 @@ def _check_node_step(state: NodeState, event: NodeEvent, step: lifecycle.NodeTra
     if event is NodeEvent.SILENT:
         assert step.to is NodeState.LOST
     if state is NodeState.MAINTENANCE:
-        assert event in (NodeEvent.MAINTENANCE_OVER, NodeEvent.NOT_BACK)
+        assert event is NodeEvent.MAINTENANCE_OVER
     if step.to is NodeState.REPAIRING and state is not NodeState.REPAIRING:
         assert NodeEffect.CLAIM in step.effects
-    if step.to is NodeState.LOST and event is not NodeEvent.NOT_BACK:
+    if step.to is NodeState.LOST:
         assert NodeEffect.CLAIM_DEAD in step.effects
     if NodeEffect.RELEASE in step.effects:
         assert event is NodeEvent.RECHECK_PASSED
