@@ -229,7 +229,7 @@ def test_a_forked_data_loader_does_not_speak_for_its_parent(node: Node) -> None:
         os._exit(0 if silent else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert run.active
-    assert snapshots.snapshot(1)
+    assert snapshots.snapshot(1, last=True)
     assert set(node.vault.saved) == {0, 1}
 
 
@@ -248,7 +248,7 @@ def test_what_a_state_consists_of_is_told_once(node: Node) -> None:
     snapshots = everstep.init(node.environ()).snapshots({"weights": weights})
     snapshots.restore()
     assert snapshots.snapshot(0)
-    assert snapshots.snapshot(1)
+    assert snapshots.snapshot(1, last=True)
     said = [message for message in _heard(node) if isinstance(message, Commit)]
     assert [(commit.as_before, len(commit.entries)) for commit in said] == [(False, 1), (True, 0)]
     assert node.vault.saved[1].keys() == node.vault.saved[0].keys()

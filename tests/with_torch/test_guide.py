@@ -56,7 +56,7 @@ def run(example: str, store: Path, steps: int, folder: Path | str = "") -> dict[
         script = fleet.folder / "train.py"
         script.write_text(SURROUNDINGS + example + ENDED)
         fleet.variables = {"GUIDE_STEPS": str(steps), "GUIDE_FOLDER": str(folder)}
-        fleet.launcher_options = ("--persist", str(store), "--persist-every", "2")
+        fleet.launcher_options = ("--persist", str(store), "--persist-every", "2", "--continue")
         fleet.launch_script([str(script)], processes=2)
         launcher = fleet.launchers["node-1"]
         fleet.until("the end of the job", _PATIENCE_S, lambda: launcher.exit_code is not None)

@@ -83,7 +83,7 @@ class World:
         return self.clock_ns
 
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
-        (self._soon if delay_s < 1.0 else self._later).append(callback)
+        (self._soon if delay_s < 0.5 else self._later).append(callback)
 
     def settle(self) -> None:
         while self._soon:
@@ -91,8 +91,9 @@ class World:
 
     def wait(self) -> None:
         """Let some seconds pass."""
-        while self._later:
-            self._later.pop()()
+        due, self._later = self._later, []
+        for callback in due:
+            callback()
 
     def report(
         self,
