@@ -30,6 +30,7 @@ from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import (
     ending,
     incidents,
+    orders,
     restore_point,
     transition,
     unsaved,
@@ -232,12 +233,13 @@ def layout_learned(turn: Turn, event: LayoutLearned) -> None:
 
 
 def generation_finished(turn: Turn, event: Reported[GenerationFinished]) -> None:
-    """All ranks of a node ended well."""
+    """All ranks of a node ended well; also where that was behind a cut, and may still count."""
     job = turn.state.job(event.job)
     node = event.origin.node
-    if job is None or event.report.generation != job.generation.number or job.state not in ACTIVE:
+    if job is None or event.report.generation != job.generation.number:
         return
-    if node in job.generation.members:
+    counts = job.state in ACTIVE or orders.withdrawal_pending(turn.state, job)
+    if counts and node in job.generation.members:
         job.generation.finished[node] = True
         job.generation.still.pop(node, None)
 
