@@ -4,6 +4,7 @@ import asyncio
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,7 @@ from integration.vault_states import STATE_BYTES, state_of
 from integration.vault_world import Node, plan
 
 _WORKER = Path(__file__).with_name("storage_worker_killing.py")
+_TIDY_S = 10.0
 
 
 def interpreter(folder: Path) -> str:
@@ -200,5 +202,12 @@ class StoredJob:
         wanted = hash_bytes(memoryview(state_of(self.step)))
         request = FillCopy(place, key, 0, wanted)
         fill_copy(backend, request, memoryview(memory), lambda count: None)
-        assert not list((self.folder / "steps").rglob("*.tmp"))
+        self._expect_no_temporaries()
         return bytes(memory)
+
+    def _expect_no_temporaries(self) -> None:
+        """Wait for what the storage process is still taking away; nothing else writes there now."""
+        until_s = time.monotonic() + _TIDY_S
+        while left := list((self.folder / "steps").rglob("*.tmp")):
+            assert time.monotonic() < until_s, left
+            time.sleep(0.02)
