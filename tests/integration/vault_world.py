@@ -98,6 +98,7 @@ class Node:
         step: int | None = None,
         target: "Node | None" = None,
         dead: tuple[int, ...] = (),
+        collector: "Node | None" = None,
         **more: object,
     ) -> None:
         directive = fleet_pb2.VaultDirective(
@@ -113,6 +114,9 @@ class Node:
         if target is not None:
             directive.replica_target = target.name
             directive.replica_bulk_address = target.jobs.bulk_address
+        if collector is not None:
+            directive.collector = collector.name
+            directive.collector_bulk_address = collector.jobs.bulk_address
         self.jobs.on_directive(from_wire(VaultDirective, directive))
 
     async def until_memory_is(self, size_bytes: int) -> None:

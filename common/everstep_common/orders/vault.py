@@ -80,6 +80,9 @@ class VaultDirective:
     member_away: bool = False
     # Why snapshot_every is what it is, for the launcher's terminal; "" on all nodes but one.
     cadence_reason: q.Evidence = ""
+    # Member to tell the own steps while no controller is there, and its bulk listener; "": nobody.
+    collector: q.NodeName = ""
+    collector_bulk_address: q.Address = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

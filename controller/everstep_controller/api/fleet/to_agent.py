@@ -27,7 +27,8 @@ from everstep_proto.record_codec import to_wire
 _SAME_OF_DIRECTIVE = tuple(
     name
     for name in Directive._fields
-    if name in {known.name for known in fields(VaultDirective)} - {"job", "replica_target"}
+    if name
+    in {known.name for known in fields(VaultDirective)} - {"job", "replica_target", "collector"}
 )
 
 
@@ -77,7 +78,7 @@ class DirectedJob:
 
 
 def directive(
-    what: Directive, job: DirectedJob, target: NodeRecord | None, term: int
+    what: Directive, job: DirectedJob, nodes: Mapping[str, NodeRecord], term: int
 ) -> fleet_pb2.ControllerMessage:
     """Return what a vault shall do."""
     if what.spare is not None:
@@ -85,7 +86,8 @@ def directive(
         told = to_wire(memory, fleet_pb2.SpareMemory)
         return fleet_pb2.ControllerMessage(spare_memory=told)
     same: dict[str, Any] = {name: getattr(what, name) for name in _SAME_OF_DIRECTIVE}
-    reachable = target is not None and bool(target.bulk_address)
+    target, address = _bulk_of(what.replica_target, nodes)
+    collector, collector_address = _bulk_of(what.collector, nodes)
     wanted = VaultDirective(
         **same,
         job=job.name,
@@ -93,10 +95,18 @@ def directive(
         lineage_id=job.lineage_id,
         term=term,
         transfer_key=job.transfer_key,
-        replica_target=target.name if target and reachable else "",
-        replica_bulk_address=target.bulk_address if target and reachable else "",
+        replica_target=target,
+        replica_bulk_address=address,
+        collector=collector,
+        collector_bulk_address=collector_address,
     )
     return fleet_pb2.ControllerMessage(vault=to_wire(wanted, fleet_pb2.VaultDirective))
+
+
+def _bulk_of(name: str, nodes: Mapping[str, NodeRecord]) -> tuple[str, str]:
+    """Return a node and the address of its bulk listener; nothing where it has none."""
+    node = nodes.get(name)
+    return (name, node.bulk_address) if node is not None and node.bulk_address else ("", "")
 
 
 def _spare_memory(what: Directive, need: SpareNeed, job: DirectedJob, term: int) -> SpareMemory:

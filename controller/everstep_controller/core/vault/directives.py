@@ -35,7 +35,12 @@ from everstep_controller.core.vault.persistence import (
     is_stopped,
 )
 from everstep_controller.core.vault.recovery_step import choose_step, question_of, reachable_nodes
-from everstep_controller.core.vault.replication import Replication, plan_keeper, plan_ring
+from everstep_controller.core.vault.replication import (
+    Replication,
+    plan_collectors,
+    plan_keeper,
+    plan_ring,
+)
 from everstep_controller.core.vault.spares import (
     SpareOrders,
     plan_prefetches,
@@ -98,6 +103,8 @@ class DirectedGeneration:
     world_size: int = 0
     # Parts of the state that together are the whole of it, as the journal has them.
     parts: frozenset[str] = frozenset()
+    # By member, the one that it tells its steps while no controller is there.
+    collectors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +176,9 @@ class JobSnapshots:
         cadence = self.orders.cadence
         if self.generation.number:
             cadence = replace(cadence, start=0)
-        self.generation = DirectedGeneration(job.generation.number, members, job.world_size)
+        self.generation = DirectedGeneration(
+            job.generation.number, members, job.world_size, collectors=plan_collectors(members)
+        )
         ring = plan_ring(members, state, self.holdings.short)
         self.orders = replace(self.orders, replication=ring, cadence=cadence, spares=SpareOrders())
 
@@ -310,6 +319,7 @@ class JobSnapshots:
             orders.recoverable.step,
             orders.recoverable.dead_steps,
             "",
+            "",
             tuple(self.persistence.named) if orders.publish is not None else (),
             None,
             orders.cadence.every,
@@ -327,10 +337,13 @@ class JobSnapshots:
         target, keeps = orders.replication.targets.get(node, ""), orders.replication.keeper
         first = bool(self.generation.members) and node == self.generation.members[0]
         with_task = (self.persistence.publisher, keeps)
+        collector = self.generation.collectors.get(node, "")
         if not first and node not in orders.stand_ins and node not in with_task:
-            return Directive._make((*shared[:_TARGET], target, *shared[_TARGET + 1 :]))
+            own = (target, collector)
+            return Directive._make((*shared[:_TARGET], *own, *shared[_TARGET + len(own) :]))
         return shared._replace(
             replica_target=target,
+            collector=collector,
             publish=orders.publish if node == self.persistence.publisher else None,
             persist_replicas=orders.stand_ins.get(node, ()),
             sources=orders.replication.begun_from if node == keeps else (),
@@ -339,7 +352,7 @@ class JobSnapshots:
         )
 
 
-# Where in a directive the only thing is that differs between nodes without a task of their own.
+# Where in a directive the only things begin that differ between nodes without a task of their own.
 _TARGET = Directive._fields.index("replica_target")
 
 

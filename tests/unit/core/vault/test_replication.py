@@ -4,7 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_controller.core.nodes.watchers import watched_peers
-from everstep_controller.core.vault.replication import KEPT_MAX, replica_targets
+from everstep_controller.core.vault.replication import (
+    KEPT_MAX,
+    plan_collectors,
+    replica_targets,
+)
 
 _NODES = st.integers(0, 30).map(lambda n: f"n{n}")
 DOMAINS = st.dictionaries(_NODES, st.sampled_from(["r1", "r2", "r3", ""]), min_size=2)
@@ -138,3 +142,11 @@ def test_every_node_is_watched(domain_of: dict[str, str]) -> None:
     peers = watched_peers(list(domain_of), domain_of)
     assert {peer for watched in peers.values() for peer in watched} == set(domain_of)
     assert all(node not in watched for node, watched in peers.items())
+
+
+def test_each_member_but_the_first_tells_its_steps_to_one_before_it() -> None:
+    members = [f"n{number:03}" for number in range(40)]
+    collectors = plan_collectors(members)
+    assert collectors.keys() == set(members[1:])
+    assert all(collectors[member] < member for member in members[1:])
+    assert plan_collectors(members[:1]) == {}
