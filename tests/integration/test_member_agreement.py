@@ -70,8 +70,8 @@ class Member:
 
 
 def _plan(number: int, generation: int = 1) -> fleet_pb2.StartGeneration:
-    wanted = plan(generation, first_rank=number)
-    wanted.node_count, wanted.node_rank, wanted.world_size = 2, number, 2
+    wanted = plan(generation, first_rank=number, node_count=2)
+    wanted.node_rank = number
     return wanted
 
 

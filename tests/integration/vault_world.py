@@ -167,6 +167,7 @@ def plan(
     step: int | None = None,
     processes: int = 1,
     first_rank: int = 0,
+    node_count: int = 1,
     job_id: str = "",
     lineage_id: str = "",
 ) -> fleet_pb2.StartGeneration:
@@ -175,10 +176,10 @@ def plan(
         job_id=job_id,
         lineage_id=lineage_id,
         generation=generation,
-        node_count=1,
+        node_count=node_count,
         processes=processes,
         first_rank=first_rank,
-        world_size=processes,
+        world_size=node_count * processes,
         master_address="127.0.0.1",
         master_port=1,
         restore_step=step,
@@ -272,10 +273,10 @@ async def trainer(node: Node, size_bytes: int = 4096, **values: object) -> Async
 
 
 @asynccontextmanager
-async def training(node: Node, generation: int = 1) -> AsyncIterator[Client]:
+async def training(node: Node, generation: int = 1, node_count: int = 1) -> AsyncIterator[Client]:
     """A launcher and one attached rank of a generation; the rank."""
     async with launcher(node) as control:
-        node.order(start_generation=plan(generation))
+        node.order(start_generation=plan(generation, node_count=node_count))
         started = await control.hear()
         assert isinstance(started, Start)
         async with trainer(node, generation=generation) as rank:

@@ -7,7 +7,7 @@ as its generation: whoever has a step frees it only for a newer one that all hav
 late, twice, or from an agent that has started again since.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -69,7 +69,7 @@ def combine(words: Sequence[StepWord]) -> StepWord:
     )
 
 
-def forget(known: Recoverable, everyone: StepWord, held: Iterable[int]) -> Recoverable:
+def forget(known: Recoverable, everyone: StepWord, held: Collection[int]) -> Recoverable:
     """Return what may be freed by a word of all members, of the steps that are held here.
 
     That is what is older than the newest step that all have, and what some rank has passed without
@@ -83,7 +83,7 @@ def forget(known: Recoverable, everyone: StepWord, held: Iterable[int]) -> Recov
     passed = range(max(newest, everyone.since) + 1, everyone.passed + 1)
     dead = {step for step in held if step in passed and step not in everyone.possible}
     if same:
-        dead |= {step for step in known.dead_steps if step > newest}
+        dead |= {step for step in known.dead_steps.intersection(held) if step > newest}
     return replace(
         known,
         generation=everyone.generation,
