@@ -21,6 +21,7 @@ from integration.vault_world import (
     running,
     settings,
     trainer,
+    training,
 )
 
 
@@ -231,3 +232,30 @@ async def test_steps_that_find_no_slot_become_fewer_until_the_next_directive(
         assert first.job.vault.cadence.next_step(1, slots + 2) == 8
         _direct(first, second)
         assert first.job.vault.cadence.next_step(1, slots + 2) == slots + 2
+
+
+@lived
+async def test_a_spare_keeps_the_newest_replica_of_a_job_on_one_node(tmp_path: Path) -> None:
+    keeps, trains = Place(1, tmp_path / "b"), Place(0, tmp_path / "a")
+    async with (
+        running(settings(keeps.folder), "node-1", keeps.world()) as keeper,
+        running(settings(trains.folder), "node-0", trains.world()) as node,
+        training(node) as rank,
+    ):
+        keeper.direct(1)
+        node.direct(1, target=keeper)
+        (job,) = keeper.jobs.table.named("demo")
+        for step in range(9):
+            await rank.save(step, b"state after %d" % step)
+            await _until(lambda s=step: (1, 0, s) in _keys(job))  # type: ignore[misc]
+        await _until(lambda: _keys(job) == {(1, 0, 8)})
+        # Not before it has the newer one: nothing comes from a node that sends to nobody.
+        node.direct(1, 8)
+        await rank.save(9, b"state after 9")
+        await asyncio.sleep(1.5)
+        assert _keys(job) == {(1, 0, 8)}
+
+
+def _keys(job: NodeJob) -> set[tuple[int, int, int]]:
+    keys = (manifest.key for manifest, _ in job.vault.holdings.manifests())
+    return {(key.generation, key.rank, key.step) for key in keys}

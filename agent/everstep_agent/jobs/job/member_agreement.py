@@ -57,12 +57,14 @@ class MemberAgreement:
             return
         if self._concluding is None:
             self._concluding = asyncio.get_running_loop().call_soon(self._conclude_now)
-        if self._vault.collector is not None and (self._telling is None or self._telling.done()):
+        if self._listener is not None and (self._telling is None or self._telling.done()):
             name = f"steps of {self._record.facts.job}"
             self._telling = self._context.spawn(self._tell(), name)
 
     def hear(self, told: TellSteps) -> AllSteps | Refusal:
         """Take the word of a member, and of those below it; answer with the word of all."""
+        if told.number == 0:
+            return self._hear_only_member(told.word)
         reason = self._refusal()
         if not reason and not self._current_words().hear(told.number, told.word):
             reason = f"generation {self._record.plan.generation} runs here, where it tells nothing"
@@ -70,6 +72,16 @@ class MemberAgreement:
             return Refusal(f"{self._context.vault_context.node}: {reason}")
         self._conclude()
         return AllSteps(self._words.everyone)
+
+    def _hear_only_member(self, word: StepWord) -> AllSteps | Refusal:
+        """As the spare that keeps its replicas: free those that it has told to be needless."""
+        vault, generation = self._vault, word.generation
+        runs = self._record.plan.generation >= generation or generation <= vault.stopped
+        if runs or generation != vault.fence or self._context.away_s() <= 0:
+            name = self._context.vault_context.node
+            return Refusal(f"{name}: no replicas of generation {generation} are kept here alone")
+        self._free(word)
+        return AllSteps(None)
 
     def close(self) -> None:
         """Forget the job."""
@@ -88,6 +100,12 @@ class MemberAgreement:
         newest = max(vault.fence, vault.recoverable.generation)
         return "" if plan.generation == newest else f"generation {newest} is known here"
 
+    @property
+    def _listener(self) -> ReplicaTarget | None:
+        """Return who is told this member's word; of the only one, the keeper of its replicas."""
+        vault = self._vault
+        return vault.target if self._record.plan.node_count == 1 else vault.collector
+
     def _current_words(self) -> MemberWords:
         plan = self._record.plan
         if self._words.generation != plan.generation:
@@ -103,27 +121,37 @@ class MemberAgreement:
 
     def _conclude(self) -> None:
         """Free what the newest word of all members allows."""
-        words, vault = self._current_words(), self._vault
+        words = self._current_words()
         words.conclude(self._own_word())
-        if words.everyone is None:
-            return
+        if words.everyone is not None:
+            self._free(words.everyone)
+
+    def _free(self, everyone: StepWord) -> None:
+        vault = self._vault
         held = {manifest.key.step for manifest, _ in vault.holdings.manifests()}
-        known = forget(vault.recoverable, words.everyone, held)
+        known = forget(vault.recoverable, everyone, held)
         if known != vault.recoverable:
             vault.apply_directive(known, vault.target)
 
     def _own_word(self) -> StepWord:
         plan, known = self._record.plan, self._vault.recoverable
-        word = combine([self._word_of_rank(plan.generation, rank) for rank in plan.ranks])
+        word = self._word_of_ranks(alone=plan.node_count == 1)
         if known.generation != plan.generation or known.step is None:
             return word
         return replace(word, told=known.step)
 
-    def _word_of_rank(self, generation: int, rank: int) -> StepWord:
+    def _word_of_ranks(self, *, alone: bool) -> StepWord:
+        """Return what the slots say; ``alone``: steps are safe without a replica."""
+        plan = self._record.plan
+        words = [self._word_of_rank(plan.generation, rank, alone=alone) for rank in plan.ranks]
+        return combine(words)
+
+    def _word_of_rank(self, generation: int, rank: int, *, alone: bool) -> StepWord:
         slots = list(self._slots(generation, rank))
         verified = [slot.step for slot in slots if slot.state is SlotState.VERIFIED]
         unverified = [slot.step for slot in slots if slot.state is SlotState.COMMITTED]
-        safe = [step for step in verified if self._is_safe(CopyKey(generation, rank, step))]
+        stored = self._replicator.is_stored
+        safe = [step for step in verified if alone or stored(CopyKey(generation, rank, step))]
         held = HeldSteps([slot.step for slot in slots], [*verified, *unverified], safe)
         if generation != self._found:
             return word_of_rank(generation, held)
@@ -135,30 +163,33 @@ class MemberAgreement:
             if (memory.table.generation, memory.table.rank) == (generation, rank):
                 yield from memory.table.slots
 
-    def _is_safe(self, key: CopyKey) -> bool:
-        return self._record.plan.node_count == 1 or self._replicator.is_stored(key)
-
     # --- what is told ------------------------------------------------------------------------
 
     async def _tell(self) -> None:
         """Tell the word of this member and of those below it, until a controller is there."""
         while not self._refusal():
-            collector = self._vault.collector
-            word = self._current_words().branch(self._own_word())
-            if collector is not None and word is not None:
-                await self._tell_once(collector, word)
+            listener, word = self._listener, self._word_to_tell()
+            if listener is not None and word is not None:
+                await self._tell_once(listener, word)
             await asyncio.sleep(_TELL_EVERY_S * self._context.jitter.uniform(0.75, 1.25))
 
-    async def _tell_once(self, collector: ReplicaTarget, word: StepWord) -> None:
+    def _word_to_tell(self) -> StepWord | None:
+        if self._record.plan.node_count > 1:
+            return self._current_words().branch(self._own_word())
+        # What is passed here may be the newest that the keeper has.
+        word = self._word_of_ranks(alone=False)
+        return replace(word, since=word.passed)
+
+    async def _tell_once(self, listener: ReplicaTarget, word: StepWord) -> None:
         vault, context = self._vault, self._context.vault_context
         remote = context.remote_agent(
-            collector.node, collector.address, vault.lineage, vault.transfer_key
+            listener.node, listener.address, vault.lineage, vault.transfer_key
         )
         told = TellSteps(self._record.plan.node_rank, word)
         try:
             everyone = await tell_steps(remote, told, context.outgoing.timeout_s)
         except OSError as error:
-            what = (self._record.facts.job, collector.node, error or "no answer")
+            what = (self._record.facts.job, listener.node, error or "no answer")
             logger.info("job %s: %s hears no steps of members: %s", *what)
             return
         self._current_words().learn(everyone)

@@ -61,6 +61,7 @@ class GetManifests:
 class TellSteps:
     """The client is the member of this index, and this is its word and that of all below it.
 
+    The first member tells nobody but the spare that keeps its replicas, where it is the only one.
     An agent from before these words refuses it, and so frees nothing, nor does anybody else.
     """
 
