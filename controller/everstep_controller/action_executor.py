@@ -129,8 +129,7 @@ class RuntimeVaultPort:
         job = state.job(directive.job)
         if state.halted or job is None:
             return False
-        target = state.nodes.get(directive.replica_target)
-        message = to_agent.directive(directive, self._directed(job), target, state.term)
+        message = to_agent.directive(directive, self._directed(job), state.nodes, state.term)
         return self._sessions.send(node, message)
 
     def send_preload(self, node: str, job: str, preload: Preload) -> bool:

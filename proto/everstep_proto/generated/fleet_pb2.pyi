@@ -3591,6 +3591,7 @@ class VaultDirective(_message.Message):
     LINEAGE_ID_FIELD_NUMBER: _builtins.int
     MEMBER_AWAY_FIELD_NUMBER: _builtins.int
     CADENCE_REASON_FIELD_NUMBER: _builtins.int
+    REPLICA_SOURCES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -3641,6 +3642,12 @@ class VaultDirective(_message.Message):
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardSource]:
         """What the generation began from, for a spare that keeps its replicas: no plan has told it."""
 
+    @_builtins.property
+    def replica_sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """host:port of the bulk listeners of the nodes whose replicas this one keeps: their connections come before those
+        of strangers.
+        """
+
     def __init__(
         self,
         *,
@@ -3663,10 +3670,11 @@ class VaultDirective(_message.Message):
         lineage_id: _builtins.str = ...,
         member_away: _builtins.bool = ...,
         cadence_reason: _builtins.str = ...,
+        replica_sources: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "hold_after", b"hold_after", "publish", b"publish", "recoverable_step", b"recoverable_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "cadence_reason", b"cadence_reason", "dead_steps", b"dead_steps", "generation", b"generation", "hold_after", b"hold_after", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "member_away", b"member_away", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "sources", b"sources", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "cadence_reason", b"cadence_reason", "dead_steps", b"dead_steps", "generation", b"generation", "hold_after", b"hold_after", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "member_away", b"member_away", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_sources", b"replica_sources", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "sources", b"sources", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__hold_after: _TypeAlias = _typing.Literal["hold_after"]  # noqa: Y015
     _WhichOneofArgType__hold_after: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after"]  # noqa: Y015

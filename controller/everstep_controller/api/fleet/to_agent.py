@@ -23,11 +23,12 @@ from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_to_wire
 from everstep_proto.record_codec import to_wire
 
+_LOOKED_UP = frozenset({"job", "replica_target", "replica_sources"})
 # What a vault is told just as the core wants it; the rest is for spares, or is looked up.
 _SAME_OF_DIRECTIVE = tuple(
     name
     for name in Directive._fields
-    if name in {known.name for known in fields(VaultDirective)} - {"job", "replica_target"}
+    if name in {known.name for known in fields(VaultDirective)} - _LOOKED_UP
 )
 
 
@@ -77,7 +78,7 @@ class DirectedJob:
 
 
 def directive(
-    what: Directive, job: DirectedJob, target: NodeRecord | None, term: int
+    what: Directive, job: DirectedJob, nodes: Mapping[str, NodeRecord], term: int
 ) -> fleet_pb2.ControllerMessage:
     """Return what a vault shall do."""
     if what.spare is not None:
@@ -85,7 +86,9 @@ def directive(
         told = to_wire(memory, fleet_pb2.SpareMemory)
         return fleet_pb2.ControllerMessage(spare_memory=told)
     same: dict[str, Any] = {name: getattr(what, name) for name in _SAME_OF_DIRECTIVE}
+    target = nodes.get(what.replica_target)
     reachable = target is not None and bool(target.bulk_address)
+    sources = (nodes[name].bulk_address for name in what.replica_sources if name in nodes)
     wanted = VaultDirective(
         **same,
         job=job.name,
@@ -95,6 +98,7 @@ def directive(
         transfer_key=job.transfer_key,
         replica_target=target.name if target and reachable else "",
         replica_bulk_address=target.bulk_address if target and reachable else "",
+        replica_sources=tuple(filter(None, sources)),
     )
     return fleet_pb2.ControllerMessage(vault=to_wire(wanted, fleet_pb2.VaultDirective))
 

@@ -325,10 +325,12 @@ class JobSnapshots:
             spare, number = spares.memory, self.generation.number
             return Directive(self.job, number, None, (), "", spare=spare, prefetch=prefetch)
         target, keeps = orders.replication.targets.get(node, ""), orders.replication.keeper
+        sources = orders.replication.sources.get(node, ())
         first = bool(self.generation.members) and node == self.generation.members[0]
         with_task = (self.persistence.publisher, keeps)
         if not first and node not in orders.stand_ins and node not in with_task:
-            return Directive._make((*shared[:_TARGET], target, *shared[_TARGET + 1 :]))
+            between = shared[_TARGET + 1 : _SOURCES]
+            return Directive._make((*shared[:_TARGET], target, *between, sources))
         return shared._replace(
             replica_target=target,
             publish=orders.publish if node == self.persistence.publisher else None,
@@ -336,11 +338,12 @@ class JobSnapshots:
             sources=orders.replication.begun_from if node == keeps else (),
             # One terminal of a job is told: those of thousands of nodes show the same.
             cadence_reason=orders.cadence.reason if first else "",
+            replica_sources=sources,
         )
 
 
-# Where in a directive the only thing is that differs between nodes without a task of their own.
-_TARGET = Directive._fields.index("replica_target")
+# Where in a directive is what differs between nodes without a task of their own; the last is last.
+_TARGET, _SOURCES = map(Directive._fields.index, ("replica_target", "replica_sources"))
 
 
 def _keepers(directed: DirectedGeneration, replication: Replication) -> tuple[str, ...]:

@@ -63,3 +63,5 @@ class Directive(NamedTuple):
     member_away: bool = False
     # Why snapshots are as frequent as they are, for the terminal; "" on all nodes but one.
     cadence_reason: str = ""
+    # The nodes whose replicas this one keeps.
+    replica_sources: tuple[str, ...] = ()

@@ -234,6 +234,6 @@ def test_the_order_names_ranks_copies_and_the_key() -> None:
         "train", 1, None, (), "", spare=SpareNeed(8, 1), prefetch=Prefetch(1, (source,))
     )
     job = to_agent.DirectedJob("train", "train-1", "train-1", b"key")
-    wire = to_agent.directive(told, job, None, 7).spare_memory
+    wire = to_agent.directive(told, job, {}, 7).spare_memory
     assert (wire.first_rank, wire.transfer_key) == (1, b"key")
     assert [(one.node, one.rank, one.step) for one in wire.ahead] == [("a", 1, 5)]

@@ -120,7 +120,7 @@ def test_a_spare_that_comes_back_is_told_again() -> None:
 
 def test_a_spare_hears_of_its_memory_and_of_nothing_else() -> None:
     what = Directive("train", 2, None, (), "", spare=SpareNeed(_MIB, 8))
-    message = directive(what, DirectedJob("train", "train-1", "train-1", b"key"), None, 7)
+    message = directive(what, DirectedJob("train", "train-1", "train-1", b"key"), {}, 7)
     assert message.WhichOneof("body") == "spare_memory"
     wanted = message.spare_memory
     assert (wanted.job, wanted.copy_bytes, wanted.processes, wanted.term) == ("train", _MIB, 8, 7)
