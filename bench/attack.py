@@ -204,7 +204,7 @@ def _launcher(
         *("--snapshot-every", "1", "--"),
         *(sys.executable, _HERE / "attack_rank.py", *words),
     ]
-    return running(command, os.environ | {"PYTHONPATH": RANK_PATH})
+    return running(command, os.environ | {"PYTHONPATH": RANK_PATH}, may_end=nodes > 1)
 
 
 def _until_trains(told: Path, patience_s: float = 60.0) -> None:

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 # What the first words of a connection may take of the event loop: a task, some bytes, a line of the
 # log, a close; and inside TLS a handshake.
-_UNPROVEN_S = 0.0003
+_UNPROVEN_S = 0.0001
 _HANDSHAKE_S = 0.002
 # Addresses of peers that are remembered.
 _NAMED_MAX = 256

@@ -111,10 +111,20 @@ def test_nothing_of_an_older_generation_is_left_in_the_orders_of_a_new_one() -> 
     snapshots.decide()
     told = snapshots.told()
     assert (told["a"].replica_target, told["c"].replica_target) == ("c", "a")
+    assert (told["a"].replica_sources, told["c"].replica_sources) == (("c",), ("a",))
+    assert told["b"].replica_sources == ()
     # What b holds of the old generation keeps it among those that are told what may be freed.
     assert {(one.generation, one.recoverable_step, one.spare) for one in told.values()} == {
         (2, None, None)
     }
+
+
+def test_a_spare_that_keeps_the_replicas_of_a_job_is_told_whose_they_are() -> None:
+    snapshots = Snapshots(_job("a"))
+    snapshots.report("a", (0, 5))
+    snapshots.decide()
+    told = snapshots.told()
+    assert (told["a"].replica_target, told["b"].replica_sources) == ("b", ("a",))
 
 
 def test_a_keeper_is_told_once_to_the_core_and_before_anything_else() -> None:

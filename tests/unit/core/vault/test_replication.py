@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_controller.core.nodes.watchers import watched_peers
-from everstep_controller.core.vault.replication import KEPT_MAX, replica_targets
+from everstep_controller.core.vault.replication import KEPT_MAX, Replication, replica_targets
 
 _NODES = st.integers(0, 30).map(lambda n: f"n{n}")
 DOMAINS = st.dictionaries(_NODES, st.sampled_from(["r1", "r2", "r3", ""]), min_size=2)
@@ -138,3 +138,10 @@ def test_every_node_is_watched(domain_of: dict[str, str]) -> None:
     peers = watched_peers(list(domain_of), domain_of)
     assert {peer for watched in peers.values() for peer in watched} == set(domain_of)
     assert all(node not in watched for node, watched in peers.items())
+
+
+def test_a_node_keeps_the_replicas_of_those_whose_target_it_is() -> None:
+    domain_of = {"a": "large", "b": "large", "c": "small"}
+    replication = Replication(replica_targets(list(domain_of), domain_of))
+    assert replication.sources == {"c": ("a", "b"), "a": ("c",)}
+    assert Replication().sources == {}
