@@ -177,33 +177,37 @@ def _started(stack: ExitStack, nodes: int = 1) -> Job:
     wait_for_port(port, controller)
     told = folder / "steps"
     words = [str(_STATE_BYTES), str(told), *([str(meeting)] if nodes > 1 else [])]
-    for number in range(nodes):
-        place = folder / f"node-{number}"
-        place.mkdir(mode=0o755)
-        metrics, liveness, bulk = (free_port() for _ in range(3))
-        command = agent_command(
-            *(place, port, metrics),
-            node=place.name,
-            ports=(liveness, bulk),
-            secret=secret_file(folder),
-        )
-        agent = stack.enter_context(running(command))
-        socket = place / "run/agent.sock"
-        until_there(socket)
-        stack.enter_context(_launcher(socket, nodes, words))
+    agents = [_agent(stack, folder / f"node-{number}", port) for number in range(nodes)]
+    for _, target in agents:
+        stack.enter_context(_launcher(Path(target.socket("agent.sock")), nodes, words))
     _until_trains(told)
-    return Job(told, agent.pid, Target(str(place / "run"), bulk, liveness, metrics))
+    flooded, target = agents[-1]
+    return Job(told, flooded, target)
+
+
+def _agent(stack: ExitStack, place: Path, controller: int) -> tuple[int, Target]:
+    """Start an agent; return its process and what can be flooded of it."""
+    place.mkdir(mode=0o755)
+    metrics, liveness, bulk = (free_port() for _ in range(3))
+    command = agent_command(
+        *(place, controller, metrics),
+        node=place.name,
+        ports=(liveness, bulk),
+        secret=secret_file(place.parent),
+    )
+    agent = stack.enter_context(running(command))
+    target = Target(str(place / "run"), bulk, liveness, metrics)
+    until_there(Path(target.socket("agent.sock")))
+    return agent.pid, target
 
 
 def _launcher(
     socket: Path, nodes: int, words: Sequence[str]
 ) -> AbstractContextManager["subprocess.Popen[str]"]:
     launcher = Path(sys.executable).with_name("everstep")
-    command: list[str | Path] = [
-        *(launcher, "run", "--job", "train", "--socket", socket, "--nnodes", str(nodes)),
-        *("--snapshot-every", "1", "--"),
-        *(sys.executable, _HERE / "attack_rank.py", *words),
-    ]
+    job: list[str | Path] = [launcher, "run", "--job", "train", "--socket", socket]
+    more = ["--nnodes", str(nodes), "--snapshot-every", "1", "--", sys.executable]
+    command = [*job, *more, _HERE / "attack_rank.py", *words]
     return running(command, os.environ | {"PYTHONPATH": RANK_PATH}, may_end=nodes > 1)
 
 
