@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from everstep_common.addresses import is_loopback, split_address
 from everstep_common.endings import is_by_user
 from everstep_common.reports import Standbys
 from everstep_common.version import VERSION
@@ -25,7 +26,7 @@ from everstep_controller.core.nodes import budgets
 from everstep_controller.core.planned.swaps import slow_parts
 from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
-from everstep_proto.tls import TlsSettings, is_loopback, split_address
+from everstep_proto.tls import TlsSettings
 
 # A scrape that the event loop cannot answer in this time fails, and that is the alarm.
 _ANSWER_S = 5.0
