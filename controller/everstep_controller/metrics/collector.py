@@ -22,7 +22,7 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState
-from everstep_controller.core.nodes import budgets
+from everstep_controller.core.nodes import budgets, outage
 from everstep_controller.core.planned.swaps import slow_parts
 from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
@@ -133,6 +133,13 @@ def _controller(state: State, counts: Counts) -> Iterator[Metric]:
         "isolations_per_hour", "Working nodes isolated in the last hour.", len(state.isolations_ns)
     )
     findings = len(state.findings) + len(state.rejected_records) + bool(held_back)
+    findings += state.outage is not None
+    yield _gauge(
+        "agents_cut_off",
+        "Agents that are away together, and told of by one finding: AgentsCutOff, or "
+        "ControllerCutOff.",
+        outage.cut_off_count(state),
+    )
     yield _gauge("findings", "Open findings of the controller about itself.", findings)
     yield CounterMetricFamily(
         "everstep_controller_events", "Events taken since this start.", value=counts.events

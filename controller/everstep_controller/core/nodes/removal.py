@@ -5,12 +5,13 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import (
     State,
+    forget_away,
     forget_hearing,
     jobs_involving,
     keep_listed,
     note_hearing,
 )
-from everstep_controller.core.nodes import agent_identity, rounds
+from everstep_controller.core.nodes import agent_identity, outage, rounds
 from everstep_controller.core.nodes.agent_findings import AGENT_GONE, AGENT_HUNG
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import TimerKind, Turn
@@ -39,7 +40,7 @@ def removal_problem(state: State, node: NodeRecord) -> str:
             f"{node.name} is in maintenance; to end that: everstep maintenance list, and "
             "everstep maintenance cancel WINDOW"
         )
-    if node.connected or not (node.gone or _is_agent_away(node)):
+    if node.connected or not (node.gone or _is_agent_away(state, node)):
         wait_s = state.settings.agent_return_ns / 1e9
         return (
             f"{node.name} is {node.state.value} and not lost: only what is gone is removed; stop "
@@ -49,10 +50,11 @@ def removal_problem(state: State, node: NodeRecord) -> str:
     return next(filter(None, sentences), "")
 
 
-def _is_agent_away(node: NodeRecord) -> bool:
+def _is_agent_away(state: State, node: NodeRecord) -> bool:
     """Return whether people were told that its agent is away; another one may have its address."""
     told = {one.finding.condition for one in node.findings.values()}
-    return node.doubtful and not told.isdisjoint({AGENT_GONE.name, AGENT_HUNG.name})
+    alone = not told.isdisjoint({AGENT_GONE.name, AGENT_HUNG.name})
+    return node.doubtful and (alone or outage.is_among(state, node.name))
 
 
 def _needed_by(job: JobRecord, name: str) -> str:
@@ -127,6 +129,7 @@ def _forget_record(turn: Turn, node: NodeRecord) -> None:
         state.returned,
         state.flapping,
         state.pair_wanted,
+    forget_away(state, node.name)
         state.precursors,
         state.held,
         state.presumed_lost,
