@@ -10,6 +10,7 @@ from everstep_controller.core.model.state import (
     jobs_involving,
     keep_listed,
     note_hearing,
+    note_machine,
 )
 from everstep_controller.core.nodes import agent_identity, outage, rounds
 from everstep_controller.core.nodes.agent_findings import AGENT_GONE, AGENT_HUNG
@@ -17,7 +18,7 @@ from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # Timers whose subject is a node.
-_TIMERS = (
+TIMERS = (
     TimerKind.SILENCE,
     TimerKind.CONFIRM,
     TimerKind.STREAM,
@@ -28,6 +29,7 @@ _TIMERS = (
     TimerKind.FLAPPING,
     TimerKind.INJECTION,
     TimerKind.CONTENDER,
+    TimerKind.RENAMED,
 )
 
 
@@ -76,14 +78,19 @@ def node_removed(turn: Turn, event: events.NodeRemoved) -> None:
     node = turn.state.nodes.get(event.node)
     if node is None or removal_problem(turn.state, node):
         return
-    _forget_in_jobs(turn, node)
-    _forget_among_peers(turn, node)
-    _forget_record(turn, node)
+    forget_node(turn, node)
     turn.announce(
         node.name,
         "NodeRemoved",
         f"{node.name} was removed by {event.operator}: {event.reason}",
     )
+
+
+def forget_node(turn: Turn, node: NodeRecord) -> None:
+    """Forget a node, in the jobs that it had to do with and among its peers."""
+    _forget_in_jobs(turn, node)
+    forget_among_peers(turn, node)
+    _forget_record(turn, node)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -99,7 +106,7 @@ def _forget_in_jobs(turn: Turn, node: NodeRecord) -> None:
         turn.mark_job(job.id, moved=True)
 
 
-def _forget_among_peers(turn: Turn, node: NodeRecord) -> None:
+def forget_among_peers(turn: Turn, node: NodeRecord) -> None:
     """Wait for no answer about it or by it, and for no word that it hears a peer again."""
     rounds.end(turn, node)
     for silent in node.questions:
@@ -122,6 +129,7 @@ def _forget_among_peers(turn: Turn, node: NodeRecord) -> None:
 def _forget_record(turn: Turn, node: NodeRecord) -> None:
     state = turn.state
     forget_hearing(state, node)
+    forget_away(state, node.name)
     for names in (
         state.draining,
         state.deferred,
@@ -129,17 +137,16 @@ def _forget_record(turn: Turn, node: NodeRecord) -> None:
         state.returned,
         state.flapping,
         state.pair_wanted,
-    forget_away(state, node.name)
         state.precursors,
         state.held,
         state.presumed_lost,
         state.on_its_machine,
     ):
         keep_listed(names, node.name, listed=False)
-    for kind in _TIMERS:
+    note_machine(state, node, "")
+    for kind in TIMERS:
         turn.drop_timer(f"{kind}/{node.name}")
-    for injection in node.injections:
-        turn.drop_timer(f"{TimerKind.INJECTION}/{injection}")
+    drop_injections(turn, node)
     for key in [key for key in state.rejected_records if key.startswith(f"{node.name}/")]:
         turn.drop_timer(f"{TimerKind.REJECTED}/{key}")
         del state.rejected_records[key]
@@ -149,6 +156,12 @@ def _forget_record(turn: Turn, node: NodeRecord) -> None:
     state.outboxes.pop(node.outbox, None)
     agent_identity.note_former(state, node)
     del state.nodes[node.name]
+
+
+def drop_injections(turn: Turn, node: NodeRecord) -> None:
+    """Wait no more for the time after which injections are forgotten."""
+    for injection in node.injections:
+        turn.drop_timer(f"{TimerKind.INJECTION}/{injection}")
 
 
 HANDLERS: Handlers = {
