@@ -38,6 +38,7 @@ from everstep_agent.quotas.user_quotas import Quota
 from everstep_agent.sampling import ROWS_PER_BATCH, SAMPLE_INTERVAL_S, SampleSender
 from everstep_agent.supervise import feed_watchdog, first_error, keep_running
 from everstep_agent.uplink import Uplink, UplinkSettings
+from everstep_common.addresses import split_address
 from everstep_common.clock import StampClock, stamp_clock
 from everstep_common.judging.book import FindingBook
 from everstep_common.judging.judgement import Judgement
@@ -50,7 +51,6 @@ from everstep_proto.generated import fleet_pb2
 from everstep_proto.local.client import LocalAccess
 from everstep_proto.record_codec import to_wire
 from everstep_proto.reports import record_of
-from everstep_proto.tls import split_address
 
 logger = logging.getLogger(__name__)
 

@@ -195,7 +195,7 @@ class JobSnapshots:
             publish,
             choose_stand_ins(inputs, self.persistence.named) if away else {},
             None if wish is None else wish.after_step,
-            any(state.nodes[name].doubtful for name in directed.members),
+            any(state.nodes[name].doubtful for name in directed.members if name in state.nodes),
             phase,
         )
         return Decision(before, inputs)
@@ -276,7 +276,8 @@ class JobSnapshots:
     ) -> PersistenceInput:
         directed, catalogue = self.generation, self.holdings.catalogue
         nodes = state.nodes
-        there = [one for one in directed.members if nodes[one].connected]
+        # Of a generation that ran before, a member may have been removed, or have another name now.
+        there = [one for one in directed.members if one in nodes and nodes[one].connected]
         connected = [one for one in there if not nodes[one].doubtful]
         if is_stopped(job):
             # A lost node has taken its replicas with it: a step of which one copy is whole is worth
