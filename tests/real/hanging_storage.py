@@ -98,7 +98,8 @@ class Storage:
             return struct.pack("=Q2I", _VALID_S, 0, 0) + _attributes(node)
         if operation == _STATFS:
             blocks = SIZE_BYTES // _BLOCK_BYTES
-            return struct.pack("=5Q4I24x", blocks, 0, 0, 1, 0, _BLOCK_BYTES, 255, _BLOCK_BYTES, 0)
+            free = (blocks, blocks, blocks, 1, 1)
+            return struct.pack("=5Q4I24x", *free, _BLOCK_BYTES, 255, _BLOCK_BYTES, 0)
         if operation in _OPENS:
             return struct.pack("=Q2I", 1, _DIRECT if self._direct else 0, 0)
         if operation == _READ:
