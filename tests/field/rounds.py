@@ -102,7 +102,7 @@ class Play:
             return list(self.running)
 
     def tracks(self) -> list[Iterator[Shape]]:
-        """Return for each track the shapes of its jobs: half of them prove restores."""
+        """Return for each track the shapes of its jobs: in every other one they prove restores."""
         there = self._shapes()
         proving = [one for one in there if one.proves_restores]
         others = [one for one in there if not one.proves_restores]
