@@ -2,8 +2,13 @@
 
 from everstep_agent.vault.snapshots.cadence import Cadence, CadenceRule
 from everstep_agent.vault.snapshots.copies import Recoverable
-from everstep_agent.vault.snapshots.slot_patience import SlotTurnover, VainWait
+from everstep_agent.vault.snapshots.slot_patience import (
+    SlotTurnover,
+    VainWait,
+    summarize_turnover,
+)
 from everstep_agent.vault.snapshots.slots import SlotState, SnapshotSlot
+from everstep_common.reports import Turnover
 
 
 def test_what_can_never_become_recoverable_is_freed_and_allows_no_other_wait() -> None:
@@ -42,3 +47,15 @@ def test_a_short_turnover_leaves_a_wait_that_outlasts_chance() -> None:
     turnover.record_commit(3, 10.0)
     turnover.record_slots([], 10.01)
     assert turnover.bound_wait_s(5.0) == 0.5
+
+
+def test_a_node_tells_the_median_of_all_its_ranks_and_the_slowest_but_one_in_a_hundred() -> None:
+    fast, slow = SlotTurnover(), SlotTurnover()
+    for epoch in range(40):
+        fast.record_commit(epoch, 0.0)
+        fast.record_slots([], 0.1)
+    for epoch in range(60):
+        slow.record_commit(epoch, 0.0)
+        slow.record_slots([], 0.2 if epoch else 9.0)
+    assert summarize_turnover(3, [fast, slow]) == Turnover(3, 200_000_000, 200_000_000)
+    assert summarize_turnover(3, [SlotTurnover()]) is None

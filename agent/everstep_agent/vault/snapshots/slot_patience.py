@@ -8,13 +8,16 @@ takes the slot, and without one it goes on at once. A new rule of the cadence al
 first step all ranks save, as far as they can, and that frees the slots of the others.
 """
 
+import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from everstep_agent.vault.snapshots.cadence import CadenceRule
 from everstep_agent.vault.snapshots.copies import Recoverable
 from everstep_agent.vault.snapshots.slots import SlotState, SnapshotSlot
+from everstep_common.reports import Turnover
 
 # A slot that gets free at all does so within this many times of what it took lately at most.
 _LONGER = 4.0
@@ -70,3 +73,12 @@ class SlotTurnover:
         if not self._times_s:
             return wait_s
         return min(wait_s, max(_WAIT_MIN_S, _LONGER * max(self._times_s)))
+
+
+def summarize_turnover(slots: int, measured: Iterable[SlotTurnover]) -> Turnover | None:
+    """Return what ranks that have so many slots each have measured; None: nothing yet."""
+    times_s = sorted(chain.from_iterable(one.times_s for one in measured))
+    if not times_s:
+        return None
+    p50_s, p99_s = (times_s[math.ceil(share * len(times_s)) - 1] for share in (0.5, 0.99))
+    return Turnover(slots, round(p50_s * 1e9), round(p99_s * 1e9))

@@ -5,10 +5,10 @@ Nothing here is journaled: agents tell it again to a controller that starts. Tim
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from everstep_common.orders import Publish
-from everstep_common.reports import Standbys
+from everstep_common.reports import Standbys, Turnover
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import (
     CadenceChosen,
@@ -25,7 +25,13 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.snapshots import Cadence
 from everstep_controller.core.model.state import State
-from everstep_controller.core.vault.cadence import SnapshotPhase, bring_together, decide_cadence
+from everstep_controller.core.vault.cadence import (
+    CadenceBasis,
+    SnapshotPhase,
+    begin_in_phase,
+    bring_together,
+    decide_cadence,
+)
 from everstep_controller.core.vault.catalogue import Catalogue, Recoverable
 from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.core.vault.persistence import (
@@ -60,6 +66,8 @@ class Holdings:
     # Nodes whose memory is enough for the replicas of one member only.
     short: set[str] = field(default_factory=set)
     standbys: dict[str, Standbys] = field(default_factory=dict)
+    # How long slots are taken, by node; nodes that do not tell it are left out.
+    turnovers: dict[str, Turnover] = field(default_factory=dict)
     # Copies that turned out bad since this controller began.
     bad_copies: int = 0
 
@@ -69,10 +77,8 @@ class Holdings:
         self.catalogue.record_stored(node, report.stored, report.storage_id)
         (self.holders.add if report.copies else self.holders.discard)(node)
         (self.short.add if report.replicas_short else self.short.discard)(node)
-        if report.standbys is None:
-            self.standbys.pop(node, None)
-        else:
-            self.standbys[node] = report.standbys
+        _put(self.standbys, node, report.standbys)
+        _put(self.turnovers, node, report.turnover)
         self.bad_copies += report.bad_copies
 
     def clear(self, node: str, settled_generation: int) -> None:
@@ -80,13 +86,36 @@ class Holdings:
         self.catalogue.replace(node, (), settled_generation)
         self.holders.discard(node)
         self.standbys.pop(node, None)
+        self.turnovers.pop(node, None)
 
     def forget(self, node: str) -> None:
         """Drop all that a lost node held."""
         self.catalogue.forget(node)
         self.holders.discard(node)
         self.standbys.pop(node, None)
+        self.turnovers.pop(node, None)
         self.short.discard(node)
+
+    def slowest_turnover(self, nodes: Collection[str]) -> Turnover | None:
+        """Return how long slots are taken where they are longest; None: no node has told it."""
+        told = [self.turnovers[node] for node in nodes if node in self.turnovers]
+        if not told:
+            return None
+        return Turnover(
+            min(one.slots for one in told),
+            max(one.p50_ns for one in told),
+            max(one.p99_ns for one in told),
+        )
+
+
+_T = TypeVar("_T")
+
+
+def _put(known: dict[str, _T], node: str, told: _T | None) -> None:
+    if told is None:
+        known.pop(node, None)
+    else:
+        known[node] = told
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +197,7 @@ class JobSnapshots:
         # before them holds from their first one. Else each step until there would be snapshotted.
         cadence = self.orders.cadence
         if self.generation.number:
-            cadence = replace(cadence, start=0)
+            cadence = begin_in_phase(cadence)
         self.generation = DirectedGeneration(job.generation.number, members, job.world_size)
         ring = plan_ring(members, state, self.holdings.short)
         self.orders = replace(self.orders, replication=ring, cadence=cadence, spares=SpareOrders())
@@ -203,13 +232,14 @@ class JobSnapshots:
     def _decide_cadence(
         self, job: JobRecord, state: State, phase: SnapshotPhase, now_ns: int
     ) -> Cadence:
-        failures_ns = failures_ns_of_job(state, job)
-        decided = decide_cadence(self.orders.cadence, job, failures_ns, state.settings, now_ns)
+        turnover = self.holdings.slowest_turnover(self.generation.members)
+        basis = CadenceBasis(failures_ns_of_job(state, job), state.settings, turnover)
+        decided = decide_cadence(self.orders.cadence, job, basis, now_ns)
         # Before a planned restart all ranks save its step, and then none goes on.
         runs = job.generation.number == self.generation.number and job.state in ACTIVE
         if not runs or job.planned is not None:
             return decided
-        return bring_together(decided, job, phase, now_ns)
+        return bring_together(decided, job, phase, turnover, now_ns)
 
     def directives(self) -> Iterator[tuple[str, Directive]]:
         """Yield who is told what to do, by the names of the nodes."""
