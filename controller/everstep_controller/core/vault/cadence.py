@@ -16,7 +16,7 @@ from everstep_common.reports import Turnover
 from everstep_controller.core.accounting.ledger import REFERENCE_STEPS
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.model.snapshots import Cadence
+from everstep_controller.core.model.snapshots import COSTS_KEPT, Cadence
 
 _S = 1_000_000_000
 
@@ -31,6 +31,14 @@ _CHANGE_NS = 60 * _S
 _BACK_NS = 900 * _S
 
 _DOUBLINGS_MAX = 4
+
+# What the first steps of a job cost is no measure of the later ones (caches, compilers, loaders):
+# a decision of this time is looked at again after a minute, once.
+_EARLY_NS = 300 * _S
+
+# So many snapshots have to follow a time that is no measure, which costs and slots then go by; but
+# a minute is enough.
+_COSTS_ANEW = 2 * COSTS_KEPT
 
 # A change that is smaller than this factor is not worth one: so near the best, it loses 2 % less.
 # It also keeps the noise of measured costs from changing anything.
@@ -112,6 +120,8 @@ class CadenceBasis:
     settings: Settings
     # How long slots are taken where they are longest; None: not known.
     turnover: Turnover | None = None
+    # Until when the nodes had more to do than to train, as while they make warm standbys.
+    busy_until_ns: int = 0
 
 
 def decide_cadence(before: Cadence, job: JobRecord, basis: CadenceBasis, now_ns: int) -> Cadence:
@@ -124,11 +134,12 @@ def decide_cadence(before: Cadence, job: JobRecord, basis: CadenceBasis, now_ns:
     failed = every > 1 and bool(failures_ns) and failures_ns[-1] > before.changed_ns
     reason = before.reason if every == before.every else f"{_often(every)}, as the job asks"
     gap_ns = every * _pace_ns(job)
-    if failed or _is_measured(before, job, now_ns):
+    calm = now_ns - basis.busy_until_ns >= min(_COSTS_ANEW * gap_ns, _CHANGE_NS)
+    if failed or (calm and _is_measured(before, job, now_ns)):
         known = measure_cost(job, failures_ns, now_ns)
         taken = slots_interval(known, basis.turnover, gap_ns, every)
         wanted = min(max(best_interval(known, basis.settings, every), taken, least), most)
-        due = wanted < every if failed else _is_due(before, wanted < every, now_ns)
+        due = wanted < every if failed else _is_due(before, job, wanted < every, now_ns)
         if due and known.is_known and max(wanted, every) >= _FACTOR * min(wanted, every):
             every, reason = wanted, _why(known, wanted, basis.turnover if wanted == taken else None)
     if every == before.every:
@@ -205,9 +216,12 @@ def _is_measured(before: Cadence, job: JobRecord, now_ns: int) -> bool:
     return enough and now_ns - before.changed_ns >= _CHANGE_NS
 
 
-def _is_due(before: Cadence, more: bool, now_ns: int) -> bool:
+def _is_due(before: Cadence, job: JobRecord, more: bool, now_ns: int) -> bool:
     """Return whether it is time for fewer snapshots, or for more of them."""
-    wait_ns = _BACK_NS << min(before.returns, _DOUBLINGS_MAX) if more else _CHANGE_NS
+    early = not before.returns and before.changed_ns - job.created_ns < _EARLY_NS
+    wait_ns = _CHANGE_NS
+    if more and not early:
+        wait_ns = _BACK_NS << min(before.returns, _DOUBLINGS_MAX)
     return now_ns - before.changed_ns >= wait_ns
 
 

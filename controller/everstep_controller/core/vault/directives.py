@@ -96,6 +96,10 @@ class Holdings:
         self.turnovers.pop(node, None)
         self.short.discard(node)
 
+    def makes_standbys(self, nodes: Collection[str]) -> bool:
+        """Return whether some of these nodes are making warm standbys."""
+        return any(self.standbys[node].making for node in nodes if node in self.standbys)
+
     def slowest_turnover(self, nodes: Collection[str]) -> Turnover | None:
         """Return how long slots are taken where they are longest; None: no node has told it."""
         told = [self.turnovers[node] for node in nodes if node in self.turnovers]
@@ -151,6 +155,25 @@ class VaultOrders:
         return self.hold_after is not None and self.hold_after <= step
 
 
+# Standbys that are still being made after this time never will be: their imports fail, or wait.
+_MAKING_NS_MAX = 300 * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StandbysMade:
+    """Time in which nodes of a job make warm standbys, and so have less left for its ranks."""
+
+    since_ns: int | None = None
+    busy_until_ns: int = 0
+
+    def after(self, makes: bool, now_ns: int) -> "StandbysMade":
+        """Return the same, seen now."""
+        if not makes:
+            return StandbysMade(None, self.busy_until_ns)
+        since_ns = now_ns if self.since_ns is None else self.since_ns
+        return StandbysMade(since_ns, min(now_ns, since_ns + _MAKING_NS_MAX))
+
+
 class Decision(NamedTuple):
     """One decision: the orders before it, and the inputs from which persistence was decided."""
 
@@ -168,6 +191,7 @@ class JobSnapshots:
     generation: DirectedGeneration = field(default_factory=DirectedGeneration)
     orders: VaultOrders = field(default_factory=VaultOrders)
     persistence: Persistence = field(default_factory=Persistence)
+    making: StandbysMade = field(default_factory=StandbysMade)
     # Question of a recovery for the step to restore, which the core waits to have answered.
     asked: ChooseRecoveryStep | None = None
 
@@ -232,8 +256,12 @@ class JobSnapshots:
     def _decide_cadence(
         self, job: JobRecord, state: State, phase: SnapshotPhase, now_ns: int
     ) -> Cadence:
-        turnover = self.holdings.slowest_turnover(self.generation.members)
-        basis = CadenceBasis(failures_ns_of_job(state, job), state.settings, turnover)
+        members = self.generation.members
+        turnover = self.holdings.slowest_turnover(members)
+        self.making = self.making.after(self.holdings.makes_standbys(members), now_ns)
+        basis = CadenceBasis(
+            failures_ns_of_job(state, job), state.settings, turnover, self.making.busy_until_ns
+        )
         decided = decide_cadence(self.orders.cadence, job, basis, now_ns)
         # Before a planned restart all ranks save its step, and then none goes on.
         runs = job.generation.number == self.generation.number and job.state in ACTIVE

@@ -84,6 +84,25 @@ def test_nothing_changes_before_enough_was_measured_nor_more_than_once_a_minute(
     assert _decide(record, recent) is recent
 
 
+def test_what_snapshots_cost_while_standbys_are_made_says_nothing() -> None:
+    record = _trained(200, 100 * MS, 20 * MS)
+    calm_ns = 62 * 120 * MS
+    making = CadenceBasis((), Settings(), busy_until_ns=600 * S)
+    assert decide_cadence(Cadence(), record, making, 600 * S + calm_ns - 1) == Cadence()
+    assert decide_cadence(Cadence(), record, making, 600 * S + calm_ns).every == 20
+
+
+def test_what_was_decided_early_is_looked_at_again_after_a_minute_and_once() -> None:
+    record = _trained(200, S, MS)
+    early = Cadence(50, 0, "so", 200 * S)
+    assert _decide(record, early, at_s=259) is early
+    again = _decide(record, early, at_s=260)
+    assert (again.every, again.returns) == (1, 1)
+    late = replace(early, changed_ns=301 * S)
+    assert _decide(record, late, at_s=1200) is late
+    assert _decide(record, replace(early, returns=1), at_s=1200) == replace(early, returns=1)
+
+
 def test_a_small_difference_changes_nothing() -> None:
     record = _trained(200, S, 200 * MS)
     wanted = _decide(record).every

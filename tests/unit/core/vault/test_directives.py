@@ -22,11 +22,13 @@ from everstep_controller.core.vault.directives import (
     Holdings,
     JobSnapshots,
     Message,
+    StandbysMade,
     VaultNews,
 )
 from everstep_controller.core.vault.messages import Directive, NodeHoldings
 
 NODES = ("a", "b", "c")
+S = 1_000_000_000
 
 
 def _job(*members: str) -> JobRecord:
@@ -164,6 +166,14 @@ def test_nobody_is_directed_for_a_job_that_is_over_but_what_it_left_stays_known(
     assert snapshots.known.generation.members == ()
     assert snapshots.known.orders.recoverable.step is None
     assert [copy.step for copy in snapshots.known.holdings.catalogue.copies()] == [5, 5]
+
+
+def test_standbys_that_are_never_ready_keep_no_cadence_from_being_decided() -> None:
+    begun = StandbysMade().after(True, 100 * S)
+    assert begun.after(True, 130 * S).busy_until_ns == 130 * S
+    assert begun.after(True, 1000 * S).busy_until_ns == 400 * S
+    ready = begun.after(True, 130 * S).after(False, 131 * S)
+    assert (ready.since_ns, ready.busy_until_ns) == (None, 130 * S)
 
 
 def test_slots_count_where_they_are_taken_longest_and_nodes_that_tell_nothing_do_not() -> None:
