@@ -1,5 +1,6 @@
 """Simulated node: an agent with its outbox, and of each job a launcher, its ranks and copies."""
 
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cache
@@ -18,6 +19,8 @@ from everstep_sim.clocks import MachineClock
 SLOTS = 3
 # A peer is silent after so many probes in a row that it did not answer.
 MISSES = 3
+# How many of the newest times from a commit to a free slot are remembered, as the agent does.
+_TIMES_KEPT = 64
 # How long a piece of the fixed work of a pair test takes.
 _WORK_NS = 10_000_000
 
@@ -49,6 +52,10 @@ class LocalJob:
     published: Publish | None = None
     # As its agent was told: the agent of another member is away.
     member_away: bool = False
+    # The newest recoverable step that it was told, and how long slots took from commit to free.
+    recoverable: StepKey | None = None
+    slots_taken_s: deque[float] = field(default_factory=lambda: deque(maxlen=_TIMES_KEPT))
+    committed_ns: dict[Copy, int] = field(default_factory=dict)
 
     def seen(self, name: str) -> JobOnNode | None:
         """Return what the agent knows of it, if anything."""
@@ -68,14 +75,26 @@ class LocalJob:
         """Lose what the agent keeps of it."""
         self.copies.clear()
         self.directed, self.published, self.target = 0, None, ""
-        self.member_away = False
+        self.member_away, self.recoverable = False, None
         for memory in (self.pinned, self.writing, self.files, self.write_faults):
             memory.clear()
+        self.slots_taken_s.clear()
+        self.committed_ns.clear()
 
     def keep(self, copy: Copy) -> None:
         """Hold a copy; a node that is replaced in the ring keeps what it has."""
         if copy not in self.copies:
             self.copies.append(copy)
+
+    def commit(self, copy: Copy, now_ns: int) -> None:
+        """Hold what a rank here has snapshotted."""
+        self.keep(copy)
+        self.committed_ns[copy] = now_ns
+
+    def measure_slots(self, now_ns: int) -> None:
+        """Look which slots are free again."""
+        for copy in self.committed_ns.keys() - set(self.copies):
+            self.slots_taken_s.append((now_ns - self.committed_ns.pop(copy)) / 1e9)
 
     def free_dead(self, generation: int, steps: Collection[int]) -> None:
         """Free steps that will never be whole."""

@@ -1,4 +1,9 @@
-"""Simulated training processes: they step together, snapshot every step, and fail together."""
+"""Simulated training processes: they step together, snapshot every step, and fail together.
+
+They take slots as the SDK and the agent do (decision 083): the answer to a commit grants the next
+slot if one is free, so that an agent that stands still costs no step then; nobody waits for a
+commit; a wait for a slot has a bound, and there is one for each recoverable step.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -9,14 +14,17 @@ from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import Origin
+from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.copies import Copy
 from everstep_sim.fleet import SimulatedFleet
 from everstep_sim.node import SLOTS, Leftovers, LocalJob, SimulatedNode
 from everstep_sim.timeline import SECOND, VirtualTime
 
-# So long a snapshot waits for a slot, and for an agent that does not answer. Then it is left out,
-# and so are the next ones, without a wait, until there is a slot or an answer.
-SLOT_WAIT_S, ANSWER_WAIT_S = 5.0, 10.0
+# So long a snapshot waits for a slot: so many times what slots took lately, within these bounds.
+SLOT_WAIT_S, _SLOT_WAIT_MIN_S, _SLOT_WAIT_TIMES = 5.0, 0.5, 4.0
+# So long it waits for an agent that gives no sign of life. After a wait in vain snapshots are left
+# out without one: until a newer step is recoverable, or until the agent answers.
+ANSWER_WAIT_S = 1.0
 # So long after SIGKILL a launcher waits for a rank, and an agent for the memory of its device.
 UNKILLABLE_S, RELEASE_S = 10.0, 15.0
 # A rank that hangs before a phase is looked at again.
@@ -36,8 +44,14 @@ class SimulatedGeneration:
     committed: set[str] = field(default_factory=set)
     step: int = -1
     stepping: bool = False
-    # By member, since when its snapshots find no slot, or no answer.
-    waits_since_ns: dict[str, int] = field(default_factory=dict)
+    # By member and what it waits for (a slot, or else an answer), since when it does.
+    waits_since_ns: dict[tuple[str, bool], int] = field(default_factory=dict)
+    # By member, what was recoverable when it last waited for a slot in vain.
+    vain: dict[str, StepKey | None] = field(default_factory=dict)
+    # Members whose last commit was answered with a slot for the next step.
+    granted: set[str] = field(default_factory=set)
+    # Steps that were committed to an agent that stands still, by member.
+    posted: dict[str, int] = field(default_factory=dict)
 
     @property
     def members(self) -> list[str]:
@@ -207,23 +221,37 @@ class Ranks:
 
     def _waits(self, generation: int) -> bool:
         """Return whether some member still hopes for a slot, or for its agent's answer."""
-        ours, now_ns = self.generations[generation], self._time.now_ns
-        hopes = False
-        for name in ours.members:
-            wait_s = self._wait_s(name, generation)
-            if wait_s:
-                since_ns = ours.waits_since_ns.setdefault(name, now_ns)
-                hopes = hopes or now_ns - since_ns < wait_s * SECOND
-            else:
-                ours.waits_since_ns.pop(name, None)
-        return hopes
+        # A list: each of them takes off the answer to its commit, whatever others wait for.
+        return any([self._hopes(name, generation) for name in self.generations[generation].members])
 
-    def _wait_s(self, name: str, generation: int) -> float:
-        node = self._fleet.nodes[name]
-        if node.agent and not self._fleet.agent_runs(node):
-            return ANSWER_WAIT_S
-        in_vain = self._on(name).member_away or not node.agent or node.hears_nobody
-        return 0.0 if in_vain or not self._slots_full(name, generation) else SLOT_WAIT_S
+    def _hopes(self, name: str, generation: int) -> bool:
+        ours, node, local = self.generations[generation], self._fleet.nodes[name], self._on(name)
+        self._take_answer(node, generation)
+        silent = node.agent and not self._fleet.agent_runs(node)
+        if silent:
+            wait_s = 0.0 if name in ours.granted else ANSWER_WAIT_S
+        else:
+            wait_s = self._slot_wait_s(node, generation)
+        ours.waits_since_ns.pop((name, silent), None)
+        if not wait_s:
+            ours.waits_since_ns.pop((name, not silent), None)
+            return False
+        since_ns = ours.waits_since_ns.setdefault((name, not silent), self._time.now_ns)
+        if self._time.now_ns - since_ns < wait_s * SECOND:
+            return True
+        if not silent:
+            ours.vain[name] = local.recoverable
+        return False
+
+    def _slot_wait_s(self, node: SimulatedNode, generation: int) -> float:
+        ours, local = self.generations[generation], self._on(node.name)
+        in_vain = local.member_away or not node.agent or node.hears_nobody
+        if in_vain or not self._slots_full(node.name, generation):
+            return 0.0
+        if node.name in ours.vain and ours.vain[node.name] == local.recoverable:
+            return 0.0
+        longest_s = max(local.slots_taken_s, default=SLOT_WAIT_S)
+        return min(SLOT_WAIT_S, max(_SLOT_WAIT_MIN_S, _SLOT_WAIT_TIMES * longest_s))
 
     def _slots_full(self, name: str, generation: int) -> bool:
         copies = self._on(name).copies
@@ -246,8 +274,7 @@ class Ranks:
             return
         step = ours.step
         if node.agent:  # without it, ranks go on unsaved
-            if self._fleet.agent_runs(node) and not self._slots_full(name, generation):
-                self._save(node, generation)
+            self._snapshot(node, generation)
             self._tell_progress(node, generation)
         ours.committed.add(name)
         if ours.committed == set(ours.members):
@@ -256,12 +283,33 @@ class Ranks:
                 self.completed.setdefault(step, []).append(generation)
             self._try_step(generation)
 
-    def _save(self, node: SimulatedNode, generation: int) -> None:
+    def _snapshot(self, node: SimulatedNode, generation: int) -> None:
+        """Commit the step if there is a slot, granted or asked for; else it is left out."""
+        ours, name = self.generations[generation], node.name
+        self._take_answer(node, generation)
+        granted, runs = name in ours.granted, self._fleet.agent_runs(node)
+        ours.granted.discard(name)
+        if runs and not self._slots_full(name, generation):
+            self._save(node, generation, ours.step)
+        elif granted and not runs:
+            ours.posted[name] = ours.step
+
+    def _take_answer(self, node: SimulatedNode, generation: int) -> None:
+        """Let an agent that goes on take what was committed while it stood still."""
         ours = self.generations[generation]
-        order, step = ours.orders[node.name], ours.step
-        copy = _snapshot(order, step, self._parts)
-        local = node.of(self.job)
-        local.keep(copy)
+        if node.name not in ours.posted or (node.agent and not self._fleet.agent_runs(node)):
+            return
+        step = ours.posted.pop(node.name)
+        if node.agent and self._on(node.name).running == generation:
+            self._save(node, generation, step)
+
+    def _save(self, node: SimulatedNode, generation: int, step: int) -> None:
+        ours = self.generations[generation]
+        order, local = ours.orders[node.name], node.of(self.job)
+        copy = _copy_of(order, step, self._parts)
+        local.commit(copy, self._time.now_ns)
+        if not self._slots_full(node.name, generation):
+            ours.granted.add(node.name)
         self._fleet.report(node)
         alone = order.node_count == 1
         peer = local.target if alone else ours.members[(order.node_rank + 1) % order.node_count]
@@ -325,7 +373,7 @@ def _stuck_finding(leftovers: Leftovers) -> Finding:
     )
 
 
-def _snapshot(order: actions.StartGeneration, step: int, parts: int) -> Copy:
+def _copy_of(order: actions.StartGeneration, step: int, parts: int) -> Copy:
     owned = [i for i in range(SHARDS) if i * order.node_count // SHARDS == order.node_rank]
     layout = ",".join(f"s{i:02}" for i in owned)
     if parts:

@@ -172,8 +172,10 @@ class Vaults:
         local.target, local.member_away = directive.replica_target, directive.member_away
         local.free_dead(directive.generation, directive.dead_steps)
         if directive.recoverable_step is not None:
-            local.free_below(directive.generation, directive.recoverable_step)
+            local.recoverable = directive.generation, directive.recoverable_step
+            local.free_below(*local.recoverable)
             self.report(node)
+        local.measure_slots(self._time.now_ns)
         for step in directive.persist_steps:
             self._persist(node, job, directive, step)
         publish = directive.publish

@@ -126,6 +126,11 @@ class AgentLink:
         return self._channel is not None and self._welcome and not self._hung_up
 
     @property
+    def asks(self) -> bool:
+        """Whether a question is open."""
+        return self._question is not None
+
+    @property
     def trouble(self) -> str:
         """Why there was no answer."""
         if not self._silent:

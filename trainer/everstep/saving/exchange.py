@@ -121,10 +121,11 @@ class SaveExchange:
         if not link.attach_quickly():
             return failed(link.trouble)
         link.ready()
-        if complaint := self.reserve(size_bytes, pinner):
+        ready = self.reservation.holds(link, size_bytes, pinner)
+        if not ready and (complaint := self.reserve(size_bytes, pinner)):
             return failed(complaint)
         session = self.reservation.session
-        if not link.hear_answer():
+        if link.asks and not link.hear_answer():
             return failed(link.trouble)
         slot = self.handover.take_grant(step, (session, link.reservations))
         return self._grant(step, slot, session) if slot else self._ask(step, session)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from everstep_common.reports import Turnover
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import CadenceChosen, Event, KeeperChosen, LayoutLearned
@@ -17,10 +18,17 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.directives import JobSnapshots, Message, VaultNews
+from everstep_controller.core.vault.directives import (
+    Holdings,
+    JobSnapshots,
+    Message,
+    StandbysMade,
+    VaultNews,
+)
 from everstep_controller.core.vault.messages import Directive, NodeHoldings
 
 NODES = ("a", "b", "c")
+S = 1_000_000_000
 
 
 def _job(*members: str) -> JobRecord:
@@ -168,6 +176,26 @@ def test_nobody_is_directed_for_a_job_that_is_over_but_what_it_left_stays_known(
     assert snapshots.known.generation.members == ()
     assert snapshots.known.orders.recoverable.step is None
     assert [copy.step for copy in snapshots.known.holdings.catalogue.copies()] == [5, 5]
+
+
+def test_standbys_that_are_never_ready_keep_no_cadence_from_being_decided() -> None:
+    begun = StandbysMade().after(True, 100 * S)
+    assert begun.after(True, 130 * S).busy_until_ns == 130 * S
+    assert begun.after(True, 1000 * S).busy_until_ns == 400 * S
+    ready = begun.after(True, 130 * S).after(False, 131 * S)
+    assert (ready.since_ns, ready.busy_until_ns) == (None, 130 * S)
+
+
+def test_slots_count_where_they_are_taken_longest_and_nodes_that_tell_nothing_do_not() -> None:
+    holdings = Holdings()
+    assert holdings.slowest_turnover(NODES) is None
+    holdings.record("a", NodeHoldings({}, 0, turnover=Turnover(4, 5, 20)))
+    holdings.record("b", NodeHoldings({}, 0, turnover=Turnover(3, 7, 9)))
+    holdings.record("c", NodeHoldings({}, 0))
+    assert holdings.slowest_turnover(NODES) == Turnover(3, 7, 20)
+    assert holdings.slowest_turnover(("a", "c")) == Turnover(4, 5, 20)
+    holdings.record("a", NodeHoldings({}, 0))
+    assert holdings.slowest_turnover(("a", "c")) is None
 
 
 def test_a_rule_that_was_to_begin_later_holds_from_the_first_step_of_a_new_generation() -> None:
