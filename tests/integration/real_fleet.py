@@ -186,6 +186,13 @@ class RealFleet:
         except AdminError:
             return admin_pb2.JobSummary()
 
+    def recoverable_step(self) -> int:
+        """Return the newest recoverable step as the controller tells it; 0 for none."""
+        try:
+            return self.admin.job(JOB).recoverable_step
+        except AdminError:
+            return 0
+
     def step(self) -> int:
         """Return the newest step that any rank has written down."""
         return max(self.losses(), default=0)

@@ -21,21 +21,18 @@ def _found(fleet: RealFleet) -> list[dict[str, str]]:
     return [one for one in told if one["condition"] == "StepsUnsaved"]
 
 
-def _recoverable(fleet: RealFleet) -> int:
-    job = json.loads(fleet.everstep("job", JOB, "--json").stdout)
-    return int(job.get("recoverable_step") or 0)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGSTOP], ids=["ended", "stopped"])
 def test_a_job_without_the_agent_of_a_member_says_what_a_failure_would_cost(number: int) -> None:
     limit = f"unsaved_max_s = {_LIMIT_S}"
     with running_fleet(*_NODES, core_lines=(limit,)) as fleet:
         fleet.launch(_STEPS, _STEP_S)
-        fleet.until("steps", _PATIENCE_S, lambda: fleet.step() > 20 and _recoverable(fleet) > 0)
+        fleet.until(
+            "steps", _PATIENCE_S, lambda: fleet.step() > 20 and fleet.recoverable_step() > 0
+        )
         agent = fleet.agents.pop("node-2")
         os.kill(agent.process.pid, number)
         fleet.until("a finding", _PATIENCE_S, lambda: bool(_found(fleet)))
-        kept = _recoverable(fleet)
+        kept = fleet.recoverable_step()
         (found,) = _found(fleet)
         assert found["component"] == f"controller/snapshots/{JOB}"
         assert f"no step after {kept} is recoverable" in found["message"]
@@ -45,7 +42,7 @@ def test_a_job_without_the_agent_of_a_member_says_what_a_failure_would_cost(numb
             assert "journalctl -u everstep-agent" in words or "StepsUnsaved" in words
             assert f"a failure of {JOB} now costs" in words
         _bring_back(fleet, agent.process.pid, number)
-        fleet.until("saved steps", _PATIENCE_S, lambda: _recoverable(fleet) > kept)
+        fleet.until("saved steps", _PATIENCE_S, lambda: fleet.recoverable_step() > kept)
         fleet.until("no finding", _PATIENCE_S, lambda: not _found(fleet))
         assert fleet.job().generation == 1
 

@@ -114,7 +114,8 @@ async def test_training_does_not_wait_for_a_slot_while_the_controller_is_away(
 ) -> None:
     chosen = settings(tmp_path, slot_wait_s=1e6, slot_wait_max_s=2e6)
     world = Environment(stored_fds={}, controller_away_s=lambda: 0.1)
-    async with running(chosen, world=world) as node, training(node) as rank:
+    # The other member says nothing, so that nothing is freed.
+    async with running(chosen, world=world) as node, training(node, node_count=2) as rank:
         for step in range(3):
             await rank.save(step, b"held")
         assert isinstance(await rank.ask(Begin(3)), Skip)
@@ -128,7 +129,7 @@ async def test_a_rank_that_waits_for_a_slot_goes_on_when_the_controller_goes_awa
     # Only the end of the stream can end the wait.
     chosen = settings(tmp_path, slot_wait_s=1e6, slot_wait_max_s=2e6)
     world = Environment(stored_fds={}, controller_away_s=lambda: away_s[0])
-    async with running(chosen, world=world) as node, training(node) as rank:
+    async with running(chosen, world=world) as node, training(node, node_count=2) as rank:
         for step in range(3):
             await rank.save(step, b"held")
         await node.outlet.until(lambda: len(node.outlet.copies()) == 3)

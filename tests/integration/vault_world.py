@@ -98,6 +98,7 @@ class Node:
         step: int | None = None,
         target: "Node | None" = None,
         dead: tuple[int, ...] = (),
+        collector: "Node | None" = None,
         **more: object,
     ) -> None:
         directive = fleet_pb2.VaultDirective(
@@ -113,6 +114,9 @@ class Node:
         if target is not None:
             directive.replica_target = target.name
             directive.replica_bulk_address = target.jobs.bulk_address
+        if collector is not None:
+            directive.collector = collector.name
+            directive.collector_bulk_address = collector.jobs.bulk_address
         self.jobs.on_directive(from_wire(VaultDirective, directive))
 
     async def until_memory_is(self, size_bytes: int) -> None:
@@ -163,6 +167,7 @@ def plan(
     step: int | None = None,
     processes: int = 1,
     first_rank: int = 0,
+    node_count: int = 1,
     job_id: str = "",
     lineage_id: str = "",
 ) -> fleet_pb2.StartGeneration:
@@ -171,10 +176,10 @@ def plan(
         job_id=job_id,
         lineage_id=lineage_id,
         generation=generation,
-        node_count=1,
+        node_count=node_count,
         processes=processes,
         first_rank=first_rank,
-        world_size=processes,
+        world_size=node_count * processes,
         master_address="127.0.0.1",
         master_port=1,
         restore_step=step,
@@ -268,10 +273,10 @@ async def trainer(node: Node, size_bytes: int = 4096, **values: object) -> Async
 
 
 @asynccontextmanager
-async def training(node: Node, generation: int = 1) -> AsyncIterator[Client]:
+async def training(node: Node, generation: int = 1, node_count: int = 1) -> AsyncIterator[Client]:
     """A launcher and one attached rank of a generation; the rank."""
     async with launcher(node) as control:
-        node.order(start_generation=plan(generation))
+        node.order(start_generation=plan(generation, node_count=node_count))
         started = await control.hear()
         assert isinstance(started, Start)
         async with trainer(node, generation=generation) as rank:

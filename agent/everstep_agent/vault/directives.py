@@ -25,6 +25,13 @@ def target_of(directive: VaultDirective) -> ReplicaTarget | None:
     return ReplicaTarget(directive.replica_target, directive.replica_bulk_address)
 
 
+def collector_of(directive: VaultDirective) -> ReplicaTarget | None:
+    """Return the member that is told the own steps while no controller is there."""
+    if not directive.collector_bulk_address:
+        return None
+    return ReplicaTarget(directive.collector, directive.collector_bulk_address)
+
+
 def hold_of(directive: VaultDirective) -> StepHold | None:
     """Return after which step a restart is planned, if one is."""
     after = directive.hold_after

@@ -33,6 +33,7 @@ from everstep_agent.vault.snapshots.file_tier import FileTier
 from everstep_agent.vault.snapshots.holdings import Holdings, RankMemory, Replica
 from everstep_agent.vault.snapshots.slot_patience import summarize_turnover
 from everstep_agent.vault.snapshots.slots import Grant, SlotState, SnapshotSlot
+from everstep_agent.vault.transfer.messages import AllSteps, Refusal, TellSteps
 from everstep_agent.vault.transfer.receive_buffers import ReceiveBuffers
 from everstep_agent.vault.vault_context import VaultContext
 from everstep_agent.vault.verification import CopyVerifier
@@ -44,6 +45,9 @@ _BAD_COPIES_MAX = 32
 # How long a step waits for a slot while the controller is away: a job on a single node then frees
 # its older steps itself, in the next turns of the loop.
 _LAST_CHANCE_S = 0.05
+# Slots that fill up within this time while members free them among themselves are taken by fewer
+# steps: their words travel for up to three seconds, in the largest jobs.
+_WORDS_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,9 @@ class JobVault:
         self.transfer_key = b""
         self.recoverable = Recoverable()
         self.target: ReplicaTarget | None = None
+        # The member to tell the own steps while no controller is there, and what answers others.
+        self.collector: ReplicaTarget | None = None
+        self.hear_member: Callable[[TellSteps], AllSteps | Refusal] = _hear_nobody
         # The newest generation known; requests of an older one are refused.
         self.fence = 0
         # The newest stopped generation: nothing of it and of older ones is accepted any more.
@@ -103,6 +110,8 @@ class JobVault:
             context, self.holdings, lambda: self.requester, self.report_bad_copy
         )
         self._on_change = on_change
+        # When a slot was given out last.
+        self._begun_s = float("-inf")
 
     @property
     def requester(self) -> Requester:
@@ -128,7 +137,8 @@ class JobVault:
         """A newer generation exists: the memory of older ones is only read from now on."""
         if generation > self.fence:
             # Reset: the controller names the new generation's replica target and initial copies.
-            self.fence, self.target, self.initial_copies = generation, None, InitialCopies()
+            self.fence, self.initial_copies = generation, InitialCopies()
+            self.target = self.collector = None
             self.preallocated_slots.end_generation(generation - 1)
         if initial_copies is not None and generation == self.fence:
             self.initial_copies = initial_copies
@@ -256,7 +266,16 @@ class JobVault:
             self._record_begun(memory, grant)
         return grant
 
+    def thin_out(self, step: int) -> None:
+        """Take half as many steps after this one, which found no slot; the next directive ends it.
+
+        Not where slots are taken slowly: then it is not for the steps that none gets free.
+        """
+        if asyncio.get_running_loop().time() - self._begun_s < _WORDS_S:
+            self.cadence = self.cadence.thinned(self.fence, step)
+
     def _record_begun(self, memory: RankMemory, grant: Grant) -> None:
+        self._begun_s = asyncio.get_running_loop().time()
         slot = next(slot for slot in memory.table.slots if slot.index == grant.slot)
         memory.save_slot(slot, self.context.region_store)
         self._on_change()
@@ -336,6 +355,10 @@ class JobVault:
         now_s = asyncio.get_running_loop().time()
         for memory in self.holdings.ranks:
             memory.turnover.record_slots(memory.table.slots, now_s)
+
+
+def _hear_nobody(_: TellSteps) -> Refusal:
+    return Refusal("no generation runs here")
 
 
 def _shorten(limit: asyncio.Timeout) -> None:

@@ -84,6 +84,9 @@ class VaultDirective:
     cadence_reason: q.Evidence = ""
     # host:port of the bulk listeners of the nodes whose replicas this one keeps.
     replica_sources: Annotated[tuple[q.Address, ...], Items(REPLICA_SOURCES_MAX)] = ()
+    # Member to tell the own steps while no controller is there, and its bulk listener; "": nobody.
+    collector: q.NodeName = ""
+    collector_bulk_address: q.Address = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3628,6 +3628,8 @@ class VaultDirective(_message.Message):
     MEMBER_AWAY_FIELD_NUMBER: _builtins.int
     CADENCE_REASON_FIELD_NUMBER: _builtins.int
     REPLICA_SOURCES_FIELD_NUMBER: _builtins.int
+    COLLECTOR_FIELD_NUMBER: _builtins.int
+    COLLECTOR_BULK_ADDRESS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -3658,6 +3660,10 @@ class VaultDirective(_message.Message):
     """A member's agent is away: no newer step becomes recoverable meanwhile, so no snapshot waits for a slot."""
     cadence_reason: _builtins.str
     """Why snapshot_every is what it is, for the terminal of this node's launcher; empty on all nodes but one of the job."""
+    collector: _builtins.str
+    """Member of the job to tell the own steps while no controller is there; empty: nobody."""
+    collector_bulk_address: _builtins.str
+    """host:port of its bulk listener."""
     @_builtins.property
     def dead_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Steps above it that some rank has passed without a snapshot: they can never become common."""
@@ -3707,10 +3713,12 @@ class VaultDirective(_message.Message):
         member_away: _builtins.bool = ...,
         cadence_reason: _builtins.str = ...,
         replica_sources: _abc.Iterable[_builtins.str] | None = ...,
+        collector: _builtins.str = ...,
+        collector_bulk_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "hold_after", b"hold_after", "publish", b"publish", "recoverable_step", b"recoverable_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "cadence_reason", b"cadence_reason", "dead_steps", b"dead_steps", "generation", b"generation", "hold_after", b"hold_after", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "member_away", b"member_away", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_sources", b"replica_sources", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "sources", b"sources", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "cadence_reason", b"cadence_reason", "collector", b"collector", "collector_bulk_address", b"collector_bulk_address", "dead_steps", b"dead_steps", "generation", b"generation", "hold_after", b"hold_after", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "member_away", b"member_away", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_sources", b"replica_sources", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "sources", b"sources", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__hold_after: _TypeAlias = _typing.Literal["hold_after"]  # noqa: Y015
     _WhichOneofArgType__hold_after: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after"]  # noqa: Y015

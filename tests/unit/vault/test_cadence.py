@@ -130,3 +130,15 @@ def test_a_rank_is_never_told_to_ask_again_now_or_before(
         step, at_s = step + steps, at_s + seconds
         pace = pace.after_question(step, at_s)
         assert pace.ahead >= 1
+
+
+def test_members_that_thin_out_by_themselves_keep_the_steps_of_the_one_that_takes_fewest() -> None:
+    seldom = often = _told([CadenceRule(0, 3)])
+    for step in (6, 12, 24):
+        seldom = seldom.thinned(1, step)
+    often = often.thinned(1, 9)
+    assert _steps(seldom, 72) == [0, 3, 6, 12, 24, 48, 72]
+    assert set(_steps(often, 72)) >= set(_steps(seldom, 72)) - {3, 6, 9}
+    # One that has not begun is not thinned further, and nothing is known of another generation.
+    assert seldom.thinned(1, 20) == seldom
+    assert seldom.thinned(2, 4) == Cadence(2, (CadenceRule(0, 1), CadenceRule(5, 2)))

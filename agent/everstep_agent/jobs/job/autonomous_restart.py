@@ -7,7 +7,7 @@ word of the controller about the generation ends that at every moment before the
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from everstep_agent.jobs.job.context import JobContext
 from everstep_agent.jobs.job.peers import LauncherLink
@@ -57,7 +57,6 @@ class AutonomousRestart:
         self._context = context
         self._control = control
         self._watch: asyncio.Task[None] | None = None
-        self._freeing: asyncio.Handle | None = None
 
     # --- what happens ----------------------------------------------------------------------------
 
@@ -70,8 +69,6 @@ class AutonomousRestart:
 
     def close(self) -> None:
         """Forget the job."""
-        if self._freeing is not None:
-            self._freeing.cancel()
         if self._watch is not None:
             self._watch.cancel()
 
@@ -154,31 +151,6 @@ class AutonomousRestart:
             )
             for manifest, _ in self._vault.holdings.manifests()
         ]
-
-    def free_soon(self) -> None:
-        """Free in the controller's place, in a moment, what a newer whole step makes needless.
-
-        Otherwise all slots would be taken a few steps after it went, and the newest step that
-        could be restored would stay the one from then.
-        """
-        if self._freeing is None and self._context.away_s() > 0:
-            self._freeing = asyncio.get_running_loop().call_soon(self._free)
-
-    def _free(self) -> None:
-        self._freeing = None
-        plan, autonomy = self._record.plan, self._record.facts.autonomy
-        allowed = plan.own_restarts or autonomy.planned != plan.generation
-        if not allowed or plan.node_count != 1 or self._context.away_s() <= 0:
-            return
-        whole = newest_whole_step(self._held_copies(), plan)
-        known = self._vault.recoverable
-        same = known.generation == plan.generation
-        before = known.step if same and known.step is not None else -1
-        if whole and whole[0].step > before and known.generation <= plan.generation:
-            dead = known.dead_steps if same else frozenset[int]()
-            step = whole[0].step
-            mine = replace(known, generation=plan.generation, step=step, dead_steps=dead)
-            self._vault.apply_directive(mine, self._vault.target)
 
     def _announce(self, sentence: str) -> None:
         logger.warning("job %s: %s", self._record.facts.job, sentence)

@@ -8,6 +8,7 @@ from everstep_agent.jobs.job.autonomous_restart import AutonomousRestart, JobCon
 from everstep_agent.jobs.job.context import JobContext
 from everstep_agent.jobs.job.inspection import Inspections
 from everstep_agent.jobs.job.local_processes import LocalProcesses
+from everstep_agent.jobs.job.member_agreement import MemberAgreement
 from everstep_agent.jobs.job.output import JobOutput
 from everstep_agent.jobs.job.peers import ConnectedRanks, LauncherLink
 from everstep_agent.jobs.job.progress import Freshness
@@ -23,7 +24,13 @@ from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.jobs.state.lifecycle import Effect
 from everstep_agent.jobs.state.plan import Plan, restore_plan_of
 from everstep_agent.jobs.state.records import start_message
-from everstep_agent.vault.directives import cadence_of, hold_of, recoverable_of, target_of
+from everstep_agent.vault.directives import (
+    cadence_of,
+    collector_of,
+    hold_of,
+    recoverable_of,
+    target_of,
+)
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.replicator import Replicator
 from everstep_agent.vault.restore.restorer import Restorer
@@ -70,8 +77,9 @@ class NodeJob:
         )
         self.stopper = GenerationStopper(parts, context, self.report, self.restart.restart_in_place)
         self.storage = StorageLifecycle(record, link, vault, context)
-        self._adopt(facts)
         replicator = Replicator(vault, context.spawn, context.jitter)
+        self.agreement = MemberAgreement(record, vault, replicator, context)
+        self._adopt(facts)
         self._replication = context.spawn(replicator.run(), f"replicator {facts.job}")
 
     @property
@@ -177,6 +185,7 @@ class NodeJob:
         vault.cadence, vault.step_hold = self.facts.cadence, hold_of(directive)
         vault.member_away = directive.member_away
         vault.apply_directive(recoverable, target_of(directive))
+        vault.collector = collector_of(directive)
         if directive.sources:
             vault.begin_generation(directive.generation, self._initial_copies(directive.sources))
         self.freshness.record_recoverable(recoverable, self.context.boot_ns())
@@ -275,7 +284,7 @@ class NodeJob:
         return report
 
     def _on_vault_change(self) -> None:
-        self.restart.free_soon()
+        self.agreement.free_soon()
         self._report_soon()
 
     def _report_soon(self) -> None:
@@ -299,6 +308,7 @@ class NodeJob:
         self.record.retire()
         self._replication.cancel()
         self.restart.close()
+        self.agreement.close()
         self.storage.close()
         self.progress.flush()
         self.standing.close()

@@ -96,6 +96,8 @@ class SlotSession:
             await self._answers.send(messages.Slot(answer.slot, answer.epoch))
             return
         job = self._job
+        if job.context.away_s() > 0 and job.facts.plan.node_count > 1:
+            vault.thin_out(message.step)
         job.context.skips.skipped(job.facts.job, job.context.boot_ns())
         await self._answers.send(messages.Skip(answer))
 

@@ -30,8 +30,9 @@ class Replicator:
         self._spawn = spawn
         self._jitter = jitter
         self._busy: set[int] = set()
-        # (step, address) pairs that need no attempt: acknowledged, or given up.
-        self._done: set[tuple[CopyKey, ReplicaTarget]] = set()
+        # (step, address) pairs that need no attempt: acknowledged, and given up.
+        self._stored: set[tuple[CopyKey, ReplicaTarget]] = set()
+        self._given_up: set[tuple[CopyKey, ReplicaTarget]] = set()
 
     async def run(self) -> None:
         """Look at every change, until cancelled."""
@@ -48,7 +49,8 @@ class Replicator:
             for manifest, _ in self._vault.holdings.manifests()
             if self._is_mine(manifest.key)
         }
-        self._done = {done for done in self._done if done[0] in own}
+        self._stored = {done for done in self._stored if done[0] in own}
+        self._given_up = {done for done in self._given_up if done[0] in own}
         first: dict[int, CopyKey] = {}
         # In reverse, so that the oldest key of a rank is the one that stays. The copies that a
         # generation began from are older than its own, and it depends on them until it has some.
@@ -56,6 +58,11 @@ class Replicator:
             if self._wanted(key) and key.rank not in self._busy:
                 first[key.rank] = key
         return list(first.values())
+
+    def is_stored(self, key: CopyKey) -> bool:
+        """Return whether the node that keeps the replicas now has acknowledged this one."""
+        target = self._vault.target
+        return target is not None and (key, target) in self._stored
 
     def _is_mine(self, key: CopyKey) -> bool:
         """Return whether it is on this node to give others the copy."""
@@ -67,7 +74,9 @@ class Replicator:
 
     def _wanted(self, key: CopyKey) -> bool:
         target = self._vault.target
-        if target is None or (key, target) in self._done or not self._is_mine(key):
+        if target is None or not self._is_mine(key):
+            return False
+        if (key, target) in self._stored or (key, target) in self._given_up:
             return False
         return not self._vault.recoverable.frees(key, replica=True)
 
@@ -79,15 +88,17 @@ class Replicator:
                 target = self._vault.target
                 assert target is not None
                 try:
-                    await self._attempt(key, target)
-                    self._done.add((key, target))
+                    if await self._attempt(key, target):
+                        self._stored.add((key, target))
+                    else:
+                        self._given_up.add((key, target))
                     return
                 except MismatchError as error:
                     mismatches += 1
                     logger.warning("job %s: %s", self._vault.job, error)
                     if mismatches == _MISMATCHES_MAX:
                         self._vault.report_bad_copy(f"{error}, twice")
-                        self._done.add((key, target))
+                        self._given_up.add((key, target))
                         return
                 except OSError as error:
                     refusals += isinstance(error, TransferRefusedError)
@@ -95,7 +106,7 @@ class Replicator:
                     what = (self._vault.job, key, target.node, error or "no answer")
                     logger.info("job %s: replica of %s to %s: %s", *what)
                     if refusals == _REFUSALS_MAX and key in self._vault.initial_copies.only_here:
-                        self._done.add((key, target))
+                        self._given_up.add((key, target))
                         return
                 await self._pause(key, attempt)
                 attempt += 1
@@ -103,13 +114,14 @@ class Replicator:
             self._busy.discard(key.rank)
             self._vault.change_signal.notify()
 
-    async def _attempt(self, key: CopyKey, target: ReplicaTarget) -> None:
+    async def _attempt(self, key: CopyKey, target: ReplicaTarget) -> bool:
+        """Send a copy; False: it is not here any more."""
         # The pin lasts until the hash is acknowledged: bytes that are written after sendfile has
         # returned would still be sent.
         vault = self._vault
         pinned = vault.holdings.pin(key)
         if pinned is None:
-            return
+            return False
         remote = vault.context.remote_agent(
             target.node, target.address, vault.lineage, vault.transfer_key
         )
@@ -120,8 +132,10 @@ class Replicator:
         except MismatchError:
             if await vault.verifier.verify_again(pinned):
                 raise
+            return False
         finally:
             pinned.release()
+        return True
 
     async def _pause(self, key: CopyKey, attempt: int) -> None:
         delay_s = _BACKOFF_S[min(attempt, len(_BACKOFF_S) - 1)]

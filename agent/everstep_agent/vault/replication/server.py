@@ -22,6 +22,7 @@ from everstep_agent.vault.transfer.messages import (
     JoinTransfer,
     PutCopy,
     Refusal,
+    TellSteps,
 )
 from everstep_agent.vault.transfer.transport import PlainTransport, TlsError, Transport
 from everstep_agent.vault.vault_context import VaultContext
@@ -137,7 +138,7 @@ class BulkServer:
             connection.use_memory(self._context.message_memories.incoming, owner)
             try:
                 return lineage, await connection.receive(
-                    PutCopy, GetCopy, JoinTransfer, GetManifests
+                    PutCopy, GetCopy, JoinTransfer, GetManifests, TellSteps
                 )
             except FrameError as error:
                 await connection.send(Refusal(f"{self._context.node} does not understand: {error}"))
@@ -160,6 +161,8 @@ class BulkServer:
                 await self._sender.send_manifests(connection, vault, request)
             case JoinTransfer():
                 await self._join(connection, vault, request)
+            case TellSteps():
+                await connection.send(vault.hear_member(request))
 
     async def _join(self, connection: BulkConnection, vault: JobVault, join: JoinTransfer) -> None:
         try:

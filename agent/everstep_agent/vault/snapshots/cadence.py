@@ -46,6 +46,17 @@ class Cadence:
         known = self.rules if generation == self.generation else Cadence().rules
         return next((rule for rule in reversed(known) if rule.start <= step), CadenceRule())
 
+    def thinned(self, generation: int, step: int) -> "Cadence":
+        """Return the cadence with half as many steps after one that found no slot.
+
+        Members that thin out by themselves so have the steps in common of the one that takes the
+        fewest: a multiple of a multiple. A rule that has not begun is given its chance first.
+        """
+        known = self if generation == self.generation else Cadence(generation)
+        if step < known.rules[-1].start:
+            return self
+        return known.with_rule(generation, CadenceRule(step + 1, 2 * known.usual))
+
     def next_step(self, generation: int, step: int) -> int:
         """Return the first step of a generation, not before ``step``, that is snapshotted."""
         if generation != self.generation:

@@ -10,12 +10,14 @@ from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.vault.memory.region import Region
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, CopyRef
 from everstep_agent.vault.snapshots.manifest import check_in_parts
+from everstep_agent.vault.snapshots.member_words import StepWord
 from everstep_agent.vault.transfer.connection import BulkConnection, BulkError
 from everstep_agent.vault.transfer.engine import OutgoingCopy, StripeQueue, TransferEngine
 from everstep_agent.vault.transfer.incoming_copy import IncomingCopy
 from everstep_agent.vault.transfer.messages import (
     JOINED_STREAMS_MAX,
     PROTOCOL,
+    AllSteps,
     CopyOffer,
     CopyStored,
     GetCopy,
@@ -26,6 +28,7 @@ from everstep_agent.vault.transfer.messages import (
     PutCopy,
     Refusal,
     SendStripes,
+    TellSteps,
     TransferJoined,
     transfer_token,
 )
@@ -182,6 +185,21 @@ async def get_manifests(
     finally:
         connection.close()
     return found
+
+
+async def tell_steps(remote: RemoteAgent, told: TellSteps, timeout_s: float) -> StepWord | None:
+    """Tell a member which steps there are here, and below; return its word of all. Raises OSError.
+
+    TransferRefusedError where it takes none: a controller is there, or another generation.
+    """
+    connection = await connect(remote, timeout_s)
+    try:
+        await connection.send(told)
+        said = await receive_answer(connection, timeout_s, AllSteps)
+        assert isinstance(said, AllSteps)
+        return said.word
+    finally:
+        connection.close()
 
 
 async def _proven(

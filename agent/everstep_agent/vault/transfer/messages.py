@@ -7,6 +7,7 @@ Get:       GetCopy → CopyOffer → SendStripes → stripes, over this connecti
 Join:      JoinTransfer → TransferJoined → stripes. One more connection for a transfer that another
            one began.
 Manifests: GetManifests → ManifestReply | Refusal, for each of the copies.
+Words:     TellSteps → AllSteps. What members of a generation have, while no controller is there.
 A Refusal may take the place of every answer.
 """
 
@@ -14,6 +15,7 @@ import hmac
 from dataclasses import dataclass
 
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
+from everstep_agent.vault.snapshots.member_words import StepWord
 from everstep_common.trainer_messages import Entry
 
 # Version of these messages; since 2 a copy is sent in stripes.
@@ -53,6 +55,25 @@ class GetManifests:
     """The client wants to know what is in these copies."""
 
     copies: tuple[CopyRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TellSteps:
+    """The client is the member of this index, and this is its word and that of all below it.
+
+    The first member tells nobody but the spare that keeps its replicas, where it is the only one.
+    An agent from before these words refuses it, and so frees nothing, nor does anybody else.
+    """
+
+    number: int
+    word: StepWord
+
+
+@dataclass(frozen=True, slots=True)
+class AllSteps:
+    """Answer to TellSteps: the word of all members; None while one of them has said nothing."""
+
+    word: StepWord | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_to_wire
 from everstep_proto.record_codec import to_wire
 
-_LOOKED_UP = frozenset({"job", "replica_target", "replica_sources"})
+_LOOKED_UP = frozenset({"job", "replica_target", "replica_sources", "collector"})
 # What a vault is told just as the core wants it; the rest is for spares, or is looked up.
 _SAME_OF_DIRECTIVE = tuple(
     name
@@ -86,8 +86,8 @@ def directive(
         told = to_wire(memory, fleet_pb2.SpareMemory)
         return fleet_pb2.ControllerMessage(spare_memory=told)
     same: dict[str, Any] = {name: getattr(what, name) for name in _SAME_OF_DIRECTIVE}
-    target = nodes.get(what.replica_target)
-    reachable = target is not None and bool(target.bulk_address)
+    target, address = _bulk_of(what.replica_target, nodes)
+    collector, collector_address = _bulk_of(what.collector, nodes)
     sources = (nodes[name].bulk_address for name in what.replica_sources if name in nodes)
     wanted = VaultDirective(
         **same,
@@ -96,11 +96,19 @@ def directive(
         lineage_id=job.lineage_id,
         term=term,
         transfer_key=job.transfer_key,
-        replica_target=target.name if target and reachable else "",
-        replica_bulk_address=target.bulk_address if target and reachable else "",
+        replica_target=target,
+        replica_bulk_address=address,
+        collector=collector,
+        collector_bulk_address=collector_address,
         replica_sources=tuple(filter(None, sources)),
     )
     return fleet_pb2.ControllerMessage(vault=to_wire(wanted, fleet_pb2.VaultDirective))
+
+
+def _bulk_of(name: str, nodes: Mapping[str, NodeRecord]) -> tuple[str, str]:
+    """Return a node and the address of its bulk listener; nothing where it has none."""
+    node = nodes.get(name)
+    return (name, node.bulk_address) if node is not None and node.bulk_address else ("", "")
 
 
 def _spare_memory(what: Directive, need: SpareNeed, job: DirectedJob, term: int) -> SpareMemory:

@@ -41,7 +41,12 @@ from everstep_controller.core.vault.persistence import (
     is_stopped,
 )
 from everstep_controller.core.vault.recovery_step import choose_step, question_of, reachable_nodes
-from everstep_controller.core.vault.replication import Replication, plan_keeper, plan_ring
+from everstep_controller.core.vault.replication import (
+    Replication,
+    plan_collectors,
+    plan_keeper,
+    plan_ring,
+)
 from everstep_controller.core.vault.spares import (
     SpareOrders,
     plan_prefetches,
@@ -131,6 +136,8 @@ class DirectedGeneration:
     world_size: int = 0
     # Parts of the state that together are the whole of it, as the journal has them.
     parts: frozenset[str] = frozenset()
+    # By member, the one that it tells its steps while no controller is there.
+    collectors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +229,9 @@ class JobSnapshots:
         cadence = self.orders.cadence
         if self.generation.number:
             cadence = begin_in_phase(cadence)
-        self.generation = DirectedGeneration(job.generation.number, members, job.world_size)
+        self.generation = DirectedGeneration(
+            job.generation.number, members, job.world_size, collectors=plan_collectors(members)
+        )
         ring = plan_ring(members, state, self.holdings.short)
         self.orders = replace(self.orders, replication=ring, cadence=cadence, spares=SpareOrders())
 
@@ -369,6 +378,7 @@ class JobSnapshots:
             orders.recoverable.step,
             orders.recoverable.dead_steps,
             "",
+            "",
             tuple(self.persistence.named) if orders.publish is not None else (),
             None,
             orders.cadence.every,
@@ -387,11 +397,14 @@ class JobSnapshots:
         sources = orders.replication.sources.get(node, ())
         first = bool(self.generation.members) and node == self.generation.members[0]
         with_task = (self.persistence.publisher, keeps)
+        collector = self.generation.collectors.get(node, "")
         if not first and node not in orders.stand_ins and node not in with_task:
-            between = shared[_TARGET + 1 : _SOURCES]
-            return Directive._make((*shared[:_TARGET], target, *between, sources))
+            own = (target, collector)
+            between = shared[_TARGET + len(own) : _SOURCES]
+            return Directive._make((*shared[:_TARGET], *own, *between, sources))
         return shared._replace(
             replica_target=target,
+            collector=collector,
             publish=orders.publish if node == self.persistence.publisher else None,
             persist_replicas=orders.stand_ins.get(node, ()),
             sources=orders.replication.begun_from if node == keeps else (),
@@ -401,8 +414,9 @@ class JobSnapshots:
         )
 
 
-# Where in a directive is what differs between nodes without a task of their own; the last is last.
-_TARGET, _SOURCES = map(Directive._fields.index, ("replica_target", "replica_sources"))
+            own = (target, collector)
+            between = shared[_TARGET + len(own) : _SOURCES]
+            return Directive._make((*shared[:_TARGET], *own, *between, sources))
 
 
 def _keepers(directed: DirectedGeneration, replication: Replication) -> tuple[str, ...]:

@@ -46,6 +46,8 @@ class Directive(NamedTuple):
     recoverable_step: int | None
     dead_steps: tuple[int, ...]
     replica_target: str
+    # The member that is told the own steps while no controller is there; "": nobody.
+    collector: str = ""
     persist_steps: tuple[int, ...] = ()
     publish: Publish | None = None
     snapshot_every: int = 1

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
+from everstep_common.member_tree import collector_of
 from everstep_common.orders import ShardSource
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.state import State
@@ -50,6 +51,15 @@ def plan_keeper(
     keeper = keeper_of(job, state, before.keeper, holders)
     targets = {job.generation.members[0]: keeper} if keeper else {}
     return replace(before, targets=targets, keeper=keeper, begun_from=job.generation.sources)
+
+
+def plan_collectors(members: Sequence[str]) -> dict[str, str]:
+    """Return for every member but the first the one that it tells its steps, in a tree of members.
+
+    Members use it among themselves while no controller is there.
+    """
+    numbers = {member: collector_of(number) for number, member in enumerate(members)}
+    return {member: members[at] for member, at in numbers.items() if at is not None}
 
 
 def replica_targets(

@@ -121,6 +121,7 @@ def test_nothing_of_an_older_generation_is_left_in_the_orders_of_a_new_one() -> 
     assert (told["a"].replica_target, told["c"].replica_target) == ("c", "a")
     assert (told["a"].replica_sources, told["c"].replica_sources) == (("c",), ("a",))
     assert told["b"].replica_sources == ()
+    assert (told["a"].collector, told["b"].collector, told["c"].collector) == ("", "", "a")
     # What b holds of the old generation keeps it among those that are told what may be freed.
     assert {(one.generation, one.recoverable_step, one.spare) for one in told.values()} == {
         (2, None, None)

@@ -4,7 +4,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_controller.core.nodes.watchers import watched_peers
-from everstep_controller.core.vault.replication import KEPT_MAX, Replication, replica_targets
+from everstep_controller.core.vault.replication import (
+    KEPT_MAX,
+    Replication,
+    plan_collectors,
+    replica_targets,
+)
 
 _NODES = st.integers(0, 30).map(lambda n: f"n{n}")
 DOMAINS = st.dictionaries(_NODES, st.sampled_from(["r1", "r2", "r3", ""]), min_size=2)
@@ -145,3 +150,11 @@ def test_a_node_keeps_the_replicas_of_those_whose_target_it_is() -> None:
     replication = Replication(replica_targets(list(domain_of), domain_of))
     assert replication.sources == {"c": ("a", "b"), "a": ("c",)}
     assert Replication().sources == {}
+
+
+def test_each_member_but_the_first_tells_its_steps_to_one_before_it() -> None:
+    members = [f"n{number:03}" for number in range(40)]
+    collectors = plan_collectors(members)
+    assert collectors.keys() == set(members[1:])
+    assert all(collectors[member] < member for member in members[1:])
+    assert plan_collectors(members[:1]) == {}
