@@ -77,6 +77,8 @@ class Ranks:
         self.recoverable_step: int | None = None
         # For how long a rank of a generation still holds the others back in its next step.
         self.held_s: Callable[[int], float] = lambda generation: 0.0
+        # What the agent of a node does when the rank of a generation has died there.
+        self.exited: Callable[[SimulatedNode, int], None] = lambda node, generation: None
         # Whether a rank of a node hangs before it comes to a phase.
         self.hangs_before: Callable[[int, str, Phase], bool] = lambda generation, node, phase: False
 
@@ -87,6 +89,7 @@ class Ranks:
             self._tell_again(node, order.generation)
             return
         local.running = local.newest = local.planned = order.generation
+        local.controllers = order.generation
         local.world_size = order.world_size
         ours = self.generations.setdefault(order.generation, SimulatedGeneration())
         ours.orders[node.name] = order
@@ -106,6 +109,19 @@ class Ranks:
             local.running = 0
         self._time.soon(0.02 + wait_s, 0.1 + wait_s, partial(self._settle, node, left))
 
+    def rename(self, name: str, to: str) -> None:
+        """Have a node of this name be called otherwise."""
+        for ours in self.generations.values():
+            if name in ours.orders:
+                ours.orders[to] = replace(ours.orders.pop(name), node=to)
+            if name in ours.reached:
+                ours.reached[to] = ours.reached.pop(name)
+            for told in (ours.restored, ours.committed):
+                if name in told:
+                    told.remove(name)
+                    told.add(to)
+            ours.waits_since_ns.pop(name, None)
+
     def _on(self, name: str) -> LocalJob:
         return self._fleet.nodes[name].of(self.job)
 
@@ -123,7 +139,7 @@ class Ranks:
     def _frozen_s(self, generation: int) -> float:
         """Return for how long some member is still frozen: the others wait for its ranks."""
         nodes = (self._fleet.nodes[name] for name in self.generations[generation].members)
-        until_ns = max(max(node.frozen_until_ns, node.hung_until_ns) for node in nodes)
+        until_ns = max(node.ranks_come_ns for node in nodes)
         return max(0, until_ns - self._time.now_ns) / SECOND + self.held_s(generation)
 
     def kill(self, node: SimulatedNode) -> None:
@@ -131,6 +147,7 @@ class Ranks:
         local = node.of(self.job)
         generation, local.running = local.running, 0
         self._fleet.record(node, partial(self._exited, generation=generation, signal=9))
+        self.exited(node, generation)
         self.break_collectives(generation, but=node.name)
 
     def break_collectives(self, generation: int, but: str) -> None:
@@ -159,8 +176,8 @@ class Ranks:
     def _reach(self, node: SimulatedNode, generation: int, phase: Phase) -> None:
         if node.of(self.job).running != generation:
             return
-        if node.hung_until_ns > self._time.now_ns:
-            wait_s = (node.hung_until_ns - self._time.now_ns) / SECOND
+        if node.ranks_come_ns > self._time.now_ns:
+            wait_s = (node.ranks_come_ns - self._time.now_ns) / SECOND
             self._time.after(wait_s + 0.01, partial(self._reach, node, generation, phase))
             return
         if self.hangs_before(generation, node.name, phase):
@@ -276,7 +293,7 @@ class Ranks:
         if node.agent:  # without it, ranks go on unsaved
             self._snapshot(node, generation)
             self._tell_progress(node, generation)
-        ours.committed.add(name)
+        ours.committed.add(node.name)
         if ours.committed == set(ours.members):
             ours.stepping = False
             if not self._parts:

@@ -128,7 +128,11 @@ class Vaults:
             held = {name_of(copy): copy for copy in [*local.copies, *local.files]}
             failures = tuple((key, "disk full") for key in local.write_faults)
             stored = self.folder_of(job).whole()
-            self.service.report(job, node.name, NodeHoldings(held, local.settled, stored, failures))
+            told = NodeHoldings(held, local.settled, stored, failures)
+            self._fleet.say(node, partial(self._tell, job, node.name, told))
+
+    def _tell(self, job: str, node: str, told: NodeHoldings) -> None:
+        self.service.report(job, node, told)
 
     def follow(self, event: events.Event, done: Sequence[actions.Action]) -> None:
         """Let the service see what an event led to, as the shell does."""
@@ -230,7 +234,7 @@ class Vaults:
 
     def post(self, event: events.Event) -> None:
         """Hand an event to the controller, unless it is away by then."""
-        self._time.after(0, lambda: self._fleet.submit(event))
+        self._time.after(0, lambda: self._fleet.post(event))
 
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Call back, unless another controller runs by then."""

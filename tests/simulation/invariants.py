@@ -143,8 +143,11 @@ class Invariants:
     def _a_common_step_exists(
         self, cluster: SimulatedCluster, job: JobRecord, whole: Sequence[int]
     ) -> None:
-        """Once a generation has had one, the loss of any one member leaves a step to restore."""
-        if job.generation.number not in whole:
+        """Once a generation has had one, the loss of any one member leaves a step to restore.
+
+        Second copies of one on a single node are at a keeper, no member, which may go as well.
+        """
+        if job.generation.number not in whole or len(job.generation.members) == 1:
             return
         number, members = job.generation.number, job.generation.members
         if not any(point.generation == number for point in job.lineage.branch):
