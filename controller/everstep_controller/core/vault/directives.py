@@ -414,9 +414,9 @@ class JobSnapshots:
         )
 
 
-            own = (target, collector)
-            between = shared[_TARGET + len(own) : _SOURCES]
-            return Directive._make((*shared[:_TARGET], *own, *between, sources))
+# Where in a directive is what differs between nodes without a task of their own: two things in a row,
+# and the last one.
+_TARGET, _SOURCES = map(Directive._fields.index, ("replica_target", "replica_sources"))
 
 
 def _keepers(directed: DirectedGeneration, replication: Replication) -> tuple[str, ...]:
