@@ -120,7 +120,8 @@ class Ranks:
                 if name in told:
                     told.remove(name)
                     told.add(to)
-            ours.waits_since_ns.pop(name, None)
+            for silent in (False, True):
+                ours.waits_since_ns.pop((name, silent), None)
 
     def _on(self, name: str) -> LocalJob:
         return self._fleet.nodes[name].of(self.job)

@@ -414,8 +414,7 @@ class JobSnapshots:
         )
 
 
-# Where in a directive is what differs between nodes without a task of their own: two things in a row,
-# and the last one.
+# Where in a directive is what differs between nodes without a task of their own.
 _TARGET, _SOURCES = map(Directive._fields.index, ("replica_target", "replica_sources"))
 
 
