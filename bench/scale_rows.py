@@ -276,7 +276,7 @@ def roll(nodes: int) -> float:
     state, sessions = bench.core.state, Sessions()
     for name in bench.nodes:
         sessions.open(name, f"outbox-{name}")
-    rolls = RollCalls(lambda: state, sessions, bench.take)
+    rolls = RollCalls(lambda: state, sessions, bench.submit)
 
     async def call() -> float:
         spent = []

@@ -9,7 +9,7 @@ never so frequent that ranks wait for slots: a slot is taken until a newer step 
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median_low
 
 from everstep_common.reports import Turnover
@@ -184,9 +184,11 @@ def bring_together(
     them and as far apart as slots need to get free.
     """
     meets, pace_ns = before.usual_every > 0, _pace_ns(job)
-    if meets and phase.step is not None and phase.step >= before.start:
-        every = before.usual_every
-        start = _next_start(job, _NEAR_LEAD_NS + before.every * pace_ns, now_ns)
+    # A new generation, whose rules begin with its first step, has free slots and is in phase.
+    begins = before.start == 0
+    if meets and (begins or (phase.step is not None and phase.step >= before.start)):
+        every, lead_ns = before.usual_every, _NEAR_LEAD_NS + before.every * pace_ns
+        start = 0 if begins else _next_start(job, lead_ns, now_ns)
         return Cadence(every, start, f"{_often(every)} again", now_ns, before.returns)
     apart_ns = _MEETING_NS if turnover is None else min(turnover.p99_ns, _MEETING_NS)
     tried_ns = 4 * before.every * pace_ns + _NEAR_LEAD_NS
@@ -202,13 +204,6 @@ def bring_together(
         f"snapshotted from step {start} on, until all have the same one"
     )
     return Cadence(every, start, reason, now_ns, before.returns, before.usual_every or before.every)
-
-
-def begin_in_phase(before: Cadence) -> Cadence:
-    """Return the cadence of a new generation: from its first step on, and its slots are free."""
-    every = before.usual_every or before.every
-    reason = before.reason if every == before.every else f"{_often(every)} again"
-    return replace(before, every=every, start=0, reason=reason, usual_every=0)
 
 
 def _is_measured(before: Cadence, job: JobRecord, now_ns: int) -> bool:

@@ -28,7 +28,6 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.cadence import (
     CadenceBasis,
     SnapshotPhase,
-    begin_in_phase,
     bring_together,
     decide_cadence,
 )
@@ -228,7 +227,7 @@ class JobSnapshots:
         # before them holds from their first one. Else each step until there would be snapshotted.
         cadence = self.orders.cadence
         if self.generation.number:
-            cadence = begin_in_phase(cadence)
+            cadence = replace(cadence, start=0)
         self.generation = DirectedGeneration(
             job.generation.number, members, job.world_size, collectors=plan_collectors(members)
         )

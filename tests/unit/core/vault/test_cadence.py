@@ -21,7 +21,6 @@ from everstep_controller.core.vault.cadence import (
     CadenceBasis,
     SnapshotCost,
     SnapshotPhase,
-    begin_in_phase,
     best_interval,
     bring_together,
     decide_cadence,
@@ -414,10 +413,10 @@ def test_ranks_that_have_met_go_on_as_before() -> None:
 
 def test_a_new_generation_is_in_phase_and_meets_nowhere() -> None:
     met = bring_together(Cadence(5), _trained(200, 20 * MS, MS), _apart(), None, 600 * S)
-    begun = begin_in_phase(met)
-    assert (begun.every, begun.start, begun.usual_every) == (5, 0, 0)
-    assert begun.reason == "one step in 5 is snapshotted again"
-    assert begin_in_phase(Cadence(7, 20, "so", 3)) == Cadence(7, 0, "so", 3)
+    begun = bring_together(
+        replace(met, start=0), _trained(200, 20 * MS, MS), SnapshotPhase(), None, 700 * S
+    )
+    assert begun == Cadence(5, 0, "one step in 5 is snapshotted again", 700 * S)
 
 
 def test_ranks_that_do_not_meet_meet_at_fewer_steps() -> None:

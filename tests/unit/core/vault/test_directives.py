@@ -209,3 +209,15 @@ def test_a_rule_that_was_to_begin_later_holds_from_the_first_step_of_a_new_gener
     snapshots.decide()
     told = {(one.snapshot_every, one.snapshot_from) for one in snapshots.told().values()}
     assert told == {(50, 0)}
+
+
+def test_a_meeting_ends_with_its_generation_and_that_is_journaled() -> None:
+    snapshots = Snapshots(_job("a", "b"))
+    snapshots.job.cadence = Cadence(8, 64, "they meet", 1, usual_every=1)
+    snapshots.decide()
+    assert {one.snapshot_every for one in snapshots.told().values()} == {8}
+    _start(snapshots.job, 2, "a", "b")
+    chosen = [one for one in snapshots.decide() if isinstance(one, CadenceChosen)]
+    assert [(one.cadence.every, one.cadence.usual_every) for one in chosen] == [(1, 0)]
+    told = {(one.snapshot_every, one.snapshot_from) for one in snapshots.told().values()}
+    assert told == {(1, 0)}
