@@ -127,6 +127,8 @@ async def test_members_free_older_steps_when_all_have_a_newer_one(tmp_path: Path
             await _until(lambda s=step: first.recoverable == second.recoverable == s)  # type: ignore[misc]
         for member in (first, second):
             await _until(lambda m=member: m.own_steps() == m.replicas() == {8})  # type: ignore[misc]
+            member.job.freshness.record_step(9)
+            assert member.job.freshness.steps_behind() == 1
 
 
 @lived

@@ -17,6 +17,7 @@ from everstep_agent.vault.transfer.messages import (
     PutCopy,
     Refusal,
     SendStripes,
+    TellSteps,
 )
 from everstep_agent.vault.transfer.transport import PlainTransport
 from everstep_common.frames import header
@@ -26,7 +27,7 @@ from fuzzing.format import Format, Handler
 from fuzzing.node_world import JOB_ID, KEY, connected, say_to_end, training
 from fuzzing.shapes import Known, frames_of, messages_of, payload
 
-_REQUESTS = (PutCopy, GetCopy, JoinTransfer, GetManifests)
+_REQUESTS = (PutCopy, GetCopy, JoinTransfer, GetManifests, TellSteps)
 _ANSWERS = (SendStripes, CopyStored, HashMismatch, Refusal)
 _KNOWN: Known = {
     "lineage": option(JOB_ID),

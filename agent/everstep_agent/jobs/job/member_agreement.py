@@ -6,7 +6,7 @@ restored would stay the one from then. What may be freed is decided in `member_w
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from everstep_agent.jobs.job.context import JobContext
@@ -14,7 +14,7 @@ from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.jobs.state.lifecycle import JobState
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.replicator import Replicator
-from everstep_agent.vault.snapshots.copies import CopyKey, ReplicaTarget
+from everstep_agent.vault.snapshots.copies import CopyKey, Recoverable, ReplicaTarget
 from everstep_agent.vault.snapshots.member_words import (
     HeldSteps,
     MemberWords,
@@ -36,9 +36,16 @@ class MemberAgreement:
     """The words of one job's members, as this node hears and tells them. Event loop only."""
 
     def __init__(
-        self, record: JobRecord, vault: JobVault, replicator: Replicator, context: JobContext
+        self,
+        record: JobRecord,
+        vault: JobVault,
+        replicator: Replicator,
+        context: JobContext,
+        on_recoverable: Callable[[Recoverable], None],
     ) -> None:
+        """``on_recoverable`` hears which step is recoverable by the members' words."""
         self._record = record
+        self._on_recoverable = on_recoverable
         self._vault = vault
         self._replicator = replicator
         self._context = context
@@ -132,6 +139,7 @@ class MemberAgreement:
         known = forget(vault.recoverable, everyone, held)
         if known != vault.recoverable:
             vault.apply_directive(known, vault.target)
+            self._on_recoverable(known)
 
     def _own_word(self) -> StepWord:
         plan, known = self._record.plan, self._vault.recoverable

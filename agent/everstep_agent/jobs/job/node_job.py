@@ -34,7 +34,7 @@ from everstep_agent.vault.directives import (
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.replicator import Replicator
 from everstep_agent.vault.restore.restorer import Restorer
-from everstep_agent.vault.snapshots.copies import InitialCopies, initial_copies
+from everstep_agent.vault.snapshots.copies import InitialCopies, Recoverable, initial_copies
 from everstep_agent.vault.snapshots.restore_plan import copy_named_by
 from everstep_common import trainer_messages as messages
 from everstep_common.orders import EndJob, ShardSource, VaultDirective
@@ -78,7 +78,9 @@ class NodeJob:
         self.stopper = GenerationStopper(parts, context, self.report, self.restart.restart_in_place)
         self.storage = StorageLifecycle(record, link, vault, context)
         replicator = Replicator(vault, context.spawn, context.jitter)
-        self.agreement = MemberAgreement(record, vault, replicator, context)
+        self.agreement = MemberAgreement(
+            record, vault, replicator, context, self._record_recoverable
+        )
         self._adopt(facts)
         self._replication = context.spawn(replicator.run(), f"replicator {facts.job}")
 
@@ -188,6 +190,9 @@ class NodeJob:
         vault.collector = collector_of(directive)
         if directive.sources:
             vault.begin_generation(directive.generation, self._initial_copies(directive.sources))
+        self._record_recoverable(recoverable)
+
+    def _record_recoverable(self, recoverable: Recoverable) -> None:
         self.freshness.record_recoverable(recoverable, self.context.boot_ns())
 
     def identify(self, job_id: str, lineage_id: str) -> None:

@@ -161,7 +161,9 @@ def obstacle(state: State, job: JobRecord) -> Obstacle:
 def _of_agent(why: str, node: NodeRecord) -> Obstacle:
     log = f"'journalctl -u everstep-agent' on {node.name} says why"
     drain = f"'everstep drain {node.name}' moves its ranks, at the price of these steps unless one"
-    return Obstacle(why, f"{log}, and its restart saves steps again; {drain} is recoverable first")
+    nothing = "nothing moves them by itself, for what they have made is in their own memory alone"
+    restart = f"{log}, and its restart saves steps again"
+    return Obstacle(why, f"{restart}; {nothing}; {drain} is recoverable first")
 
 
 def _look_into(node: NodeRecord) -> str:
