@@ -11,6 +11,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.state import note_machine
 from everstep_controller.core.nodes import machines
 from everstep_controller.core.nodes.stream_flaps import ENDS
 from everstep_controller.journal.codec import decode_state, encode
@@ -182,7 +183,7 @@ def test_deaths_and_hangs_that_are_remembered_are_of_the_new_name() -> None:
     assert [one for one in job.recovery.judgements if "n0" in one.nodes]
     known = story.core.state.nodes["n0"]
     strikes = list(known.strikes)
-    machines.note_machine(story.core.state, known, "m-x")
+    note_machine(story.core.state, known, "m-x")
     story.tell(events.NodeDisconnected("n0"))
     hello = events.NodeConnected(
         node="gpu-0",
