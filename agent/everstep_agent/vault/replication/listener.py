@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 # The share of the event loop that connections may take which come to nothing.
 _ACCEPT_SHARE = 0.15
+# What each takes of it: a number, for on a busy node the clock goes on while others have the
+# processor, and peers would wait for what these took.
+_ARRIVAL_S = 7e-5
 # How long it rests when the process has no descriptor left: the backlog waits, nothing is lost.
 _REST_S = 0.2
 
@@ -96,10 +99,10 @@ class BulkListener:
             if self._owners is not None:
                 self._owners.close()
 
-    def give_up(self, arrival: Arrival, worked_s: float) -> None:
-        """A connection has ended that may have proven nothing, and took so much of the loop."""
+    def give_up(self, arrival: Arrival, handshake_s: float) -> None:
+        """A connection has ended that may have proven nothing, after so long a handshake."""
         if self.limits.release_unproven(arrival):
-            self.pace.count_work(worked_s)
+            self.pace.count_work(handshake_s)
 
     def note_proof(self, arrival: Arrival) -> None:
         """A connection has proven a key, so its host is a peer's."""
@@ -113,10 +116,8 @@ class BulkListener:
         self.limits.note_known(host, asyncio.get_running_loop().time())
 
     async def _accept(self, listener: socket.socket) -> None:
-        clock = asyncio.get_running_loop().time
         while True:
             await self.pace.rest_if_due()
-            began_s = clock()
             try:
                 sock, address = listener.accept()
             except BlockingIOError:
@@ -127,7 +128,7 @@ class BulkListener:
                 await asyncio.sleep(_REST_S)
                 continue
             self._receive(sock, address)
-            self.pace.count_work(clock() - began_s)
+            self.pace.count_work(_ARRIVAL_S)
 
     def _receive(self, sock: socket.socket, address: SocketAddress) -> None:
         origin = self._origin(sock, address)
@@ -141,8 +142,11 @@ class BulkListener:
         if (evicted := self.limits.admit_unproven(arrival, arrival.host)) is not None:
             self._silent.discard(evicted)
             evicted.drop()
-        self._silent.add(arrival)
-        arrival.await_words(self._first_words_s, lambda came: self._hear(arrival, came=came))
+        if (words := _has_words(sock)) is None:
+            self._silent.add(arrival)
+            arrival.await_words(self._first_words_s, lambda came: self._hear(arrival, came=came))
+        else:
+            self._heard(arrival, words=words)
 
     def _origin(self, sock: socket.socket, address: SocketAddress) -> Origin:
         if self._owners is None:
@@ -158,21 +162,22 @@ class BulkListener:
 
     def _hear(self, arrival: Arrival, *, came: bool) -> None:
         """Something has come, the end of the connection perhaps, or nothing in time."""
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
         arrival.stop_waiting()
-        if not came or not _has_words(arrival.socket):
+        self._silent.discard(arrival)
+        self._heard(arrival, words=came and bool(_has_words(arrival.socket)))
+
+    def _heard(self, arrival: Arrival, *, words: bool) -> None:
+        """Serve a connection that has said something; end one that has not."""
+        now_s = asyncio.get_running_loop().time()
+        if not words:
             self._end_silent(arrival)
-        elif not self.limits.begin_work(arrival.host, self._work_s, began_s):
+        elif not self.limits.begin_work(arrival.host, self._work_s, now_s):
             self.limits.refused += 1
             self._end_silent(arrival)
         else:
-            self._silent.discard(arrival)
             arrival.served = self._begin(arrival)
             if arrival.served is None:
                 self._end_silent(arrival)
-            return
-        self.pace.count_work(loop.time() - began_s)
 
     def _end_silent(self, arrival: Arrival) -> None:
         self._silent.discard(arrival)
@@ -180,9 +185,12 @@ class BulkListener:
         arrival.drop()
 
 
-def _has_words(sock: socket.socket) -> bool:
+def _has_words(sock: socket.socket) -> bool | None:
+    """Return whether something has come; False: it has ended; None: neither yet."""
     try:
         return bool(sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return None
     except OSError:
         return False
 

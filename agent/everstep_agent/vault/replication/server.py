@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 # What the first words of a connection may take of the event loop: a task, some bytes, a line of the
 # log, a close; and inside TLS a handshake.
-_UNPROVEN_S = 0.0001
+_UNPROVEN_S = 1e-4
 _HANDSHAKE_S = 0.002
 # Addresses of peers that are remembered.
 _NAMED_MAX = 256
@@ -97,7 +97,7 @@ class BulkServer:
 
     def _end(self, connection: BulkConnection, arrival: Arrival, _: "asyncio.Task[None]") -> None:
         connection.close()
-        self._listener.give_up(arrival, _UNPROVEN_S + connection.transport.handshake_s)
+        self._listener.give_up(arrival, connection.transport.handshake_s)
 
     def _transport(self, sock: socket.socket) -> Transport:
         certificates = self._context.certificates
