@@ -290,7 +290,7 @@ class SimulatedCluster:
         node = self.fleet.nodes[name]
         node.cut_off, node.agent = False, True
         if not node.alive:
-            node.boot_again(self.time.now_ns)
+            node.boot_again(self.time.now_ns, diskless=self.time.rng.random() < 0.5)
         self.time.soon(0.1, 1, partial(self._join, node))
 
     def rename_node(self, name: str, to: str) -> None:

@@ -162,9 +162,10 @@ class Faults:
         if not self._fleet.agent_runs(self._fleet.nodes[name]):
             return
         self.restart_agent(name, away_s, announced=announced)
-        self.later(away_s - 0.001, partial(self._rename, name, to))
+        self.later(away_s - 0.001, partial(self.rename_now, name, to))
 
-    def _rename(self, name: str, to: str) -> None:
+    def rename_now(self, name: str, to: str) -> None:
+        """Have a node, whose agent is away now, have another name from then on."""
         if name in self._fleet.nodes:
             self.cluster.rename_node(name, to)
             self.names[self.names.index(name)] = to

@@ -294,12 +294,16 @@ class SimulatedNode:
         """Return the number of its boot."""
         return self.clock.boot
 
-    def boot_again(self, now_ns: int) -> None:
-        """Come back from a power loss."""
+    def boot_again(self, now_ns: int, *, diskless: bool) -> None:
+        """Come back from a power loss; without a disk the agent has no data folder any more."""
         self.alive = self.agent = True
         self.clock.reboot(now_ns)
         self.paused_until_ns = self.frozen_until_ns = self.stopped_until_ns = 0
-        self.outbox.begin_anew()
+        if diskless:
+            self.outbox.begin_anew()
+            self.highest_term, self.cluster_id = 0, ""
+        else:
+            self.outbox.lose_tail()
 
     def ignored(self, order: type, now_ns: int) -> bool:
         """Return whether its agent does not carry out orders of a kind now."""

@@ -10,6 +10,8 @@ from everstep_controller.core.model.node import Origin
 
 # So many acknowledged records an agent may have again whose disk was behind when it ended.
 _KEPT = 200
+# How many numbers an agent has reserved at most when it ends.
+_RESERVED = 1000
 
 
 class OutboxRecord(NamedTuple):
@@ -70,8 +72,14 @@ class Outbox:
             self.waiting.appendleft(self._done.pop())
         self.rewind()
 
-    def begin_anew(self) -> None:
-        """Lose everything: the next records are of another scope."""
+    def lose_tail(self) -> None:
+        """Lose what was not written down: no number is given a second time."""
         self.waiting.clear()
         self._done.clear()
-        self.number, self.sequence, self.acknowledged, self._sent = self.number + 1, 0, 0, 0
+        self._sent = 0
+        self.sequence += _RESERVED
+
+    def begin_anew(self) -> None:
+        """Lose everything: the next records are of another scope."""
+        self.lose_tail()
+        self.number, self.sequence, self.acknowledged = self.number + 1, 0, 0
