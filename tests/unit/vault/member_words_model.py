@@ -344,6 +344,7 @@ class Model:
         """A controller is there for a member, with its truth, which may be an older one."""
         member = self.members[number]
         member.controlled = True
+        self._forget_words(number)
         member.directed = Recoverable(member.generation, step)
         member.cadence = Cadence()
         if target is not None and target != member.target:

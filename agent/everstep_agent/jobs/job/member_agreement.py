@@ -56,6 +56,7 @@ class MemberAgreement:
         self._first_steps: dict[int, int] = {}
         self._concluding: asyncio.Handle | None = None
         self._telling: asyncio.Task[None] | None = None
+        self._trouble = ""
         vault.hear_member = self.hear
 
     def free_soon(self) -> None:
@@ -89,6 +90,10 @@ class MemberAgreement:
             return Refusal(f"{name}: no replicas of generation {generation} are kept here alone")
         self._free(word)
         return AllSteps(None)
+
+    def end(self) -> None:
+        """A controller has spoken: what members said before counts no more."""
+        self._words = MemberWords(0, 0, 0)
 
     def close(self) -> None:
         """Forget the job."""
@@ -197,8 +202,13 @@ class MemberAgreement:
         try:
             everyone = await tell_steps(remote, told, context.outgoing.timeout_s)
         except OSError as error:
-            what = (self._record.facts.job, listener.node, error or "no answer")
-            logger.info("job %s: %s hears no steps of members: %s", *what)
+            self._log_trouble(f"{listener.node} hears no steps of members: {error or 'no answer'}")
             return
+        self._log_trouble("")
         self._current_words().learn(everyone)
         self._conclude_now()
+
+    def _log_trouble(self, trouble: str) -> None:
+        if trouble and trouble != self._trouble:
+            logger.info("job %s: %s", self._record.facts.job, trouble)
+        self._trouble = trouble

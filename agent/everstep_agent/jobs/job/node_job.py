@@ -188,6 +188,7 @@ class NodeJob:
         vault.member_away = directive.member_away
         vault.apply_directive(recoverable, target_of(directive))
         vault.collector = collector_of(directive)
+        self.agreement.end()
         if directive.sources:
             vault.begin_generation(directive.generation, self._initial_copies(directive.sources))
         self._record_recoverable(recoverable)
