@@ -207,6 +207,7 @@ def _open_owners(listener: socket.socket) -> SocketOwners | None:
             owners.close()
             raise
     except OSError as error:
-        text = "other users of this node are not told apart from agents at the bulk port: %s"
-        logger.warning(text, error)
+        logger.warning(
+            "other users of this node are not told apart from agents at the bulk port: %s", error
+        )
         return None
