@@ -25,7 +25,7 @@ _PAGES_MAX = 2**31 - 2
 # How often the controller was stopped and not killed before bits change: then there is no log.
 _CLEAN = 0.5
 # What stands in events that are stored as JSON; and how often a bit changes elsewhere.
-_IN_EVENTS = (b'"sequence":', b'"generation":', b'"node":"', b'"phase":"')
+_IN_EVENTS = (b'"sequence":', b'"generation":', b'"node":"', b'"at_ns":')
 _ANYWHERE = 0.3
 
 
@@ -201,6 +201,8 @@ class Disk:
         for _ in range(bits if content else 0):
             said = rng.choice(_IN_EVENTS)
             at = content.find(said, rng.randrange(len(content)))
-            place = rng.randrange(len(content)) if at < 0 or rng.random() < _ANYWHERE else at
+            anywhere = at < 0 or rng.random() < _ANYWHERE
+            # The first character of a value: mostly another number or name, and none that breaks.
+            place = rng.randrange(len(content)) if anywhere else at + len(said)
             content[place] ^= 1 << rng.randrange(8)
         file.write_bytes(bytes(content))
