@@ -74,6 +74,8 @@ class SimulatedController:
     # Where the journal lies; None: it cannot fail. And what its start says that finds damage.
     disk: Disk | None = None
     damaged: Callable[[str], None] = lambda sentence: None
+    # How many records came that it had.
+    repeated: int = 0
     # How far each outbox was taken by this process.
     _accepted: dict[str, int] = field(default_factory=dict)
     _postponed: list[events.Event] = field(default_factory=list)
@@ -144,6 +146,7 @@ class SimulatedController:
         """Take an agent's record, unless this process or the journal has it."""
         known = self._accepted.get(outbox) or self.core.state.outboxes.get(outbox, 0)
         if record.sequence <= known:
+            self.repeated += 1
             return Taken.YES
         if not self.listens:
             return Taken.LOST

@@ -22,8 +22,11 @@ DAMAGED = (DamagedJournalError, UnreadableError, SchemaError, sqlite3.DatabaseEr
 # After so many events the state is kept, so that a start folds from there.
 _SNAPSHOT_EVERY = 150
 _PAGES_MAX = 2**31 - 2
-# How often a bit changes in the write-ahead log, where there is one.
-_IN_LOG = 0.5
+# How often the controller was stopped and not killed before bits change: then there is no log.
+_CLEAN = 0.5
+# What stands in events that are stored as JSON; and how often a bit changes elsewhere.
+_IN_EVENTS = (b'"sequence":', b'"generation":', b'"node":"', b'"at_ns":')
+_ANYWHERE = 0.3
 
 
 class _Store(JournalStore):
@@ -185,12 +188,21 @@ class Disk:
         return self.kept
 
     def flip(self, rng: random.Random, bits: int) -> None:
-        """Change some bits of the journal's file, or of its log. Nobody has it open."""
+        """Change some bits of the journal's file or of its log, if there is one.
+
+        Each is in what some event says, or anywhere. Nobody has it open.
+        """
+        if rng.random() < _CLEAN:
+            with closing(sqlite3.connect(self._path)) as database:
+                database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         log = self._path.with_name(f"{self._path.name}-wal")
-        file = log if log.exists() and rng.random() < _IN_LOG else self._path
+        file = log if log.exists() and log.stat().st_size else self._path
         content = bytearray(file.read_bytes())
-        if not content:
-            return
-        for _ in range(bits):
-            content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+        for _ in range(bits if content else 0):
+            said = rng.choice(_IN_EVENTS)
+            at = content.find(said, rng.randrange(len(content)))
+            anywhere = at < 0 or rng.random() < _ANYWHERE
+            # The first character of a value: mostly another number or name, and none that breaks.
+            place = rng.randrange(len(content)) if anywhere else at + len(said)
+            content[place] ^= 1 << rng.randrange(8)
         file.write_bytes(bytes(content))

@@ -103,9 +103,7 @@ class Invariants:
         assert sum(totals.values()) == ledger.wall_ns(now_ns)
         assert all(amount > 0 for amount in totals.values()), totals
 
-    def _claims_are_removed_by_their_owner(
-        self, state: State, event: events.Event
-    ) -> None:
+    def _claims_are_removed_by_their_owner(self, state: State, event: events.Event) -> None:
         for node in state.nodes.values():
             before = self._claims.get(node.name)
             if not node.claims and not before:

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.faults import Faults
@@ -81,8 +82,18 @@ def play(seed: int, shape: Shape) -> tuple[SimulatedCluster, Counter[str]]:
 @pytest.mark.parametrize("seed", seeds(4, 150))
 def test_messages_that_come_late_twice_or_again_change_nothing(seed: int, shape: int) -> None:
     cluster, _ = play(seed, _SHAPES[shape])
+    _assert_each_record_is_journaled_once(cluster)
     for name in cluster.shape.names:
         _assert_ended_well(cluster, name)
+
+
+def _assert_each_record_is_journaled_once(cluster: SimulatedCluster) -> None:
+    taken: dict[str, int] = {}
+    for event, _ in cluster.controller.journal:
+        if isinstance(event, events.Reported):
+            origin = event.origin
+            assert origin.sequence > taken.get(origin.outbox, 0), event
+            taken[origin.outbox] = origin.sequence
 
 
 def _assert_ended_well(cluster: SimulatedCluster, name: str) -> None:
@@ -96,7 +107,9 @@ def _assert_ended_well(cluster: SimulatedCluster, name: str) -> None:
 
 
 def test_every_kind_of_message_fault_is_played() -> None:
-    told = Counter[str]()
+    told, repeated = Counter[str](), 0
     for seed in range(4):
-        told += play(seed, _SHAPES[0])[1]
+        cluster, kinds = play(seed, _SHAPES[0])
+        told, repeated = told + kinds, repeated + cluster.controller.repeated
     assert told.keys() >= _MESSAGES.keys()
+    assert repeated > 100
