@@ -121,10 +121,11 @@ format: $(READY) ## Format the code and apply the safe fixes.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reference: $(READY) ## Write docs/configuration.md, docs/signals.md and the life cycles from the code.
+reference: $(READY) ## Write docs/configuration.md, docs/signals.md, docs/claims.md and the life cycles.
 	$(BIN)/python docs/generate_reference.py
 	$(BIN)/python docs/generate_signals.py
 	$(BIN)/python docs/generate_lifecycles.py
+	$(BIN)/python tools/claims.py write
 
 dist: $(READY) ## Build the wheel and the source archive into dist/.
 	@rm -rf dist

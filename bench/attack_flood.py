@@ -29,6 +29,9 @@ from everstep_common.version import TRAINER_PROTOCOL, VERSION
 
 _PATIENCE_S = 10.0
 _KEPT = 400
+_CONNECTS_PER_S = 1000.0
+# What a paced flood makes up for at most, of the time in which it had no processor.
+_CATCH_UP_S = 0.1
 _BURN_SLICE_S = 0.01
 _GARBAGE = bytes(range(256)) * 32
 
@@ -89,6 +92,15 @@ def _keep(connect: Callable[[], socket.socket], words: bytes) -> Iterator[None]:
             kept[-1].sendall(words)
         if len(kept) > _KEPT:
             kept.popleft().close()
+        yield
+
+
+def _paced(flood: Iterator[None], per_s: float) -> Iterator[None]:
+    """Do so much a second of a flood, and no more."""
+    due = time.monotonic()
+    for _ in flood:
+        due = max(due + 1 / per_s, time.monotonic() - _CATCH_UP_S)
+        time.sleep(max(0.0, due - time.monotonic()))
         yield
 
 
@@ -171,6 +183,8 @@ def _health(target: Target) -> Iterator[None]:
     return _each(lambda: _unix(target.socket("health.sock")), question, answer=True)
 
 
+# Against one member of a job on two nodes.
+TWO_NODES = "two-node flood"
 KINDS: dict[str, Callable[[Target], Iterator[None]]] = {
     "burn": burn,
     "connects": lambda to: _each(lambda: _unix(to.socket("agent.sock")), b"", answer=False),
@@ -192,6 +206,7 @@ KINDS: dict[str, Callable[[Target], Iterator[None]]] = {
     ),
     "bulk connects": lambda to: _keep(lambda: _tcp(to.bulk_port), b""),
     "bulk garbage": lambda to: _each(lambda: _tcp(to.bulk_port), _GARBAGE, answer=False),
+    TWO_NODES: lambda to: _paced(_keep(lambda: _tcp(to.bulk_port), b""), _CONNECTS_PER_S),
     "datagrams": udp,
     "descriptors": descriptors,
 }

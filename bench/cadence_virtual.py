@@ -16,7 +16,7 @@ from everstep_agent.vault.snapshots.cadence import Cadence as KnownRules
 from everstep_agent.vault.snapshots.cadence import CadenceRule
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.vault.cadence import decide_cadence
+from everstep_controller.core.vault.cadence import CadenceBasis, decide_cadence
 from unit.core.vault.vault_story import job
 
 _S = 1_000_000_000
@@ -84,8 +84,8 @@ class VirtualJob:
         self._decided_ns = self._now_ns
         if self._every_step:
             return
-        before = self._record.cadence
-        decided = decide_cadence(before, self._record, self._failures_ns, Settings(), self._now_ns)
+        before, basis = self._record.cadence, CadenceBasis(self._failures_ns, Settings())
+        decided = decide_cadence(before, self._record, basis, self._now_ns)
         if decided is not before:
             self._record.cadence = decided
             self._tell()

@@ -15,9 +15,15 @@ _PROC = Path("/proc")
 
 @contextlib.contextmanager
 def running(
-    command: Sequence[str | Path], environment: Mapping[str, str] | None = None
+    command: Sequence[str | Path],
+    environment: Mapping[str, str] | None = None,
+    *,
+    may_end: bool = False,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a program with text pipes; end its process group afterwards."""
+    """Run a program with text pipes; end its process group afterwards.
+
+    One that ``may_end`` by itself is no fault, as a launcher that ends with another one.
+    """
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command,
@@ -30,7 +36,7 @@ def running(
         )
         try:
             yield process
-            if process.poll() is not None:
+            if process.poll() is not None and not may_end:
                 errors.seek(0)
                 raise SystemExit(f"{command[0]} ended early: {errors.read()[-2000:]}")
         except SystemExit as end:

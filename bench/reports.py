@@ -192,6 +192,7 @@ OTHERS = (
         recoverable_step=41_360,
         replica_target="gpu-0043",
         replica_bulk_address="10.0.1.43:7301",
+        replica_sources=("10.0.1.41:7301",),
         transfer_key=b"k" * 32,
         persist_steps=(41_000,),
         snapshot_every=10,

@@ -65,6 +65,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
+        self.time_ns = 0
         self._posted: list[events.Event] = []
 
     def send_preload(self, node: str, job: str, preload: Preload) -> bool:
@@ -88,7 +89,7 @@ class Recorder:
 
     def now_ns(self) -> int:
         """See VaultPort."""
-        return 0
+        return self.time_ns
 
     def run_waiting(self) -> None:
         """Do what was to be done later."""

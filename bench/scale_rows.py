@@ -23,11 +23,15 @@ from scale_fleet import JOB, RANKS_PER_NODE, Bench, Recorder, copies, form, join
 from everstep_common import reports
 from everstep_common.orders import Order
 from everstep_common.reports import Phase, TcpAnswer
+from everstep_controller.api.fleet.roll_calls import RollCalls
+from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSteps, reporters
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.state import RollCall
+from everstep_controller.core.nodes import quorum
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.messages import NodeHoldings
 from everstep_controller.journal.checksums import StoredEvent
@@ -239,6 +243,58 @@ def vault(nodes: int) -> float:
 
         spent.append(_timed(tell))
     return sorted(spent)[len(spent) // 2]
+
+
+def apart(nodes: int) -> float:
+    """Return seconds to decide once more while ranks save different steps, as twice a second."""
+    bench = _running(nodes)
+    port = Recorder()
+    service = VaultService(lambda: bench.core.state, port)
+    service.job_changed(JOB)
+    for index, name in enumerate(bench.members):
+        # Each second node is one step ahead, in every slot that it has.
+        there = [
+            copy
+            for ahead in (0, 1)
+            for copy in copies(bench, index, [step + ahead for step in (10, 12, 14)])
+            if ahead == (index - copy.replica) % 2
+        ]
+        held = {f"{c.rank}/{c.step}/{c.replica}".encode(): c for c in there}
+        service.report(JOB, name, NodeHoldings(held, 0))
+
+    def decide_again() -> None:
+        port.run_waiting()  # it is time …
+        port.run_waiting()  # … and this decides
+
+    spent = []
+    for _ in range(9):
+        port.time_ns += _S // 2
+        spent.append(_timed(decide_again))
+        assert port.waiting, "ranks are in phase"
+    return sorted(spent[1:])[len(spent) // 2]
+
+
+def roll(nodes: int) -> float:
+    """Return seconds to ask all agents whether they are heard, and to count their answers."""
+    bench = _checked(nodes)
+    state, sessions = bench.core.state, Sessions()
+    for name in bench.nodes:
+        sessions.open(name, f"outbox-{name}")
+    rolls = RollCalls(lambda: state, sessions, bench.submit)
+
+    async def call() -> float:
+        spent = []
+        for number in range(5):
+            state.roll = RollCall(f"roll/{number}", "n0 is silent", bench.now_ns, nodes)
+            began = time.process_time()
+            rolls.call(next(iter(quorum.unanswered_calls(state))))
+            for name in bench.nodes:
+                rolls.take_answer(name, state.roll.id)
+            spent.append(time.process_time() - began)
+            assert state.roll.over, "most have answered"
+        return sorted(spent)[len(spent) // 2]
+
+    return asyncio.run(call())
 
 
 def _exits_of(bench: Counted) -> list[events.Reported[reports.Report]]:
@@ -537,6 +593,14 @@ ROWS: Mapping[str, Measured] = MappingProxyType(
     {
         "progress": Measured("progress of one step of a job on all nodes", progress, "s", 0.1),
         "vault": Measured("vault reports and refreshes of a step", vault, "s", 0.4),
+        "apart": Measured(
+            "one of two decisions a second while ranks save different steps",
+            apart,
+            "s",
+            0.3,
+            (512, 2048, 12_500),
+            {2048: 0.05},
+        ),
         "exits": Measured("all ranks exit (8 a node), all nodes stop", exits, "s", 1.0),
         "plan": Measured(
             "plan of 8 ranks a node: 16,384 on 2,048, 100,000 on 12,500",
@@ -549,6 +613,7 @@ ROWS: Mapping[str, Measured] = MappingProxyType(
         "reconnect": Measured("all agents reconnect, many jobs", reconnect, "s", 3.0),
         "start": Measured("what is due at a start", start, "s", 1.0),
         "lost": Measured("a quarter of the fleet lost", lost, "s", 2.0),
+        "roll": Measured("a roll call of all agents, and their answers", roll, "s", 0.05),
         "forming": Measured("forming a job of 2,048 nodes", forming, "s", 0.3, (512, 1024, 2048)),
         "messages": Measured(
             "forming it: messages", forming_messages, "", 16_384, (512, 1024, 2048)

@@ -2,7 +2,8 @@
 
 The whole product, as shipped: a controller, an agent and `everstep run` with one rank whose copy
 takes some microseconds. What is left of the stall is the exchange with the agent. After each
-snapshot the rank and another process wake each other once: what the machine takes for that.
+snapshot the rank and another process wake each other once: what the machine takes for that. Until
+when a snapshot keeps its slot is what the agent has measured, as 'everstep snapshots' shows it.
 """
 
 import json
@@ -12,13 +13,19 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
-from daemons import agent_command, controller_command
+from daemons import agent_command, controller_command, secret_file
 from processes import free_port, running, wait_for_port
 from table import Row, arguments, row, show
 from vault_nodes import RANK_PATH, until_there
 
+from everstep_cli.client.connection import Connection
+from everstep_cli.client.grpc_admin import connect
+from everstep_proto.generated import admin_pb2
+
+_JOB = "train"
 _RANK = Path(__file__).with_name("slots_rank.py")
 _STATE_BYTES = 38_000
 _STEP_S = 0.08
@@ -28,16 +35,20 @@ _PING_PONGS = 3.0
 _WARMUP_STEPS = 20
 
 
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """One run: the rank's lines after its first steps, and what is known of its slots."""
+
+    lines: list[list[float]]
+    cadence: admin_pb2.Cadence
+
+
 def measure(windows: int, seconds: float) -> Iterator[Row]:
     """Yield the rows: the stalls, the ping-pongs beside them, and steps that were not saved."""
-    stalls: list[list[float]] = []
-    played: list[list[float]] = []
-    unsaved = 0.0
-    for _ in range(windows):
-        lines = _train(seconds)
-        stalls.append([line[1] for line in lines])
-        played.append([line[2] for line in lines])
-        unsaved += lines[-1][3] - lines[0][3]
+    runs = [_train(seconds) for _ in range(windows)]
+    stalls = [[line[1] for line in run.lines] for run in runs]
+    played = [[line[2] for line in run.lines] for run in runs]
+    unsaved = sum(run.lines[-1][3] - run.lines[0][3] for run in runs)
     yield row("load average", [os.getloadavg()[0]], "processes")
     beside = row("futex ping-pong, p99", _quantiles(played, 0.99), "ms")
     yield row("futex ping-pong, p50", _quantiles(played, 0.5), "ms")
@@ -52,14 +63,18 @@ def measure(windows: int, seconds: float) -> Iterator[Row]:
     )
     yield row("snapshot of 38 kB, p99", _quantiles(stalls, 0.99), "ms", beside)
     yield row("steps not saved", [unsaved], "steps", target=0.0)
+    for name, taken_ns in (
+        ("p50", [run.cadence.slot_taken_p50_ns for run in runs]),
+        ("p99", [run.cadence.slot_taken_p99_ns for run in runs]),
+    ):
+        yield row(f"commit to free slot, {name}", [ns / 1e6 for ns in taken_ns], "ms")
 
 
 def _quantiles(windows: Sequence[Sequence[float]], share: float) -> list[float]:
     return [sorted(one)[int(share * (len(one) - 1))] * 1e3 for one in windows]
 
 
-def _train(seconds: float) -> list[list[float]]:
-    """Return the rank's lines after its first steps."""
+def _train(seconds: float) -> _Window:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="everstep-bench-")))
         port, metrics, liveness, bulk = (free_port() for _ in range(4))
@@ -71,16 +86,19 @@ def _train(seconds: float) -> list[list[float]]:
         until_there(socket)
         launcher = Path(sys.executable).with_name("everstep")
         rank = (sys.executable, _RANK, str(_STATE_BYTES), str(_STEP_S), told)
-        options = ("--job", "train", "--socket", socket, "--snapshot-every", "1")
+        options = ("--job", _JOB, "--socket", socket, "--snapshot-every", "1")
         environment = os.environ | {"PYTHONPATH": RANK_PATH}
         stack.enter_context(running([launcher, "run", *options, "--", *rank], environment))
         until_there(told, 60.0)
         time.sleep(_WARMUP_STEPS * _STEP_S + seconds)
         whole = told.read_text(encoding="ascii").rpartition("\n")[0]
+        address, secret = f"127.0.0.1:{port}", secret_file(folder)
+        with connect(Connection(address=address, secret_file=secret, timeout_s=5.0)) as admin:
+            cadence = admin.snapshots(_JOB).cadence
     lines = [json.loads(line) for line in whole.splitlines()][_WARMUP_STEPS:]
     if not lines:
         raise SystemExit("the rank made no step")
-    return lines
+    return _Window(lines, cadence)
 
 
 def main() -> None:

@@ -14,11 +14,12 @@ from everstep_agent.concurrency.cycle_collector import collect_all_periodically
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.agent import judge_backlog, judge_store
 from everstep_agent.detectors.conditions import CONDITIONS
-from everstep_agent.detectors.user_limits import judge_limited
+from everstep_agent.detectors.user_limits import judge_limited, judge_misused
 from everstep_agent.health.report import FleetWord
 from everstep_agent.health.service import HealthSockets
 from everstep_agent.injections.injector import Injector, Reach
 from everstep_agent.injections.memory import InjectionMemory
+from everstep_agent.ipc.peer import user_name
 from everstep_agent.ipc.socket_disposal import socket_disposal
 from everstep_agent.jobs.job.context import Environment, user_refusals
 from everstep_agent.jobs.node_jobs import NodeJobs
@@ -33,11 +34,14 @@ from everstep_agent.pair_test.runner import PairTester
 from everstep_agent.persistence.agent_database import CLUSTER_NOTE
 from everstep_agent.persistence.data_folder import only_agent_of, open_store
 from everstep_agent.persistence.outbox import Outbox
+from everstep_agent.quotas.user_quotas import Quota
 from everstep_agent.sampling import ROWS_PER_BATCH, SAMPLE_INTERVAL_S, SampleSender
 from everstep_agent.supervise import feed_watchdog, first_error, keep_running
 from everstep_agent.uplink import Uplink, UplinkSettings
+from everstep_common.addresses import split_address
 from everstep_common.clock import StampClock, stamp_clock
 from everstep_common.judging.book import FindingBook
+from everstep_common.judging.judgement import Judgement
 from everstep_common.log_limit import dropped_lines
 from everstep_common.machine import machine_id
 from everstep_common.reports import Hello
@@ -47,7 +51,6 @@ from everstep_proto.generated import fleet_pb2
 from everstep_proto.local.client import LocalAccess
 from everstep_proto.record_codec import to_wire
 from everstep_proto.reports import record_of
-from everstep_proto.tls import split_address
 
 logger = logging.getLogger(__name__)
 
@@ -282,10 +285,17 @@ class Daemon:
                     judge_backlog(dropped - self._dropped_before),
                     *self._jobs.judgements(self._findings.book.open_keys),
                     *judge_limited(self._refusals.limited_now(), self._findings.book.open_keys),
+                    *self._judge_misused(),
                 ]
             )
             self._dropped_before = dropped
             await tick(_SELF_CHECK_S)
+
+    def _judge_misused(self) -> Iterable[Judgement]:
+        refused = self._refusals.refused_now(Quota.BULK_PORT)
+        names = {user: user_name(user) for user in refused}
+        port = self._jobs.bulk_address.rpartition(":")[2]
+        return judge_misused(refused, names, port, self._findings.book.open_keys)
 
     def _is_cut_off(self) -> bool:
         return self._liveness.hears_nobody() and self._uplink.quiet_s() > _CUT_OFF_S

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from everstep_agent.ipc.listeners import cannot_listen
-from everstep_proto.tls import split_address
+from everstep_common.addresses import split_address
 
 logger = logging.getLogger(__name__)
 

@@ -202,14 +202,17 @@ class Channel:
 
     def _fill(self, count: int) -> None:
         while (missing := count - len(self._received)) > 0:
-            self._wait(select.POLLIN, self._timeout_s)
-            # Not socket.recv_fds: in Python 3.11 it ignores its flags, and the descriptors would
-            # leak into every program that the training process starts.
-            data, ancillary, _, _ = self._socket.recvmsg(
-                min(missing, 1 << 20),
-                _ANCILLARY_BYTES if self._carriers else 0,
-                socket.MSG_CMSG_CLOEXEC,
-            )
+            try:
+                # Not socket.recv_fds: in Python 3.11 it ignores its flags, and the descriptors
+                # would leak into every program that the training process starts.
+                data, ancillary, _, _ = self._socket.recvmsg(
+                    min(missing, 1 << 20),
+                    _ANCILLARY_BYTES if self._carriers else 0,
+                    socket.MSG_CMSG_CLOEXEC,
+                )
+            except BlockingIOError:  # rarely: the answer to a commit is there at the next step
+                self._wait(select.POLLIN, self._timeout_s)
+                continue
             for level, kind, content in ancillary:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                     self._fds += array("i", content)

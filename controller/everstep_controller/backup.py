@@ -37,6 +37,7 @@ def back_up(config: ControllerConfig, config_path: Path | None, target: Path) ->
     Raises BackupError.
     """
     _check_source(config.journal)
+    _check_target(target)
     unverified = target.with_name(f"{target.name}.unverified")
     try:
         _copy(config.journal, unverified)
@@ -80,6 +81,18 @@ def _check_source(journal: Path) -> None:
         raise BackupError(
             f"{journal} belongs to {name}: run this as that user, with 'runuser -u {name} -- "
             "everstep-controller backup FILE', and a FILE that it may write"
+        )
+
+
+def _check_target(target: Path) -> None:
+    """Refuse a name beside which SQLite finds the log of another file: it would mix that in."""
+    beside = [target.with_name(f"{target.name}-{end}") for end in ("wal", "shm", "journal")]
+    left = [str(path) for path in beside if path.exists()]
+    if left:
+        raise BackupError(
+            f"{' and '.join(left)} {'is' if len(left) == 1 else 'are'} there, of a database that "
+            f"has or had the name {target}: SQLite would mix that into the copy; choose another "
+            f"name, or where no process uses it: rm {' '.join(left)}"
         )
 
 

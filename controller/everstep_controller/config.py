@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from everstep_common.addresses import split_address
 from everstep_common.config import setting
 from everstep_controller.core_settings import CoreSettings
 from everstep_controller.drivers.drivers import DriversConfig
@@ -14,7 +15,7 @@ from everstep_proto.local.address import (
     default_address,
     default_secret_file,
 )
-from everstep_proto.tls import TlsSettings, split_address
+from everstep_proto.tls import TlsSettings
 
 _ABOVE_ZERO = (
     "silence_s",

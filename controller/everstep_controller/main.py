@@ -22,6 +22,7 @@ from everstep_controller.config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.journal.checksums import DamagedJournalError
 from everstep_controller.journal.codec import UnreadableError
+from everstep_controller.journal.damage import ForeignLogError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.schema import SchemaError
 from everstep_controller.journal.store import JournalLock, JournalLockedError
@@ -35,6 +36,15 @@ _DEFAULT_CONFIG = Path("/etc/everstep/controller.toml")
 # Objects made and not dropped between two passes over the young ones: more than the plan of a job
 # of 100,000 ranks makes.
 _YOUNG_OBJECTS_MAX = 400_000
+# Why it does not start: errors that say what happened and what to do.
+_TOLD_AS_THEY_ARE = (
+    JournalLockedError,
+    ForeignLogError,
+    SchemaError,
+    ListenError,
+    JournalFull,
+    ConfigError,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -136,7 +146,13 @@ def _replay(arguments: Sequence[str]) -> int:
     parser.add_argument("journal", type=Path)
     try:
         comparison = replay.replay(parser.parse_args(arguments).journal, Core)
-    except (UnreadableError, DamagedJournalError, SchemaError, sqlite3.Error) as error:
+    except (
+        UnreadableError,
+        DamagedJournalError,
+        ForeignLogError,
+        SchemaError,
+        sqlite3.Error,
+    ) as error:
         print(f"everstep-controller replay: {error}", file=sys.stderr)
         return 1
     for line in replay.report(comparison):
@@ -149,7 +165,7 @@ def _serve(config: ControllerConfig, options: Options) -> int:
         config.journal.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with JournalLock(config.journal):
             asyncio.run(_run(config, options))
-    except (JournalLockedError, SchemaError, ListenError, JournalFull, ConfigError) as error:
+    except _TOLD_AS_THEY_ARE as error:
         logger.error("%s", error)
     except (OSError, sqlite3.OperationalError) as error:
         logger.error("cannot start with the journal %s: %s", config.journal, error)

@@ -15,10 +15,13 @@ from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.settings import Settings
+from everstep_controller.core_settings import CoreSettings
 from everstep_controller.runtime.stalls import LATE_NS
+from everstep_sim.autonomy import AutonomousRestarts
 from everstep_sim.clocks import ControllerTimeline
-from everstep_sim.controller import SimulatedController
+from everstep_sim.controller import PROBE_S, SimulatedController
 from everstep_sim.fleet import JOB, SimulatedFleet
+from everstep_sim.looks import Looks
 from everstep_sim.node import SimulatedNode
 from everstep_sim.ranks import Ranks
 from everstep_sim.scheduler import DRIVER, SimulatedScheduler
@@ -27,6 +30,11 @@ from everstep_sim.unchanged import UnchangedRanks, UnchangedScript
 from everstep_sim.vault import Vaults, subject_of
 from everstep_sim.watching import Watching
 
+# The core's settings as they are shipped, but for the rollout's mode, which operators set: where
+# automation only advises, a cluster recovers from nothing but lost nodes and dead ranks.
+SHIPPED = replace(CoreSettings().settings(), mode=Mode.ENFORCE)
+# After so many restarts without a new step a job is given up, as where `--max-restarts` is not set.
+RESTARTS_MAX = 10
 # After so long a launcher has heard what its agent was told about it.
 _TOLD_S = 0.01
 # What a judge of links finds.
@@ -56,12 +64,8 @@ class Shape:
     # Different parts of the state, each on several ranks; 0: every rank has one of its own.
     model_parts: int = 0
     storage: Storage | None = None
-    # How often spares are checked; 0 for never.
-    spare_check_interval_s: int = 0
-    # How long a job may stand still whose culprit might go on; 0: for ever.
-    hang_patience_s: int = 0
-    # After how long without a step a job is stalled, whatever its nodes say; 0: by their word only.
-    stall_timeout_s: int = 0
+    # What a scenario has set otherwise says so there, and why.
+    settings: Settings = SHIPPED
     # Conditions that operators let automation act on, beyond what they are shipped with.
     enforced: tuple[str, ...] = ()
     # There is a scheduler with a driver, which others use as well.
@@ -76,8 +80,7 @@ class Shape:
     controller_on: str = ""
     # How many accelerators agents tell of; 0: of none.
     devices: int = 0
-    # After so many restarts without a new step a job is given up.
-    restarts_max: int = 100
+    restarts_max: int = RESTARTS_MAX
     # The jobs' scripts do without the library; None: they snapshot each step with it.
     script: UnchangedScript | None = None
 
@@ -101,21 +104,11 @@ class SimulatedCluster:
         self.shape = shape
         self.flipped = False
         self.time = VirtualTime(seed)
-        checks_ns, probation_ns = shape.spare_check_interval_s * SECOND, 20 * SECOND
-        settings = Settings(
-            mode=Mode.ENFORCE, last_call_timeout_ns=5 * SECOND, probation_ns=probation_ns
-        )
-        patience_ns = shape.hang_patience_s * SECOND
         settings = replace(
-            settings,
-            spare_check_interval_ns=checks_ns,
-            hang_patience_ns=patience_ns,
-            stall_timeout_ns=shape.stall_timeout_s * SECOND,
+            shape.settings,
+            condition_modes=tuple((name, Mode.ENFORCE) for name in shape.enforced),
+            isolation_drivers=(DRIVER,) if shape.scheduler else (),
         )
-        modes = tuple((name, Mode.ENFORCE) for name in shape.enforced)
-        settings = replace(settings, condition_modes=modes)
-        if shape.scheduler:
-            settings = replace(settings, isolation_drivers=(DRIVER,))
 
         def checked(core: Core, event: events.Event, now_ns: int) -> None:
             check(self, event)
@@ -148,6 +141,10 @@ class SimulatedCluster:
         self._halted = False
         # By the name of the job.
         self.ranks_of = {job: self._make_ranks(job) for job in shape.names}
+        for ranks in self.ranks_of.values():
+            AutonomousRestarts(self.fleet, self.time, ranks)
+        fleet, ranks_of = self.fleet, self.ranks_of
+        self.looks = Looks(fleet, self.time, self.controller, ranks_of, shape.script)
 
     def _make_ranks(self, job: str) -> Ranks:
         shape = self.shape
@@ -161,6 +158,9 @@ class SimulatedCluster:
         for node in self.fleet.nodes.values():
             self.time.soon(0.1, 1, partial(self._join, node))
         self.time.after(1, self.watching.tick)
+        self.time.after(1, self.looks.tick)
+        if self.controller.disk is not None:
+            self.time.after(PROBE_S, self._probe_disk)
         if self.shape.scheduler:
             self.time.after(1, self.scheduler.read_again)
         self.time.run(until_s, self._all_ended)
@@ -204,6 +204,10 @@ class SimulatedCluster:
         """Return the nodes of the generation of a job that could take a step now."""
         generations = self.ranks_of[job].generations
         return [name for g in self.whole_generations(job) for name in generations[g].members]
+
+    def _probe_disk(self) -> None:
+        self.controller.probe()
+        self.time.after(PROBE_S, self._probe_disk)
 
     # --- faults ----------------------------------------------------------------------------------
 
@@ -286,8 +290,14 @@ class SimulatedCluster:
         node = self.fleet.nodes[name]
         node.cut_off, node.agent = False, True
         if not node.alive:
-            node.boot_again(self.time.now_ns)
+            node.boot_again(self.time.now_ns, diskless=self.time.rng.random() < 0.5)
         self.time.soon(0.1, 1, partial(self._join, node))
+
+    def rename_node(self, name: str, to: str) -> None:
+        """Have the agent of a node, which is away now, come back under another name."""
+        self.fleet.nodes.rename(name, to)
+        for ranks in self.ranks_of.values():
+            ranks.rename(name, to)
 
     def restart_controller(self, away_s: float) -> None:
         """Kill the controller, and start it again later."""
@@ -298,6 +308,8 @@ class SimulatedCluster:
     def restore_backup(self, events_kept: int) -> None:
         """Kill the controller and start it from an old copy of its journal."""
         self.controller.kill()
+        if self.controller.disk is not None:
+            events_kept = self.controller.disk.put_back()
         del self.controller.journal[events_kept:]
         self.controller.sent.clear()
         self.time.after(1, self._start_controller)
@@ -443,13 +455,13 @@ class SimulatedCluster:
 
     def _tell_stall(self, core: Core, duration_ns: int) -> None:
         if self.controller.up and self.controller.core is core:
-            self.fleet.submit(events.ControllerStalled(duration_ns))
+            self.fleet.post(events.ControllerStalled(duration_ns))
 
     def _timer(self, action: actions.SetTimer) -> None:
         if self.controller.stalled:
             self.controller.overdue.append(partial(self._timer, action))
         elif self.controller.core.state.timers.get(action.timer) == action.at_ns:
-            self.fleet.submit(events.TimerDue(action.timer))
+            self.fleet.post(events.TimerDue(action.timer))
 
     def _deliver(self, order: _Order) -> None:
         node = self.fleet.nodes.get(order.node)
@@ -485,6 +497,8 @@ class SimulatedCluster:
                 self._work(node, order)
             case actions.StartGeneration():
                 _learn_id(node, order)
+                if node.of(order.job).accepts(order):
+                    node.stopped_until_ns = 0  # its processes are new ones
                 self.ranks_of[order.job].start(node, order)
             case actions.StopGeneration():
                 self.ranks_of[order.job].stop(node, order)
@@ -550,7 +564,7 @@ class SimulatedCluster:
             self.time.soon(0.05, 2, partial(self.fleet.connect, node))
 
     def _join(self, node: SimulatedNode) -> None:
-        for job in self._started[node.name] if node.alive else ():
+        for job in self._started[node.host] if node.alive else ():
             # One that joins when all is done would begin another job.
             known = self.controller.core.state.job(job)
             done = job in self.over or (known is not None and known.ending.done)

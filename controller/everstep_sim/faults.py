@@ -18,6 +18,7 @@ from everstep_controller.core import events
 from everstep_controller.core.model.node import Origin
 from everstep_sim import strangers
 from everstep_sim.cluster import SimulatedCluster
+from everstep_sim.disk import Disk
 from everstep_sim.fleet import JOB
 from everstep_sim.network import ANYBODY, CONTROLLER, Transport
 from everstep_sim.timeline import SECOND
@@ -51,6 +52,8 @@ class Faults:
         self.names = list(cluster.fleet.nodes)
         self._fleet = cluster.fleet
         self._time = cluster.time
+        # What starts of the controller said of their journal.
+        self.refusals: list[str] = []
 
     def later(self, delay_s: float, then: Callable[[], object]) -> None:
         """Have something happen after a while."""
@@ -127,6 +130,14 @@ class Faults:
         node = self._fleet.nodes[name]
         node.hung_until_ns = max(node.hung_until_ns, self._ends_ns(for_s))
 
+    def stop_ranks(self, name: str, for_s: float) -> None:
+        """Have a node's training processes stopped, as SIGSTOP does: orders end them all the same.
+
+        Processes of the next generation run.
+        """
+        node = self._fleet.nodes[name]
+        node.stopped_until_ns = max(node.stopped_until_ns, self._ends_ns(for_s))
+
     def freeze_machine(self, name: str, for_s: float) -> None:
         """Have a whole machine stand still, as a hypervisor does that moves it."""
         node = self._fleet.nodes[name]
@@ -139,12 +150,25 @@ class Faults:
         if not self._fleet.agent_runs(node):
             return
         if announced and self._fleet.flows(node):
-            self._fleet.submit(events.AgentLeaving(name, "systemd asks it to end"))
+            self._fleet.post(events.AgentLeaving(name, "systemd asks it to end"))
         was_connected = node.connected
         node.stop_agent()
         if was_connected:
             self._fleet.stream_ends(node, 0.01, 0.1)
         self._time.after(away_s, partial(self._start_agent, name))
+
+    def rename_node(self, name: str, to: str, away_s: float, *, announced: bool = True) -> None:
+        """Restart an agent whose node has another name from then on, on the same machine."""
+        if not self._fleet.agent_runs(self._fleet.nodes[name]):
+            return
+        self.restart_agent(name, away_s, announced=announced)
+        self.later(away_s - 0.001, partial(self.rename_now, name, to))
+
+    def rename_now(self, name: str, to: str) -> None:
+        """Have a node, whose agent is away now, have another name from then on."""
+        if name in self._fleet.nodes:
+            self.cluster.rename_node(name, to)
+            self.names[self.names.index(name)] = to
 
     def crash_loop_agent(
         self, name: str, for_s: float, up_s: float = 0.3, away_s: float = 5
@@ -280,6 +304,78 @@ class Faults:
             controller.stalled = True
             self._time.after(for_s, partial(self._go_on, for_s, len(controller.journal)))
 
+    # --- messages --------------------------------------------------------------------------------
+
+    def delay_stream(self, name: str, by_s: float, for_s: float) -> None:
+        """Have all messages of a node's stream be late for a while, each way in order."""
+        lag = self._fleet.nodes[name].lag
+        lag.by_ns = max(lag.by_ns, int(by_s * SECOND))
+        self.later(for_s, partial(setattr, lag, "by_ns", 0))
+
+    def delay_message(self, name: str, by_s: float) -> None:
+        """Have the next message of a node be late, and all behind it on the same stream."""
+        lag = self._fleet.nodes[name].lag
+        lag.up_ns = max(lag.up_ns, self._ends_ns(by_s))
+
+    def delay_orders_on_stream(self, name: str, by_s: float) -> None:
+        """Have the next order or acknowledgement for a node be late, and all behind it."""
+        lag = self._fleet.nodes[name].lag
+        lag.down_ns = max(lag.down_ns, self._ends_ns(by_s))
+
+    def double_records(self, name: str, count: int) -> None:
+        """End a node's stream before its newest acknowledgements arrive: it tells all again."""
+        self._fleet.nodes[name].outbox.forget_acknowledgements(count)
+        self._break_stream(name)
+
+    def replay_outbox(self, name: str, away_s: float) -> None:
+        """Restart an agent whose disk is behind: it tells again what was acknowledged long ago."""
+        self.restart_agent(name, away_s, announced=False)
+        self.forget_acknowledgements(name)
+
+    def forget_acknowledgements(self, name: str) -> None:
+        """Have an agent tell all that it still has again, on its next stream."""
+        self._fleet.nodes[name].outbox.forget_acknowledgements(1 << 30)
+
+    # --- the controller's disk -------------------------------------------------------------------
+
+    def fill_disk(self, for_s: float) -> None:
+        """Have the controller's disk be full for a while."""
+        self._disk.fill()
+        self.later(for_s, self._disk.mend)
+
+    def fail_disk(self, for_s: float) -> None:
+        """Have no write to the controller's disk succeed for a while."""
+        self._disk.fail()
+        self.later(for_s, self._disk.mend)
+
+    def back_up_journal(self) -> None:
+        """Have an operator copy the journal."""
+        self._disk.back_up()
+
+    def flip_journal(self, bits: int, away_s: float, recover_s: float) -> None:
+        """Change bits of the journal while the controller is away.
+
+        Where its start finds that, an operator puts the backup back and orders the recovery.
+        """
+        controller = self.cluster.controller
+        if not controller.up:
+            return
+        controller.damaged = partial(self._put_backup_back, recover_s)
+        self.cluster.restart_controller(away_s)
+        self._disk.flip(self._time.rng, bits)
+
+    def _put_backup_back(self, recover_s: float, sentence: str) -> None:
+        self.refusals.append(sentence)
+        self.cluster.restore_backup(0)
+        self.later(recover_s, self._recover)
+
+    @property
+    def _disk(self) -> Disk:
+        disk = self.cluster.controller.disk
+        if disk is None:
+            raise RuntimeError("this cluster has no disk that could fail")
+        return disk
+
     # --- strangers, clocks and journals ----------------------------------------------------------
 
     def twin(self, name: str, for_s: float) -> None:
@@ -374,7 +470,7 @@ class Faults:
             return  # it was killed meanwhile
         controller.go_on()
         self._fleet.resume_all()
-        self._fleet.submit(events.ControllerStalled(int(for_s * SECOND)))
+        self._fleet.post(events.ControllerStalled(int(for_s * SECOND)))
         overdue, controller.overdue = controller.overdue, []
         for timer in overdue:
             timer()

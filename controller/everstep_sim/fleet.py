@@ -1,6 +1,6 @@
 """Simulated nodes and their streams to the controller, with everything that may break them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
@@ -9,13 +9,15 @@ from everstep_common import reports
 from everstep_common.judging.findings import Finding
 from everstep_common.reports import TcpAnswer
 from everstep_controller.core import actions, events
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.nodes import agent_identity, quorum
 from everstep_controller.core.nodes.agent_identity import Standing
 from everstep_sim.clocks import MachineClock
-from everstep_sim.controller import SimulatedController
+from everstep_sim.controller import SimulatedController, Taken
 from everstep_sim.network import CONTROLLER, Network, Transport
 from everstep_sim.node import SimulatedNode
+from everstep_sim.outbox import OutboxRecord
 from everstep_sim.timeline import SECOND, VirtualTime
 
 JOB = "train"
@@ -25,6 +27,8 @@ RECONNECT_S = (0.1, 5.0)
 
 # How long one waits that is refused, and one that asks for a name which another agent has.
 REFUSED_S = (3.0, 12.0)
+# How soon it is looked again whether a controller that stands still reads its sockets.
+_SOCKET_NS = SECOND // 2
 _ANSWERED_S = agent_identity.ANSWER_NS / SECOND + 0.1
 
 
@@ -36,13 +40,36 @@ class NameHolder(Protocol):
         ...
 
 
+class Nodes(dict[str, SimulatedNode]):
+    """All nodes by their names; ``nodes[name]`` also finds one that had the name before."""
+
+    def __init__(self, nodes: Mapping[str, SimulatedNode]) -> None:
+        super().__init__(nodes)
+        self._former: dict[str, SimulatedNode] = {}
+
+    def __missing__(self, name: str) -> SimulatedNode:
+        """Return the node that had a name before."""
+        return self._former[name]
+
+    def rename(self, name: str, to: str) -> SimulatedNode:
+        """Give a node another name."""
+        node = self.pop(name)
+        node.rename(to)
+        self._former[name] = self[to] = node
+        return node
+
+    def at(self, name: str) -> SimulatedNode | None:
+        """Return the node at an address that was told under a name, now or before."""
+        return self.get(name) or self._former.get(name)
+
+
 class SimulatedFleet:
     """Delivers what nodes say: records at least once and in order, the rest as it is."""
 
     def __init__(
         self, names: list[str], time: VirtualTime, controller: SimulatedController, domains: int = 0
     ) -> None:
-        self.nodes = {name: SimulatedNode(name, MachineClock(name)) for name in names}
+        self.nodes = Nodes({name: SimulatedNode(name, MachineClock(name)) for name in names})
         for index, node in enumerate(self.nodes.values() if domains else ()):
             node.domain = f"rack-{index % domains}"
         self.network = Network()
@@ -75,6 +102,10 @@ class SimulatedFleet:
         """Hand an event to the controller; False when it is away, or stands still."""
         return self._controller.submit(event)
 
+    def post(self, event: events.Event) -> None:
+        """Hand over an event that nobody tells again, as the controller's shell itself does."""
+        self._controller.post(event)
+
     # --- what works ------------------------------------------------------------------------------
 
     def runs(self, node: SimulatedNode) -> bool:
@@ -106,7 +137,7 @@ class SimulatedFleet:
 
     def connect_answer(self, asker: str, peer: str) -> TcpAnswer:
         """Return what comes of a connect to a peer's bulk port."""
-        node = self.nodes.get(peer)
+        node = self.nodes.at(peer)
         share = self.network.says_unreachable.get(peer)
         if share is not None:
             told = self._time.rng.random() < share
@@ -134,15 +165,10 @@ class SimulatedFleet:
             waits = self.contends(hello)
             self._connect_later(node, *((_ANSWERED_S, _ANSWERED_S) if waits else REFUSED_S))
             return
-        node.connected, node.streams = True, node.streams + 1
-        node.inbox.clear()
-        self._heard_clock(node)
-        self._opened(node)
-        self.submit(hello)
-        if self._controller.up and not self._controller.core.state.halted:
-            node.cluster_id = node.cluster_id or self._controller.core.state.cluster_id
+        if not self._open(node, hello):
+            return
         if self._controller.up:
-            node.highest_term = max(node.highest_term, self._controller.core.state.term)
+            self._welcome(node)
         if self._controller.core.state.halted:
             # The shell turns agents away until the controller knows what it may do.
             node.connected = False
@@ -151,10 +177,28 @@ class SimulatedFleet:
         self.heard(node.name)
         self.report(node)
         taken = self._controller.core.state.outboxes.get(node.outbox_id, 0)
-        if taken < node.acknowledged:
+        if taken < node.outbox.acknowledged:
             # The journal has forgotten what it once acknowledged: say it again.
             self._rejoin(node)
         self._drain(node)
+
+    def _welcome(self, node: SimulatedNode) -> None:
+        state = self._controller.core.state
+        node.highest_term = max(node.highest_term, state.term)
+        if not state.halted:
+            node.cluster_id = node.cluster_id or state.cluster_id
+
+    def _open(self, node: SimulatedNode, hello: events.NodeConnected) -> bool:
+        """Open a stream; return whether its Hello could be journaled."""
+        node.connected, node.streams = True, node.streams + 1
+        node.inbox.clear()
+        node.outbox.rewind()
+        self._heard_clock(node)
+        self._opened(node)
+        if self.submit(hello) or not self._controller.full:
+            return True
+        self.end_stream(node.name)
+        return False
 
     def _heard_clock(self, node: SimulatedNode) -> None:
         stamp = node.clock.stamp(self._time.now_ns)
@@ -208,22 +252,25 @@ class SimulatedFleet:
 
     def stream_ends(self, node: SimulatedNode, least_s: float, most_s: float) -> None:
         """Have the controller notice the end of a stream, unless a new one is open by then."""
-        stream = node.streams
+        stream, name = node.streams, node.name
 
         def noticed() -> None:
             if node.streams == stream:
-                self.submit(events.NodeDisconnected(node.name))
+                node.lag.ended = stream
+                self.post(events.NodeDisconnected(name))
 
-        self._time.soon(least_s, most_s, noticed)
+        # What was on its way comes before the end.
+        ends_ns = self._time.now_ns + int(self._time.rng.uniform(least_s, most_s) * SECOND)
+        self._time.at(max(ends_ns, node.lag.up_ns), noticed)
 
     def stream_stalls(self, node: SimulatedNode, least_s: float, most_s: float) -> None:
         """Have both ends give a stream up on which nothing comes through, if it is still so."""
-        stream = node.streams
+        stream, name = node.streams, node.name
 
         def given_up() -> None:
             if node.streams == stream and node.connected and not self.flows(node):
-                node.connected = False
-                self.submit(events.NodeDisconnected(node.name))
+                node.connected, node.lag.ended = False, stream
+                self.post(events.NodeDisconnected(name))
                 self._connect_later(node)
 
         self._time.soon(least_s, most_s, given_up)
@@ -232,15 +279,58 @@ class SimulatedFleet:
         """End the stream of a node that the controller gave up; its agent knocks when it runs."""
         node = self.nodes.get(name)
         if node is not None and node.connected:
-            node.connected = False
+            node.connected, node.lag.ended = False, node.streams
             self._connect_later(node)
 
     def deliver(self, node: SimulatedNode, then: Callable[[], object]) -> None:
-        """Have something that was sent on a node's stream arrive, now or when it flows again."""
+        """Have something that was sent on a node's stream arrive, in its turn, when it flows."""
+        now_ns, stream, lag = self._time.now_ns, node.streams, node.lag
+        if not node.connected:
+            return
+        if lag.by_ns or lag.down_ns >= now_ns:
+            lag.down_ns = max(lag.down_ns, now_ns + lag.by_ns)
+            arrive = partial(self.when_it_flows, node, then)
+            self._time.at(lag.down_ns, partial(self._if_open, node, stream, arrive))
+        else:
+            self.when_it_flows(node, then)
+
+    def _if_open(self, node: SimulatedNode, stream: int, then: Callable[[], object]) -> None:
+        if node.streams == stream:
+            then()
+
+    def when_it_flows(self, node: SimulatedNode, then: Callable[[], object]) -> None:
+        """Have something happen on a node's stream now, or when it flows again."""
         if self.flows(node):
             then()
         elif node.connected:
             node.inbox.append((node.streams, then))
+
+    def say(self, node: SimulatedNode, then: Callable[[], object]) -> None:
+        """Have something that a node says on its stream arrive at the controller, in its turn.
+
+        Nothing of a stream arrives any more once its end is known, or a newer one is open.
+        """
+        now_ns, lag = self._time.now_ns, node.lag
+        if not lag.by_ns and lag.up_ns < now_ns:
+            then()
+            return
+        lag.up_ns = max(lag.up_ns, now_ns + lag.by_ns)
+        arrive = partial(self._arrive_above, node, node.streams, self._controller.core, then)
+        self._time.at(lag.up_ns, arrive)
+
+    def _arrive_above(
+        self, node: SimulatedNode, stream: int, core: Core, then: Callable[[], object]
+    ) -> None:
+        lost = node.cut_off or not self._linked(node.name) or not self._controller.up
+        replaced = node.streams != stream or node.lag.ended >= stream
+        if lost or replaced or self._controller.core is not core:
+            return
+        if self._controller.stalled:  # it waits in its sockets, and what comes later behind it
+            node.lag.up_ns = max(node.lag.up_ns, self._time.now_ns + _SOCKET_NS)
+            again = partial(self._arrive_above, node, stream, core, then)
+            self._time.at(self._time.now_ns + _SOCKET_NS, again)
+            return
+        then()
 
     def resume(self, node: SimulatedNode) -> None:
         """Let what has waited on a node's stream come through, both ways."""
@@ -269,19 +359,42 @@ class SimulatedFleet:
 
     def record(self, node: SimulatedNode, make: Callable[[Origin], events.Event]) -> None:
         """Put something into a node's outbox."""
-        node.unacknowledged.append(make(node.origin()))
+        node.outbox.add(node.name, make)
         self._drain(node)
 
     def _drain(self, node: SimulatedNode) -> None:
         # A halted controller takes and acknowledges nothing: it is said again when it acts again.
-        while node.unacknowledged and self.flows(node) and not self._controller.core.state.halted:
-            acknowledged = self.submit(node.unacknowledged[0])
-            if acknowledged or self._time.rng.random() < 0.5:
-                # A controller that dies before it acknowledges sees the record again.
-                done = node.unacknowledged.pop(0)
-                # Progress that a controller has forgotten is told by the next progress.
-                if isinstance(done, events.Reported):
-                    node.acknowledged = done.origin.sequence
+        while self.flows(node) and not self._controller.core.state.halted:
+            record = node.outbox.next_unsent()
+            if record is None:
+                return
+            self.say(node, partial(self._take, node, node.streams, record))
+
+    def _take(self, node: SimulatedNode, stream: int, record: OutboxRecord) -> None:
+        """Have the controller take a record, and acknowledge it when it is journaled."""
+        if self._controller.core.state.halted:
+            return
+        taken = self._controller.take_record(node.outbox_id, record)
+        # A controller that dies before it acknowledges sees the record again.
+        if taken is Taken.YES or (taken is Taken.KILLED and self._time.rng.random() < 0.5):
+            self._acknowledge(node, stream, record.sequence)
+        elif taken is Taken.REFUSED and node.streams == stream:
+            node.lag.ended = stream
+            self.post(events.NodeDisconnected(node.name))
+            self.end_stream(node.name)
+
+    def _acknowledge(self, node: SimulatedNode, stream: int, sequence: int) -> None:
+        outbox = node.outbox_id
+
+        def acknowledged() -> None:
+            if node.outbox_id == outbox:
+                node.outbox.acknowledge(sequence)
+
+        if node.connected and node.streams == stream:
+            if self._controller.up:
+                self.deliver(node, acknowledged)
+            else:
+                acknowledged()
 
     def find(self, node: SimulatedNode, finding: Finding) -> None:
         """Have the agent of a node that lives find something."""
@@ -301,6 +414,11 @@ class SimulatedFleet:
         """Take note that somebody who can tell the controller has heard a node."""
         self.reached_ns[name] = self._time.now_ns
 
+    def heard_by(self, names: Iterable[str], at_ns: int) -> None:
+        """Take note that the controller learns who was heard, and when."""
+        for name in names:
+            self.reached_ns[name] = max(at_ns, self.reached_ns.get(name, 0))
+
     def ping(self, action: actions.PingAgent) -> None:
         """Have the loop of an agent answer, when it goes round."""
         node, holder = self.nodes.get(action.node), self._holders.get(action.node)
@@ -310,7 +428,7 @@ class SimulatedFleet:
             self.submit(events.AgentAnswered(action.node, action.id))
 
         if node is not None and self.agent_of(node.name) == node.outbox_id:
-            self.deliver(node, answered)
+            self.deliver(node, partial(self.say, node, answered))
         elif holder is not None and holder.answers() and self.listens():
             answered()
 
@@ -322,7 +440,7 @@ class SimulatedFleet:
             if node is not None and self.flows(node) and self.agent_of(name) == node.outbox_id:
                 self.heard(name)
                 answered += 1
-        self.submit(events.RollCalled(action.id, answered))
+        self.post(events.RollCalled(action.id, answered))
 
     def confirm(self, action: actions.ConfirmSilence) -> None:
         """Have a node probe a peer three times and connect to it, and say what answered."""
@@ -342,26 +460,35 @@ class _Question:
         self._action = action
         self._udp = False
         self._tcp = TcpAnswer.SILENT if action.peer_bulk_address else TcpAnswer.NOT_ASKED
+        # When the peer was heard last.
+        self._heard_ns: int | None = None
 
     def ask(self, time: VirtualTime) -> None:
         """Probe now and twice again, and answer a second later."""
         due_ns = time.now_ns + SECOND
         for delay_s in (0.0, 0.3, 0.6):
-            time.after(delay_s, self._probe)
+            time.after(delay_s, partial(self._probe, time))
         time.after(1.0, lambda: self._answer(time, due_ns))
 
-    def _probe(self) -> None:
+    def _probe(self, time: VirtualTime) -> None:
         here, there = self._node.name, self._action.peer
-        self._udp = self._udp or self._fleet.hears(here, there)
+        heard = self._fleet.hears(here, there)
+        self._udp = self._udp or heard
         if self._tcp is TcpAnswer.SILENT and self._fleet.agent_runs(self._node):
             self._tcp = self._fleet.connect_answer(here, there)
+            heard = heard or self._tcp is not TcpAnswer.SILENT
+        if heard:
+            self._heard_ns = time.now_ns
 
     def _answer(self, time: VirtualTime, due_ns: int) -> None:
-        self._fleet.deliver(self._node, lambda: self._tell(time.now_ns - due_ns))
+        def say() -> None:
+            self._fleet.say(self._node, partial(self._tell, time.now_ns - due_ns))
+
+        self._fleet.when_it_flows(self._node, say)
 
     def _tell(self, late_ns: int) -> None:
-        if self._udp or self._tcp not in (TcpAnswer.SILENT, TcpAnswer.NOT_ASKED):
-            self._fleet.heard(self._action.peer)
+        if self._heard_ns is not None:
+            self._fleet.heard_by([self._action.peer], self._heard_ns)
         word = events.PeerJudged(
             self._node.name,
             self._action.peer,

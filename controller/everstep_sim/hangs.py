@@ -6,27 +6,20 @@ again while the job is stalled, and tells the core a verdict that is right, wron
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import partial
 
-from everstep_common import reports
 from everstep_common.hangs.reports.verdict import Confidence, Culprit, HangClass, HangVerdict
 from everstep_common.reports import Phase
 from everstep_controller.core import events
 from everstep_controller.core.hangs import response
 from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.job import JobRecord
-from everstep_controller.core.model.node import Origin
 from everstep_sim.cluster import SimulatedCluster
-from everstep_sim.fleet import JOB
 from everstep_sim.ranks import SimulatedGeneration
+from everstep_sim.stillness import Held, StillnessWords
 from everstep_sim.timeline import SECOND
 
 FOREVER_S = 1e6
-# After so long without a move a node says so.
-STILL_S = 3.0
 _TICK_S = 0.5
-# A rank reads so often how far it is.
-_READ_EVERY_NS = SECOND // 2
 _LONGEST_PAUSE_S = 30.0
 _STUCK = frozenset({HangClass.DEAD, HangClass.FROZEN, HangClass.GIL_HELD})
 
@@ -102,10 +95,10 @@ class Hangs:
         self._cluster = cluster
         self._hangs = hangs
         self._time = cluster.time
-        # By node, the generation of which it has said that its ranks stand still, and their step.
-        self._told: dict[str, tuple[int, int]] = {}
-        # By generation, its step and since when it is at it.
-        self._since: dict[int, tuple[int, int]] = {}
+        cluster.looks.ends = True  # who looks here finds what the scenario says
+        script = cluster.shape.script
+        self._words = StillnessWords(cluster.fleet, cluster.time, cluster.ranks, script)
+        self._words.held = self._held
         self._watch = _Watch()
         cluster.ranks.held_s = self._held_s
         cluster.ranks.hangs_before = self._hangs_before
@@ -129,45 +122,16 @@ class Hangs:
 
     def _tick(self) -> None:
         for number in self._cluster.whole_generations():
-            self._tell_stillness(number)
+            self._words.tell(number)
         self._look()
         self._time.after(_TICK_S, self._tick)
 
-    def _tell_stillness(self, number: int) -> None:
-        """Have nodes say that their ranks stand still, or that they go on."""
-        ours, now_ns = self._cluster.ranks.generations[number], self._time.now_ns
-        step, since_ns = self._since.setdefault(number, (ours.step, now_ns))
-        if ours.step != step:
-            step, since_ns = self._since[number] = (ours.step, now_ns)
-        # Of a generation that has made no step nothing was learned.
-        held = self.held_by(number)
-        paused = held is not None and held.pause
-        still = now_ns - since_ns > STILL_S * SECOND and step >= 0 and not paused
-        for name in ours.members:
-            node, known = self._cluster.fleet.nodes[name], self._told.get(name)
-            if node.agent and still and known != (number, step):
-                self._told[name] = (number, step)
-                word = self._word(number, name, step, since_ns)
-                self._cluster.fleet.record(node, partial(_stand_still, word))
-            elif node.agent and not still and self._told.pop(name, (0, 0))[0] == number:
-                self._cluster.fleet.record(node, partial(_go_on, number, now_ns))
-
-    def _word(self, number: int, name: str, step: int, since_ns: int) -> reports.RanksStandStill:
-        """Return what the agent of a member says.
-
-        Of a script without the library only the node of rank 0 knows steps, and of a rank whose
-        reader does not run any more no node knows the last move.
-        """
+    def _held(self, number: int) -> Held:
         ours, held = self._cluster.ranks.generations[number], self.held_by(number)
-        prints = self._cluster.shape.script is not None
-        blind = held is not None and held.kind in _STUCK and held.culprit(ours)[1] == name
-        return reports.RanksStandStill(
-            generation=number,
-            step=step if not prints or name == ours.members[0] else None,
-            since_boot_ns=max(0, since_ns - _READ_EVERY_NS) if blind else since_ns,
-            usual_ns=int(STILL_S * SECOND),
-            looked_boot_ns=self._time.now_ns,
-        )
+        if held is None:
+            return Held()
+        blind = [held.culprit(ours)[1]] if held.kind in _STUCK else []
+        return Held(blind, paused=bool(held.pause))
 
     # --- who looks -------------------------------------------------------------------------------
 
@@ -241,11 +205,3 @@ class _Watch:
         self.newest_ns = now_ns
         self.next_ns = now_ns + int(self.pause_s * SECOND)
         self.pause_s = min(2 * self.pause_s, _LONGEST_PAUSE_S)
-
-
-def _stand_still(word: reports.RanksStandStill, origin: Origin) -> events.Event:
-    return events.Reported(origin, word.since_boot_ns, word, JOB)
-
-
-def _go_on(number: int, at_ns: int, origin: Origin) -> events.Event:
-    return events.Reported(origin, at_ns, reports.RanksGoOn(number, at_ns), JOB)

@@ -1,5 +1,6 @@
 """Simulated node: an agent with its outbox, and of each job a launcher, its ranks and copies."""
 
+from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cache
@@ -13,11 +14,14 @@ from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.copies import Copy
 from everstep_sim.clocks import MachineClock
+from everstep_sim.outbox import Outbox
 
 # A rank keeps this many own snapshots, as the vault does.
 SLOTS = 3
 # A peer is silent after so many probes in a row that it did not answer.
 MISSES = 3
+# How many of the newest times from a commit to a free slot are remembered, as the agent does.
+_TIMES_KEPT = 64
 # How long a piece of the fixed work of a pair test takes.
 _WORK_NS = 10_000_000
 
@@ -34,6 +38,8 @@ class LocalJob:
     running: int = 0
     newest: int = 0
     settled: int = 0
+    # Newest generation that the controller planned of those that were started here.
+    controllers: int = 0
     # Newest generation that was started here, and how many ranks it has on all nodes.
     planned: int = 0
     world_size: int = 0
@@ -49,6 +55,10 @@ class LocalJob:
     published: Publish | None = None
     # As its agent was told: the agent of another member is away.
     member_away: bool = False
+    # The newest recoverable step that it was told, and how long slots took from commit to free.
+    recoverable: StepKey | None = None
+    slots_taken_s: deque[float] = field(default_factory=lambda: deque(maxlen=_TIMES_KEPT))
+    committed_ns: dict[Copy, int] = field(default_factory=dict)
 
     def seen(self, name: str) -> JobOnNode | None:
         """Return what the agent knows of it, if anything."""
@@ -59,6 +69,7 @@ class LocalJob:
             name,
             self.newest,
             self.launcher,
+            planned_generation=self.controllers,
             job_id=self.id,
             lineage_id=self.lineage_id,
             world_size=size,
@@ -68,14 +79,26 @@ class LocalJob:
         """Lose what the agent keeps of it."""
         self.copies.clear()
         self.directed, self.published, self.target = 0, None, ""
-        self.member_away = False
+        self.member_away, self.recoverable = False, None
         for memory in (self.pinned, self.writing, self.files, self.write_faults):
             memory.clear()
+        self.slots_taken_s.clear()
+        self.committed_ns.clear()
 
     def keep(self, copy: Copy) -> None:
         """Hold a copy; a node that is replaced in the ring keeps what it has."""
         if copy not in self.copies:
             self.copies.append(copy)
+
+    def commit(self, copy: Copy, now_ns: int) -> None:
+        """Hold what a rank here has snapshotted."""
+        self.keep(copy)
+        self.committed_ns[copy] = now_ns
+
+    def measure_slots(self, now_ns: int) -> None:
+        """Look which slots are free again."""
+        for copy in self.committed_ns.keys() - set(self.copies):
+            self.slots_taken_s.append((now_ns - self.committed_ns.pop(copy)) / 1e9)
 
     def free_dead(self, generation: int, steps: Collection[int]) -> None:
         """Free steps that will never be whole."""
@@ -108,6 +131,18 @@ class Leftovers:
 
 
 @dataclass(slots=True)
+class StreamLag:
+    """How late messages on a node's stream are; each way they come in order."""
+
+    by_ns: int = 0
+    # When the newest of those on their way arrives, each way.
+    up_ns: int = -1
+    down_ns: int = -1
+    # The newest stream whose end the controller knows: nothing of it is taken any more.
+    ended: int = 0
+
+
+@dataclass(slots=True)
 class SimulatedNode:
     """True state of one node, whatever the controller believes."""
 
@@ -129,6 +164,8 @@ class SimulatedNode:
     delays_s: dict[type, float] = field(default_factory=dict)
     # Until when its ranks come no further, and when it tells nobody what it holds.
     hung_until_ns: int = 0
+    # Until when its ranks are stopped, as SIGSTOP does; SIGKILL ends them all the same.
+    stopped_until_ns: int = 0
     mute_until_ns: int = 0
     # What was sent to it on its stream, and has not arrived: the stream's number, and what follows.
     inbox: list[tuple[int, Callable[[], object]]] = field(default_factory=list)
@@ -143,12 +180,12 @@ class SimulatedNode:
     jobs: dict[str, LocalJob] = field(default_factory=dict)
     highest_term: int = 0
     cluster_id: str = ""
-    outbox: int = 1
-    sequence: int = 0
+    # What its machine is called, whatever its agent says.
+    host: str = field(init=False)
+    outbox: Outbox = field(init=False)
+    lag: StreamLag = field(default_factory=StreamLag)
     # Ports that it has offered for a rendezvous: none is offered twice.
     ports: int = 0
-    acknowledged: int = 0
-    unacknowledged: list[events.Event] = field(default_factory=list)
     # Its probes cannot be read.
     blind: bool = False
     leftovers: Leftovers = field(default_factory=Leftovers)
@@ -158,6 +195,10 @@ class SimulatedNode:
     # What its agent finds, until that is over or the machine boots anew.
     findings: dict[FindingKey, Finding] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.host = self.name
+        self.outbox = Outbox(self.host)
+
     def of(self, job: str) -> LocalJob:
         """Return what it has of a job, by its name."""
         return self.jobs.setdefault(job, LocalJob())
@@ -165,7 +206,12 @@ class SimulatedNode:
     @property
     def outbox_id(self) -> str:
         """Return the scope of this node's sequence numbers."""
-        return f"{self.name}/outbox-{self.outbox}"
+        return self.outbox.id
+
+    @property
+    def ranks_come_ns(self) -> int:
+        """Return when its ranks come to their next operation again, if they live."""
+        return max(self.frozen_until_ns, self.hung_until_ns, self.stopped_until_ns)
 
     @property
     def hears_nobody(self) -> bool:
@@ -188,11 +234,6 @@ class SimulatedNode:
         figure = reports.PairFigure("gpu0 compute", (took_ns,) * order.rounds)
         return reports.PairTested(order.id, (figure,))
 
-    def origin(self) -> Origin:
-        """Return the origin of the next record."""
-        self.sequence += 1
-        return Origin(self.name, self.outbox_id, self.sequence)
-
     def hello(self) -> events.NodeConnected:
         """Return what the agent says when it connects."""
         seen = (local.seen(name) for name, local in self.jobs.items())
@@ -202,17 +243,24 @@ class SimulatedNode:
             agent_version="0.1.0",
             outbox=self.outbox_id,
             highest_term=self.highest_term,
-            host=self.name,
+            host=self.host,
             domain=self.domain,
-            bulk_address=f"{self.name}:1",
-            liveness_address=f"{self.name}:2",
+            bulk_address=f"{self.host}:1",
+            liveness_address=f"{self.host}:2",
             open_findings=tuple(self.findings.values()),
             inventory=_inventory(self.devices),
             jobs=tuple(one for one in seen if one is not None),
             cluster_id=self.cluster_id,
-            address=self.name,
-            machine=self.name,
+            address=self.host,
+            machine=self.host,
         )
+
+    def rename(self, name: str) -> None:
+        """Have another name: whatever its agent holds it tells under that."""
+        self.name = name
+        for local in self.jobs.values():
+            for held in (local.copies, local.writing, local.files):
+                held[:] = [copy._replace(node=name) for copy in held]
 
     def free_port(self) -> int:
         """Return the port that it offers next."""
@@ -237,20 +285,25 @@ class SimulatedNode:
         """Lose power: processes, memory and the outbox's tail are gone."""
         self.lose_agent()
         self.alive = False
-        for memory in (self.jobs, self.unacknowledged, self.findings):
-            memory.clear()
+        self.jobs.clear()
+        self.findings.clear()
+        self.outbox.waiting.clear()
 
     @property
     def boot(self) -> int:
         """Return the number of its boot."""
         return self.clock.boot
 
-    def boot_again(self, now_ns: int) -> None:
-        """Come back from a power loss."""
+    def boot_again(self, now_ns: int, *, diskless: bool) -> None:
+        """Come back from a power loss; without a disk the agent has no data folder any more."""
         self.alive = self.agent = True
         self.clock.reboot(now_ns)
-        self.paused_until_ns = self.frozen_until_ns = 0
-        self.outbox, self.sequence, self.acknowledged = self.outbox + 1, 0, 0
+        self.paused_until_ns = self.frozen_until_ns = self.stopped_until_ns = 0
+        if diskless:
+            self.outbox.begin_anew()
+            self.highest_term, self.cluster_id = 0, ""
+        else:
+            self.outbox.lose_tail()
 
     def ignored(self, order: type, now_ns: int) -> bool:
         """Return whether its agent does not carry out orders of a kind now."""

@@ -1,4 +1,9 @@
-"""Simulated training processes: they step together, snapshot every step, and fail together."""
+"""Simulated training processes: they step together, snapshot every step, and fail together.
+
+They take slots as the SDK and the agent do (decision 083): the answer to a commit grants the next
+slot if one is free, so that an agent that stands still costs no step then; nobody waits for a
+commit; a wait for a slot has a bound, and there is one for each recoverable step.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -9,14 +14,17 @@ from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.reports import Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import Origin
+from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.copies import Copy
 from everstep_sim.fleet import SimulatedFleet
 from everstep_sim.node import SLOTS, Leftovers, LocalJob, SimulatedNode
 from everstep_sim.timeline import SECOND, VirtualTime
 
-# So long a snapshot waits for a slot, and for an agent that does not answer. Then it is left out,
-# and so are the next ones, without a wait, until there is a slot or an answer.
-SLOT_WAIT_S, ANSWER_WAIT_S = 5.0, 10.0
+# So long a snapshot waits for a slot: so many times what slots took lately, within these bounds.
+SLOT_WAIT_S, _SLOT_WAIT_MIN_S, _SLOT_WAIT_TIMES = 5.0, 0.5, 4.0
+# So long it waits for an agent that gives no sign of life. After a wait in vain snapshots are left
+# out without one: until a newer step is recoverable, or until the agent answers.
+ANSWER_WAIT_S = 1.0
 # So long after SIGKILL a launcher waits for a rank, and an agent for the memory of its device.
 UNKILLABLE_S, RELEASE_S = 10.0, 15.0
 # A rank that hangs before a phase is looked at again.
@@ -36,8 +44,14 @@ class SimulatedGeneration:
     committed: set[str] = field(default_factory=set)
     step: int = -1
     stepping: bool = False
-    # By member, since when its snapshots find no slot, or no answer.
-    waits_since_ns: dict[str, int] = field(default_factory=dict)
+    # By member and what it waits for (a slot, or else an answer), since when it does.
+    waits_since_ns: dict[tuple[str, bool], int] = field(default_factory=dict)
+    # By member, what was recoverable when it last waited for a slot in vain.
+    vain: dict[str, StepKey | None] = field(default_factory=dict)
+    # Members whose last commit was answered with a slot for the next step.
+    granted: set[str] = field(default_factory=set)
+    # Steps that were committed to an agent that stands still, by member.
+    posted: dict[str, int] = field(default_factory=dict)
 
     @property
     def members(self) -> list[str]:
@@ -63,6 +77,8 @@ class Ranks:
         self.recoverable_step: int | None = None
         # For how long a rank of a generation still holds the others back in its next step.
         self.held_s: Callable[[int], float] = lambda generation: 0.0
+        # What the agent of a node does when the rank of a generation has died there.
+        self.exited: Callable[[SimulatedNode, int], None] = lambda node, generation: None
         # Whether a rank of a node hangs before it comes to a phase.
         self.hangs_before: Callable[[int, str, Phase], bool] = lambda generation, node, phase: False
 
@@ -73,6 +89,7 @@ class Ranks:
             self._tell_again(node, order.generation)
             return
         local.running = local.newest = local.planned = order.generation
+        local.controllers = order.generation
         local.world_size = order.world_size
         ours = self.generations.setdefault(order.generation, SimulatedGeneration())
         ours.orders[node.name] = order
@@ -92,6 +109,20 @@ class Ranks:
             local.running = 0
         self._time.soon(0.02 + wait_s, 0.1 + wait_s, partial(self._settle, node, left))
 
+    def rename(self, name: str, to: str) -> None:
+        """Have a node of this name be called otherwise."""
+        for ours in self.generations.values():
+            if name in ours.orders:
+                ours.orders[to] = replace(ours.orders.pop(name), node=to)
+            if name in ours.reached:
+                ours.reached[to] = ours.reached.pop(name)
+            for told in (ours.restored, ours.committed):
+                if name in told:
+                    told.remove(name)
+                    told.add(to)
+            for silent in (False, True):
+                ours.waits_since_ns.pop((name, silent), None)
+
     def _on(self, name: str) -> LocalJob:
         return self._fleet.nodes[name].of(self.job)
 
@@ -109,7 +140,7 @@ class Ranks:
     def _frozen_s(self, generation: int) -> float:
         """Return for how long some member is still frozen: the others wait for its ranks."""
         nodes = (self._fleet.nodes[name] for name in self.generations[generation].members)
-        until_ns = max(max(node.frozen_until_ns, node.hung_until_ns) for node in nodes)
+        until_ns = max(node.ranks_come_ns for node in nodes)
         return max(0, until_ns - self._time.now_ns) / SECOND + self.held_s(generation)
 
     def kill(self, node: SimulatedNode) -> None:
@@ -117,6 +148,7 @@ class Ranks:
         local = node.of(self.job)
         generation, local.running = local.running, 0
         self._fleet.record(node, partial(self._exited, generation=generation, signal=9))
+        self.exited(node, generation)
         self.break_collectives(generation, but=node.name)
 
     def break_collectives(self, generation: int, but: str) -> None:
@@ -145,8 +177,8 @@ class Ranks:
     def _reach(self, node: SimulatedNode, generation: int, phase: Phase) -> None:
         if node.of(self.job).running != generation:
             return
-        if node.hung_until_ns > self._time.now_ns:
-            wait_s = (node.hung_until_ns - self._time.now_ns) / SECOND
+        if node.ranks_come_ns > self._time.now_ns:
+            wait_s = (node.ranks_come_ns - self._time.now_ns) / SECOND
             self._time.after(wait_s + 0.01, partial(self._reach, node, generation, phase))
             return
         if self.hangs_before(generation, node.name, phase):
@@ -207,23 +239,37 @@ class Ranks:
 
     def _waits(self, generation: int) -> bool:
         """Return whether some member still hopes for a slot, or for its agent's answer."""
-        ours, now_ns = self.generations[generation], self._time.now_ns
-        hopes = False
-        for name in ours.members:
-            wait_s = self._wait_s(name, generation)
-            if wait_s:
-                since_ns = ours.waits_since_ns.setdefault(name, now_ns)
-                hopes = hopes or now_ns - since_ns < wait_s * SECOND
-            else:
-                ours.waits_since_ns.pop(name, None)
-        return hopes
+        # A list: each of them takes off the answer to its commit, whatever others wait for.
+        return any([self._hopes(name, generation) for name in self.generations[generation].members])
 
-    def _wait_s(self, name: str, generation: int) -> float:
-        node = self._fleet.nodes[name]
-        if node.agent and not self._fleet.agent_runs(node):
-            return ANSWER_WAIT_S
-        in_vain = self._on(name).member_away or not node.agent or node.hears_nobody
-        return 0.0 if in_vain or not self._slots_full(name, generation) else SLOT_WAIT_S
+    def _hopes(self, name: str, generation: int) -> bool:
+        ours, node, local = self.generations[generation], self._fleet.nodes[name], self._on(name)
+        self._take_answer(node, generation)
+        silent = node.agent and not self._fleet.agent_runs(node)
+        if silent:
+            wait_s = 0.0 if name in ours.granted else ANSWER_WAIT_S
+        else:
+            wait_s = self._slot_wait_s(node, generation)
+        ours.waits_since_ns.pop((name, silent), None)
+        if not wait_s:
+            ours.waits_since_ns.pop((name, not silent), None)
+            return False
+        since_ns = ours.waits_since_ns.setdefault((name, not silent), self._time.now_ns)
+        if self._time.now_ns - since_ns < wait_s * SECOND:
+            return True
+        if not silent:
+            ours.vain[name] = local.recoverable
+        return False
+
+    def _slot_wait_s(self, node: SimulatedNode, generation: int) -> float:
+        ours, local = self.generations[generation], self._on(node.name)
+        in_vain = local.member_away or not node.agent or node.hears_nobody
+        if in_vain or not self._slots_full(node.name, generation):
+            return 0.0
+        if node.name in ours.vain and ours.vain[node.name] == local.recoverable:
+            return 0.0
+        longest_s = max(local.slots_taken_s, default=SLOT_WAIT_S)
+        return min(SLOT_WAIT_S, max(_SLOT_WAIT_MIN_S, _SLOT_WAIT_TIMES * longest_s))
 
     def _slots_full(self, name: str, generation: int) -> bool:
         copies = self._on(name).copies
@@ -246,22 +292,42 @@ class Ranks:
             return
         step = ours.step
         if node.agent:  # without it, ranks go on unsaved
-            if self._fleet.agent_runs(node) and not self._slots_full(name, generation):
-                self._save(node, generation)
+            self._snapshot(node, generation)
             self._tell_progress(node, generation)
-        ours.committed.add(name)
+        ours.committed.add(node.name)
         if ours.committed == set(ours.members):
             ours.stepping = False
             if not self._parts:
                 self.completed.setdefault(step, []).append(generation)
             self._try_step(generation)
 
-    def _save(self, node: SimulatedNode, generation: int) -> None:
+    def _snapshot(self, node: SimulatedNode, generation: int) -> None:
+        """Commit the step if there is a slot, granted or asked for; else it is left out."""
+        ours, name = self.generations[generation], node.name
+        self._take_answer(node, generation)
+        granted, runs = name in ours.granted, self._fleet.agent_runs(node)
+        ours.granted.discard(name)
+        if runs and not self._slots_full(name, generation):
+            self._save(node, generation, ours.step)
+        elif granted and not runs:
+            ours.posted[name] = ours.step
+
+    def _take_answer(self, node: SimulatedNode, generation: int) -> None:
+        """Let an agent that goes on take what was committed while it stood still."""
         ours = self.generations[generation]
-        order, step = ours.orders[node.name], ours.step
-        copy = _snapshot(order, step, self._parts)
-        local = node.of(self.job)
-        local.keep(copy)
+        if node.name not in ours.posted or (node.agent and not self._fleet.agent_runs(node)):
+            return
+        step = ours.posted.pop(node.name)
+        if node.agent and self._on(node.name).running == generation:
+            self._save(node, generation, step)
+
+    def _save(self, node: SimulatedNode, generation: int, step: int) -> None:
+        ours = self.generations[generation]
+        order, local = ours.orders[node.name], node.of(self.job)
+        copy = _copy_of(order, step, self._parts)
+        local.commit(copy, self._time.now_ns)
+        if not self._slots_full(node.name, generation):
+            ours.granted.add(node.name)
         self._fleet.report(node)
         alone = order.node_count == 1
         peer = local.target if alone else ours.members[(order.node_rank + 1) % order.node_count]
@@ -325,7 +391,7 @@ def _stuck_finding(leftovers: Leftovers) -> Finding:
     )
 
 
-def _snapshot(order: actions.StartGeneration, step: int, parts: int) -> Copy:
+def _copy_of(order: actions.StartGeneration, step: int, parts: int) -> Copy:
     owned = [i for i in range(SHARDS) if i * order.node_count // SHARDS == order.node_rank]
     layout = ",".join(f"s{i:02}" for i in owned)
     if parts:

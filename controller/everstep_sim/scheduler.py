@@ -73,7 +73,7 @@ class SimulatedScheduler:
         core, action = self._waiting.pop(0)
         event = self._carry_out(core.state.drivers.get(DRIVER), action)
         if core is self._controller.core and event is not None:
-            self._controller.submit(event)
+            self._controller.post(event)
         self._begin_next()
 
     def _carry_out(self, record: DriverRecord | None, action: Call) -> events.DriverReported | None:

@@ -54,7 +54,7 @@ class Stranger:
 
     def _end(self) -> None:
         if self._has_name():
-            self._fleet.submit(events.NodeDisconnected(self.hello.node))
+            self._fleet.post(events.NodeDisconnected(self.hello.node))
         self.taken = False
 
 

@@ -22,6 +22,11 @@ class UnchangedScript:
     # It prints one step in so many.
     prints_every: int = 1
 
+    @property
+    def longest_s(self) -> float:
+        """Return how long a step takes at most, with a save."""
+        return (1 + self.jitter) * self.step_s + self.save_s
+
 
 @dataclass(frozen=True, slots=True)
 class TrueStep:

@@ -128,7 +128,11 @@ class Vaults:
             held = {name_of(copy): copy for copy in [*local.copies, *local.files]}
             failures = tuple((key, "disk full") for key in local.write_faults)
             stored = self.folder_of(job).whole()
-            self.service.report(job, node.name, NodeHoldings(held, local.settled, stored, failures))
+            told = NodeHoldings(held, local.settled, stored, failures)
+            self._fleet.say(node, partial(self._tell, job, node.name, told))
+
+    def _tell(self, job: str, node: str, told: NodeHoldings) -> None:
+        self.service.report(job, node, told)
 
     def follow(self, event: events.Event, done: Sequence[actions.Action]) -> None:
         """Let the service see what an event led to, as the shell does."""
@@ -172,8 +176,10 @@ class Vaults:
         local.target, local.member_away = directive.replica_target, directive.member_away
         local.free_dead(directive.generation, directive.dead_steps)
         if directive.recoverable_step is not None:
-            local.free_below(directive.generation, directive.recoverable_step)
+            local.recoverable = directive.generation, directive.recoverable_step
+            local.free_below(*local.recoverable)
             self.report(node)
+        local.measure_slots(self._time.now_ns)
         for step in directive.persist_steps:
             self._persist(node, job, directive, step)
         publish = directive.publish
@@ -228,7 +234,7 @@ class Vaults:
 
     def post(self, event: events.Event) -> None:
         """Hand an event to the controller, unless it is away by then."""
-        self._time.after(0, lambda: self._fleet.submit(event))
+        self._time.after(0, lambda: self._fleet.post(event))
 
     def later(self, delay_s: float, callback: Callable[[], None]) -> None:
         """Call back, unless another controller runs by then."""

@@ -63,13 +63,16 @@ class Watching:
         if stream != node.streams:
             told = set()
         told &= node.missed.keys()
-        for peer, missed in node.missed.items():
-            if not missed:
-                self._fleet.heard(peer)
+        answered = [peer for peer, missed in node.missed.items() if not missed]
+        heard_ns = self._time.now_ns
+        self._fleet.say(node, partial(self._fleet.heard_by, answered, heard_ns))
         silent = {peer for peer, missed in node.missed.items() if missed >= MISSES}
         self._told[node.name] = (node.streams, silent)
         for peer in sorted(silent - told):
             silent_ns = int((node.missed[peer] + _ANSWER_S) * SECOND)
-            self._fleet.submit(events.PeerReported(node.name, peer, True, silent_ns))
+            self._say(node, events.PeerReported(node.name, peer, True, silent_ns))
         for peer in sorted(told - silent):
-            self._fleet.submit(events.PeerReported(node.name, peer, False))
+            self._say(node, events.PeerReported(node.name, peer, False))
+
+    def _say(self, node: SimulatedNode, word: events.PeerReported) -> None:
+        self._fleet.say(node, partial(self._fleet.submit, word))

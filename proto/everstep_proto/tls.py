@@ -1,6 +1,5 @@
 """TLS and identity: who may talk to whom between nodes, by the certificates of both ends."""
 
-import ipaddress
 import logging
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import grpc
 
+from everstep_common.addresses import is_loopback
 from everstep_common.config import ConfigError, setting
 
 logger = logging.getLogger(__name__)
@@ -85,28 +85,6 @@ class TlsSettings:
             for name, path in files.items()
             if path is not None and (reason := _unreadable(path))
         ]
-
-
-def is_loopback(address: str) -> bool:
-    """Return whether a host:port (or a bare host) can be reached from this machine only."""
-    host = split_address(address)[0]
-    if host == "localhost" or address.startswith("unix:"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def split_address(address: str) -> tuple[str, str]:
-    """Return host and port of host:port, [v6]:port or a bare host (port is empty then)."""
-    if address.startswith("["):
-        host, _, rest = address[1:].partition("]")
-        return host, rest.removeprefix(":")
-    if address.count(":") == 1:
-        host, _, port = address.partition(":")
-        return host, port
-    return address, ""
 
 
 def _exposed(key: str, value: str) -> str:

@@ -60,6 +60,9 @@ CADENCE = admin_pb2.Cadence(
     reason="one step in 2 is snapshotted: a snapshot stalls 800.0 ms of a step of 3000 ms, and a "
     "fault is expected every 2.8 h",
     skipped=3,
+    slots=3,
+    slot_taken_p50_ns=6_300_000_000,
+    slot_taken_p99_ns=7_450_000_000,
 )
 
 SNAPSHOTS = admin_pb2.Snapshots(

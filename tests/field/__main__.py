@@ -6,6 +6,7 @@ is over: the same command goes on with the first round that is not there yet.
 
 import argparse
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -20,7 +21,7 @@ from field.jobs.shapes import SHAPES
 from field.machines.image import REPOSITORY, build_image
 from field.machines.machine import remove_groups
 from field.observation.records import Round, read
-from field.report import markdown, report, text
+from field.report import Report, figures, markdown, report, text
 from real.booted_box import NEEDS, can_boot
 from real.sandbox import denies_containers
 
@@ -34,16 +35,17 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--round-minutes", type=float, default=20.0, help="a fresh fleet each")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--machines", type=int, default=6)
-    parser.add_argument("--memory-mib", type=int, default=2048, help="of each machine")
-    parser.add_argument("--tracks", type=int, default=3, help="jobs that run at a time")
+    parser.add_argument("--memory-mib", type=int, default=3072, help="of each machine")
+    parser.add_argument("--tracks", type=int, default=5, help="jobs at a time")
     parser.add_argument("--torch-ranks", type=int, default=8, help="alive at a time, at most")
     parser.add_argument("--steps", type=int, default=300, help="of each job")
-    parser.add_argument("--step-seconds", type=float, default=0.2)
+    parser.add_argument("--step-seconds", type=float, default=0.3)
     parser.add_argument("--shapes", nargs="*", default=[], choices=[one.name for one in SHAPES])
     parser.add_argument("--faults", nargs="*", default=[], choices=list(KINDS))
     parser.add_argument("--folder", type=Path, help="where rounds are kept (.venv/reports/field)")
     parser.add_argument("--report", action="store_true", help="only judge what is kept")
     parser.add_argument("--markdown", action="store_true", help="tables for a page")
+    parser.add_argument("--json", action="store_true", help="figures, for docs/claims.md")
     return parser.parse_args(arguments)
 
 
@@ -60,8 +62,14 @@ def main(arguments: Sequence[str]) -> int:
         print(f"no round is kept in {folder}: leave --report out to play one")
         return 1
     made = report(rounds)
-    print(markdown(made) if options.markdown else text(made))
+    print(_told(made, options))
     return 1 if made.violations or made.too_late else 0
+
+
+def _told(made: Report, options: argparse.Namespace) -> str:
+    if options.json:
+        return json.dumps(figures(made), indent=1)
+    return markdown(made) if options.markdown else text(made)
 
 
 def kept(folder: Path) -> list[Round]:

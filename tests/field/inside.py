@@ -1,12 +1,14 @@
 """Rounds of a run, played one after the other in the run's own namespaces."""
 
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from field.__main__ import parse
+from field.machines.image import REPOSITORY
 from field.observation.records import write
 from field.rounds import Options, Play, StoppedError, play
 
@@ -52,6 +54,13 @@ class Run:
         print(f"round {number + 1} of {self._rounds}, all over about {until}", flush=True)
 
 
+def _commit() -> str:
+    """Return the commit of this checkout; empty where git cannot tell."""
+    command = ["git", "-C", str(REPOSITORY), "rev-parse", "--short=8", "HEAD"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
 def main(arguments: Sequence[str]) -> int:
     """Play what the command line says."""
     work, image, folder, *rest = arguments
@@ -68,6 +77,7 @@ def main(arguments: Sequence[str]) -> int:
         steps=told.steps,
         step_s=told.step_seconds,
         memory_bytes=told.memory_mib << 20,
+        commit=_commit(),
         shapes=tuple(told.shapes),
         faults=tuple(told.faults),
     )

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from field.faults.catalogue import KINDS
 from field.invariants.table import INVARIANTS, Judged, judge, too_late, void_minutes
 from field.observation.records import Round
 
@@ -21,6 +22,12 @@ class Report:
     def violations(self) -> int:
         """Return how many violations count."""
         return sum(len(one.violations) for judged in self.judged for one in judged)
+
+    @property
+    def faults(self) -> int:
+        """Return how many faults were done."""
+        every = [fault for one in self.rounds for fault in one.faults]
+        return sum(fault.kind in KINDS and not fault.failed for fault in every)
 
     @property
     def too_late(self) -> bool:
@@ -64,17 +71,58 @@ def _facts(made: Report) -> Iterator[str]:
     shapes = Counter(job.shape for job in results)
     told = ", ".join(f"{count} {name}" for name, count in sorted(shapes.items()))
     yield f"{len(results)} jobs: {told}"
-    done = sum(not fault.failed for one in rounds for fault in one.faults)
-    yield f"{done} faults"
+    yield f"{made.faults} faults"
     restores = [one for each in rounds for one in each.restores]
     wrong = sum(not one.right for one in restores)
     yield f"{len(restores)} rank restores proven, {wrong} wrong"
-    yield f"{sum(len(one.redone) for one in rounds)} steps made again"
+    if lost := sorted(steps_lost(made)):
+        middle, most = lost[len(lost) // 2], lost[-1]
+        yield f"{len(lost)} restarts with snapshots: median {middle} steps lost, at most {most}"
     void = sum(len(void_minutes(one)) for one in rounds)
     verdict = "too many" if made.too_late else "few enough"
     yield f"{void} of {minutes:.0f} minutes void for what is timed: {verdict}"
     for one in sorted({name for each in rounds for name in each.left_out}):
         yield f"left out: {one}"
+
+
+def figures(made: Report) -> list[dict[str, object]]:
+    """Return rows as benchmarks print them with --json."""
+    return [{"name": name, "value": value, "unit": unit} for name, value, unit in _figures(made)]
+
+
+def _figures(made: Report) -> Iterator[tuple[str, float, str]]:
+    rounds = made.rounds
+    restores = [one for each in rounds for one in each.restores]
+    yield "rounds", len(rounds), "rounds"
+    yield "machines", max(len(one.machines) for one in rounds), "machines"
+    yield "minutes", round(sum(one.lasted_s for one in rounds) / 60), "min"
+    yield "load average", max(one.load for one in rounds), "processes"
+    yield "jobs", sum(len(one.results) for one in rounds), "jobs"
+    yield "faults", made.faults, "faults"
+    yield "rank restores", len(restores), "restores"
+    yield "rank restores, wrong", sum(not one.right for one in restores), "restores"
+    lost = sorted(steps_lost(made))
+    if lost:
+        yield "steps lost per restart with snapshots, p50", lost[len(lost) // 2], "steps"
+        yield "steps lost per restart with snapshots, most", lost[-1], "steps"
+    yield "minutes void for what is timed", sum(len(void_minutes(one)) for one in rounds), "min"
+    for number, invariant in enumerate(INVARIANTS):
+        found = sum(len(judged[number].violations) for judged in made.judged)
+        yield f"violations: {invariant.name}", found, "violations"
+
+
+def steps_lost(made: Report) -> Iterator[int]:
+    """Yield for each restart of a job that proves restores the steps that it made again.
+
+    All ranks of a generation are given the same step, and the newest that was written down before
+    is the one at which the job went back.
+    """
+    for one in made.rounds:
+        back = {(redo.job, redo.from_step): redo for redo in one.redone}
+        again = {(each.job, each.generation, each.step) for each in one.restores}
+        for job, _, step in sorted(again):
+            redo = back.get((job, step + 1))
+            yield 0 if redo is None else redo.to_step - step
 
 
 def _rows(made: Report) -> Iterator[tuple[str, ...]]:

@@ -1,12 +1,13 @@
 """Rounds of the field: a fleet is booted, jobs run, faults come, and everything is recorded."""
 
 import contextlib
+import os
 import random
 import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
@@ -28,6 +29,9 @@ from field.observation.records import Excuse, Fault, JobResult, Restore, Round
 from field.observation.watch import LossWatch, Watch, watch_losses
 
 _BOOTED = Fault("machines-booted", -300.0, 0.0, excuses=(Excuse.WORDS,), aftermath_s=10.0)
+# A fault for which there is no target waits for one so long; the next one comes at its own time.
+_TARGET_S = 10.0
+_LOOK_S = 1.0
 _JOURNAL = "var/lib/everstep-controller/journal.sqlite"
 
 
@@ -49,6 +53,7 @@ class Options:
     steps: int
     step_s: float
     memory_bytes: int
+    commit: str = ""
     shapes: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
     # How long jobs may go on after the last fault is over.
@@ -96,19 +101,34 @@ class Play:
         with self._lock:
             return list(self.running)
 
-    def shapes(self) -> Iterator[Shape]:
-        """Yield the shapes in turn, for ever; of a round, in an order of its own."""
-        wanted = [
-            one for one in SHAPES if not self.options.shapes or one.name in self.options.shapes
-        ]
-        there = [one for one in wanted if find_spec(one.needs) is not None]
-        self.left_out += [
-            f"{one.name}: {one.needs} is not here" for one in wanted if one not in there
-        ]
+    def tracks(self) -> list[Iterator[Shape]]:
+        """Return for each track the shapes of its jobs: in every other one they prove restores."""
+        there = self._shapes()
+        proving = [one for one in there if one.proves_restores]
+        others = [one for one in there if not one.proves_restores]
+        turns = [self._turns(proving or others), self._turns(others or proving)]
+        return [turns[number % 2] for number in range(self.options.tracks)]
+
+    def _shapes(self) -> list[Shape]:
+        """Return the shapes that can run here, and note the others."""
+        there = []
+        for one in SHAPES:
+            if self.options.shapes and one.name not in self.options.shapes:
+                continue
+            if find_spec(one.needs) is None:
+                self.left_out.append(f"{one.name}: {one.needs} is not here")
+            elif one.nodes > self.options.machines:
+                self.left_out.append(f"{one.name}: it needs {one.nodes} machines")
+            else:
+                there.append(one)
+        return there
+
+    def _turns(self, shapes: Sequence[Shape]) -> Iterator[Shape]:
+        """Yield shapes in turn, for ever; of a round, in an order of its own."""
         offset = self.number * self.options.tracks * 2
         while True:
-            for number in range(len(there)):
-                yield there[(number + offset) % len(there)]
+            for number in range(len(shapes)):
+                yield shapes[(number + offset) % len(shapes)]
 
     def run_track(self, shapes: Iterator[Shape]) -> None:
         """Run one job after the other until the round's time is over."""
@@ -169,21 +189,37 @@ class Play:
 
     def _do(self, one: Planned, world: World, undoing: ThreadPoolExecutor) -> None:
         world.chance = random.Random(one.seed)
-        begun_s = self.now()
         try:
-            done = BLOWS[one.kind.blow](world)
+            begun_s, done = self._hit(one, world)
         except NothingToHitError as error:
-            self._note(one, begun_s, Done(), str(error))
+            self._note(one, self.now(), Done(), str(error))
             return
         except Exception as error:  # noqa: BLE001 - it is told, and the next fault comes
-            self._note(one, begun_s, Done(), f"{type(error).__name__}: {error}"[:500])
+            self._note(one, self.now(), Done(), f"{type(error).__name__}: {error}"[:500])
             return
         world.held.update(done.nodes if one.lasts_s else ())
         print(f"{begun_s:6.0f} s  {one.kind.name} {' '.join(done.nodes)} {done.detail}", flush=True)
         undoing.submit(self._undo, one, begun_s, done, world)
 
+    def _hit(self, one: Planned, world: World) -> tuple[float, Done]:
+        """Do a fault, when there is a target for it; return when that was, and what was done.
+
+        Raises NothingToHitError where there is none for a while.
+        """
+        until_s = self.now() + _TARGET_S
+        while True:
+            begun_s = self.now()
+            try:
+                return begun_s, BLOWS[one.kind.blow](world)
+            except NothingToHitError:
+                if begun_s > until_s or self.stopping.wait(_LOOK_S):
+                    raise
+
     def _undo(self, one: Planned, begun_s: float, done: Done, world: World) -> None:
-        self.stopping.wait(one.lasts_s)
+        until_s = self.now() + one.lasts_s
+        while (left_s := until_s - self.now()) > 0 and not done.is_over():
+            if self.stopping.wait(min(left_s, _LOOK_S)):
+                break
         try:
             done.undo()
         except Exception as error:  # noqa: BLE001 - a fleet that stays broken shows it
@@ -222,9 +258,8 @@ def _play(playing: Play) -> Round:
     losses, over = LossWatch(playing.now), threading.Event()
     with Canary(playing.now) as canary, Watch(fleet, playing.now) as watch:
         watching = watch_losses(losses, lambda: _losses(playing), over)
-        shapes = playing.shapes()
         threads = [
-            *(_thread(playing.run_track, shapes) for _ in range(options.tracks)),
+            *(_thread(playing.run_track, shapes) for shapes in playing.tracks()),
             _thread(playing.run_faults, planned, f"{WHEELS}/{wheel.name}"),
         ]
         for one in threads:
@@ -254,6 +289,9 @@ def _play(playing: Play) -> Round:
         left_behind=tuple(left),
         left_out=tuple(dict.fromkeys(playing.left_out)),
         observation_gaps=tuple(watch.gaps),
+        date=time.strftime("%Y-%m-%d"),
+        commit=options.commit,
+        load=round(os.getloadavg()[2], 2),
     )
 
 

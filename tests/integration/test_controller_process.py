@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import socket
 import sqlite3
@@ -152,6 +153,34 @@ def test_a_backup_of_a_running_journal_takes_nothing_from_it(tmp_path: Path) -> 
     with contextlib.closing(JournalStore(copy, read_only=True)) as store:
         store.verify(whole=True)
         assert {one.kind for one in store.events(0)} >= {"ControllerStarted"}
+
+
+@pytest.mark.parametrize("end", ["wal", "shm", "journal"])
+def test_a_backup_is_not_put_beside_the_log_of_another_database(tmp_path: Path, end: str) -> None:
+    assert start_controller(tmp_path).terminate() == 0
+    log = tmp_path / f"copy.sqlite-{end}"
+    log.write_bytes(b"older")
+    told = back_up(tmp_path, tmp_path / "copy.sqlite")
+    assert told.returncode == 1
+    assert f"choose another name, or where no process uses it: rm {log}" in told.stderr
+    assert [one.name for one in tmp_path.glob("copy*")] == [log.name]
+
+
+def test_a_copy_beside_the_log_of_the_journal_before_is_named_and_left_as_it_is(
+    tmp_path: Path,
+) -> None:
+    assert start_controller(tmp_path).terminate() == 0
+    assert back_up(tmp_path, tmp_path / "copy.sqlite").returncode == 0
+    running = start_controller(tmp_path)
+    asyncio.run(stream_until(running.port, 1, 10))
+    running.kill()
+    journal = tmp_path / "journal.sqlite"
+    log = journal.with_name("journal.sqlite-wal")
+    assert log.stat().st_size
+    os.replace(tmp_path / "copy.sqlite", journal)
+    before, left = journal.read_bytes(), log.read_bytes()
+    assert f"Remove the log: rm {log}" in refused_start(tmp_path)
+    assert (journal.read_bytes(), log.read_bytes()) == (before, left)
 
 
 def test_a_damaged_journal_is_not_put_over_the_backup_that_there_is(tmp_path: Path) -> None:

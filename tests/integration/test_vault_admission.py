@@ -87,12 +87,13 @@ async def test_a_launcher_that_does_not_belong_is_refused(
 
 
 @lived
-async def test_a_second_process_of_a_rank_is_refused(tmp_path: Path) -> None:
+async def test_a_rank_that_attaches_a_second_time_is_refused_and_told_why(tmp_path: Path) -> None:
     async with running(settings(tmp_path)) as node, training(node):
         twin = await Client.connect(node, TO_TRAINER)
         refused = await twin.ask(attach_message())
         assert isinstance(refused, Refused)
-        assert "attached already" in refused.reason
+        assert refused.reason.startswith("rank 0 is attached already, by this very process")
+        assert "Call snapshots() and step() of what init() returned" in refused.reason
         twin.close()
 
 

@@ -44,6 +44,25 @@ async def test_the_answer_to_a_commit_grants_the_slot_of_the_next_step(tmp_path:
 
 
 @lived
+async def test_a_node_tells_how_long_slots_are_taken_with_the_copies_that_come_after(
+    tmp_path: Path,
+) -> None:
+    async with running(settings(tmp_path)) as node, training(node) as rank:
+        first = await _granted(rank, 0)
+        await node.outlet.until(lambda: len(node.outlet.copies()) == 1)
+        assert not node.outlet.reports["demo"].HasField("turnover")
+        await _commit(rank, 1, first.slot, first.epoch)
+        await node.outlet.until(lambda: len(node.outlet.copies()) == 2)
+        node.direct(1, 1)
+        slot = await rank.begin(2, _CONTENT)
+        await _commit(rank, 2, slot.slot, slot.epoch)
+        await node.outlet.until(lambda: node.outlet.reports["demo"].HasField("turnover"))
+        turnover = node.outlet.reports["demo"].turnover
+        assert turnover.slots == 3
+        assert 0 < turnover.p50_ns <= turnover.p99_ns
+
+
+@lived
 async def test_a_process_of_an_older_version_is_granted_nothing_ahead(tmp_path: Path) -> None:
     async with running(settings(tmp_path)) as node, training(node) as rank:
         slot = await rank.begin(0, _CONTENT)

@@ -32,6 +32,10 @@ class Dying(Copier):
 
     piece = -1
 
+    def copy(self, copies: Sequence[Copy]) -> None:
+        """See Copier."""
+        self.share(self.work(copies))
+
     def work(self, copies: Sequence[Copy]) -> Work:
         """See Copier."""
         calls: list[Callable[[], None]] = [

@@ -1,10 +1,13 @@
 """Cuts around the controller, in a network namespace: a job of two nodes steps on behind them.
 
-Arguments: how many of six nodes the controller hears, and how many cuts there are. With at most
-half heard nobody is lost, and no step is made twice; with more, those behind the cut are lost and
-nobody else. Run by its test; ten cuts by hand:
+Arguments: how many of six nodes the controller hears, how many cuts there are, and with "lost" the
+job is behind them also where those are taken for lost. With at most half heard nobody is lost, and
+no step is made twice; with more, those behind the cut are lost and nobody else. A job of these is
+to be stopped then and waits for nodes, but steps on: when all of it is heard again, its stop is
+withdrawn. Run by its test; ten cuts by hand:
 
     unshare --net .venv/bin/python tests/real/cut_controller.py 2 10
+    unshare --net .venv/bin/python tests/real/cut_controller.py 4 10 lost
 """
 
 import sys
@@ -24,33 +27,40 @@ _LASTS_S = 22.0
 _PATIENCE_S = 60.0
 _STEPS_AFTER = 20
 _FINDING = "ControllerCutOff"
+_WITHDRAWN = "its stop is withdrawn"
 
 
-def play(heard: int, count: int, folder: Path) -> None:
+def play(heard: int, count: int, folder: Path, *, lost_members: bool) -> None:
     """Cut and heal again and again, and print what came of each cut."""
     near, behind = NODES[:heard], NODES[heard:]
     few = heard * 2 <= len(NODES)
-    members = behind[-2:] if few else near[-2:]
+    members = behind[-2:] if few or lost_members else near[-2:]
     with network(*NODES) as cuts:
         places, tls = certified_places(NODES, folder, cuts.place)
         with running_fleet(*NODES, places=places, tls=tls) as fleet:
             for name in members:
                 fleet.launch_on(name, _SCRIPT, nodes="2")
             for number in range(1, count + 1):
-                _cut_once(fleet, cuts, behind, few=few)
+                _cut_once(fleet, cuts, behind, few=few, withdrawn=lost_members)
                 steps = fleet.step()
                 print(f"cut {number}: {heard} of {len(NODES)} heard, at step {steps}", flush=True)
-            told = Counter(event.reason for event in fleet.admin.events("", 5000, False))
+            events = list(fleet.admin.events("", 5000, False))
+            told = Counter(event.reason for event in events)
+            withdrawn = sum(_WITHDRAWN in event.message for event in events)
             assert list(fleet.first_steps()) == [1], fleet.logs()
             assert fleet.first_steps()[1] == 0, fleet.first_steps()
             lost = told["NodeLost"]
             assert lost == (0 if few else count * len(behind)), (told, fleet.logs())
             assert bool(told[_FINDING]) == few, told
+            assert withdrawn == (count if lost_members else 0), (withdrawn, fleet.logs())
             # Both members write each step down; one that was made again would stand there twice.
             print(f"heard {heard} of {len(NODES)}: {lost} lost, 0 stopped, 0 steps thrown away")
+            print(f"stops withdrawn: {withdrawn}")
 
 
-def _cut_once(fleet: RealFleet, cuts: Network, behind: tuple[str, ...], *, few: bool) -> None:
+def _cut_once(
+    fleet: RealFleet, cuts: Network, behind: tuple[str, ...], *, few: bool, withdrawn: bool
+) -> None:
     _steps_on(fleet)
     cuts.split(behind)
     begun_s = time.monotonic()
@@ -64,8 +74,11 @@ def _cut_once(fleet: RealFleet, cuts: Network, behind: tuple[str, ...], *, few: 
     if few:
         assert _FINDING in _found(fleet), fleet.logs()
     _steps_on(fleet)
+    if withdrawn:
+        assert fleet.job().state == "waiting_capacity", fleet.logs()
     cuts.heal()
     fleet.until("all nodes", _PATIENCE_S, lambda: _all_back(fleet))
+    fleet.until("the job", _PATIENCE_S, lambda: fleet.job().state == "running")
 
 
 def _in_state(fleet: RealFleet, state: str) -> set[str]:
@@ -90,4 +103,5 @@ def _steps_on(fleet: RealFleet) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="escut") as made:
-        play(int(sys.argv[1]), int(sys.argv[2]), Path(made))
+        heard_nodes, cuts_made, *more = sys.argv[1:]
+        play(int(heard_nodes), int(cuts_made), Path(made), lost_members="lost" in more)

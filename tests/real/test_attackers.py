@@ -18,6 +18,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from everstep_agent.detectors.user_limits import NOT_AN_AGENT
 from everstep_cli.demo.processes import Child
 from integration.certified_places import certified_places, here
 from integration.real_fleet import JOB
@@ -69,6 +70,9 @@ def test_a_job_loses_nothing_to_another_user_of_its_node(
     _is_harmless(world, ",".join(attacks), _ALL_SECONDS)
     if attacks is ATTACKS_ON_SOCKETS:
         assert _users_refused(world) == {str(BOB.uid)}
+    if attacks is ATTACKS_ON_PORTS:
+        said = f"raised {NOT_AN_AGENT} on user/{BOB.uid}"
+        assert world.fleet.agents[_NODES[0]].log.read_text().count(said) == 1
 
 
 @pytest.mark.long

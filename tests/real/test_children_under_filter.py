@@ -37,6 +37,57 @@ _CHILDREN = {
 _PROGRAMS = ("agent/everstep_agent", "controller/everstep_controller")
 # The daemons themselves: they are run in a booted container.
 _DAEMONS = tuple(f"{folder}/main.py" for folder in _PROGRAMS)
+# A connection to a listener of its own, which the kernel says is its own.
+_ASKS_WHOSE_IT_IS = """
+import os, socket
+from everstep_agent.ipc.socket_owner import Origin, SocketOwners, origin_of
+owners = SocketOwners()
+listener, client = socket.create_server(("127.0.0.1", 0)), socket.socket()
+assert owners.can_find(listener)
+client.connect(listener.getsockname())
+served, address = listener.accept()
+owner = owners.find(address, served.getsockname())
+assert owner is not None and owner.uid == os.getuid(), owner
+assert origin_of(owner, os.getuid()) is Origin.AGENT
+assert owners.find(("127.0.0.1", 1), served.getsockname()) is None
+"""
+# Connections that say nothing, let in as those of strangers are, until the controller names a peer.
+_MAY_NOT_ASK = """
+import asyncio, contextlib, logging, socket, sys
+from pathlib import Path
+from everstep_agent.vault.replication.connection_limits import UNPROVEN_OF_HOST_MAX as FEW
+from integration.vault_world import TIMEOUT_S, running, settings
+from real.unit_filter import refuse_family
+
+async def life():
+    async with running(settings(Path(sys.argv[1]))) as node, asyncio.timeout(TIMEOUT_S):
+        await hold(node, 2 * FEW, unproven=FEW, evicted=FEW)
+        node.direct(1, replica_sources=("127.0.0.1:7436",))
+        await hold(node, 2 * FEW, unproven=2 * FEW, evicted=FEW)
+        assert not node.jobs.metrics().bulk_connections_refused_total
+
+async def hold(node, count, unproven, evicted):
+    host, _, port = node.jobs.bulk_address.rpartition(":")
+    with contextlib.ExitStack() as held:
+        for _ in range(count):
+            made = await asyncio.to_thread(socket.create_connection, (host, int(port)))
+            held.enter_context(made)
+        await until(node, unproven, evicted)
+    await until(node, 0, evicted)
+
+async def until(node, unproven, evicted):
+    while True:
+        seen = node.jobs.metrics()
+        if (seen.bulk_connections_unproven, seen.bulk_connections_evicted_total) == (
+            unproven, evicted
+        ):
+            return
+        await asyncio.sleep(0.01)
+
+logging.basicConfig()
+refuse_family(socket.AF_NETLINK)
+asyncio.run(life())
+"""
 _STRACE = ("strace", "-f", "--status=failed", "-o")
 
 
@@ -79,6 +130,31 @@ def test_a_program_of_a_daemon_is_refused_no_system_call(file: str, tmp_path: Pa
     finally:
         nvml.close()
     assert not refused
+
+
+def test_the_agent_itself_may_ask_whose_a_connection_to_its_bulk_port_is(tmp_path: Path) -> None:
+    """Not a child: the kernel is asked by the agent's own process, in its own calls."""
+    source = REPOSITORY / "agent/everstep_agent/main.py"
+    refused = _refused(tmp_path, str(source), [sys.executable, "-c", _ASKS_WHOSE_IT_IS], {})
+    assert not refused
+    (families,) = re.findall(
+        r"^RestrictAddressFamilies=(.*)$", _units(str(source))[0].read_text(), re.M
+    )
+    assert "AF_NETLINK" in families.split()
+
+
+def test_an_agent_that_may_not_ask_the_kernel_serves_the_bulk_port_and_says_so_once(
+    tmp_path: Path,
+) -> None:
+    told = subprocess.run(
+        [sys.executable, "-P", "-c", _MAY_NOT_ASK, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stderr.count("other users of this node are not told apart from agents") == 1
 
 
 def test_what_a_unit_forbids_is_seen_here_however_quietly_it_is_refused(tmp_path: Path) -> None:

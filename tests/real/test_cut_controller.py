@@ -24,11 +24,11 @@ pytestmark = [
 ]
 
 
-def _cut(heard: int, count: int) -> str:
+def _cut(heard: int, count: int, *more: str) -> str:
     parts = ("agent", "common", "controller", "proto", "trainer", "tests")
     paths = os.pathsep.join(str(_ROOT / part) for part in parts)
     done = subprocess.run(
-        ["unshare", "--net", sys.executable, str(_SCRIPT), str(heard), str(count)],
+        ["unshare", "--net", sys.executable, str(_SCRIPT), str(heard), str(count), *more],
         env={**os.environ, "PYTHONPATH": paths},
         capture_output=True,
         text=True,
@@ -46,6 +46,15 @@ def test_a_controller_that_hears_at_most_half_loses_nobody_and_a_job_steps_on(
     heard: int, count: int
 ) -> None:
     assert f"heard {heard} of 6: 0 lost, 0 stopped, 0 steps thrown away" in _cut(heard, count)
+
+
+@pytest.mark.parametrize("count", [1, pytest.param(4, marks=pytest.mark.long)])
+def test_a_job_whose_members_were_all_lost_behind_a_cut_goes_on_when_all_are_heard(
+    count: int,
+) -> None:
+    told = _cut(4, count, "lost")
+    assert f"heard 4 of 6: {2 * count} lost, 0 stopped, 0 steps thrown away" in told
+    assert f"stops withdrawn: {count}" in told
 
 
 @pytest.mark.long

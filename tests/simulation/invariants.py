@@ -1,7 +1,7 @@
 """What must hold in a simulated cluster after every event, whatever happened."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from everstep_common import reports
@@ -9,6 +9,7 @@ from everstep_controller.core import events
 from everstep_controller.core.jobs.devices import OCCUPYING
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import AUTOMATION, OPERATOR, NodeRecord, NodeState
+from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import budgets
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy
@@ -69,7 +70,7 @@ class Invariants:
         state = cluster.controller.core.state
         for name in self._claims.keys() - state.nodes.keys():
             del self._claims[name]  # those of a node that an operator has removed
-        self._claims_are_removed_by_their_owner(state.nodes.values(), event)
+        self._claims_are_removed_by_their_owner(state, event)
         isolated = [n for n in state.nodes.values() if n.claims and n.state is NodeState.REPAIRING]
         assert len(isolated) <= budgets.level_limit(state), isolated
         taken = Counter[str]()
@@ -102,15 +103,15 @@ class Invariants:
         assert sum(totals.values()) == ledger.wall_ns(now_ns)
         assert all(amount > 0 for amount in totals.values()), totals
 
-    def _claims_are_removed_by_their_owner(
-        self, nodes: Iterable[NodeRecord], event: events.Event
-    ) -> None:
-        for node in nodes:
+    def _claims_are_removed_by_their_owner(self, state: State, event: events.Event) -> None:
+        for node in state.nodes.values():
             before = self._claims.get(node.name)
             if not node.claims and not before:
                 continue
             now = {claim.owner for claim in node.claims}
             removed = before - now if before else frozenset()
+            if removed and self._went_along(node, removed, state, event):
+                removed = frozenset()
             if OPERATOR in removed:
                 assert isinstance(event, events.OperatorReleased)
                 assert event.node == node.name
@@ -121,6 +122,14 @@ class Invariants:
             claim = node.claim_of(AUTOMATION)
             drained = claim is not None and claim.draining
             (self._drained.add if drained else self._drained.discard)(node.name)
+
+    def _went_along(
+        self, node: NodeRecord, removed: Collection[str], state: State, event: events.Event
+    ) -> bool:
+        """Return whether claims are on the same node under the name that it has come with."""
+        if not isinstance(event, events.NodeConnected) or event.node == node.name:
+            return False
+        return {*removed} <= {claim.owner for claim in state.nodes[event.node].claims}
 
     def _no_node_is_given_twice(self, cluster: SimulatedCluster, taken: Counter[str]) -> None:
         """Ranks never exceed the devices; where none are known, no job moves to another's node."""
@@ -143,8 +152,11 @@ class Invariants:
     def _a_common_step_exists(
         self, cluster: SimulatedCluster, job: JobRecord, whole: Sequence[int]
     ) -> None:
-        """Once a generation has had one, the loss of any one member leaves a step to restore."""
-        if job.generation.number not in whole:
+        """Once a generation has had one, the loss of any one member leaves a step to restore.
+
+        Second copies of one on a single node are at a keeper, no member, which may go as well.
+        """
+        if job.generation.number not in whole or len(job.generation.members) == 1:
             return
         number, members = job.generation.number, job.generation.members
         if not any(point.generation == number for point in job.lineage.branch):

@@ -25,8 +25,6 @@ _SHAPE = Shape(
     nodes_min=3,
     nodes_max=4,
     steps=_STEPS,
-    hang_patience_s=120,
-    stall_timeout_s=120,
     restarts_max=3,
 )
 # Where a rank may hang before its generation makes a step: before it has started, called in or got

@@ -6,7 +6,9 @@ from functools import partial
 import pytest
 
 from everstep_controller.core import events
+from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.nodes import outage
 from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.faults import Faults
 from everstep_sim.network import ANYBODY, CONTROLLER, Transport
@@ -194,6 +196,50 @@ def test_a_stream_that_ends_every_20_s_is_a_finding_of_its_node_alone(
     seen = _play(flap, 170)
     assert (seen.lost_ns, seen.generations) == ({}, 1)
     assert (set(seen.findings), seen.blamed) == ({"StreamFlapping"}, set(broken))
+
+
+def test_a_job_without_any_other_node_goes_on_where_the_stream_flaps() -> None:
+    shape = Shape(nodes=4, nodes_min=3, nodes_max=3, steps=10_000, domains=4)
+    used: list[str] = []
+
+    def break_it(faults: Faults) -> None:
+        used.append(_spare(faults))
+        faults.flap_stream(used[0], 300)
+        faults.later(150, lambda: faults.lose_power([_member(faults)]))
+
+    for seed in range(4):
+        used.clear()
+        cluster = SimulatedCluster(seed, shape, Seen())
+        cluster.time.after(FAULT_S, lambda cluster=cluster: break_it(Faults(cluster)))  # type: ignore[misc]
+        cluster.run(FAULT_S + 290)
+        job, flapping = cluster.job, cluster.controller.core.state.flapping
+        assert job is not None
+        assert (job.state, flapping) == (JobState.RUNNING, used)
+        assert used[0] in job.generation.members
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_many_streams_that_are_cut_are_one_finding(seed: int) -> None:
+    told: set[str] = set()
+
+    def watch(cluster: SimulatedCluster, event: events.Event) -> None:
+        seen(cluster, event)
+        found = outage.findings(cluster.controller.core.state)
+        told.update(one.finding.message.partition(": ")[2] for one in found)
+
+    def cut(faults: Faults) -> None:
+        for name in faults.names:
+            if faults.domain_of(name) == faults.domain_of(faults.names[0]):
+                faults.cut_pair((Transport.STREAM,), name, CONTROLLER, 60)
+
+    seen = Seen()
+    shape = Shape(nodes=30, nodes_min=3, nodes_max=4, steps=10_000, domains=3)
+    cluster = SimulatedCluster(seed, shape, watch)
+    cluster.time.after(FAULT_S, lambda: cut(Faults(cluster)))
+    cluster.run(FAULT_S + 120)
+    assert (seen.findings, seen.lost_ns, seen.generations) == ({}, {}, 1)
+    assert any(said.startswith("the network of ") for said in told), told
+    assert cluster.controller.core.state.outage is None
 
 
 def test_streams_that_all_end_every_20_s_are_found_of_few() -> None:

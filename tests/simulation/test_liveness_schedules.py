@@ -127,6 +127,14 @@ FAULTS: dict[str, Fault] = {
     "newer than the journal": lambda f, _, rng: f.liar(
         STRAY, rng.uniform(1, 60), by_generation=rng.random() < 0.5
     ),
+    "messages are late": lambda f, name, rng: f.delay_stream(
+        name, rng.uniform(0.1, 4), rng.uniform(1, 40)
+    ),
+    "a message is late": lambda f, name, rng: f.delay_message(name, rng.uniform(0.1, 8)),
+    "an order is late": lambda f, name, rng: f.delay_orders_on_stream(name, rng.uniform(0.1, 8)),
+    "records are doubled": lambda f, name, rng: f.double_records(name, rng.randint(1, 30)),
+    "outbox is replayed": lambda f, name, rng: f.replay_outbox(name, rng.uniform(0.2, 4)),
+    "ranks are stopped": lambda f, name, rng: f.stop_ranks(name, rng.choice([2, 20, 200])),
     "clock step": _step_clock,
     "old journal": lambda f, _, rng: f.restore_journal(rng.uniform(2, 60), rng.uniform(5, 30)),
 }

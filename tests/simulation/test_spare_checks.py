@@ -1,13 +1,18 @@
 """Spares that fail their checks now and then, in virtual time: no job is given to one."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
-from everstep_sim.cluster import Shape, SimulatedCluster
+from everstep_sim.cluster import SHIPPED, Shape, SimulatedCluster
+from everstep_sim.timeline import SECOND
 from simulation.invariants import Invariants
+
+# What a spare shows changes within seconds here, and not within hours.
+_OFTEN = replace(SHIPPED, spare_check_interval_ns=3 * SECOND)
 
 
 class _Watch:
@@ -46,7 +51,7 @@ def _kill_member(cluster: SimulatedCluster, index: int) -> None:
 def test_no_plan_takes_a_spare_that_failed_and_the_job_ends_well(seed: int) -> None:
     watch = _Watch()
     crash_chance = 0.02 if seed % 2 else 0.0
-    shape = Shape(nodes=7, steps=80, crash_chance=crash_chance, spare_check_interval_s=3)
+    shape = Shape(nodes=7, steps=80, crash_chance=crash_chance, settings=_OFTEN)
     cluster = SimulatedCluster(seed, shape, watch)
     for at_s, count in ((12, 2), (30, 3), (45, 1), (60, 0)):
         cluster.time.after(at_s, partial(_blind, cluster, count))

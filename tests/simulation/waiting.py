@@ -13,9 +13,9 @@ from everstep_sim.timeline import SECOND
 LIMITED = (JobState.STOPPING, JobState.REPLANNING, JobState.STARTING)
 FOR_NODES = (JobState.FORMING, JobState.WAITING_CAPACITY)
 _FIT = (NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION)
-# Nodes that have been there for so long are enough for a job that waits for nodes: twice as long
-# as its last call for more of them lasts here.
-_THERE_S = 10.0
+# Nodes that have been there for as many times as long as the last call for more of them lasts are
+# enough for a job that waits for nodes.
+_CALLS = 2
 
 
 class Waits:
@@ -64,12 +64,13 @@ class Waits:
             job.state in FOR_NODES and not cluster.controller.core.state.halted and not job.after
         )
         there: list[str] = []
+        enough_ns = _CALLS * cluster.controller.settings.last_call_timeout_ns
         for node in cluster.fleet.nodes.values():
             if not waits or not _could_take_ranks(cluster, node, job):
                 self._there_ns.pop((job.name, node.name), None)
                 continue
             since_ns = self._there_ns.setdefault((job.name, node.name), cluster.time.now_ns)
-            if cluster.time.now_ns - since_ns > _THERE_S * SECOND:
+            if cluster.time.now_ns - since_ns > enough_ns:
                 there.append(node.name)
         told = f"{job.name} is {job.state.value} ({job.reason}), and {there} are there"
         assert len(there) < job.spec.nodes_min, told
@@ -88,5 +89,5 @@ def _could_take_ranks(cluster: SimulatedCluster, node: SimulatedNode, job: JobRe
     ]
     full = len(others) >= cluster.shape.devices if others else False
     obeys = all(until_ns <= cluster.time.now_ns for until_ns in node.ignores.values())
-    free = local.launcher and not local.running and not node.unacknowledged and not full
+    free = local.launcher and not local.running and not node.outbox.waiting and not full
     return free and obeys and not node.delays_s and cluster.fleet.flows(node)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from everstep_agent.config.signal_settings import SignalsSettings
 from everstep_agent.jobs.state.settings import JobsSettings
+from everstep_common.addresses import is_loopback, split_address
 from everstep_common.config import setting
 from everstep_proto.local.address import (
     DEFAULT_SHOWN,
@@ -16,7 +17,7 @@ from everstep_proto.local.address import (
     default_address,
     default_secret_file,
 )
-from everstep_proto.tls import TlsSettings, is_loopback, split_address
+from everstep_proto.tls import TlsSettings
 
 _LEVELS = ("debug", "info", "warning", "error")
 _STYLES = ("auto", "text", "json")

@@ -37,6 +37,19 @@ def user_of(connection: socket.socket) -> int:
     return int(_CREDENTIALS.unpack(raw)[1])
 
 
+def user_name(user: int, passwd: Path = Path("/etc/passwd")) -> str:
+    """Return the name that this node's own file has for a user, "" where it has none.
+
+    A directory service is not asked: it may take seconds to answer.
+    """
+    try:
+        lines = passwd.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    fields = (line.split(":") for line in lines)
+    return next((one[0] for one in fields if len(one) > 2 and one[2] == str(user)), "")
+
+
 def _groups_of(connection: socket.socket, pid: int) -> tuple[int, ...]:
     try:
         listed = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _OPTION_BYTES_MAX)

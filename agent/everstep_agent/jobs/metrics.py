@@ -28,6 +28,10 @@ class JobsMetrics:
     bulk_connections_evicted_total: int = _metric(
         "Such connections that lost their place to newer ones."
     )
+    bulk_connections_refused_total: int = _metric(
+        "Connections to the bulk port that were ended unheard: of users of this node who are no "
+        "agents, and of hosts that prove no key and come too often."
+    )
     standbys_ready: int = _metric("Warm standbys of launchers that can become ranks at once.")
     standbys_starting: int = _metric("Warm standbys that are being made, or are to be.")
     standby_memory_bytes: int = _metric(
@@ -92,6 +96,7 @@ class ServerCounts:
     evictions: int
     bulk_unproven: int
     bulk_evicted: int
+    bulk_refused: int
 
 
 def jobs_metrics(
@@ -125,6 +130,7 @@ def jobs_metrics(
         job_connections=others.connections,
         bulk_connections_unproven=others.bulk_unproven,
         bulk_connections_evicted_total=others.bulk_evicted,
+        bulk_connections_refused_total=others.bulk_refused,
         vault_memory_bytes=context.vault_context.allocator.used_bytes,
         vault_snapshots=sum(not replica for _, replica in facts),
         vault_replicas=sum(replica for _, replica in facts),

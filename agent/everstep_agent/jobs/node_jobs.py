@@ -167,6 +167,8 @@ class NodeJobs:
     def on_directive(self, directive: VaultDirective) -> None:
         """Free and replicate as the controller says."""
         self.table.bind(directive).direct(directive)
+        if self._bulk is not None:
+            self._bulk.note_peers((directive.replica_bulk_address, *directive.replica_sources))
 
     def on_spare_memory(self, wanted: SpareMemory) -> None:
         """Have memory ready for a job whose launcher waits here."""
@@ -223,7 +225,9 @@ class NodeJobs:
             return no_metrics()
         connections = self._server.connections if self._server else 0
         bulk = self._bulk.limits if self._bulk else ConnectionLimits[object]()
-        counts = ServerCounts(connections, self._ended.evictions, bulk.unproven, bulk.evicted)
+        counts = ServerCounts(
+            connections, self._ended.evictions, bulk.unproven, bulk.evicted, bulk.refused
+        )
         return jobs_metrics(list(self.table), self._context, counts)
 
     def judgements(self, open_keys: Collection[FindingKey]) -> list[Judgement]:
@@ -283,7 +287,9 @@ class NodeJobs:
         self.bulk_address = f"{host}:{bulk.getsockname()[1]}"
         listener = stack.enter_context(listening_unix(settings.socket_path))
         self._server = JobServer(context, self.table, self)
-        self._bulk = BulkServer(context.vault_context, self._vault_of, context.spawn)
+        self._bulk = BulkServer(
+            context.vault_context, self._vault_of, context.spawn, context.refusals
+        )
         context.spawn(self._bulk.serve(bulk), "bulk listener")
         context.spawn(self._server.serve(listener), "job socket")
         self.ready.set()

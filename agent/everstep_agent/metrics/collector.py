@@ -16,9 +16,10 @@ from everstep_agent.metrics.gpus import gpu_metrics
 from everstep_agent.metrics.host import host_metrics, link_metrics
 from everstep_agent.metrics.server import MetricsServer
 from everstep_agent.persistence.outbox import OutboxCounts
+from everstep_common.addresses import is_loopback, split_address
 from everstep_common.judging.book import BookEntry
 from everstep_common.version import VERSION
-from everstep_proto.tls import TlsSettings, is_loopback, server_context, split_address
+from everstep_proto.tls import TlsSettings, server_context
 
 # How the text format calls what a family's name does not say itself.
 _SUFFIXES = {"counter": "_total"}

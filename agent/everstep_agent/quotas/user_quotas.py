@@ -29,9 +29,11 @@ class Quota(Enum):
     JOBS = "jobs"
     NEW_JOBS = "new_jobs"
     MEMORY = "memory"
+    # Of which a user who runs no agent may have nothing.
+    BULK_PORT = "bulk_port"
 
 
-# The key of the agent's configuration that changes each.
+# The key of the agent's configuration that changes each, where one does.
 KEYS: Mapping[Quota, str] = {
     Quota.CONNECTIONS: "jobs.connections_per_user_max",
     Quota.CONNECTION_RATE: "jobs.connections_per_user_per_s",
@@ -138,9 +140,18 @@ class UserRefusals:
         found: dict[int, dict[str, int]] = {}
         now_s = self._now_s()
         for (user, quota), at_s in sorted(self._last_s.items(), key=lambda one: one[0][0]):
-            if now_s - at_s < _LIMITED_S:
+            if now_s - at_s < _LIMITED_S and quota in KEYS:
                 found.setdefault(user, {})[KEYS[quota]] = self.counts[user, quota]
         return found
+
+    def refused_now(self, quota: Quota) -> dict[int, int]:
+        """Return the users refused by a quota within the last minute: how often in all."""
+        now_s = self._now_s()
+        return {
+            user: self.counts[user, refused]
+            for (user, refused), at_s in sorted(self._last_s.items(), key=lambda one: one[0][0])
+            if refused is quota and now_s - at_s < _LIMITED_S
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,11 +31,13 @@ from everstep_agent.vault.snapshots.copies import (
 from everstep_agent.vault.snapshots.descriptor_store import StoredRegion
 from everstep_agent.vault.snapshots.file_tier import FileTier
 from everstep_agent.vault.snapshots.holdings import Holdings, RankMemory, Replica
+from everstep_agent.vault.snapshots.slot_patience import summarize_turnover
 from everstep_agent.vault.snapshots.slots import Grant, SlotState, SnapshotSlot
 from everstep_agent.vault.transfer.messages import AllSteps, Refusal, TellSteps
 from everstep_agent.vault.transfer.receive_buffers import ReceiveBuffers
 from everstep_agent.vault.vault_context import VaultContext
 from everstep_agent.vault.verification import CopyVerifier
+from everstep_common.reports import Turnover
 from everstep_common.trainer_messages import Commit
 
 # How many bad copies a report lists: broken memory must not make it grow without end.
@@ -341,6 +343,12 @@ class JobVault:
         memory.save_slot(slot, self.context.region_store)
         self._free_unneeded()
         self.notify_change()
+
+    def turnover(self) -> Turnover | None:
+        """Return how long slots are taken here; None: none has become free again yet."""
+        ranks = [memory for memory in self.holdings.ranks if not memory.retired]
+        slots = min((len(memory.table.slots) for memory in ranks), default=0)
+        return summarize_turnover(slots, (memory.turnover for memory in ranks))
 
     def _free_unneeded(self) -> None:
         self.holdings.free_unneeded(self.recoverable)

@@ -36,6 +36,7 @@ _KNOWN: Known = {
     "transfer_key": option(KEY),
     "bulk_address": option("127.0.0.1:1"),
     "replica_bulk_address": option("127.0.0.1:1"),
+    "replica_sources": option("127.0.0.1:1"),
     "liveness_address": option("127.0.0.1:2"),
     "address": option("127.0.0.1:2"),
     "size_bytes": option(4096, 0, 1),

@@ -9,6 +9,8 @@ from everstep_common.preload import Preload
 from everstep_common.reports import DataRanges, StoredStep
 from everstep_common.reports import quantities as q
 
+# A node keeps the replicas of four others at most.
+REPLICA_SOURCES_MAX = 64
 Term = Annotated[int, Integer(0, q.NUMBER_MAX)]
 Steps = Annotated[tuple[q.Step, ...], Items(100_000)]
 
@@ -80,6 +82,8 @@ class VaultDirective:
     member_away: bool = False
     # Why snapshot_every is what it is, for the launcher's terminal; "" on all nodes but one.
     cadence_reason: q.Evidence = ""
+    # host:port of the bulk listeners of the nodes whose replicas this one keeps.
+    replica_sources: Annotated[tuple[q.Address, ...], Items(REPLICA_SOURCES_MAX)] = ()
     # Member to tell the own steps while no controller is there, and its bulk listener; "": nobody.
     collector: q.NodeName = ""
     collector_bulk_address: q.Address = ""

@@ -65,7 +65,7 @@ from everstep_common.reports.nodes import (
     TcpAnswer,
     TimeReply,
 )
-from everstep_common.reports.vault import PersistFailure, Standbys, VaultCopy, VaultReport
+from everstep_common.reports.vault import PersistFailure, Standbys, Turnover, VaultCopy, VaultReport
 
 __all__ = [
     "JOB_REPORTS",
@@ -125,6 +125,7 @@ __all__ = [
     "StoredStep",
     "TcpAnswer",
     "TimeReply",
+    "Turnover",
     "VaultCopy",
     "VaultReport",
 ]

@@ -24,6 +24,16 @@ class Standbys:
 
 
 @dataclass(frozen=True, slots=True)
+class Turnover:
+    """The slots here: how many a rank has, and the times from a commit until its slot is free."""
+
+    slots: q.Count
+    # The median of the newest times of all ranks, and the 99th of 100.
+    p50_ns: q.DurationNs
+    p99_ns: q.DurationNs
+
+
+@dataclass(frozen=True, slots=True)
 class PersistFailure:
     """A step that was ordered could not be brought to storage."""
 
@@ -81,6 +91,8 @@ class VaultReport:
     replicas_short: bool = False
     # Id of the storage folder to which this node has written files of the job; "": not known.
     storage_id: q.StorageId = ""
+    # None: no slot here has become free again yet.
+    turnover: Turnover | None = None
 
     def problems(self) -> list[str]:
         """Say what is wrong with what is in storage."""

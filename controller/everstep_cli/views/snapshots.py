@@ -108,6 +108,7 @@ def _facts(table: admin_pb2.Snapshots, now_ns: int) -> Iterator[tuple[str, table
     if table.has_recoverable:
         yield "recoverable", _recoverable(table)
     yield "snapshots", cadence_line(table.cadence)
+    yield "slots", _slots(table.cadence)
     yield "a state", _size(table)
     if table.HasField("storage"):
         yield from storage_facts(table.storage, now_ns)
@@ -136,6 +137,16 @@ def _recoverable(table: admin_pb2.Snapshots) -> str:
         "survives the loss of any one node" if table.members > 1 else "lasts while its node does"
     )
     return f"step {table.recoverable_step} {lasts}, {age} old{steps}"
+
+
+def _slots(cadence: admin_pb2.Cadence) -> str:
+    if not cadence.slots:
+        return ""
+    usual_s, slow_s = cadence.slot_taken_p50_ns / 1e9, cadence.slot_taken_p99_ns / 1e9
+    return (
+        f"{cadence.slots} for each rank, free again {usual_s:.2g} s after a snapshot "
+        f"(p99 {slow_s:.2g} s)"
+    )
 
 
 def _size(table: admin_pb2.Snapshots) -> str:

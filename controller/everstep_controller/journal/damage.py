@@ -19,6 +19,8 @@ from everstep_controller.journal.checksums import DamagedJournalError
 _HEADER, _FRAME = struct.Struct(">8I"), struct.Struct(">6I")
 _MAGIC = 0x377F0682
 _WORD = 0xFFFFFFFF
+# https://www.sqlite.org/fileformat2.html#file_format_version_numbers
+_SQLITE, _MODE_AT, _WITHOUT_LOG = b"SQLite format 3\0", 18, b"\1"
 # A crash tears one transaction, the last; it was not acknowledged to anybody.
 _TORN_MAX = 1
 # Tables of which every row counts, and that are small enough to be looked at whole at each start.
@@ -40,15 +42,27 @@ def verify_whole(db: sqlite3.Connection) -> None:
         raise DamagedJournalError(f"the file is damaged: {found:.200}")
 
 
-def verify_log(journal: Path) -> None:
-    """Look whether the write-ahead log breaks off before its end. Raises DamagedJournalError.
+class ForeignLogError(Exception):
+    """A log lies beside the journal that is another database's; the message says what to do."""
 
-    It must be called before the journal is opened: whoever closes it last removes the log.
+
+def verify_log(journal: Path) -> None:
+    """Look whether the write-ahead log is the journal's, and does not break off before its end.
+
+    It must be called before the journal is opened: whoever closes it last removes the log. Raises
+    DamagedJournalError, ForeignLogError.
     """
+    log_path = journal.with_name(f"{journal.name}-wal")
     try:
-        text = journal.with_name(f"{journal.name}-wal").read_bytes()
+        text = log_path.read_bytes()
     except FileNotFoundError:
         return
+    if text and _has_no_log(journal):
+        raise ForeignLogError(
+            f"{journal} is a copy that was put beside {log_path}, the log of another database, "
+            f"which SQLite would mix into it; nothing was changed. Remove the log: rm {log_path} "
+            f"{journal.with_name(f'{journal.name}-shm')}"
+        )
     if len(text) < _HEADER.size or not any(text[: _HEADER.size]):
         return  # begun by a controller that was killed before it wrote anything
     log = _Log.of(text)
@@ -62,6 +76,19 @@ def verify_log(journal: Path) -> None:
             f"its write-ahead log is damaged at page {broken}, and {commits_behind} transactions "
             "that were committed behind it cannot be read"
         )
+
+
+def _has_no_log(journal: Path) -> bool:
+    """Return whether a database was written to the end without a write-ahead log, as a backup is.
+
+    A controller's own says in its header that it has one before the first page is in that.
+    """
+    try:
+        with journal.open("rb") as file:
+            header = file.read(_MODE_AT + 1)
+    except FileNotFoundError:
+        return False
+    return header.startswith(_SQLITE) and header[_MODE_AT:] == _WITHOUT_LOG
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from everstep_common.addresses import is_loopback, split_address
 from everstep_common.endings import is_by_user
 from everstep_common.reports import Standbys
 from everstep_common.version import VERSION
@@ -21,11 +22,11 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState
-from everstep_controller.core.nodes import budgets
+from everstep_controller.core.nodes import budgets, outage
 from everstep_controller.core.planned.swaps import slow_parts
 from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
-from everstep_proto.tls import TlsSettings, is_loopback, split_address
+from everstep_proto.tls import TlsSettings
 
 # A scrape that the event loop cannot answer in this time fails, and that is the alarm.
 _ANSWER_S = 5.0
@@ -132,6 +133,13 @@ def _controller(state: State, counts: Counts) -> Iterator[Metric]:
         "isolations_per_hour", "Working nodes isolated in the last hour.", len(state.isolations_ns)
     )
     findings = len(state.findings) + len(state.rejected_records) + bool(held_back)
+    findings += state.outage is not None
+    yield _gauge(
+        "agents_cut_off",
+        "Agents that are away together, and told of by one finding: AgentsCutOff, or "
+        "ControllerCutOff.",
+        outage.cut_off_count(state),
+    )
     yield _gauge("findings", "Open findings of the controller about itself.", findings)
     yield CounterMetricFamily(
         "everstep_controller_events", "Events taken since this start.", value=counts.events

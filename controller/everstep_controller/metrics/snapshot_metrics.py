@@ -98,6 +98,12 @@ _GAUGES: tuple[tuple[str, str, Value], ...] = (
         "Steps from one snapshot to the next, as decided; 0 before that.",
         lambda job: job.snapshot_every,
     ),
+    (
+        "slot_turnover_seconds",
+        "Seconds from a snapshot until its slot is free again where that takes longest: the 99th "
+        "of 100.",
+        lambda job: None if job.turnover is None else job.turnover.p99_ns / 1e9,
+    ),
 )
 
 

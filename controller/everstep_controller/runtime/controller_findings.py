@@ -9,7 +9,14 @@ from everstep_controller.core.fleet import rejected_records
 from everstep_controller.core.jobs import unsaved
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, State
-from everstep_controller.core.nodes import agent_identity, budgets, isolation
+from everstep_controller.core.nodes import (
+    addresses,
+    agent_identity,
+    budgets,
+    isolation,
+    machines,
+    outage,
+)
 from everstep_controller.core.planned import forecast
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.runtime.judge_failures import JudgeFailure, JudgeName
@@ -35,6 +42,9 @@ FROM_STATE = (
         (agent_identity.NODE_NAME_TAKEN, agent_identity.AGENT_QUARANTINED), agent_identity.findings
     ),
     StateFindings((budgets.ISOLATION_HELD_BACK,), budgets.findings),
+    StateFindings((outage.AGENTS_CUT_OFF,), outage.findings),
+    StateFindings((machines.MACHINE_ID_SHARED,), machines.findings),
+    StateFindings((addresses.ADDRESS_UNREACHABLE,), addresses.findings),
     StateFindings((unsaved.STEPS_UNSAVED,), unsaved.findings),
 )
 

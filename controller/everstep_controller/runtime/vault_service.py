@@ -225,6 +225,7 @@ class VaultService:
             snapshots.orders.recoverable.step,
             snapshots.persistence,
             snapshots.orders.cadence,
+            snapshots.holdings.slowest_turnover(snapshots.generation.members),
             snapshots.holdings.bad_copies,
             state.settings.probation_steps,
             self._port.now_ns(),

@@ -1683,22 +1683,34 @@ class Cadence(_message.Message):
     EVERY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     SKIPPED_FIELD_NUMBER: _builtins.int
+    SLOTS_FIELD_NUMBER: _builtins.int
+    SLOT_TAKEN_P50_NS_FIELD_NUMBER: _builtins.int
+    SLOT_TAKEN_P99_NS_FIELD_NUMBER: _builtins.int
     every: _builtins.int
     """After every so many steps; 1 is every step, 0 is not decided yet, or its script takes none."""
     reason: _builtins.str
     """One sentence why."""
     skipped: _builtins.int
     """Snapshots that were skipped because no slot was free, since the generation began."""
+    slots: _builtins.int
+    """Slots of each rank; 0: not known."""
+    slot_taken_p50_ns: _builtins.int
+    """Median time from a snapshot until its slot is free again, where that takes longest."""
+    slot_taken_p99_ns: _builtins.int
+    """The 99th of 100 of these times."""
     def __init__(
         self,
         *,
         every: _builtins.int = ...,
         reason: _builtins.str = ...,
         skipped: _builtins.int = ...,
+        slots: _builtins.int = ...,
+        slot_taken_p50_ns: _builtins.int = ...,
+        slot_taken_p99_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["every", b"every", "reason", b"reason", "skipped", b"skipped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["every", b"every", "reason", b"reason", "skipped", b"skipped", "slot_taken_p50_ns", b"slot_taken_p50_ns", "slot_taken_p99_ns", b"slot_taken_p99_ns", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

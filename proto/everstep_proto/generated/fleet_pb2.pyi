@@ -2181,6 +2181,7 @@ class VaultReport(_message.Message):
     REPLICAS_SHORT_FIELD_NUMBER: _builtins.int
     LINEAGE_ID_FIELD_NUMBER: _builtins.int
     STORAGE_ID_FIELD_NUMBER: _builtins.int
+    TURNOVER_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     settled_generation: _builtins.int
@@ -2223,6 +2224,10 @@ class VaultReport(_message.Message):
     def preload(self) -> Global___Preload:
         """What ranks here have loaded, told by the first member of a generation, once; not set: nothing new."""
 
+    @_builtins.property
+    def turnover(self) -> Global___Turnover:
+        """How long slots of ranks here are taken; not set: none has become free again yet."""
+
     def __init__(
         self,
         *,
@@ -2239,14 +2244,45 @@ class VaultReport(_message.Message):
         replicas_short: _builtins.bool = ...,
         lineage_id: _builtins.str = ...,
         storage_id: _builtins.str = ...,
+        turnover: Global___Turnover | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["preload", b"preload", "standbys", b"standbys"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["preload", b"preload", "standbys", b"standbys", "turnover", b"turnover"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "lineage_id", b"lineage_id", "persist_failures", b"persist_failures", "preload", b"preload", "replicas_short", b"replicas_short", "settled_generation", b"settled_generation", "standbys", b"standbys", "storage_id", b"storage_id", "stored", b"stored"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "lineage_id", b"lineage_id", "persist_failures", b"persist_failures", "preload", b"preload", "replicas_short", b"replicas_short", "settled_generation", b"settled_generation", "standbys", b"standbys", "storage_id", b"storage_id", "stored", b"stored", "turnover", b"turnover"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VaultReport: _TypeAlias = VaultReport  # noqa: Y015
+
+@_typing.final
+class Turnover(_message.Message):
+    """The slots of a job's ranks on a node, and the newest times from a commit until its slot is free."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SLOTS_FIELD_NUMBER: _builtins.int
+    P50_NS_FIELD_NUMBER: _builtins.int
+    P99_NS_FIELD_NUMBER: _builtins.int
+    slots: _builtins.int
+    """Slots of each rank."""
+    p50_ns: _builtins.int
+    """The median."""
+    p99_ns: _builtins.int
+    """The 99th of 100."""
+    def __init__(
+        self,
+        *,
+        slots: _builtins.int = ...,
+        p50_ns: _builtins.int = ...,
+        p99_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["p50_ns", b"p50_ns", "p99_ns", b"p99_ns", "slots", b"slots"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Turnover: _TypeAlias = Turnover  # noqa: Y015
 
 @_typing.final
 class Preload(_message.Message):
@@ -3591,6 +3627,7 @@ class VaultDirective(_message.Message):
     LINEAGE_ID_FIELD_NUMBER: _builtins.int
     MEMBER_AWAY_FIELD_NUMBER: _builtins.int
     CADENCE_REASON_FIELD_NUMBER: _builtins.int
+    REPLICA_SOURCES_FIELD_NUMBER: _builtins.int
     COLLECTOR_FIELD_NUMBER: _builtins.int
     COLLECTOR_BULK_ADDRESS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
@@ -3647,6 +3684,12 @@ class VaultDirective(_message.Message):
     def sources(self) -> _containers.RepeatedCompositeFieldContainer[Global___ShardSource]:
         """What the generation began from, for a spare that keeps its replicas: no plan has told it."""
 
+    @_builtins.property
+    def replica_sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """host:port of the bulk listeners of the nodes whose replicas this one keeps: their connections come before those
+        of strangers.
+        """
+
     def __init__(
         self,
         *,
@@ -3669,12 +3712,13 @@ class VaultDirective(_message.Message):
         lineage_id: _builtins.str = ...,
         member_away: _builtins.bool = ...,
         cadence_reason: _builtins.str = ...,
+        replica_sources: _abc.Iterable[_builtins.str] | None = ...,
         collector: _builtins.str = ...,
         collector_bulk_address: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "hold_after", b"hold_after", "publish", b"publish", "recoverable_step", b"recoverable_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "cadence_reason", b"cadence_reason", "collector", b"collector", "collector_bulk_address", b"collector_bulk_address", "dead_steps", b"dead_steps", "generation", b"generation", "hold_after", b"hold_after", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "member_away", b"member_away", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "sources", b"sources", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "cadence_reason", b"cadence_reason", "collector", b"collector", "collector_bulk_address", b"collector_bulk_address", "dead_steps", b"dead_steps", "generation", b"generation", "hold_after", b"hold_after", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "member_away", b"member_away", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_sources", b"replica_sources", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "sources", b"sources", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__hold_after: _TypeAlias = _typing.Literal["hold_after"]  # noqa: Y015
     _WhichOneofArgType__hold_after: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after"]  # noqa: Y015

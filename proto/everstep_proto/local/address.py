@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from everstep_proto.tls import split_address
+from everstep_common.addresses import split_address
 
 _UNIX = "unix:"
 # sun_path of unix(7) has 108 bytes, the last of them zero.

@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 import grpc
 
+from everstep_common.addresses import split_address
 from everstep_proto.local.address import default_secret_file, socket_path
 from everstep_proto.local.connections import owners_of_far_ends
 from everstep_proto.local.ownership import (
@@ -23,7 +24,7 @@ from everstep_proto.local.ownership import (
     user_name,
 )
 from everstep_proto.local.secret import Secret, read_secret
-from everstep_proto.tls import TlsSettings, split_address
+from everstep_proto.tls import TlsSettings
 from everstep_proto.web_server import is_web_server
 
 Metadata = tuple[tuple[str, str], ...]

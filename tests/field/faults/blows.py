@@ -5,6 +5,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
 from field.faults import cuts, daemons, disks, operators
@@ -26,7 +27,9 @@ def _freeze_rank(world: World) -> Done:
     pid = world.chance.choice(pids)
     send([pid], signal.SIGSTOP)
     undo = partial(send, [pid], signal.SIGCONT)
-    return Done((machine.name,), job.spec.name, "SIGSTOP to one rank", undo)
+    # The generation after it has other processes.
+    is_over = partial(_is_gone, pid)
+    return Done((machine.name,), job.spec.name, "SIGSTOP to one rank", undo, is_over)
 
 
 def _kill_launcher(world: World) -> Done:
@@ -61,6 +64,14 @@ def _log_fatal_xid(world: World) -> Done:
         operators.everstep, world, "release", machine.name, "--reason", "GPU replaced"
     )
     return Done((machine.name,), undo=release)
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except OSError:
+        return True
+    return state == "Z"
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:

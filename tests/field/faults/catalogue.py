@@ -25,12 +25,12 @@ class FaultKind:
 
 CATALOGUE = (
     # Ranks.
-    FaultKind("rank-killed", "kill_rank", weight=6, excuses=(REDO, WORDS)),
-    FaultKind("rank-aborts", "abort_rank", weight=2, excuses=(REDO, WORDS)),
+    FaultKind("rank-killed", "kill_rank", weight=10, excuses=(REDO, WORDS)),
+    FaultKind("rank-aborts", "abort_rank", weight=3, excuses=(REDO, WORDS)),
     FaultKind("rank-frozen", "freeze_rank", (150, 150), weight=3, excuses=(REDO, WAIT, WORDS)),
     FaultKind("rank-frozen-briefly", "freeze_rank", (1, 4), weight=2, excuses=(WORDS,)),
-    FaultKind("all-ranks-of-a-node-killed", "kill_all_ranks", weight=2, excuses=(REDO, WORDS)),
-    FaultKind("launcher-killed", "kill_launcher", weight=2, excuses=(REDO, WORDS)),
+    FaultKind("all-ranks-of-a-node-killed", "kill_all_ranks", weight=3, excuses=(REDO, WORDS)),
+    FaultKind("launcher-killed", "kill_launcher", weight=3, excuses=(REDO, WORDS)),
     # Machines.
     FaultKind(
         *("machine-without-power", "pull_power", (15, 40)),
@@ -108,6 +108,11 @@ CATALOGUE = (
     FaultKind("storage-hangs", "hang_storage", (8, 25), weight=1, excuses=(REDO, WAIT, WORDS)),
     FaultKind(
         *("storage-unmounted", "unmount_storage", (10, 30)), weight=1, excuses=(REDO, WAIT, WORDS)
+    ),
+    # All ranks that read samples wait for them: nobody's node, and nothing is restarted for it.
+    FaultKind(
+        *("dataset-hangs", "hang_dataset", (70, 75)), weight=1, everywhere=True,
+        excuses=(WAIT, WORDS), aftermath_s=90,
     ),
     FaultKind("clock-stepped", "step_clock", (15, 40), weight=1, excuses=(WORDS,)),
     # Operators.

@@ -50,6 +50,13 @@ def _hang_storage(world: World) -> Done:
     return Done((machine.name,), undo=undo)
 
 
+def _hang_dataset(world: World) -> Done:
+    """Let the server of the samples answer nobody, as one does that fails over or has died."""
+    dataset = world.fleet.dataset
+    dataset.hang()
+    return Done(detail="nobody gets samples", undo=dataset.go_on)
+
+
 def _unmount_storage(world: World) -> Done:
     machine = world.machine()
     machine.run("umount", "--lazy", "/shared")
@@ -74,6 +81,7 @@ BLOWS: Mapping[str, Callable[[World], Done]] = MappingProxyType(
     {
         "fill_storage": _fill_storage,
         "hang_storage": _hang_storage,
+        "hang_dataset": _hang_dataset,
         "unmount_storage": _unmount_storage,
         "flood_bulk_port": _flood_bulk_port,
     }

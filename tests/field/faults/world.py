@@ -8,6 +8,9 @@ from field.jobs.running import Job
 from field.machines.fleet import Fleet
 from field.machines.machine import Machine
 
+# A rank that makes steps has a state to lose: it is hit more often than one that starts or waits.
+_TRAINS_WEIGHT = 4
+
 
 class NothingToHitError(Exception):
     """There is no target: no job runs, or no machine is up."""
@@ -38,16 +41,21 @@ class World:
         return self.chance.choice(fit)
 
     def ranks(self) -> tuple[Job, Machine, list[int]]:
-        """Return a job that runs, a machine on which it has ranks, and these."""
-        found = []
+        """Return a job that runs, a machine on which it has ranks, and these.
+
+        Each rank is as likely as another, and more likely where its job makes steps.
+        """
+        found, weights = [], []
         for job in self.jobs():
             for name in job.spec.machines:
                 one = self.fleet.machine(name)
                 if one.is_up and name not in self.held and (pids := job.ranks(one)):
                     found.append((job, one, pids))
+                    weights.append(len(pids) * (_TRAINS_WEIGHT if job.trains() else 1))
         if not found:
             raise NothingToHitError("no rank runs")
-        return self.chance.choice(found)
+        (chosen,) = self.chance.choices(found, weights)
+        return chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,3 +66,5 @@ class Done:
     job: str = ""
     detail: str = ""
     undo: Callable[[], object] = lambda: None
+    # Whether it has ended before its time: what it was done to is gone.
+    is_over: Callable[[], bool] = lambda: False

@@ -268,7 +268,13 @@ def _vault_of_agents() -> Iterator[CallSite]:
         *(f"{a}replication.server", "bulk connection: %s", _X),
         "who is refused has no certificate of the fleet, or was cut off in a handshake",
     )
-    yield CallSite(f"{a}replication.server", "bulk listener: %s", _X, _DESCRIPTORS)
+    yield CallSite(f"{a}replication.listener", "bulk listener: %s", _X, _DESCRIPTORS)
+    yield CallSite(
+        f"{a}replication.listener",
+        "other users of this node are not told apart from agents at the bulk port: %s",
+        _N,
+        "the shipped unit allows to ask the kernel",
+    )
     yield CallSite(
         *(f"{a}restore.source_search", "job %s: restore of %s from %s: %s", _X),
         "another source is taken, and the job's incident names what failed",

@@ -23,6 +23,8 @@ _EVERSTEP = "/opt/training/bin/everstep"
 _USERS = {"alice": 54330, "bob": 54331}
 _POLL_S = 1.0
 _LOOK_S = 15.0
+# A job whose newest loss is older than that makes no steps.
+_TRAINS_S = 5.0
 _TOLD_S = 10.0
 # By the launcher, where storage is not mounted at that moment: a site begins it again.
 _REFUSED = 2
@@ -117,6 +119,13 @@ class Job:
                 if code != _REFUSED:
                     told[path.name.removeprefix("code-")] = code
         return told
+
+    def trains(self) -> bool:
+        """Return whether it has made a step within the last seconds."""
+        try:
+            return time.time() - (self.out / "losses").stat().st_mtime < _TRAINS_S
+        except OSError:
+            return False
 
     def remove(self) -> None:
         """Stop what is left of it on every machine, and forget its service."""

@@ -51,7 +51,7 @@ SHAPES = (
     Shape("printed-steps", _PLAIN, (*_CHECKPOINT, "--tell", "steps")),
     Shape(
         *("sdk", "sdk_numpy.py"), ("--restores", "{out}/restores"),
-        ranks_per_node=3, proves_restores=True,
+        nodes=3, ranks_per_node=4, proves_restores=True,
     ),
     Shape("progress-bar", _PLAIN, (*_CHECKPOINT, "--tell", "bar")),
     Shape(
@@ -66,7 +66,11 @@ SHAPES = (
     Shape(
         *("sdk-stored", "sdk_numpy.py"), ("--restores", "{out}/restores"),
         ("--persist", "/shared/{user}/steps", "--persist-seconds", "5"),
-        ranks_per_node=6, proves_restores=True,
+        nodes=4, ranks_per_node=3, proves_restores=True,
+    ),
+    Shape(
+        *("samples", _PLAIN), (*_CHECKPOINT, "--tell", "steps", "--samples", "/dataset/samples"),
+        ranks_per_node=2,
     ),
     Shape("silent", _PLAIN, (*_CHECKPOINT, "--tell", "nothing")),
     Shape(

@@ -15,6 +15,7 @@ from field.machines.machine import Fixed, Machine, machine
 from field.machines.network import Network
 from field.machines.site import CONTROL_HOST, USERS, Site
 from real.daemons import eventually
+from real.hanging_storage import Storage, hanging_storage
 
 CONTROLLER_PORT = 7433
 KERNEL_LOG = "/var/log/kernel.field"
@@ -44,6 +45,8 @@ class Fleet:
     # Where steps are stored, and what no fault fills or takes away: what jobs leave for the field.
     filer: Path
     results: Path
+    # Where jobs read samples from, on all machines.
+    dataset: Storage
     # The machine that the controller is on; a fault may move it.
     control: str
 
@@ -106,6 +109,8 @@ def booted_fleet(site: Site, work: Path, built: Path, memory_bytes: int) -> Iter
         memory = stack.enter_context(_tmpfs(work / "memory", None))
         filer = stack.enter_context(_tmpfs(work / "filer", _STORAGE_BYTES))
         results = stack.enter_context(_tmpfs(work / "results", None))
+        (work / "dataset").mkdir()
+        dataset = stack.enter_context(hanging_storage(work / "dataset", direct=True))
         layer = memory / "image"
         unpack_image(built, layer)
         network = Network(site)
@@ -113,10 +118,11 @@ def booted_fleet(site: Site, work: Path, built: Path, memory_bytes: int) -> Iter
         machines = {}
         for place in site.places:
             fixed = Fixed(
-                network.namespace(place.name), filer, results, work.parent.name, memory_bytes
+                *(network.namespace(place.name), filer, results, work / "dataset"),
+                *(work.parent.name, memory_bytes),
             )
             machines[place.name] = stack.enter_context(machine(place, [layer], memory, fixed))
-        fleet = Fleet(site, work, machines, network, filer, results, site.control)
+        fleet = Fleet(site, work, machines, network, filer, results, dataset, site.control)
         for share in (filer, results):
             _share(share)
         _certify(fleet, layer)

@@ -124,7 +124,14 @@ def _build(wheel: Path, built: Path, memory: Path) -> None:
         for name in _MASKED:
             _link(units / f"{name}.service", "/dev/null")
         (units / "shared.mount").write_text(_SHARED)
-        for folder in ("mnt/filer", "shared", "results", WHEELS.strip("/"), "var/log/journal"):
+        for folder in (
+            "mnt/filer",
+            "shared",
+            "results",
+            "dataset",
+            WHEELS.strip("/"),
+            "var/log/journal",
+        ):
             (root / folder).mkdir(parents=True, exist_ok=True)
         inside = f"{WHEELS}/{wheel.name}"
         shutil.copy(wheel, root / inside.strip("/"))

@@ -34,6 +34,7 @@ class Machine:
     namespace: Path
     filer: Path
     results: Path
+    dataset: Path
     group: str
     process: subprocess.Popen[bytes] | None = None
     leader: int = 0
@@ -168,6 +169,7 @@ class Machine:
             *(
                 f"--bind={self.filer}:/mnt/filer",
                 f"--bind={self.results}:/results",
+                f"--bind={self.dataset}:/dataset",
                 "--bind=/dev/kmsg",
                 "--bind=/dev/fuse",
             ),
@@ -191,6 +193,7 @@ def machine(place: Place, layers: Sequence[Path], work: Path, fixed: "Fixed") ->
             fixed.namespace,
             fixed.filer,
             fixed.results,
+            fixed.dataset,
             fixed.group,
         )
         for hierarchy in HIERARCHIES:
@@ -208,6 +211,7 @@ class Fixed:
     namespace: Path
     filer: Path
     results: Path
+    dataset: Path
     group: str
     memory_bytes: int
 

@@ -180,6 +180,10 @@ class Round:
     left_behind: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     observation_gaps: tuple[str, ...] = field(default=())
+    # When it began, of which commit it was, and the load of this machine over its last 15 minutes.
+    date: str = ""
+    commit: str = ""
+    load: float = 0.0
 
 
 def write(path: Path, round_: Round) -> None:
@@ -204,7 +208,9 @@ def _value(kind: object, told: object) -> object:
     """Return a value of a type from what JSON has of it."""
     if isinstance(kind, type) and is_dataclass(kind) and isinstance(told, dict):
         hints = get_type_hints(kind)
-        known = {one.name: _value(hints[one.name], told[one.name]) for one in fields(kind)}
+        # What came later is not in older records.
+        there = [one.name for one in fields(kind) if one.name in told]
+        known = {name: _value(hints[name], told[name]) for name in there}
         return kind(**known)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return kind(told)

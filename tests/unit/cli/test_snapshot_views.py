@@ -49,6 +49,7 @@ def test_the_sheet_says_where_the_job_would_go_back_to_and_why_not_further() -> 
     assert "step 128 survives the loss of any one node, 3 s old, 2 steps behind" in told
     assert "snapshots     one step in 2 is snapshotted: a snapshot stalls 800.0 ms" in told
     assert "3 snapshots skipped" in told
+    assert "slots         3 for each rank, free again 6.3 s after a snapshot (p99 7.5 s)" in told
     assert "a state       4.0 GiB in 4 parts" in told
     assert "'everstep events --subject demo'" in told
 

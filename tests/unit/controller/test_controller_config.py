@@ -3,13 +3,14 @@ from pathlib import Path
 
 import pytest
 
+from everstep_common.addresses import is_loopback, split_address
 from everstep_common.config import ConfigError, load
 from everstep_common.judging.findings import Mode
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core_settings import CoreSettings
 from everstep_controller.drivers.drivers import DriversConfig
-from everstep_proto.tls import TlsSettings, is_loopback, split_address
+from everstep_proto.tls import TlsSettings
 
 
 def loaded(tmp_path: Path, text: str) -> ControllerConfig:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from everstep_common.hangs.looks import Look, Streak
 from everstep_common.hangs.reports.verdict import Confidence, Culprit, HangClass, HangVerdict
-from everstep_controller.hangs.hang_watch import Known, is_news
+from everstep_controller.hangs.stall_looks import Known, is_news
 
 _S = 1_000_000_000
 

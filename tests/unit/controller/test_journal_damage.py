@@ -10,7 +10,7 @@ import pytest
 
 from everstep_controller.journal.checksums import DamagedJournalError, StoredEvent
 from everstep_controller.journal.compaction import compact
-from everstep_controller.journal.damage import verify_log
+from everstep_controller.journal.damage import ForeignLogError, verify_log
 from everstep_controller.journal.schema import MIGRATIONS
 from everstep_controller.journal.store import (
     Announcement,
@@ -209,6 +209,29 @@ def test_a_log_without_a_header_was_never_begun(killed: Path) -> None:
     log = killed.with_name("killed-wal")
     log.write_bytes(bytes(4096))
     verify_log(killed)
+
+
+def test_a_backup_that_is_put_beside_the_log_of_an_older_journal_is_not_opened(
+    killed: Path, tmp_path: Path
+) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    with closing(JournalStore(source)):
+        _written(source)
+        with closing(sqlite3.connect(source)) as told, closing(sqlite3.connect(copy)) as backup:
+            told.backup(backup)
+            backup.execute("PRAGMA journal_mode = DELETE")
+    verify_log(copy)
+    shutil.copy(f"{killed}-wal", f"{copy}-wal")
+    before = copy.read_bytes()
+    with pytest.raises(ForeignLogError, match=f"Remove the log: rm {copy}-wal"):
+        verify_log(copy)
+    assert copy.read_bytes() == before
+    Path(f"{copy}-wal").unlink()
+    # A controller that begins on a copy is killed: its own log is no other database's.
+    with closing(JournalStore(copy)) as store:
+        store.verify(whole=True)
+        store.set_fact("name", b"value")
+        verify_log(copy)
 
 
 def test_a_copy_that_is_put_beside_the_log_of_a_newer_journal_is_noticed(tmp_path: Path) -> None:

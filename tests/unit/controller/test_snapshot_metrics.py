@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from everstep_common.reports import Turnover
 from everstep_controller.core.vault.snapshot_table import SnapshotNumbers, StepState, StorageTable
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
 
@@ -24,6 +25,7 @@ _TABLE = SnapshotNumbers(
     snapshot_every=2,
     storage=_STORAGE,
     bad_copies=4,
+    turnover=Turnover(3, 150_000_000, 310_000_000),
 )
 _NOTHING = replace(
     _TABLE,
@@ -36,6 +38,7 @@ _NOTHING = replace(
     snapshot_every=0,
     storage=None,
     bad_copies=0,
+    turnover=None,
 )
 
 
@@ -53,6 +56,7 @@ def test_a_job_tells_what_a_failure_would_cost() -> None:
     assert told["recoverable_steps_behind", "llama"] == 3
     assert told["restore_step", "llama"] == 20
     assert told["snapshot_interval_steps", "llama"] == 2
+    assert told["slot_turnover_seconds", "llama"] == 0.31
     assert told["bad_copies_total", "llama"] == 4
 
 
@@ -76,6 +80,7 @@ def test_what_a_job_does_not_have_is_no_zero() -> None:
     told = _told(_NOTHING)
     assert told["restore_step", "new"] == -1
     absent = {"recoverable_step_age_seconds", "recoverable_steps_behind", "stored_step"}
+    absent.add("slot_turnover_seconds")
     assert not absent & {key[0] for key in told}
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from everstep_common.reports import Phase
+from everstep_common.reports import Phase, Turnover
 from everstep_controller.api.admin.messages.snapshot_messages import cadence, copy, snapshots
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
@@ -85,6 +85,15 @@ def test_what_there_is_not_is_marked() -> None:
 def test_skipped_snapshots_are_told_with_the_cadence() -> None:
     told = snapshots(_TABLE, _job()).cadence
     assert (told.every, told.reason, told.skipped) == (2, "because", 9)
+
+
+def test_how_long_slots_are_taken_is_told_where_it_is_known() -> None:
+    known = _with(turnover=Turnover(3, 150_000_000, 310_000_000))
+    told = snapshots(known, _job()).cadence
+    assert (told.slots, told.slot_taken_p50_ns, told.slot_taken_p99_ns) == (
+        3, 150_000_000, 310_000_000,
+    )  # fmt: skip
+    assert not snapshots(_TABLE, _job()).cadence.slots
 
 
 def test_a_job_that_has_ended_goes_back_to_nothing() -> None:

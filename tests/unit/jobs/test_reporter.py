@@ -15,11 +15,13 @@ class Node:
         self.holds: list[fleet_pb2.VaultCopy] = []
         self.bad: list[str] = []
         self.said: list[tuple[float, list[int]]] = []
+        self.slot_taken_ns = 0
         self.reporter = Reporter(self, 0.02, self._report)
 
     def _report(self) -> fleet_pb2.VaultReport:
         bad, self.bad = self.bad, []
-        return fleet_pb2.VaultReport(job="j", copies=self.holds, bad_copies=bad)
+        turnover = fleet_pb2.Turnover(slots=3, p50_ns=self.slot_taken_ns)
+        return fleet_pb2.VaultReport(job="j", copies=self.holds, bad_copies=bad, turnover=turnover)
 
     def record(self, record: fleet_pb2.Record) -> None:
         raise AssertionError(record)
@@ -63,6 +65,16 @@ def test_what_is_verified_a_few_milliseconds_apart_is_one_report() -> None:
         await node.hold(0, 1, 2)
 
     assert _lived(story).said == [(0.02, [0, 1, 2])]
+
+
+def test_how_long_slots_are_taken_goes_with_other_news_and_is_none() -> None:
+    async def story(node: Node) -> None:
+        await node.hold(0, then_s=1)
+        node.slot_taken_ns = 7
+        await node.hold(0, then_s=1)
+        await node.hold(0, 1)
+
+    assert _lived(story).said == [(0.02, [0]), (2.02, [0, 1])]
 
 
 def test_a_large_job_gathers_for_longer() -> None:

@@ -24,6 +24,26 @@ def test_a_shard_is_described_by_its_own_format_and_shape() -> None:
     assert view.address == array.ctypes.data
 
 
+def test_the_views_of_a_step_are_those_of_the_step_before_while_memory_stays_where_it_is() -> None:
+    state: dict[str, object] = {"a": np.zeros(4), "b": bytearray(8)}
+    capture = PlainCapture(state)
+    first = capture.views()
+    assert capture.views() is first
+    array = state["a"]
+    assert isinstance(array, np.ndarray)
+    array.resize((1000,), refcheck=False)
+    moved = capture.views()
+    assert (moved[0].size_bytes, moved[0].address) == (8000, array.ctypes.data)
+    array.flags.writeable = False
+    with pytest.raises(StateError, match="is read-only"):
+        capture.views()
+    array.flags.writeable = True
+    state["b"] = bytearray(8)
+    assert capture.views()[1].address != first[1].address
+    state["c"] = bytearray(3)
+    assert [view.name for view in capture.views()] == ["a", "b", "c"]
+
+
 def test_a_callable_is_asked_for_its_array_each_time() -> None:
     arrays = [np.zeros(1), np.zeros(2)]
     state = {"a": lambda: arrays.pop()}

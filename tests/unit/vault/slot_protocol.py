@@ -147,7 +147,7 @@ class Model:
 
     def _vain(self, rank: Rank) -> object:
         if self.shape.protocol == "ahead":
-            return rank.recoverable
+            return rank.recoverable, _rule(rank, self.step)
         return rank.recoverable, rank.dead
 
     def _free(self, rank: Rank) -> bool:
@@ -251,5 +251,9 @@ class Model:
 def _planned(rank: Rank, step: int) -> bool:
     if step == rank.hold:
         return True
-    every = next(every for start, every in reversed(rank.rules) if start <= step)
+    _, every = _rule(rank, step)
     return step % every == 0
+
+
+def _rule(rank: Rank, step: int) -> tuple[int, int]:
+    return next(rule for rule in reversed(rank.rules) if rule[0] <= step)

@@ -6,15 +6,13 @@ from random import Random
 
 import pytest
 
-from unit.vault.slot_protocol import BOUND, PATIENCE, STEP, Model, Shape
+from unit.vault.slot_protocol import BOUND, PATIENCE, Model, Shape
 
 _FIRST = 10
 _STEPS = 60
 # Ticks until a commit is known, where a step takes ten: at once, and after two and a half steps.
 _DELAYS = (2, 25)
 _BACK_MAX = 10
-# Where every rank's commits are known only after more than two steps.
-_BACK_SLOW_MAX = 12
 
 
 def _patterns(steps: int) -> list[frozenset[int]]:
@@ -52,8 +50,7 @@ def test_in_every_schedule_ranks_are_in_phase_again_within_a_few_steps(
     for last, model in _every("ahead", ranks, steps):
         common = model.common_after(last)
         assert common is not None, model.shape
-        slow = min(model.shape.told) > STEP
-        assert common - last <= (_BACK_SLOW_MAX if slow else _BACK_MAX), model.shape
+        assert common - last <= _BACK_MAX, model.shape
         assert model.longest_wait <= BOUND
 
 
@@ -69,7 +66,7 @@ def test_only_a_common_rule_brings_ranks_together_whose_commits_are_known_late()
     assert _Apart(shape).run(200).common_after(19) is None
     common = Model(shape).run(200).common_after(19)
     assert common is not None
-    assert common - 19 <= _BACK_SLOW_MAX
+    assert common - 19 <= _BACK_MAX
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -87,7 +84,7 @@ def test_more_ranks_with_other_slots_delays_and_faults_hold_together(seed: int) 
     model = Model(shape).run(_STEPS)
     common = model.common_after(_FIRST + 8)
     assert common is not None
-    assert common - (_FIRST + 8) <= 10
+    assert common - (_FIRST + 8) <= _BACK_MAX
     assert model.longest_wait <= BOUND
     if dies_at is not None:
         # What is restored was common, and the steps after it are made again.

@@ -96,11 +96,14 @@ class Copier:
 
     def copy(self, copies: Sequence[Copy]) -> None:
         """Return when every byte is copied."""
-        self.share(self.work(copies))
+        if _are_few_bytes(copies):
+            _Moving(tuple(copies))()
+        else:
+            self.share(self.work(copies))
 
     def work(self, copies: Sequence[Copy]) -> Work:
         """Return copies as work that is still to be done: a few calls, or one for a few bytes."""
-        if sum(copy.size_bytes for copy in copies) < THREADED_BYTES:
+        if _are_few_bytes(copies):
             return Work([_Moving(tuple(copies))])
         return Work([_Moving((piece,)) for piece in pieces(copies, self.threads)])
 
@@ -138,6 +141,10 @@ def _helper(work: Work) -> Sequence[threading.Thread]:
     except RuntimeError:
         return ()
     return (thread,)
+
+
+def _are_few_bytes(copies: Sequence[Copy]) -> bool:
+    return sum([copy.size_bytes for copy in copies]) < THREADED_BYTES
 
 
 @dataclass(frozen=True, slots=True)

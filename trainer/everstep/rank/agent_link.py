@@ -91,7 +91,8 @@ class AgentLink:
         # When it last said that it works on the open question.
         self._works_s = -SILENCE_S
         self._patient_until_s = 0.0
-        self._pid = os.getpid()
+        # Whether this is the process that attached, not a child that it forked.
+        self.usable = True
         self._not_before_s = 0.0
         self._ready = False
         self._unsent: deque[Progress] = deque(maxlen=_UNSENT_MAX)
@@ -104,11 +105,6 @@ class AgentLink:
         self.node = ""
         self.restore_step: int | None = None
         _close_in_children(self)
-
-    @property
-    def usable(self) -> bool:
-        """Whether this is the process that attached, not a child that it forked."""
-        return os.getpid() == self._pid
 
     @property
     def starts_fresh(self) -> bool:
@@ -124,6 +120,11 @@ class AgentLink:
     def attached(self) -> bool:
         """Whether the connection stands, as far as is known."""
         return self._channel is not None and self._welcome and not self._hung_up
+
+    @property
+    def asks(self) -> bool:
+        """Whether a question is open."""
+        return self._question is not None
 
     @property
     def trouble(self) -> str:
@@ -267,6 +268,7 @@ class AgentLink:
 
     def forget(self) -> None:
         """Close a forked child's copy; a thread that only its parent has may hold the locks."""
+        self.usable = False
         self._new_locks()
         self.drop()
 

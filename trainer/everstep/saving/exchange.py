@@ -46,6 +46,9 @@ class Outcome:
     error: Exception | None = field(default=None, compare=False)
 
 
+_SAVED = Outcome(Ending.SAVED)
+
+
 def failed(reason: str, error: Exception | None = None) -> Outcome:
     """Return the outcome of a step that is not saved."""
     return Outcome(Ending.FAILED, reason, error=error)
@@ -121,10 +124,11 @@ class SaveExchange:
         if not link.attach_quickly():
             return failed(link.trouble)
         link.ready()
-        if complaint := self.reserve(size_bytes, pinner):
+        ready = self.reservation.holds(link, size_bytes, pinner)
+        if not ready and (complaint := self.reserve(size_bytes, pinner)):
             return failed(complaint)
         session = self.reservation.session
-        if not link.hear_answer():
+        if link.asks and not link.hear_answer():
             return failed(link.trouble)
         slot = self.handover.take_grant(step, (session, link.reservations))
         return self._grant(step, slot, session) if slot else self._ask(step, session)
@@ -174,7 +178,7 @@ class SaveExchange:
         timeout_s = self.deadlines.commit_s
         answer, _ = self.link.ask(commit, _COMMITTED, timeout_s, on_late=committed)
         if self._take_answer(answer, entries):
-            return Outcome(Ending.SAVED)
+            return _SAVED
         return failed(self._reason(answer))
 
     def _post(self, commit: Commit, entries: tuple[Entry, ...]) -> Outcome:
@@ -188,7 +192,7 @@ class SaveExchange:
         if not self.link.post(commit, _COMMITTED, self.deadlines.commit_s, committed):
             return failed(self.link.trouble)
         self.handover.commit = opened
-        return Outcome(Ending.SAVED)
+        return _SAVED
 
     def _take_answer(self, answer: object | None, entries: tuple[Entry, ...]) -> bool:
         """Note what the agent knows and grants by its answer; return whether it has the copy."""
@@ -207,7 +211,7 @@ class SaveExchange:
             return None
         self.link.hear_answer()
         if isinstance(opened.answer, _COMMITTED):
-            return Outcome(Ending.SAVED)
+            return _SAVED
         # Without an answer it may come later yet, and count then.
         opened.counted = opened.answer is None
         return failed(self._reason(opened.answer))

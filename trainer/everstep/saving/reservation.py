@@ -82,12 +82,18 @@ class Reservation:
         self, link: AgentLink, size_bytes: int, timeout_s: float, pinner: Pinner | None
     ) -> str:
         """Have slots of this size; return a complaint, or "". A long wait is told."""
-        if self._ahead is None and self._holds(link, size_bytes):
-            self._pin(pinner)
+        if self.holds(link, size_bytes, pinner):
             return ""
         with _told_if_long(size_bytes):
             self.wait()
             return self._reserve(link, size_bytes, timeout_s, pinner)
+
+    def holds(self, link: AgentLink, size_bytes: int, pinner: Pinner | None) -> bool:
+        """Return whether there are such slots, known to the pinner, without any word about them."""
+        if self._ahead is not None or not self._holds(link, size_bytes):
+            return False
+        self._pin(pinner)
+        return True
 
     def _reserve(
         self, link: AgentLink, size_bytes: int, timeout_s: float, pinner: Pinner | None

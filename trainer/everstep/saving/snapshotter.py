@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from everstep.copy_engine.device_copies import Device
@@ -64,6 +65,17 @@ def _without_inner_frames(call: Callable[_P, _R]) -> Callable[_P, _R]:
     return shown
 
 
+class _LateCommits:
+    """Steps that counted as not saved, and whose commit the agent answered later."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self) -> None:
+        """Count one more."""
+        self.count += 1
+
+
 class Snapshots:
     """The snapshots of one rank's state. Use from the training thread."""
 
@@ -84,6 +96,9 @@ class Snapshots:
         self._background = Background(link, self._deadlines.exit_s)
         self._reservation = Reservation()
         self._handover = Handover()
+        self._late = _LateCommits()
+        # Made once: a step has no time for what is the same for all.
+        self._usual = None if link is None else self._new_exchange(link)
         self._device = tools.device
         # A second step in the same slots, and between the words of the first, would be of neither.
         self._busy = threading.Lock()
@@ -94,8 +109,6 @@ class Snapshots:
         self._saved_last = False
         self._stall_ns = 0
         self._failed_steps = 0
-        # Steps of these whose commit an agent that had stood still answered later.
-        self._late_commits = 0
         self._reserves_ahead = False
         if self._usable and link is not None and link.nothing_to_restore:
             # New memory takes seconds: it comes while the script goes on to its first step.
@@ -104,7 +117,7 @@ class Snapshots:
     @property
     def unsaved_steps(self) -> int:
         """How many steps could not be saved."""
-        return self._failed_steps - self._late_commits
+        return self._failed_steps - self._late.count
 
     @_without_inner_frames
     def restore(self, clock: Clock = time) -> int | None:
@@ -197,7 +210,7 @@ class Snapshots:
             if ahead is None and not restored:
                 return
             size_bytes = max(size_bytes, ahead or 0)
-        self._exchange(link).reserve_ahead(size_bytes, self._device_for(shards))
+        self._new_exchange(link).reserve_ahead(size_bytes, self._device_for(shards))
         self._reserves_ahead = True
 
     def _reserve_early(self, link: AgentLink) -> None:
@@ -209,20 +222,17 @@ class Snapshots:
         except Exception as error:  # noqa: BLE001 - the state's own code may raise anything
             logger.warning(NO_MEMORY_YET, f"{type(error).__name__}: {error}")
 
-    def _exchange(self, link: AgentLink, *, last: bool = False) -> SaveExchange:
+    def _new_exchange(self, link: AgentLink) -> SaveExchange:
         policy = self._policy
         return SaveExchange(
             link,
             self._reservation,
             policy,
             self._deadlines,
-            self._count_late_commit,
+            self._late.add,
             self._handover,
-            waits=last or policy.raises or policy.overlap,
+            waits=policy.raises or policy.overlap,
         )
-
-    def _count_late_commit(self) -> None:
-        self._late_commits += 1
 
     def _snapshot(self, link: AgentLink, step: int, *, last: bool) -> bool:
         if self._replaced:
@@ -233,7 +243,9 @@ class Snapshots:
                 return False
             shards = self._capture.views()
             device = self._device_for(shards)
-            saving = Saving(step, shards, self._exchange(link, last=last), self._tools, device)
+            exchange = self._usual or self._new_exchange(link)
+            exchange = replace(exchange, waits=True) if last else exchange
+            saving = Saving(step, shards, exchange, self._tools, device)
         except (StateError, StepError) as error:  # their sentences say it all
             return self._judge(failed(str(error), error))
         except Exception as error:  # noqa: BLE001 - a state that cannot be saved ends no training
@@ -248,7 +260,7 @@ class Snapshots:
         return unplanned.session == link.session and step < unplanned.next_step
 
     def _device_for(self, shards: tuple[ShardView, ...]) -> Device | None:
-        if self._device is None and any(shard.cuda is not None for shard in shards):
+        if self._device is None and any([shard.cuda is not None for shard in shards]):
             from everstep.copy_engine.cuda import (
                 TorchCuda,  # torch is there: the state has its tensors
             )
@@ -258,8 +270,8 @@ class Snapshots:
 
     def _take_outcome(self) -> None:
         outcome = self._background.finish()
-        if outcome is None and self._link is not None and self._handover.commit is not None:
-            outcome = self._exchange(self._link).finish_commit()
+        if outcome is None and self._usual is not None and self._handover.commit is not None:
+            outcome = self._usual.finish_commit()
         if outcome is not None:
             self._judge(outcome)
 

@@ -13,6 +13,9 @@ from everstep.saving.early import Early
 from everstep.saving.exchange import Grant, Outcome, SaveExchange, failed
 from everstep_common.trainer_messages import Entry
 
+# Until it has ended.
+_CUT_SHORT = failed("the copy was cut short")
+
 
 class Layout:
     """Layout of a slot, remembered: after most steps the same shards lie at the same places."""
@@ -20,9 +23,12 @@ class Layout:
     def __init__(self) -> None:
         self._shards: tuple[ShardView, ...] = ()
         self._entries: tuple[Entry, ...] = ()
+        self._size_bytes = 0
 
     def of(self, shards: tuple[ShardView, ...]) -> tuple[tuple[Entry, ...], int]:
         """Return the shards' entries, and how many bytes the slot needs."""
+        if shards is self._shards and self._entries:
+            return self._entries, self._size_bytes
         begins, size_bytes = offsets(shards)
         if len(shards) == len(self._shards):
             known = zip(shards, begins, self._shards, self._entries, strict=True)
@@ -32,7 +38,7 @@ class Layout:
             )
         else:
             entries = tuple(map(entry_of, shards, begins))
-        self._shards, self._entries = shards, entries
+        self._shards, self._entries, self._size_bytes = shards, entries, size_bytes
         return entries, size_bytes
 
 
@@ -49,11 +55,31 @@ class Tools:
     device: Device | None = None
 
 
+class _Beside:
+    """What the thread of a saving beside training shares with the training thread."""
+
+    def __init__(self, shards: Sequence[ShardView]) -> None:
+        self.work: Work | None = None
+        self.copying = threading.Event()
+        self.finished = threading.Event()
+        self._witness: Witness | None = Witness(shards)
+        self._changed = ""
+        self._looking = threading.Lock()
+
+    def changed(self) -> str:
+        """Compare, once: when the copy is done, or earlier, when training may change the state."""
+        with self._looking:
+            witness, self._witness = self._witness, None
+            if witness is not None:
+                self._changed = witness.changed()
+            return self._changed
+
+
 class Saving:
     """One step on its way to the agent; begun where the state is complete, between two steps.
 
-    `run` may be another thread's. What is saved is one step or nothing: the agent takes a slot as
-    complete only when it is told so, and it is told so after the last byte.
+    With ``overlap``, `run` is another thread's. What is saved is one step or nothing: the agent
+    takes a slot as complete only when it is told so, and it is told so after the last byte.
     """
 
     def __init__(
@@ -74,13 +100,8 @@ class Saving:
         self._copier = Copier(1) if exchange.policy.overlap else tools.copier
         self._digest = tools.digest
         self._devices = DeviceCopies(device, shards) if device else None
-        self._witness = Witness(shards) if exchange.policy.overlap else None
-        self._changed = ""
-        self._looking = threading.Lock()
-        self._work: Work | None = None
-        self._copying = threading.Event()
-        self._finished = threading.Event()
-        self.outcome = failed("the copy was cut short")
+        self._beside = _Beside(shards) if exchange.policy.overlap else None
+        self.outcome = _CUT_SHORT
 
     def run(self) -> None:
         """Do it. Raises nothing: an error is the outcome."""
@@ -89,27 +110,30 @@ class Saving:
         except Exception as error:  # noqa: BLE001 - whatever it is, training shall not end by it
             self.outcome = failed(f"{type(error).__name__}: {error}", error)
         finally:
-            self._copying.set()
-            self._finished.set()
+            if self._beside is not None:
+                self._beside.copying.set()
+                self._beside.finished.set()
 
     def settle(self) -> None:
         """Return when the state may change; helps with what is left to copy."""
-        self._copying.wait()
-        if self._work is not None:
-            self._work.take_part()
-            self._work.join()
-        self._look_back()
+        if (beside := self._beside) is None:
+            return
+        beside.copying.wait()
+        if beside.work is not None:
+            beside.work.take_part()
+            beside.work.join()
+        beside.changed()
         if self._devices is not None:
             self._devices.hold()
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Return whether the agent has the step, or will never have it."""
-        return self._finished.wait(timeout_s)
+        return self._beside is None or self._beside.finished.wait(timeout_s)
 
     def give_up(self) -> None:
         """Begin no further piece, and commit nothing."""
-        if self._work is not None:
-            self._work.stop()
+        if self._beside is not None and self._beside.work is not None:
+            self._beside.work.stop()
 
     def _save(self) -> Outcome:
         pinner = self._devices.pinner if self._devices else None
@@ -118,20 +142,13 @@ class Saving:
             return grant
         entries = self._with_digests()
         self._copy(grant)
-        self._look_back()
-        if self._changed:
+        changed = self._beside.changed() if self._beside is not None else ""
+        if changed:
             return failed(
-                f"{self._changed!r} was changed while step {self.step} was copied beside training;"
+                f"{changed!r} was changed while step {self.step} was copied beside training;"
                 " call snapshots.settle() before the change, or use overlap=False"
             )
         return self._exchange.commit(grant, entries)
-
-    def _look_back(self) -> None:
-        """Compare, once: when the copy is done, or earlier, when training may change the state."""
-        with self._looking:
-            witness, self._witness = self._witness, None
-            if witness is not None:
-                self._changed = witness.changed()
 
     def _with_digests(self) -> tuple[Entry, ...]:
         if self._digest is None:
@@ -152,21 +169,25 @@ class Saving:
                     if shard.cuda is not None
                 ]
             )
-        work = self._copier.work(
-            [
-                Copy(grant.address + at, shard.address, shard.size_bytes)
-                for shard, at in placed
-                if shard.cuda is None
-            ]
-        )
-        self._work = work
-        self._copying.set()
+        copies = [
+            Copy(grant.address + at, shard.address, shard.size_bytes)
+            for shard, at in placed
+            if shard.cuda is None
+        ]
         try:
-            self._copier.share(work)
+            self._copy_here(copies)
         finally:
             # Whatever happened, no device may still write into a slot that is given back.
             if self._devices is not None:
                 self._devices.wait()
+
+    def _copy_here(self, copies: Sequence[Copy]) -> None:
+        if self._beside is None:
+            self._copier.copy(copies)
+            return
+        work = self._beside.work = self._copier.work(copies)
+        self._beside.copying.set()
+        self._copier.share(work)
 
 
 # Optimizers wait for the copy by themselves; whatever else changes the state (an average of the

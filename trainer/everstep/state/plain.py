@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from everstep.copy_engine.memory import Copy
 from everstep.copy_engine.views import OTHER_MODEL, Copies, Found, RestoreError, ShardView, State
 from everstep.state.empty_shard import nothing_of
-from everstep.state.memory.arrays import array_view
+from everstep.state.memory.arrays import array_view, memory_of
 from everstep.state.shards.parts import Place
 from everstep.state.shards.shares import given_to_others
 from everstep_common.trainer_messages import Entry
@@ -24,6 +24,9 @@ class PlainCapture:
         self._state = state
         self._place = place or Place()
         self._equal = frozenset(equal)
+        # What the views of the last step were made of: the next step has the same, as a rule.
+        self._seen: list[tuple[str, object, object]] = []
+        self._views: tuple[ShardView, ...] = ()
 
     @property
     def needs_description(self) -> bool:
@@ -31,8 +34,26 @@ class PlainCapture:
         return not self._state
 
     def views(self) -> tuple[ShardView, ...]:
-        """See Capture; in the mapping's order."""
-        return self.own() or (nothing_of(self._place.rank),)
+        """See Capture; in the mapping's order. The same object while all memory is the same."""
+        if not self._is_as_seen():
+            # Of what they are made of is noted after: the views keep it where it is.
+            self._seen = []
+            self._views = self.own() or (nothing_of(self._place.rank),)
+            self._seen = [
+                (name, array, None if callable(array) else memory_of(array))
+                for name, array in self._state.items()
+            ]
+        return self._views
+
+    def _is_as_seen(self) -> bool:
+        """Return whether all arrays and their memory are those of the last views, as is known."""
+        if not self._seen or len(self._seen) != len(self._state):
+            return False
+        pairs = zip(self._seen, self._state.items(), strict=True)
+        return all(
+            array is then and memory is not None and name == known and memory_of(array) == memory
+            for (known, then, memory), (name, array) in pairs
+        )
 
     def own(self) -> tuple[ShardView, ...]:
         """Return the memory of what this rank saves; () when others save all of it."""

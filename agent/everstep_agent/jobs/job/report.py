@@ -52,6 +52,7 @@ def vault_report(
         preload=preload,
         replicas_short=vault.replicas_short,
         storage_id=persisted.storage_id,
+        turnover=vault.turnover(),
     )
     return to_wire(report, fleet_pb2.VaultReport)
 
@@ -122,7 +123,7 @@ class Reporter:
     def _if_news(self) -> None:
         self._gathering = None
         report = self._held()
-        if report == self._last:
+        if _news_of(report) == _news_of(self._last):
             return
         delay_s = _bearable_s(self._last, report)
         if delay_s:
@@ -160,9 +161,16 @@ def _bearable_s(before: fleet_pb2.VaultReport, report: fleet_pb2.VaultReport) ->
     return _STEP_S if incomplete else 0.0
 
 
+def _news_of(report: fleet_pb2.VaultReport) -> fleet_pb2.VaultReport:
+    """Return all of a report but what is measured, which goes with other news and is none."""
+    news = fleet_pb2.VaultReport()
+    news.CopyFrom(report)
+    news.ClearField("turnover")
+    return news
+
+
 def _all_but_copies(report: fleet_pb2.VaultReport) -> fleet_pb2.VaultReport:
-    rest = fleet_pb2.VaultReport()
-    rest.CopyFrom(report)
+    rest = _news_of(report)
     del rest.copies[:]
     del rest.bad_copies[:]
     return rest

@@ -123,7 +123,7 @@ class JobServer:
         # Asked for this generation only: a process of an older one may still be connected.
         holder = job.ranks.holder(attach.generation, attach.rank)
         if holder is not None:
-            reason = f"rank {attach.rank} is attached already, as process {holder}; end it first"
+            reason = _held_by(holder, attach.rank, connection.peer.pid)
             await connection.send(messages.Refused(reason))
             return
         job.ranks.attach(attach.generation, attach.rank, connection.peer.pid)
@@ -276,3 +276,14 @@ async def _other_launcher(job: NodeJob, pid: int) -> str | None:
         )
     await asyncio.wait([absence])
     return None
+
+
+def _held_by(holder: int, rank: int, pid: int) -> str:
+    """Return why a process does not get a place, with what to do about it."""
+    if holder == pid:
+        return (
+            f"rank {rank} is attached already, by this very process: it has called everstep.init()"
+            " twice, or before everstep.snapshots(). Call snapshots() and step() of what init()"
+            " returned"
+        )
+    return f"rank {rank} is attached already, as process {holder}; end it first"

@@ -179,9 +179,9 @@ class SlotSession:
     async def _slot(self, memory: RankMemory, message: messages.Begin) -> Grant | str:
         """Return a slot, after a wait if need be, or why there is none."""
         vault, clock = self._job.vault, asyncio.get_running_loop().time
-        hold = vault.step_hold
+        hold, rule = vault.step_hold, vault.cadence.rule_of(self._owner.generation, message.step)
         last = hold is not None and hold.is_last_step(self._owner.generation, message.step)
-        starved = self._vain.holds(vault.recoverable) and not last
+        starved = self._vain.holds(vault.recoverable, rule) and not last
         wait_s = 0.0 if starved else self._longest_wait_s(memory, message, last=last)
         ends = clock() + wait_s
         wait = SlotWait(wait_s, lambda: "" if last else self._away())
@@ -189,8 +189,7 @@ class SlotSession:
         if isinstance(answer, str) and starved:
             return self._vain.reason
         if isinstance(answer, str) and wait_s and clock() >= ends:
-            recoverable = vault.recoverable
-            self._vain = VainWait(recoverable.generation, recoverable.step, answer)
+            self._vain = VainWait.under(vault.recoverable, rule, answer)
         return answer
 
     def _longest_wait_s(self, memory: RankMemory, message: messages.Begin, *, last: bool) -> float:

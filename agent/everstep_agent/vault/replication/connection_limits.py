@@ -3,24 +3,34 @@
 Any process may connect, also one of another user on the host of a peer. So a connection that has
 proven nothing yet has a place only until newer ones need it: the oldest goes. An agent proves a
 job's key within milliseconds; who only keeps places has the oldest ones.
+
+Hosts of peers are known: from them a key was proven, or the controller has named them. Each has a
+share of the event loop of its own for connections that come to nothing, and all strangers have one
+together, so that neither takes a peer's handshakes from it.
 """
 
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
+from everstep_agent.quotas.user_quotas import Rate, RateBudget
+
 T = TypeVar("T", bound=Hashable)
 
 # Connections that have proven a lineage's key; each costs a descriptor and a task, and a thread
 # while it moves bytes.
 CONNECTIONS_MAX = 64
-# Connections that have proven nothing yet: of all hosts, of one host, and of one from which a key
-# was proven. A peer begins at most two streams for each of its ranks at once.
+# Connections that have proven nothing yet: of all hosts, of one host, and of one that is known.
+# A peer begins at most two streams for each of its ranks at once.
 UNPROVEN_MAX = 512
 UNPROVEN_OF_HOST_MAX = 32
-UNPROVEN_OF_PROVEN_HOST_MAX = 256
-# Hosts from which a key was proven that are remembered: more than a node has peers.
-_PROVEN_HOSTS_MAX = 1024
+UNPROVEN_OF_KNOWN_HOST_MAX = 256
+# Hosts that are remembered: more than a node has peers.
+_KNOWN_HOSTS_MAX = 1024
+# Of the time of the event loop, for first words that prove nothing; so many seconds of it at once:
+# the streams of 64 ranks, each of them two handshakes of TLS.
+STRANGERS_WORK = Rate(0.03, 0.5)
+KNOWN_HOST_WORK = Rate(0.05, 0.5)
 
 
 class ConnectionLimits(Generic[T]):
@@ -30,10 +40,12 @@ class ConnectionLimits(Generic[T]):
         # Those that have proven nothing, and their hosts, oldest first.
         self._unproven: OrderedDict[T, str] = OrderedDict()
         self._by_host: dict[str, OrderedDict[T, None]] = {}
-        # Of hosts from which a key was proven, the one that did so last comes last.
-        self._proven_hosts: OrderedDict[str, None] = OrderedDict()
+        # The one that was heard of last comes last.
+        self._known_hosts: OrderedDict[str, RateBudget] = OrderedDict()
+        self._strangers = RateBudget(STRANGERS_WORK, 0.0)
         self._proven = 0
         self.evicted = 0
+        self.refused = 0
 
     @property
     def unproven(self) -> int:
@@ -60,12 +72,28 @@ class ConnectionLimits(Generic[T]):
             del self._by_host[host]
         return True
 
-    def note_proof(self, host: str) -> None:
-        """A key was proven from a host: connections of strangers take no place of it any more."""
-        self._proven_hosts[host] = None
-        self._proven_hosts.move_to_end(host)
-        if len(self._proven_hosts) > _PROVEN_HOSTS_MAX:
-            self._proven_hosts.popitem(last=False)
+    def note_known(self, host: str, now_s: float) -> None:
+        """A host is a peer's: connections of strangers take no place of it any more."""
+        if host not in self._known_hosts:
+            self._known_hosts[host] = RateBudget(KNOWN_HOST_WORK, now_s)
+        self._known_hosts.move_to_end(host)
+        if len(self._known_hosts) > _KNOWN_HOSTS_MAX:
+            self._known_hosts.popitem(last=False)
+
+    def begin_work(self, host: str, seconds: float, now_s: float) -> bool:
+        """Spend so much of the loop on the first words of a host; False where its share is spent.
+
+        What was spent for one that proves a key is given back.
+        """
+        budget = self._known_hosts.get(host, self._strangers)
+        if budget.overdraw(now_s, 0.0) > 0:
+            return False
+        budget.overdraw(now_s, seconds)
+        return True
+
+    def give_back_work(self, host: str, seconds: float, now_s: float) -> None:
+        """The words were those of an agent."""
+        self._known_hosts.get(host, self._strangers).overdraw(now_s, -seconds)
 
     def admit_proven(self) -> bool:
         """Count a connection that has proven itself; False for one too many."""
@@ -80,12 +108,12 @@ class ConnectionLimits(Generic[T]):
 
     def _evicted_for(self, host: str) -> T | None:
         """Return who has to go for one more connection of a host."""
-        known = host in self._proven_hosts
-        most = UNPROVEN_OF_PROVEN_HOST_MAX if known else UNPROVEN_OF_HOST_MAX
+        known = host in self._known_hosts
+        most = UNPROVEN_OF_KNOWN_HOST_MAX if known else UNPROVEN_OF_HOST_MAX
         own = self._by_host.get(host)
         if own is not None and len(own) >= most:
             return next(iter(own))
         if len(self._unproven) < UNPROVEN_MAX:
             return None
-        strangers = (one for one, of in self._unproven.items() if of not in self._proven_hosts)
+        strangers = (one for one, of in self._unproven.items() if of not in self._known_hosts)
         return next(strangers, next(iter(self._unproven)))

@@ -41,6 +41,11 @@ class Cadence:
             older = (*older, rule)
         return Cadence(generation, older[-_RULES_MAX:])
 
+    def rule_of(self, generation: int, step: int) -> CadenceRule:
+        """Return the rule that a step of a generation is under."""
+        known = self.rules if generation == self.generation else Cadence().rules
+        return next((rule for rule in reversed(known) if rule.start <= step), CadenceRule())
+
     def thinned(self, generation: int, step: int) -> "Cadence":
         """Return the cadence with half as many steps after one that found no slot.
 

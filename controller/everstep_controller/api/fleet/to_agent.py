@@ -23,12 +23,12 @@ from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_to_wire
 from everstep_proto.record_codec import to_wire
 
+_LOOKED_UP = frozenset({"job", "replica_target", "replica_sources", "collector"})
 # What a vault is told just as the core wants it; the rest is for spares, or is looked up.
 _SAME_OF_DIRECTIVE = tuple(
     name
     for name in Directive._fields
-    if name
-    in {known.name for known in fields(VaultDirective)} - {"job", "replica_target", "collector"}
+    if name in {known.name for known in fields(VaultDirective)} - _LOOKED_UP
 )
 
 
@@ -88,6 +88,7 @@ def directive(
     same: dict[str, Any] = {name: getattr(what, name) for name in _SAME_OF_DIRECTIVE}
     target, address = _bulk_of(what.replica_target, nodes)
     collector, collector_address = _bulk_of(what.collector, nodes)
+    sources = (nodes[name].bulk_address for name in what.replica_sources if name in nodes)
     wanted = VaultDirective(
         **same,
         job=job.name,
@@ -99,6 +100,7 @@ def directive(
         replica_bulk_address=address,
         collector=collector,
         collector_bulk_address=collector_address,
+        replica_sources=tuple(filter(None, sources)),
     )
     return fleet_pb2.ControllerMessage(vault=to_wire(wanted, fleet_pb2.VaultDirective))
 

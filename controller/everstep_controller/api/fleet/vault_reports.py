@@ -67,6 +67,7 @@ def _report(
         preload=report.preload if sound else None,
         replicas_short=report.replicas_short,
         storage_id=report.storage_id,
+        turnover=report.turnover,
     )
 
 

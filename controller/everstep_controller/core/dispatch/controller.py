@@ -57,6 +57,7 @@ _BY_THE_CLOCK = frozenset(
         TimerKind.PROBATION,
         TimerKind.REFUSED,
         TimerKind.REJECTED,
+        TimerKind.RENAMED,
         TimerKind.CALM,
         TimerKind.BUDGET,
         TimerKind.FLAPPING,

@@ -23,7 +23,7 @@ from everstep_controller.core.model.state import (
     jobs_of_node,
     note_node,
 )
-from everstep_controller.core.nodes import agent_identity, budgets, evidence, health
+from everstep_controller.core.nodes import agent_identity, budgets, evidence, health, machines
 from everstep_controller.core.nodes.agent_identity import Standing
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
@@ -293,10 +293,7 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
     agent_identity.forget_refusal(turn, event)
     if state.halted:
         return
-    if event.node not in state.nodes:
-        state.nodes[event.node] = NodeRecord(event.node, since_ns=turn.now_ns)
-        budgets.mark_deferred(turn)  # of more nodes, more may be isolated
-    node = state.nodes[event.node]
+    node = _node_of(turn, event)
     kept = () if evidence.has_rebooted(node, event) else event.jobs
     silent_since_ns = node.silent_since_ns or turn.now_ns
     if node.outbox != event.outbox:
@@ -306,6 +303,17 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
     state.orphaned += identity.orphaned_launchers(state, node.name, kept)
     turn.unsent.nodes.add(node.name)
     node.welcomed_term = state.term
+
+
+def _node_of(turn: Turn, event: NodeConnected) -> NodeRecord:
+    """Return the node of an agent: one that came with another name before, or a new one."""
+    nodes = turn.state.nodes
+    if (known := machines.known_as(turn.state, event)) is not None:
+        machines.rename(turn, known, event.node)
+    if event.node not in nodes:
+        nodes[event.node] = NodeRecord(event.node, since_ns=turn.now_ns)
+        budgets.mark_deferred(turn)  # of more nodes, more may be isolated
+    return nodes[event.node]
 
 
 HANDLERS: Handlers = {

@@ -296,6 +296,8 @@ class NodeRecord:
     injections_ordered: int = 0
     # Silent while it is in maintenance, so nothing there is waited for.
     absent: bool = False
+    # The name under which its agent came back; "" for a node that is known by its own.
+    renamed_to: str = ""
     # Who has said of a lost node that it is lost; "": only that nothing of it answered.
     lost_by: str = ""
     # What is done about a finding that foretells a failure, as people were told.

@@ -86,6 +86,18 @@ class RollCall:
 
 
 @dataclass(slots=True)
+class Outage:
+    """Many agents that fell silent at about the same time, of whom people are told at once."""
+
+    since_ns: int
+    # Those that are still away, in order.
+    nodes: list[str] = field(default_factory=list)
+    # How many there were when people were told last; and since when only a few are left.
+    told: int = 0
+    few_since_ns: int = 0
+
+
+@dataclass(slots=True)
 class State:
     """State of the core, whole; each field is plain data, so that it can be written down."""
 
@@ -137,9 +149,12 @@ class State:
     grace_until_ns: int = 0
     # The machine of this controller, and the nodes whose agents run there, in order.
     machine: str = ""
+    # Nodes by the machine that their agents name.
+    machines: dict[str, list[str]] = field(default_factory=dict)
     on_its_machine: list[str] = field(default_factory=list)
     # The newest roll call.
     roll: RollCall | None = None
+    outage: Outage | None = None
     # Nodes whose streams are open and that all peers hear, by domain, their number, and these
     # domains in order; those from which something is expected, by domain, and their number; and
     # those of them that are silent.
@@ -228,6 +243,8 @@ def note_hearing(state: State, node: NodeRecord) -> None:
     state.expected_total += _keep_by_domain(state.expected, node, listed=expected)
     keep_listed(state.silent, node.name, listed=expected and bool(node.silent_since_ns))
     keep_listed(state.held, node.name, listed=expected and bool(node.silence.held))
+    if not (expected and node.silent_since_ns) or node.silence.held:
+        forget_away(state, node.name)
     presumed = node.state is NodeState.LOST and not node.lost_by
     keep_listed(state.presumed_lost, node.name, listed=presumed)
     here = bool(state.machine) and node.machine == state.machine
@@ -248,6 +265,24 @@ def forget_hearing(state: State, node: NodeRecord) -> None:
     keep_listed(state.silent, node.name, listed=False)
     _keep_by_domain(state.present, node, listed=False)
     keep_listed(state.present_domains, node.domain, listed=node.domain in state.present)
+
+
+def note_machine(state: State, node: NodeRecord, machine: str) -> None:
+    """Enter which machine a node's agent runs on; "": none is known any more."""
+    if node.machine and node.machine != machine:
+        names = state.machines.get(node.machine, [])
+        keep_listed(names, node.name, listed=False)
+        if not names:
+            state.machines.pop(node.machine, None)
+    node.machine = machine
+    if machine:
+        keep_listed(state.machines.setdefault(machine, []), node.name, listed=True)
+
+
+def forget_away(state: State, name: str) -> None:
+    """Count an agent no more among those that are away together."""
+    if state.outage is not None:
+        keep_listed(state.outage.nodes, name, listed=False)
 
 
 def note_doubtful_member(job: JobRecord, node: NodeRecord) -> None:

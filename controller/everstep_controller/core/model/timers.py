@@ -22,6 +22,8 @@ class TimerKind(StrEnum):
     BUDGET = "budget"
     # Of a node's name, for which another agent asks.
     CONTENDER = "contender"
+    # Of the record of a name that a node had before.
+    RENAMED = "renamed"
     # Of an isolation driver: the reading after a call has failed.
     ISOLATION = "isolation"
     # Of jobs: who does not answer, wanted nodes, an unreachable state, missing steps, a stand that

@@ -7,6 +7,7 @@ from everstep_controller.core.nodes import (
     health,
     injections,
     isolation,
+    machines,
     quorum,
     removal,
     stream_flaps,
@@ -31,6 +32,7 @@ TIMERS: Timers = merge(
         health.TIMERS,
         injections.TIMERS,
         isolation.TIMERS,
+        machines.TIMERS,
         stream_flaps.TIMERS,
     ]
 )

@@ -196,11 +196,11 @@ def list_claims(turn: Turn, node: NodeRecord) -> None:
 
 def why_ineligible(state: State, node: NodeRecord) -> str:
     """Return it in one sentence; empty for a node that takes ranks."""
-    if node.usable and node.flaps_since_ns:
-        return f"{no_spare(node)}; it does when one has been open for 10 min"
     if node.usable:
-        failed = failed_check(node)
-        return failed and f"{failed}; it takes ranks when it has passed one"
+        if failed := failed_check(node):
+            return f"{failed}; it takes ranks when it has passed one"
+        last = why_last(node)
+        return last and f"{last}; that is over when one has been open for 10 min"
     kept = node.claim_of(MAINTENANCE) is not None
     window = holding(state.windows.values(), node.name) if kept else None
     if window is not None:
@@ -222,10 +222,18 @@ def why_ineligible(state: State, node: NodeRecord) -> str:
 
 
 def no_spare(node: NodeRecord) -> str:
-    """Return why a node gets no ranks of a job that has none there; empty where it may."""
-    if node.flaps_since_ns:
-        return f"{node.name} takes no new ranks: the stream of its agent ends again and again"
-    return failed_check(node)
+    """Return why a node gets no ranks of a job that has none there, or as the last; else empty."""
+    return failed_check(node) or why_last(node)
+
+
+def why_last(node: NodeRecord) -> str:
+    """Return why a node gets ranks only where no other can take them; empty where nothing is."""
+    if not node.flaps_since_ns:
+        return ""
+    return (
+        f"{node.name} takes new ranks only where no other node can: the stream of its agent ends "
+        "again and again"
+    )
 
 
 def failed_check(node: NodeRecord) -> str:
@@ -258,7 +266,7 @@ def waiting_launchers(state: State, job: JobRecord) -> list[str]:
 def ineligible_launchers(state: State, job: JobRecord) -> str:
     """Return which nodes of a job's launchers take no ranks, as the end of a sentence."""
     known, seats = (state.nodes[name] for name in job.launchers), frozenset(job.generation.members)
-    kept = [n.name for n in known if not n.usable or (no_spare(n) and n.name not in seats)]
+    kept = [n.name for n in known if not n.usable or (failed_check(n) and n.name not in seats)]
     if not kept:
         return ""
     more = f" and {len(kept) - _NAMED_MAX} more" if len(kept) > _NAMED_MAX else ""

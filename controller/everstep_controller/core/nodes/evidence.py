@@ -17,7 +17,7 @@ from everstep_controller.core.events import (
     PeerReported,
 )
 from everstep_controller.core.model.node import NodeRecord, NodeState, Silence
-from everstep_controller.core.model.state import forget_hearing, note_hearing
+from everstep_controller.core.model.state import forget_hearing, note_hearing, note_machine
 from everstep_controller.core.nodes import (
     agent_findings,
     agent_identity,
@@ -67,7 +67,8 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     node.outbox = event.outbox
     node.host, node.domain, node.inventory = event.host, event.domain, event.inventory
     node.bulk_address, node.liveness_address = event.bulk_address, event.liveness_address
-    node.machine, node.lost_by = event.machine, ""
+    note_machine(turn.state, node, event.machine)
+    node.lost_by = node.renamed_to = ""
     note_hearing(turn.state, node)
     quorum.note_heard(turn)
     health.replace_agent_findings(node, event.open_findings, turn.now_ns)
@@ -231,6 +232,7 @@ def expect_agents(turn: Turn, again_ns: int | None = None) -> None:
             node.silent_since_ns = turn.now_ns
             node.silence.expected_until_ns = turn.now_ns + grace_ns
             turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", grace_ns)
+        note_machine(state, node, node.machine)
         note_hearing(state, node)
 
 

@@ -8,7 +8,7 @@ from everstep_common.reports import TcpAnswer
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState, Silence
 from everstep_controller.core.model.state import CONTROLLER, State, note_hearing
-from everstep_controller.core.nodes import health, lifecycle, quorum, rounds, verdict
+from everstep_controller.core.nodes import health, lifecycle, outage, quorum, rounds, verdict
 from everstep_controller.core.nodes.agent_findings import AGENT_GONE, AGENT_HUNG, silent_agent
 from everstep_controller.core.nodes.evidence import KERNEL_SAYS, end_silence
 from everstep_controller.core.nodes.lifecycle import NodeEvent
@@ -30,9 +30,10 @@ _HELD_RETRY_NS = 60 * _S
 
 
 def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
-    """Judge a silence, and say where this controller may be the one that is cut off."""
+    """Judge a silence, and say where this controller may be cut off, or many agents are."""
     _reconcile_silence(turn, node)
     quorum.tell_people(turn)
+    outage.tell_people(turn)
 
 
 def _reconcile_silence(turn: Reconciliation, node: NodeRecord) -> None:
@@ -192,12 +193,17 @@ def _note_doubt(turn: Reconciliation, node: NodeRecord, doubt: str) -> None:
         turn.mark_node(node.name)
     away_ns = turn.now_ns - node.silent_since_ns
     due = doubt and not silence.held and away_ns >= turn.state.settings.agent_return_ns
-    if due and (_is_witnessed(silence) or not rounds.witnesses(turn.state, node)):
-        hangs = _hangs(node)
-        found, other = (AGENT_HUNG, AGENT_GONE) if hangs else (AGENT_GONE, AGENT_HUNG)
-        health.clear_finding(turn, node, silent_agent(other, "").key, doubt)
-        if not health.has_finding(node, silent_agent(found, "").key):
-            health.raise_finding(turn, node, silent_agent(found, doubt))
+    told = outage.is_witnessed(silence) or not rounds.witnesses(turn.state, node)
+    if due and told and not outage.takes(turn, node):
+        _tell_of_agent(turn, node, doubt)
+
+
+def _tell_of_agent(turn: Reconciliation, node: NodeRecord, doubt: str) -> None:
+    """Have a finding say that the agent of a node is away, or hangs."""
+    found, other = (AGENT_HUNG, AGENT_GONE) if _hangs(node) else (AGENT_GONE, AGENT_HUNG)
+    health.clear_finding(turn, node, silent_agent(other, "").key, doubt)
+    if not health.has_finding(node, silent_agent(found, "").key):
+        health.raise_finding(turn, node, silent_agent(found, doubt))
 
 
 def _hangs(node: NodeRecord) -> bool:
@@ -211,11 +217,6 @@ def _hangs(node: NodeRecord) -> bool:
     accepts = silence.kernel_said == KERNEL_SAYS[TcpAnswer.ACCEPTED]
     unheard = not silence.heard_ns and not node.blocked_since_ns
     return node.connected or (accepts and unheard and not silence.leaving)
-
-
-def _is_witnessed(silence: Silence) -> bool:
-    """Return whether some peer has told of a silence; else it may be the controller's own."""
-    return bool(silence.kernel_ns or silence.heard_ns or silence.denied)
 
 
 def _lose_node(turn: Reconciliation, node: NodeRecord, reason: str) -> None:

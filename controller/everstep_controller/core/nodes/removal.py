@@ -5,18 +5,20 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import (
     State,
+    forget_away,
     forget_hearing,
     jobs_involving,
     keep_listed,
     note_hearing,
+    note_machine,
 )
-from everstep_controller.core.nodes import agent_identity, rounds
+from everstep_controller.core.nodes import agent_identity, outage, rounds
 from everstep_controller.core.nodes.agent_findings import AGENT_GONE, AGENT_HUNG
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import TimerKind, Turn
 
 # Timers whose subject is a node.
-_TIMERS = (
+TIMERS = (
     TimerKind.SILENCE,
     TimerKind.CONFIRM,
     TimerKind.STREAM,
@@ -27,6 +29,7 @@ _TIMERS = (
     TimerKind.FLAPPING,
     TimerKind.INJECTION,
     TimerKind.CONTENDER,
+    TimerKind.RENAMED,
 )
 
 
@@ -39,7 +42,7 @@ def removal_problem(state: State, node: NodeRecord) -> str:
             f"{node.name} is in maintenance; to end that: everstep maintenance list, and "
             "everstep maintenance cancel WINDOW"
         )
-    if node.connected or not (node.gone or _is_agent_away(node)):
+    if node.connected or not (node.gone or _is_agent_away(state, node)):
         wait_s = state.settings.agent_return_ns / 1e9
         return (
             f"{node.name} is {node.state.value} and not lost: only what is gone is removed; stop "
@@ -49,10 +52,11 @@ def removal_problem(state: State, node: NodeRecord) -> str:
     return next(filter(None, sentences), "")
 
 
-def _is_agent_away(node: NodeRecord) -> bool:
+def _is_agent_away(state: State, node: NodeRecord) -> bool:
     """Return whether people were told that its agent is away; another one may have its address."""
     told = {one.finding.condition for one in node.findings.values()}
-    return node.doubtful and not told.isdisjoint({AGENT_GONE.name, AGENT_HUNG.name})
+    alone = not told.isdisjoint({AGENT_GONE.name, AGENT_HUNG.name})
+    return node.doubtful and (alone or outage.is_among(state, node.name))
 
 
 def _needed_by(job: JobRecord, name: str) -> str:
@@ -74,14 +78,19 @@ def node_removed(turn: Turn, event: events.NodeRemoved) -> None:
     node = turn.state.nodes.get(event.node)
     if node is None or removal_problem(turn.state, node):
         return
-    _forget_in_jobs(turn, node)
-    _forget_among_peers(turn, node)
-    _forget_record(turn, node)
+    forget_node(turn, node)
     turn.announce(
         node.name,
         "NodeRemoved",
         f"{node.name} was removed by {event.operator}: {event.reason}",
     )
+
+
+def forget_node(turn: Turn, node: NodeRecord) -> None:
+    """Forget a node, in the jobs that it had to do with and among its peers."""
+    _forget_in_jobs(turn, node)
+    forget_among_peers(turn, node)
+    _forget_record(turn, node)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -97,7 +106,7 @@ def _forget_in_jobs(turn: Turn, node: NodeRecord) -> None:
         turn.mark_job(job.id, moved=True)
 
 
-def _forget_among_peers(turn: Turn, node: NodeRecord) -> None:
+def forget_among_peers(turn: Turn, node: NodeRecord) -> None:
     """Wait for no answer about it or by it, and for no word that it hears a peer again."""
     rounds.end(turn, node)
     for silent in node.questions:
@@ -120,6 +129,7 @@ def _forget_among_peers(turn: Turn, node: NodeRecord) -> None:
 def _forget_record(turn: Turn, node: NodeRecord) -> None:
     state = turn.state
     forget_hearing(state, node)
+    forget_away(state, node.name)
     for names in (
         state.draining,
         state.deferred,
@@ -133,10 +143,10 @@ def _forget_record(turn: Turn, node: NodeRecord) -> None:
         state.on_its_machine,
     ):
         keep_listed(names, node.name, listed=False)
-    for kind in _TIMERS:
+    note_machine(state, node, "")
+    for kind in TIMERS:
         turn.drop_timer(f"{kind}/{node.name}")
-    for injection in node.injections:
-        turn.drop_timer(f"{TimerKind.INJECTION}/{injection}")
+    drop_injections(turn, node)
     for key in [key for key in state.rejected_records if key.startswith(f"{node.name}/")]:
         turn.drop_timer(f"{TimerKind.REJECTED}/{key}")
         del state.rejected_records[key]
@@ -146,6 +156,12 @@ def _forget_record(turn: Turn, node: NodeRecord) -> None:
     state.outboxes.pop(node.outbox, None)
     agent_identity.note_former(state, node)
     del state.nodes[node.name]
+
+
+def drop_injections(turn: Turn, node: NodeRecord) -> None:
+    """Wait no more for the time after which injections are forgotten."""
+    for injection in node.injections:
+        turn.drop_timer(f"{TimerKind.INJECTION}/{injection}")
 
 
 HANDLERS: Handlers = {

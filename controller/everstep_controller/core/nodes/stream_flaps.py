@@ -1,4 +1,4 @@
-"""Flapping streams: an agent whose stream ends again and again is a finding, and gets no new ranks.
+"""Flapping streams: an agent whose stream ends again and again is a finding, and gets ranks last.
 
 Each of its silences is too short to be one: it comes back before it is judged to be away, and
 whatever it has not done by then is asked anew of what may be a new agent.
@@ -26,8 +26,9 @@ STREAM_FLAPPING = Condition(
     name="StreamFlapping",
     component="agent/stream",
     meaning="the stream of the node's agent ends again and again; ranks that step go on, the node "
-    "takes no new ones, and a reconnect gives its agent no more time to carry out orders; for a "
-    "fifth of the nodes at most, because what all have alike is no node's fault",
+    "takes new ones only where no other node can, and a reconnect gives its agent no more time to "
+    "carry out orders; for a fifth of the nodes at most, because what all have alike is no node's "
+    "fault",
     source="6 ends of its streams within 10 min",
     clears_when="its stream has been open for 10 min",
     mode=Mode.ADVISE,

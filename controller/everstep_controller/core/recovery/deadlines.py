@@ -166,7 +166,8 @@ def _may_leave(state: State, job: JobRecord, names: list[str]) -> bool:
     alike = len(_behind(job.generation)) == len(job.generation.members)
     if job.state is JobState.STARTING and started and alike:
         return False
-    able = [node for node in planning.candidates(state, job) if node.name not in names]
+    known = [*planning.candidates(state, job), *planning.last_resorts(state, job)]
+    able = [node for node in known if node.name not in names]
     return bool(planning.place_members(state, job, able)[0])
 
 

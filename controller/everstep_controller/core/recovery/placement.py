@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 SUSPECT = 2
+# Taken only where nobody else is left: neither near nor far.
+LAST = SUSPECT + 1
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -20,7 +22,10 @@ _Path = tuple[str, ...]
 
 
 class Candidate(NamedTuple):
-    """A node that could take ranks; ``distrust`` is 0 for a healthy one, SUSPECT for the worst."""
+    """A node that could take ranks; ``distrust`` is 0 for a healthy one, SUSPECT for a doubted one.
+
+    It is LAST for one that is taken only where no other is left.
+    """
 
     name: str
     domain: str
@@ -122,10 +127,10 @@ class _Spares:
         A suspect one is taken only where no other is left: else it would soon be replaced in turn.
         """
         path = _path(domain)
-        for most in (SUSPECT - 1, None):
+        for most in (SUSPECT - 1, SUSPECT, LAST):
             for depth in range(len(path), -1, -1):
                 one = self._first_free(path[:depth])
-                if one is not None and (most is None or one.distrust <= most):
+                if one is not None and one.distrust <= most:
                     del self._free[one.name]
                     return one
         return None

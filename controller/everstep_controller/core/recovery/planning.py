@@ -1,6 +1,6 @@
 """Recovery plans: the members of the next generation in rank order, with spares or without."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.fleet.incidents import open_incident
@@ -97,8 +97,9 @@ def _form(turn: Reconciliation, job: JobRecord) -> None:
     if not _may_be_enough(turn.state, job, waited=waited):
         _say_who_joined(turn, job, len(job.launchers))
         return
-    ready = len(candidates(turn.state, job))
-    if ready >= job.spec.nodes_max or (ready >= job.spec.nodes_min and waited):
+    trusted_ones = len(candidates(turn.state, job))
+    ready = trusted_ones + len(last_resorts(turn.state, job))
+    if trusted_ones >= job.spec.nodes_max or (ready >= job.spec.nodes_min and waited):
         if not turn.paused(job.name):
             turn.drop_timer(timer)
         plan(turn, job)
@@ -164,25 +165,35 @@ def _stopping(turn: Reconciliation, job: JobRecord) -> None:
 
 
 def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
-    """Return the nodes that could take ranks of a job, most trusted first.
+    """Return the nodes that could take ranks of a job, most trusted first, without last resorts.
 
     Neither a failed check of a spare nor an agent whose stream flaps speaks against a node of which
     the job has ranks already.
     """
     seats = frozenset(job.generation.members)
-    offered = (
-        state.nodes[name]
-        for name, launcher in job.launchers.items()
-        if not launcher.stale_generation
-    )
-    able = [
-        node
-        for node in offered
-        if node.usable
-        and (node.name in seats or not claims.no_spare(node))
-        and devices.has_room(state, node, job)
-    ]
+    offered = _offered(state, job, seats)
+    able = [node for node in offered if node.name in seats or not node.flaps_since_ns]
     return sorted(able, key=lambda node: (distrust(node), node.name))
+
+
+def last_resorts(state: State, job: JobRecord) -> list[NodeRecord]:
+    """Return the nodes that get ranks of a job only where it would have too few without them."""
+    if not state.flapping:
+        return []
+    seats = frozenset(job.generation.members)
+    offered = _offered(state, job, seats)
+    able = [node for node in offered if node.name not in seats and node.flaps_since_ns]
+    return sorted(able, key=lambda node: (distrust(node), node.name))
+
+
+def _offered(state: State, job: JobRecord, seats: Set[str]) -> Iterator[NodeRecord]:
+    """Yield the nodes with a launcher of a job that may take ranks, and have room for them."""
+    for name, launcher in job.launchers.items():
+        node = state.nodes[name]
+        able = node.usable and not launcher.stale_generation
+        is_spare = name in seats or not claims.failed_check(node)
+        if able and is_spare and devices.has_room(state, node, job):
+            yield node
 
 
 def distrust(node: NodeRecord) -> int:
@@ -195,8 +206,11 @@ def distrust(node: NodeRecord) -> int:
 
 def _last_choice(state: State, job: JobRecord, node: NodeRecord) -> int:
     """Return the distrust of a node; one that it would share with another job comes last."""
-    shared = bool(node.name not in job.generation.members and devices.occupants(state, node, job))
-    return max(distrust(node), int(shared))
+    if node.name in job.generation.members:
+        return distrust(node)
+    if node.flaps_since_ns:
+        return placement.LAST
+    return max(distrust(node), int(bool(devices.occupants(state, node, job))))
 
 
 def choose_members(state: State, job: JobRecord) -> tuple[list[str], PlanKind]:
@@ -207,6 +221,11 @@ def choose_members(state: State, job: JobRecord) -> tuple[list[str], PlanKind]:
     """
     able = trusted(state, job)
     members, kind = place_members(state, job, able)
+    wanted = len(job.generation.members) or job.spec.nodes_min
+    last = last_resorts(state, job) if len(members) < wanted else []
+    if last:
+        able = [*able, *last]
+        members, kind = place_members(state, job, able, wanted)
     leaving = [] if members else _leaving(state, job)
     # A node that is being drained is better than no node at all.
     return place_members(state, job, [*able, *leaving]) if leaving else (members, kind)
@@ -253,16 +272,16 @@ def _leaving(state: State, job: JobRecord) -> list[NodeRecord]:
 
 
 def place_members(
-    state: State, job: JobRecord, nodes: Sequence[NodeRecord]
+    state: State, job: JobRecord, nodes: Sequence[NodeRecord], most: int | None = None
 ) -> tuple[list[str], PlanKind]:
-    """Return what choose_members does, of these nodes only."""
+    """Return what choose_members does, of these nodes only, and at most so many of them."""
     able = [
         placement.Candidate(node.name, node.domain, _last_choice(state, job, node))
         for node in nodes
     ]
     domains = {name: state.nodes[name].domain for name in job.generation.members}
     placed = placement.place_nodes(
-        job.generation.members, domains, able, job.spec.nodes_max, job.spec.replica_nodes
+        job.generation.members, domains, able, most or job.spec.nodes_max, job.spec.replica_nodes
     )
     places = placed.places
     if len(places) == len(job.generation.members) and places:
@@ -299,7 +318,7 @@ def plan(turn: Reconciliation, job: JobRecord) -> None:
         return
     members, kind = choose_members(turn.state, job)
     if not members:
-        able = len(candidates(turn.state, job))
+        able = len(candidates(turn.state, job)) + len(last_resorts(turn.state, job))
         need = (
             job.spec.nodes_min
             if job.spec.reform
@@ -337,9 +356,23 @@ def _begin_generation(
     # Generation numbers that a node may have used on its own, cut off, are not used again.
     newest = max(job.generation.number + job.generation.own_restarts, seen)
     devices.mark_sharing_jobs(turn, job, {*job.generation.members}.symmetric_difference(members))
+    told = f"on {', '.join(members)}{_taken_last(turn.state, job, members)}"
     job.generation = Generation(newest + 1, Members(members))
-    move_job(
-        turn, job, JobEvent.PLANNED, f"generation {job.generation.number} on {', '.join(members)}"
+    move_job(turn, job, JobEvent.PLANNED, f"generation {job.generation.number} {told}")
+
+
+def _taken_last(state: State, job: JobRecord, members: Sequence[str]) -> str:
+    """Return which new members were its last resorts, as the end of a sentence."""
+    seats, flapping = frozenset(job.generation.members), frozenset(state.flapping)
+    last = [name for name in members if name in flapping and name not in seats]
+    if not last:
+        return ""
+    more = f" and {len(last) - _NAMED_MAX} more" if len(last) > _NAMED_MAX else ""
+    whose = "its agent ends" if len(last) == 1 else "their agents end"
+    stream = "stream" if len(last) == 1 else "streams"
+    return (
+        f"; no other node was left than {', '.join(last[:_NAMED_MAX])}{more}, and the {stream} of "
+        f"{whose} again and again"
     )
 
 

@@ -3,7 +3,8 @@
 Snapshots may take a small share of training, whatever they save: then a failure costs the step that
 it happens in, or as few as that share allows. They may take more where faults are frequent: the
 interval that loses least is sqrt(2 w M) of training (Young 1974): w is what one snapshot stalls
-training, M the mean time between faults, and a fault costs half an interval on average.
+training, M the mean time between faults, and a fault costs half an interval on average. They are
+never so frequent that ranks wait for slots: a slot is taken until a newer step is recoverable.
 """
 
 import math
@@ -11,10 +12,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from statistics import median_low
 
+from everstep_common.reports import Turnover
 from everstep_controller.core.accounting.ledger import REFERENCE_STEPS
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.model.snapshots import Cadence
+from everstep_controller.core.model.snapshots import COSTS_KEPT, Cadence
 
 _S = 1_000_000_000
 
@@ -29,6 +31,14 @@ _CHANGE_NS = 60 * _S
 _BACK_NS = 900 * _S
 
 _DOUBLINGS_MAX = 4
+
+# What the first steps of a job cost is no measure of the later ones (caches, compilers, loaders):
+# a decision of this time is looked at again after a minute, once.
+_EARLY_NS = 300 * _S
+
+# So many snapshots have to follow a time that is no measure, which costs and slots then go by; but
+# a minute is enough.
+_COSTS_ANEW = 2 * COSTS_KEPT
 
 # A change that is smaller than this factor is not worth one: so near the best, it loses 2 % less.
 # It also keeps the noise of measured costs from changing anything.
@@ -47,11 +57,14 @@ _LEAD_NS = 5 * _S
 # So long no newer step becomes recoverable, though ranks save steps, before they are out of phase.
 _APART_NS = _S // 2
 
-# Ranks that save each step hear of a rule at each; the newest row of progress is a second old.
-_NEAR_LEAD_NS = 2 * _S
+# Ranks that save each step hear of a rule at each, and those that meet at each meeting.
+_NEAR_LEAD_NS = _S // 2
 
-# A slot with a step that some rank has passed is free again within this time: agents tell of a step
-# without all its replicas a second late.
+# The newest row of progress is no older than this while ranks step: it tells the steps of a second.
+_ROW_NS = _S
+
+# A slot with a step that some rank has passed is free again within this time, where nobody measures
+# it: agents tell of a step without all its replicas a second late.
 _MEETING_NS = 2 * _S
 
 
@@ -99,23 +112,36 @@ def _between_faults_ns(job: JobRecord, failures_ns: Sequence[int], now_ns: int) 
     return max(1.0, min(means[1:] or means))
 
 
-def decide_cadence(
-    before: Cadence, job: JobRecord, failures_ns: Sequence[int], settings: Settings, now_ns: int
-) -> Cadence:
+@dataclass(frozen=True, slots=True)
+class CadenceBasis:
+    """Basis of a cadence beside the job itself: its failures, the operator's word, its slots."""
+
+    failures_ns: Sequence[int]
+    settings: Settings
+    # How long slots are taken where they are longest; None: not known.
+    turnover: Turnover | None = None
+    # Until when the nodes had more to do than to train, as while they make warm standbys.
+    busy_until_ns: int = 0
+
+
+def decide_cadence(before: Cadence, job: JobRecord, basis: CadenceBasis, now_ns: int) -> Cadence:
     """Return how often to snapshot from now on: as before, unless it is worth a change."""
     if before.usual_every:
         return before
-    least, most = interval_bounds(job, settings)
-    every = min(max(before.every, least), most)
+    least, most = interval_bounds(job, basis.settings)
+    every, failures_ns = min(max(before.every, least), most), basis.failures_ns
     # What a snapshot costs is known from the generation that failed.
     failed = every > 1 and bool(failures_ns) and failures_ns[-1] > before.changed_ns
     reason = before.reason if every == before.every else f"{_often(every)}, as the job asks"
-    if failed or _is_measured(before, job, now_ns):
+    gap_ns = every * _pace_ns(job)
+    calm = now_ns - basis.busy_until_ns >= min(_COSTS_ANEW * gap_ns, _CHANGE_NS)
+    if failed or (calm and _is_measured(before, job, now_ns)):
         known = measure_cost(job, failures_ns, now_ns)
-        wanted = min(max(best_interval(known, settings, every), least), most)
-        due = wanted < every if failed else _is_due(before, wanted < every, now_ns)
+        taken = slots_interval(known, basis.turnover, gap_ns, every)
+        wanted = min(max(best_interval(known, basis.settings, every), taken, least), most)
+        due = wanted < every if failed else _is_due(before, job, wanted < every, now_ns)
         if due and known.is_known and max(wanted, every) >= _FACTOR * min(wanted, every):
-            every, reason = wanted, _why(known, wanted)
+            every, reason = wanted, _why(known, wanted, basis.turnover if wanted == taken else None)
     if every == before.every:
         return before
     returns = before.returns + (every < before.every and not failed)
@@ -148,23 +174,30 @@ class SnapshotPhase:
         return None if self.apart_since_ns is None else _APART_NS / _S
 
 
-def bring_together(before: Cadence, job: JobRecord, phase: SnapshotPhase, now_ns: int) -> Cadence:
+def bring_together(
+    before: Cadence, job: JobRecord, phase: SnapshotPhase, turnover: Turnover | None, now_ns: int
+) -> Cadence:
     """Return a cadence at which all ranks have a free slot again, while they are out of phase.
 
     Ranks that save different steps fill their slots with what can never be common, and what frees
     it is the next commit of another one. So all of them take the same few steps, ahead of all of
     them and as far apart as slots need to get free.
     """
-    meets = before.usual_every > 0
-    if meets and phase.step is not None and phase.step >= before.start:
-        every = before.usual_every
-        return Cadence(every, _start(job), f"{_often(every)} again", now_ns, before.returns)
-    spacing = _steps_in(job, _MEETING_NS)
-    known = not meets or now_ns - before.changed_ns >= 4 * _MEETING_NS + _NEAR_LEAD_NS
+    meets, pace_ns = before.usual_every > 0, _pace_ns(job)
+    # A new generation, whose rules begin with its first step, has free slots and is in phase.
+    begins = before.start == 0
+    if meets and (begins or (phase.step is not None and phase.step >= before.start)):
+        every, lead_ns = before.usual_every, _NEAR_LEAD_NS + before.every * pace_ns
+        start = 0 if begins else _next_start(job, lead_ns, now_ns)
+        return Cadence(every, start, f"{_often(every)} again", now_ns, before.returns)
+    apart_ns = _MEETING_NS if turnover is None else min(turnover.p99_ns, _MEETING_NS)
+    tried_ns = 4 * before.every * pace_ns + _NEAR_LEAD_NS
+    known = not meets or now_ns - before.changed_ns >= tried_ns
     if not (known and phase.is_apart(now_ns)):
         return before
-    every = max(2 * before.every, spacing)
-    start = _start(job, _NEAR_LEAD_NS if before.every == 1 else _LEAD_NS)
+    every = max(2 * before.every, _steps_in(job, apart_ns))
+    # Those that skip steps hear of it as late as of any other change.
+    start = _next_start(job, _NEAR_LEAD_NS, now_ns) if before.every == 1 else _start(job)
     start = -(-start // every) * every
     reason = (
         f"ranks have saved different steps, none of which can be restored: one step in {every} is "
@@ -178,9 +211,12 @@ def _is_measured(before: Cadence, job: JobRecord, now_ns: int) -> bool:
     return enough and now_ns - before.changed_ns >= _CHANGE_NS
 
 
-def _is_due(before: Cadence, more: bool, now_ns: int) -> bool:
+def _is_due(before: Cadence, job: JobRecord, more: bool, now_ns: int) -> bool:
     """Return whether it is time for fewer snapshots, or for more of them."""
-    wait_ns = _BACK_NS << min(before.returns, _DOUBLINGS_MAX) if more else _CHANGE_NS
+    early = not before.returns and before.changed_ns - job.created_ns < _EARLY_NS
+    wait_ns = _CHANGE_NS
+    if more and not early:
+        wait_ns = _BACK_NS << min(before.returns, _DOUBLINGS_MAX)
     return now_ns - before.changed_ns >= wait_ns
 
 
@@ -190,11 +226,22 @@ def _start(job: JobRecord, lead_ns: int = _LEAD_NS) -> int:
     return newest + _steps_in(job, lead_ns) + 2
 
 
+def _next_start(job: JobRecord, lead_ns: int, now_ns: int) -> int:
+    """Return `_start` with a shorter lead, which begins now and not with the newest row."""
+    told_ns = job.ledger.steps[-1].end_ns if job.ledger.steps else now_ns
+    return _start(job, min(max(0, now_ns - told_ns), _ROW_NS) + lead_ns)
+
+
 def _steps_in(job: JobRecord, time_ns: int) -> int:
     """Return how many steps a job makes in a time; 0 while that is not known."""
-    recent = job.ledger.steps[-REFERENCE_STEPS:]
-    pace_ns = median_low([step.end_ns - step.start_ns for step in recent]) if recent else 0
+    pace_ns = _pace_ns(job)
     return math.ceil(time_ns / pace_ns) if pace_ns else 0
+
+
+def _pace_ns(job: JobRecord) -> int:
+    """Return how long a step takes as a rule, its snapshot included; 0 while none is known."""
+    recent = job.ledger.steps[-REFERENCE_STEPS:]
+    return median_low([step.end_ns - step.start_ns for step in recent]) if recent else 0
 
 
 def interval_bounds(job: JobRecord, settings: Settings) -> tuple[int, int]:
@@ -220,11 +267,27 @@ def best_interval(known: SnapshotCost, settings: Settings, every: int = 1) -> in
 def _affordable_interval(known: SnapshotCost, settings: Settings, every: int) -> float:
     """Return the fewest steps between snapshots that may be taken whatever they save."""
     affordable_ns = settings.snapshot_cost_ignored_ratio * known.step_ns
-    if not affordable_ns:
-        return math.inf
-    share = known.stall_ns / affordable_ns
-    near = every / _CHEAPER < share < every * _FACTOR
-    return every if near else max(1, math.ceil(share))
+    return _steady(known.stall_ns / affordable_ns, every) if affordable_ns else math.inf
+
+
+def slots_interval(
+    known: SnapshotCost, turnover: Turnover | None, gap_ns: int, every: int = 1
+) -> int:
+    """Return the fewest steps between snapshots at which no rank waits for a slot.
+
+    A slot is taken until the next snapshot, ``gap_ns`` later, and until that one is known to be
+    recoverable. So many more snapshots may be taken meanwhile as a rank has other slots.
+    """
+    if turnover is None or not known.step_ns:
+        return 1
+    late_ns = max(0, turnover.p50_ns - gap_ns)
+    return _steady(late_ns / (max(1, turnover.slots - 1) * known.step_ns), every)
+
+
+def _steady(steps: float, every: int) -> int:
+    """Return an interval in whole steps, and the one that is if it is near."""
+    near = every / _CHEAPER < steps < every * _FACTOR
+    return every if near else max(1, math.ceil(steps))
 
 
 def young_interval(known: SnapshotCost) -> int:
@@ -236,9 +299,15 @@ def _often(every: int) -> str:
     return "every step is snapshotted" if every == 1 else f"one step in {every} is snapshotted"
 
 
-def _why(known: SnapshotCost, every: int) -> str:
+def _why(known: SnapshotCost, every: int, turnover: Turnover | None) -> str:
+    """Return the sentence on an interval, which ``turnover`` has made so long, if it is given."""
     stall_ms, step_ms = known.stall_ns / 1e6, known.step_ns / 1e6
     repeated = f"up to {every} steps ({every * step_ms / 1e3:.2g} s)" if every > 1 else "its step"
+    if every > 1 and turnover is not None:
+        return (
+            f"{_often(every)}, and a failure costs {repeated}: a rank has {turnover.slots} slots, "
+            f"each of which is free again {turnover.p50_ns / 1e9:.2g} s after its snapshot"
+        )
     share = 100 * known.stall_ns / (known.stall_ns + every * known.step_ns)
     return (
         f"{_often(every)}, and a failure costs {repeated}: a snapshot stalls {stall_ms:.1f} ms "

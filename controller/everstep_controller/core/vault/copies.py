@@ -329,9 +329,14 @@ class GenerationCopies:
     """The copies of one generation."""
 
     steps: dict[int, StepCopies] = field(default_factory=dict)
+    # What was asked of `passed` last, and its answer, until copies come or go: of a job whose ranks
+    # save different steps it is asked twice a second.
+    _asked: tuple[int, int | None, Collection[str]] | None = None
+    _passed: list[int] = field(default_factory=list)
 
     def put(self, node: str, step: int, copies: Sequence[Copy]) -> list[Copy]:
         """Add copies on a node; return those of which there is another one already."""
+        self._asked = None
         known = self.steps.get(step)
         if known is None:
             known = self.steps[step] = StepCopies()
@@ -339,6 +344,7 @@ class GenerationCopies:
 
     def drop(self, node: str, step: int, copies: Sequence[Copy]) -> None:
         """Remove copies on a node."""
+        self._asked = None
         known = self.steps[step]
         known.drop(node, copies)
         if known.empty:
@@ -349,6 +355,14 @@ class GenerationCopies:
 
         Not those whose parts are all there in spite of it, in equal copies of other ranks.
         """
+        asked = (world_size, after, learned)
+        if self._asked != asked:
+            self._asked, self._passed = asked, self._find_passed(*asked)
+        return self._passed
+
+    def _find_passed(
+        self, world_size: int, after: int | None, learned: Collection[str]
+    ) -> list[int]:
         ahead, found = set[int](), []
         for step in sorted(self.steps, reverse=True):
             if after is not None and step <= after:

@@ -5,10 +5,10 @@ Nothing here is journaled: agents tell it again to a controller that starts. Tim
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from everstep_common.orders import Publish
-from everstep_common.reports import Standbys
+from everstep_common.reports import Standbys, Turnover
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import (
     CadenceChosen,
@@ -25,7 +25,12 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.snapshots import Cadence
 from everstep_controller.core.model.state import State
-from everstep_controller.core.vault.cadence import SnapshotPhase, bring_together, decide_cadence
+from everstep_controller.core.vault.cadence import (
+    CadenceBasis,
+    SnapshotPhase,
+    bring_together,
+    decide_cadence,
+)
 from everstep_controller.core.vault.catalogue import Catalogue, Recoverable
 from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.core.vault.persistence import (
@@ -65,6 +70,8 @@ class Holdings:
     # Nodes whose memory is enough for the replicas of one member only.
     short: set[str] = field(default_factory=set)
     standbys: dict[str, Standbys] = field(default_factory=dict)
+    # How long slots are taken, by node; nodes that do not tell it are left out.
+    turnovers: dict[str, Turnover] = field(default_factory=dict)
     # Copies that turned out bad since this controller began.
     bad_copies: int = 0
 
@@ -74,10 +81,8 @@ class Holdings:
         self.catalogue.record_stored(node, report.stored, report.storage_id)
         (self.holders.add if report.copies else self.holders.discard)(node)
         (self.short.add if report.replicas_short else self.short.discard)(node)
-        if report.standbys is None:
-            self.standbys.pop(node, None)
-        else:
-            self.standbys[node] = report.standbys
+        _put(self.standbys, node, report.standbys)
+        _put(self.turnovers, node, report.turnover)
         self.bad_copies += report.bad_copies
 
     def clear(self, node: str, settled_generation: int) -> None:
@@ -85,13 +90,40 @@ class Holdings:
         self.catalogue.replace(node, (), settled_generation)
         self.holders.discard(node)
         self.standbys.pop(node, None)
+        self.turnovers.pop(node, None)
 
     def forget(self, node: str) -> None:
         """Drop all that a lost node held."""
         self.catalogue.forget(node)
         self.holders.discard(node)
         self.standbys.pop(node, None)
+        self.turnovers.pop(node, None)
         self.short.discard(node)
+
+    def makes_standbys(self, nodes: Collection[str]) -> bool:
+        """Return whether some of these nodes are making warm standbys."""
+        return any(self.standbys[node].making for node in nodes if node in self.standbys)
+
+    def slowest_turnover(self, nodes: Collection[str]) -> Turnover | None:
+        """Return how long slots are taken where they are longest; None: no node has told it."""
+        told = [self.turnovers[node] for node in nodes if node in self.turnovers]
+        if not told:
+            return None
+        return Turnover(
+            min(one.slots for one in told),
+            max(one.p50_ns for one in told),
+            max(one.p99_ns for one in told),
+        )
+
+
+_T = TypeVar("_T")
+
+
+def _put(known: dict[str, _T], node: str, told: _T | None) -> None:
+    if told is None:
+        known.pop(node, None)
+    else:
+        known[node] = told
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +161,25 @@ class VaultOrders:
         return self.hold_after is not None and self.hold_after <= step
 
 
+# Standbys that are still being made after this time never will be: their imports fail, or wait.
+_MAKING_NS_MAX = 300 * 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StandbysMade:
+    """Time in which nodes of a job make warm standbys, and so have less left for its ranks."""
+
+    since_ns: int | None = None
+    busy_until_ns: int = 0
+
+    def after(self, makes: bool, now_ns: int) -> "StandbysMade":
+        """Return the same, seen now."""
+        if not makes:
+            return StandbysMade(None, self.busy_until_ns)
+        since_ns = now_ns if self.since_ns is None else self.since_ns
+        return StandbysMade(since_ns, min(now_ns, since_ns + _MAKING_NS_MAX))
+
+
 class Decision(NamedTuple):
     """One decision: the orders before it, and the inputs from which persistence was decided."""
 
@@ -146,6 +197,7 @@ class JobSnapshots:
     generation: DirectedGeneration = field(default_factory=DirectedGeneration)
     orders: VaultOrders = field(default_factory=VaultOrders)
     persistence: Persistence = field(default_factory=Persistence)
+    making: StandbysMade = field(default_factory=StandbysMade)
     # Question of a recovery for the step to restore, which the core waits to have answered.
     asked: ChooseRecoveryStep | None = None
 
@@ -204,7 +256,7 @@ class JobSnapshots:
             publish,
             choose_stand_ins(inputs, self.persistence.named) if away else {},
             None if wish is None else wish.after_step,
-            any(state.nodes[name].doubtful for name in directed.members),
+            any(state.nodes[name].doubtful for name in directed.members if name in state.nodes),
             phase,
         )
         return Decision(before, inputs)
@@ -212,13 +264,18 @@ class JobSnapshots:
     def _decide_cadence(
         self, job: JobRecord, state: State, phase: SnapshotPhase, now_ns: int
     ) -> Cadence:
-        failures_ns = failures_ns_of_job(state, job)
-        decided = decide_cadence(self.orders.cadence, job, failures_ns, state.settings, now_ns)
+        members = self.generation.members
+        turnover = self.holdings.slowest_turnover(members)
+        self.making = self.making.after(self.holdings.makes_standbys(members), now_ns)
+        basis = CadenceBasis(
+            failures_ns_of_job(state, job), state.settings, turnover, self.making.busy_until_ns
+        )
+        decided = decide_cadence(self.orders.cadence, job, basis, now_ns)
         # Before a planned restart all ranks save its step, and then none goes on.
         runs = job.generation.number == self.generation.number and job.state in ACTIVE
         if not runs or job.planned is not None:
             return decided
-        return bring_together(decided, job, phase, now_ns)
+        return bring_together(decided, job, phase, turnover, now_ns)
 
     def directives(self) -> Iterator[tuple[str, Directive]]:
         """Yield who is told what to do, by the names of the nodes."""
@@ -285,7 +342,8 @@ class JobSnapshots:
     ) -> PersistenceInput:
         directed, catalogue = self.generation, self.holdings.catalogue
         nodes = state.nodes
-        there = [one for one in directed.members if nodes[one].connected]
+        # Of a generation that ran before, a member may have been removed, or have another name now.
+        there = [one for one in directed.members if one in nodes and nodes[one].connected]
         connected = [one for one in there if not nodes[one].doubtful]
         if is_stopped(job):
             # A lost node has taken its replicas with it: a step of which one copy is whole is worth
@@ -335,12 +393,14 @@ class JobSnapshots:
             spare, number = spares.memory, self.generation.number
             return Directive(self.job, number, None, (), "", spare=spare, prefetch=prefetch)
         target, keeps = orders.replication.targets.get(node, ""), orders.replication.keeper
+        sources = orders.replication.sources.get(node, ())
         first = bool(self.generation.members) and node == self.generation.members[0]
         with_task = (self.persistence.publisher, keeps)
         collector = self.generation.collectors.get(node, "")
         if not first and node not in orders.stand_ins and node not in with_task:
             own = (target, collector)
-            return Directive._make((*shared[:_TARGET], *own, *shared[_TARGET + len(own) :]))
+            between = shared[_TARGET + len(own) : _SOURCES]
+            return Directive._make((*shared[:_TARGET], *own, *between, sources))
         return shared._replace(
             replica_target=target,
             collector=collector,
@@ -349,11 +409,12 @@ class JobSnapshots:
             sources=orders.replication.begun_from if node == keeps else (),
             # One terminal of a job is told: those of thousands of nodes show the same.
             cadence_reason=orders.cadence.reason if first else "",
+            replica_sources=sources,
         )
 
 
-# Where in a directive the only things begin that differ between nodes without a task of their own.
-_TARGET = Directive._fields.index("replica_target")
+# Where in a directive is what differs between nodes without a task of their own.
+_TARGET, _SOURCES = map(Directive._fields.index, ("replica_target", "replica_sources"))
 
 
 def _keepers(directed: DirectedGeneration, replication: Replication) -> tuple[str, ...]:

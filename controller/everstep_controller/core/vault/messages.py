@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from everstep_common.orders import Publish, ShardSource
 from everstep_common.preload import Preload
-from everstep_common.reports import Standbys, StoredStep
+from everstep_common.reports import Standbys, StoredStep, Turnover
 from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy
@@ -31,6 +31,8 @@ class NodeHoldings(NamedTuple):
     replicas_short: bool = False
     # Id of the storage folder to which the node has written files; "": not known.
     storage_id: str = ""
+    # How long slots are taken there; None: not known, as of an agent that does not measure it.
+    turnover: Turnover | None = None
 
 
 class Directive(NamedTuple):
@@ -65,3 +67,5 @@ class Directive(NamedTuple):
     member_away: bool = False
     # Why snapshots are as frequent as they are, for the terminal; "" on all nodes but one.
     cadence_reason: str = ""
+    # The nodes whose replicas this one keeps.
+    replica_sources: tuple[str, ...] = ()

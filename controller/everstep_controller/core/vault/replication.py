@@ -1,6 +1,6 @@
 """Replication: which node keeps the replicas of which member, over failure domains."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -28,6 +28,14 @@ class Replication:
     keeper: str = ""
     # What the generation began from, for the keeper, which no plan tells.
     begun_from: tuple[ShardSource, ...] = ()
+    # By node, the members whose replicas it keeps: ``targets``, the other way round.
+    sources: Mapping[str, tuple[str, ...]] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        found: defaultdict[str, tuple[str, ...]] = defaultdict(tuple)
+        for member, keeper in self.targets.items():
+            found[keeper] += (member,)
+        object.__setattr__(self, "sources", dict(found))
 
 
 def plan_ring(members: Sequence[str], state: State, short: Collection[str]) -> Replication:

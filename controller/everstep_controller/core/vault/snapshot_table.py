@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
 
-from everstep_common.reports import StoredStep
+from everstep_common.reports import StoredStep, Turnover
 from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence, StepKey
@@ -81,6 +81,8 @@ class SnapshotNumbers:
     snapshot_every: int
     storage: StorageTable | None
     bad_copies: int
+    # How long slots are taken where they are longest; None: not known.
+    turnover: Turnover | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ class SnapshotView:
     recoverable_step: int | None
     persisting: Persistence
     cadence: Cadence
+    turnover: Turnover | None
     bad_copies: int
     probation_steps: int
     now_ns: int
@@ -142,6 +145,7 @@ def count_snapshots(view: SnapshotView) -> SnapshotNumbers:
         snapshot_every=view.cadence.every,
         storage=_storage(view),
         bad_copies=view.bad_copies,
+        turnover=view.turnover,
     )
 
 

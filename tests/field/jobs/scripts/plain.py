@@ -35,6 +35,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--load-seconds", type=float, default=0.0, help="of a slow loader, at times"
     )
+    parser.add_argument("--samples", type=Path, help="read a part of it in each step")
     return parser.parse_args()
 
 
@@ -68,6 +69,11 @@ def save(path: Path, weights: Array, step: int) -> None:
     partial.replace(path)
 
 
+def read(path: Path, part: int) -> None:
+    with path.open("rb", buffering=0) as samples:
+        os.pread(samples.fileno(), 4096, part << 18)
+
+
 def steps_told(options: argparse.Namespace, first: int, rank: int) -> Iterable[int]:
     """Return the steps to come, as the script shows them."""
     steps = range(first, options.steps)
@@ -91,6 +97,8 @@ def main() -> None:
         due = time.monotonic() + options.step_seconds_min
         random = np.random.default_rng([options.seed, step])
         picked = random.integers(len(labels), size=BATCH)[together.rank :: together.size]
+        if options.samples:
+            read(options.samples, step * together.size + together.rank)
         if options.load_seconds and step % 50 == 25:
             time.sleep(options.load_seconds)
         own = np.zeros((65, 10))

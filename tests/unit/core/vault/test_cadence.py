@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everstep_common.reports import Turnover
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.fleet.incidents import failures_ns_of_job
 from everstep_controller.core.model.job import Cause, JobRecord
@@ -17,6 +18,7 @@ from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.snapshots import COSTS_KEPT, Cadence, SnapshotCosts
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.cadence import (
+    CadenceBasis,
     SnapshotCost,
     SnapshotPhase,
     best_interval,
@@ -30,6 +32,11 @@ from unit.core.fleet.job_incidents import add_incidents
 from unit.core.vault.vault_story import S, job
 
 MS = S // 1000
+_BASIS = CadenceBasis((), Settings())
+
+
+def _failed(*failures_ns: int) -> CadenceBasis:
+    return CadenceBasis(failures_ns, Settings())
 
 
 def _trained(steps: int, step_ns: int, stall_ns: int) -> JobRecord:
@@ -45,7 +52,7 @@ def _trained(steps: int, step_ns: int, stall_ns: int) -> JobRecord:
 
 
 def _decide(record: JobRecord, before: Cadence | None = None, at_s: int = 600) -> Cadence:
-    return decide_cadence(before or Cadence(), record, (), Settings(), at_s * S)
+    return decide_cadence(before or Cadence(), record, _BASIS, at_s * S)
 
 
 def test_every_step_is_snapshotted_while_that_costs_next_to_nothing() -> None:
@@ -74,6 +81,25 @@ def test_nothing_changes_before_enough_was_measured_nor_more_than_once_a_minute(
     record = _trained(200, S, 200 * MS)
     recent = Cadence(7, 0, "so", 590 * S)
     assert _decide(record, recent) is recent
+
+
+def test_what_snapshots_cost_while_standbys_are_made_says_nothing() -> None:
+    record = _trained(200, 100 * MS, 20 * MS)
+    calm_ns = 62 * 120 * MS
+    making = CadenceBasis((), Settings(), busy_until_ns=600 * S)
+    assert decide_cadence(Cadence(), record, making, 600 * S + calm_ns - 1) == Cadence()
+    assert decide_cadence(Cadence(), record, making, 600 * S + calm_ns).every == 20
+
+
+def test_what_was_decided_early_is_looked_at_again_after_a_minute_and_once() -> None:
+    record = _trained(200, S, MS)
+    early = Cadence(50, 0, "so", 200 * S)
+    assert _decide(record, early, at_s=259) is early
+    again = _decide(record, early, at_s=260)
+    assert (again.every, again.returns) == (1, 1)
+    late = replace(early, changed_ns=301 * S)
+    assert _decide(record, late, at_s=1200) is late
+    assert _decide(record, replace(early, returns=1), at_s=1200) == replace(early, returns=1)
 
 
 def test_a_small_difference_changes_nothing() -> None:
@@ -128,7 +154,7 @@ def test_two_faults_in_three_minutes_keep_the_third_from_costing_a_hundred_steps
     record = _trained(200, 300 * MS, 300 * MS)
     rare = _decide(record, at_s=61)
     assert rare.every == 100
-    decided = decide_cadence(rare, record, (70 * S, 250 * S), Settings(), 250 * S)
+    decided = decide_cadence(rare, record, _failed(70 * S, 250 * S), 250 * S)
     assert decided.every == round(math.sqrt(2 * 0.3 * 125) / 0.3) == 29
     assert decided.reason.endswith("a fault is expected every 2.1 min")
     assert decided.returns == rare.returns
@@ -138,7 +164,7 @@ def test_a_failure_does_not_make_snapshots_rarer_before_they_are_measured_anew()
     record = _trained(200, S, 200 * MS)
     record.ledger.begin_steps(300 * S, warmup=True)
     often = Cadence(2, 0, "so", 100 * S)
-    assert decide_cadence(often, record, (300 * S,), Settings(), 400 * S) is often
+    assert decide_cadence(often, record, _failed(300 * S), 400 * S) is often
 
 
 def test_a_cost_that_nobody_measured_changes_nothing() -> None:
@@ -208,7 +234,7 @@ class _Job:
 
     def _look(self) -> None:
         self._looked_ns = self._now_ns
-        decided = decide_cadence(self.record.cadence, self.record, (), Settings(), self._now_ns)
+        decided = decide_cadence(self.record.cadence, self.record, _BASIS, self._now_ns)
         if decided is not self.record.cadence:
             self.record.cadence = decided
             self.changes.append((self._now_ns // S, decided.every))
@@ -295,7 +321,7 @@ def test_no_more_training_lies_between_two_snapshots_than_the_operator_allows() 
 
 def test_the_operators_settings_decide() -> None:
     record = _trained(200, S, 200 * MS)
-    decided = decide_cadence(Cadence(), record, (), FORMULA_ALONE, 600 * S)
+    decided = decide_cadence(Cadence(), record, CadenceBasis((), FORMULA_ALONE), 600 * S)
     assert decided.every == young_interval(measure_cost(record, (), 600 * S)) > 60
 
 
@@ -311,6 +337,40 @@ def test_the_interval_loses_a_minute_at_most_and_one_step_while_that_costs_a_hun
     assert every == 1 or stall_ns > 0.0099 * (every - 1) * step_ns
 
 
+def _slots(p50_ms: int, every: int = 1) -> Cadence:
+    """Return what is decided of steps of 100 ms with slots that take so long to be free."""
+    record = _trained(200, 100 * MS, MS // 10)
+    basis = CadenceBasis((), Settings(), Turnover(3, p50_ms * MS, p50_ms * MS))
+    return decide_cadence(Cadence(every), record, basis, 1000 * S)
+
+
+def test_slots_that_are_free_again_in_time_thin_nothing_out() -> None:
+    assert _slots(90).every == 1
+    # Two more snapshots are taken while a slot is.
+    assert _slots(300).every == 1
+    assert _slots(310).every == 1
+
+
+def test_snapshots_are_as_rare_as_slots_need_to_get_free() -> None:
+    assert _slots(400).every == 2
+    decided = _slots(1000)
+    assert decided.every == 5
+    assert decided.reason == (
+        "one step in 5 is snapshotted, and a failure costs up to 5 steps (0.5 s): a rank has 3"
+        " slots, each of which is free again 1 s after its snapshot"
+    )
+    # It stays: until the next snapshot a slot is taken in any case.
+    assert _slots(900 + 500, every=5).every == 5
+    assert _slots(100 + 500, every=5).every == 1
+
+
+def test_the_jobs_word_counts_more_than_its_slots() -> None:
+    record = _trained(200, 100 * MS, MS // 10)
+    record.spec = replace(record.spec, snapshot_every_max=2)
+    basis = CadenceBasis((), Settings(), Turnover(3, S, S))
+    assert decide_cadence(Cadence(), record, basis, 600 * S).every == 2
+
+
 def _apart(step: int | None = 99) -> SnapshotPhase:
     """Return the phase of ranks that have saved different steps for a second, seen at 600 s."""
     return SnapshotPhase().after(step, (), 0).after(step, (101,), 599 * S)
@@ -318,33 +378,51 @@ def _apart(step: int | None = 99) -> SnapshotPhase:
 
 def test_ranks_out_of_phase_meet_at_steps_that_are_ahead_of_all_and_far_apart() -> None:
     record = _trained(200, 20 * MS, MS)
-    met = bring_together(Cadence(), record, _apart(), 600 * S)
-    # Two seconds of steps apart, and the first of them two seconds ahead.
+    met = bring_together(Cadence(), record, _apart(), None, 600 * S)
+    # Two seconds of steps apart where nobody measures slots; the first of them is ahead of all.
     assert met.every == math.ceil(2 * S / (21 * MS))
     assert met.start % met.every == 0
-    assert met.start >= 199 + 2 * S // (21 * MS)
+    assert met.start >= 199 + 1.5 * S // (21 * MS)
     assert met.usual_every == 1
     assert "none of which can be restored" in met.reason
     # It is the only rule until they have met, whatever snapshots cost.
     assert _decide(_trained(200, S, 200 * MS), met) is met
-    assert bring_together(met, record, _apart(), 601 * S) is met
+    assert bring_together(met, record, _apart(), None, 601 * S) is met
+
+
+def test_ranks_meet_as_soon_as_slots_are_measured_to_be_free_again() -> None:
+    record = _trained(200, 20 * MS, MS)
+    met = bring_together(Cadence(), record, _apart(), Turnover(3, 90 * MS, 150 * MS), 600 * S)
+    assert met.every == math.ceil(150 / 21)
+    # A second of rows that are not told yet, and half a second to be heard.
+    assert 0 <= met.start - (199 + math.ceil(1500 / 21) + 2) < met.every
+    again = bring_together(met, record, SnapshotPhase(met.start), None, 601 * S)
+    assert again.start - 199 <= (1500 + met.every * 21) / 21 + 3
 
 
 def test_ranks_that_have_met_go_on_as_before() -> None:
     record = _trained(200, 20 * MS, MS)
-    met = bring_together(Cadence(5), record, _apart(), 600 * S)
+    met = bring_together(Cadence(5), record, _apart(), None, 600 * S)
     assert met.usual_every == 5
     before = SnapshotPhase().after(met.start - 1, (), 603 * S)
-    assert bring_together(met, record, before, 603 * S) is met
-    again = bring_together(met, record, SnapshotPhase(met.start), 603 * S)
+    assert bring_together(met, record, before, None, 603 * S) is met
+    again = bring_together(met, record, SnapshotPhase(met.start), None, 603 * S)
     assert (again.every, again.usual_every) == (5, 0)
     assert again.start > 199
 
 
+def test_a_new_generation_is_in_phase_and_meets_nowhere() -> None:
+    met = bring_together(Cadence(5), _trained(200, 20 * MS, MS), _apart(), None, 600 * S)
+    begun = bring_together(
+        replace(met, start=0), _trained(200, 20 * MS, MS), SnapshotPhase(), None, 700 * S
+    )
+    assert begun == Cadence(5, 0, "one step in 5 is snapshotted again", 700 * S)
+
+
 def test_ranks_that_do_not_meet_meet_at_fewer_steps() -> None:
     record = _trained(200, 20 * MS, MS)
-    met = bring_together(Cadence(), record, _apart(), 600 * S)
-    rarer = bring_together(met, record, _apart(), 620 * S)
+    met = bring_together(Cadence(), record, _apart(), None, 600 * S)
+    rarer = bring_together(met, record, _apart(), None, 620 * S)
     assert (rarer.every, rarer.usual_every) == (2 * met.every, 1)
 
 
@@ -352,8 +430,8 @@ def test_a_step_that_one_rank_missed_is_no_phase() -> None:
     record, usual = _trained(200, 20 * MS, MS), Cadence()
     once = SnapshotPhase(99).after(99, (101,), 600 * S)
     assert once.looks_again_s is not None
-    assert bring_together(usual, record, once, 600 * S) is usual
+    assert bring_together(usual, record, once, None, 600 * S) is usual
     # A newer step became recoverable: they are in phase, whatever was missed before.
     later = once.after(102, (104,), 601 * S)
-    assert bring_together(usual, record, later, 601 * S) is usual
+    assert bring_together(usual, record, later, None, 601 * S) is usual
     assert SnapshotPhase(102).looks_again_s is None

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from everstep_common.reports import Turnover
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import CadenceChosen, Event, KeeperChosen, LayoutLearned
@@ -17,10 +18,17 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
-from everstep_controller.core.vault.directives import JobSnapshots, Message, VaultNews
+from everstep_controller.core.vault.directives import (
+    Holdings,
+    JobSnapshots,
+    Message,
+    StandbysMade,
+    VaultNews,
+)
 from everstep_controller.core.vault.messages import Directive, NodeHoldings
 
 NODES = ("a", "b", "c")
+S = 1_000_000_000
 
 
 def _job(*members: str) -> JobRecord:
@@ -111,11 +119,21 @@ def test_nothing_of_an_older_generation_is_left_in_the_orders_of_a_new_one() -> 
     snapshots.decide()
     told = snapshots.told()
     assert (told["a"].replica_target, told["c"].replica_target) == ("c", "a")
+    assert (told["a"].replica_sources, told["c"].replica_sources) == (("c",), ("a",))
+    assert told["b"].replica_sources == ()
     assert (told["a"].collector, told["b"].collector, told["c"].collector) == ("", "", "a")
     # What b holds of the old generation keeps it among those that are told what may be freed.
     assert {(one.generation, one.recoverable_step, one.spare) for one in told.values()} == {
         (2, None, None)
     }
+
+
+def test_a_spare_that_keeps_the_replicas_of_a_job_is_told_whose_they_are() -> None:
+    snapshots = Snapshots(_job("a"))
+    snapshots.report("a", (0, 5))
+    snapshots.decide()
+    told = snapshots.told()
+    assert (told["a"].replica_target, told["b"].replica_sources) == ("b", ("a",))
 
 
 def test_a_keeper_is_told_once_to_the_core_and_before_anything_else() -> None:
@@ -161,6 +179,26 @@ def test_nobody_is_directed_for_a_job_that_is_over_but_what_it_left_stays_known(
     assert [copy.step for copy in snapshots.known.holdings.catalogue.copies()] == [5, 5]
 
 
+def test_standbys_that_are_never_ready_keep_no_cadence_from_being_decided() -> None:
+    begun = StandbysMade().after(True, 100 * S)
+    assert begun.after(True, 130 * S).busy_until_ns == 130 * S
+    assert begun.after(True, 1000 * S).busy_until_ns == 400 * S
+    ready = begun.after(True, 130 * S).after(False, 131 * S)
+    assert (ready.since_ns, ready.busy_until_ns) == (None, 130 * S)
+
+
+def test_slots_count_where_they_are_taken_longest_and_nodes_that_tell_nothing_do_not() -> None:
+    holdings = Holdings()
+    assert holdings.slowest_turnover(NODES) is None
+    holdings.record("a", NodeHoldings({}, 0, turnover=Turnover(4, 5, 20)))
+    holdings.record("b", NodeHoldings({}, 0, turnover=Turnover(3, 7, 9)))
+    holdings.record("c", NodeHoldings({}, 0))
+    assert holdings.slowest_turnover(NODES) == Turnover(3, 7, 20)
+    assert holdings.slowest_turnover(("a", "c")) == Turnover(4, 5, 20)
+    holdings.record("a", NodeHoldings({}, 0))
+    assert holdings.slowest_turnover(("a", "c")) is None
+
+
 def test_a_rule_that_was_to_begin_later_holds_from_the_first_step_of_a_new_generation() -> None:
     snapshots = Snapshots(_job("a", "b"))
     snapshots.job.spec = replace(snapshots.job.spec, snapshot_every_min=50, snapshot_every_max=50)
@@ -171,3 +209,15 @@ def test_a_rule_that_was_to_begin_later_holds_from_the_first_step_of_a_new_gener
     snapshots.decide()
     told = {(one.snapshot_every, one.snapshot_from) for one in snapshots.told().values()}
     assert told == {(50, 0)}
+
+
+def test_a_meeting_ends_with_its_generation_and_that_is_journaled() -> None:
+    snapshots = Snapshots(_job("a", "b"))
+    snapshots.job.cadence = Cadence(8, 64, "they meet", 1, usual_every=1)
+    snapshots.decide()
+    assert {one.snapshot_every for one in snapshots.told().values()} == {8}
+    _start(snapshots.job, 2, "a", "b")
+    chosen = [one for one in snapshots.decide() if isinstance(one, CadenceChosen)]
+    assert [(one.cadence.every, one.cadence.usual_every) for one in chosen] == [(1, 0)]
+    told = {(one.snapshot_every, one.snapshot_from) for one in snapshots.told().values()}
+    assert told == {(1, 0)}

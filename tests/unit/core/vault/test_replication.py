@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from everstep_controller.core.nodes.watchers import watched_peers
 from everstep_controller.core.vault.replication import (
     KEPT_MAX,
+    Replication,
     plan_collectors,
     replica_targets,
 )
@@ -142,6 +143,13 @@ def test_every_node_is_watched(domain_of: dict[str, str]) -> None:
     peers = watched_peers(list(domain_of), domain_of)
     assert {peer for watched in peers.values() for peer in watched} == set(domain_of)
     assert all(node not in watched for node, watched in peers.items())
+
+
+def test_a_node_keeps_the_replicas_of_those_whose_target_it_is() -> None:
+    domain_of = {"a": "large", "b": "large", "c": "small"}
+    replication = Replication(replica_targets(list(domain_of), domain_of))
+    assert replication.sources == {"c": ("a", "b"), "a": ("c",)}
+    assert Replication().sources == {}
 
 
 def test_each_member_but_the_first_tells_its_steps_to_one_before_it() -> None:

@@ -59,6 +59,7 @@ def _view(
         found.step,
         planner or Persistence(),
         Cadence(),
+        None,
         0,
         10,
         now_ns=20 * S,
@@ -177,7 +178,7 @@ def test_of_a_job_that_has_ended_storage_tells_what_is_found_there() -> None:
 def test_a_step_that_goes_while_the_table_is_made_is_left_out() -> None:
     catalogue = ring([8, 9])
     view = SnapshotView(
-        _trained(10), catalogue, REACHABLE, 8, Persistence(), Cadence(), 0, 10, now_ns=0
+        _trained(10), catalogue, REACHABLE, 8, Persistence(), Cadence(), None, 0, 10, now_ns=0
     )
     lines = snapshot_steps(view)
     assert next(lines).step == 9

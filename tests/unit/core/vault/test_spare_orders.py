@@ -126,6 +126,18 @@ def test_a_spare_hears_of_its_memory_and_of_nothing_else() -> None:
     assert (wanted.job, wanted.copy_bytes, wanted.processes, wanted.term) == ("train", _MIB, 8, 7)
 
 
+def test_a_directive_has_the_addresses_of_the_nodes_whose_replicas_are_kept() -> None:
+    nodes = {
+        name: NodeRecord(name, NodeState.HEALTHY, bulk_address=address)
+        for name, address in (("a", "a:1"), ("b", "b:1"), ("c", ""))
+    }
+    what = Directive("train", 2, None, (), "a", replica_sources=("b", "c", "retired"))
+    job = DirectedJob("train", "train-1", "train-1", b"key")
+    told = directive(what, job, nodes, 7).vault
+    assert (told.replica_target, told.replica_bulk_address) == ("a", "a:1")
+    assert list(told.replica_sources) == ["b:1"]
+
+
 def _of_one_node(*spares: str) -> World:
     """The job of a world, on node a alone, with spares that wait; b and c are other domains."""
     world = World()

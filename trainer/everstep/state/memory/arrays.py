@@ -86,6 +86,19 @@ def _is_masked(value: object) -> bool:
     return any(kind.__module__.startswith("numpy.ma") for kind in type(value).__mro__)
 
 
+def memory_of(array: object) -> object:
+    """Return what stays equal while an array that is viewed keeps its memory; None: unknown.
+
+    A view keeps a bytearray from growing. An array of numpy can be given other memory all the same.
+    """
+    if type(array) is bytearray:
+        return len(array)
+    kind = type(array)
+    if kind.__module__ == "numpy" and kind.__name__ == "ndarray":
+        return getattr(array, "__array_interface__", None)
+    return None
+
+
 def is_tensor(value: object) -> bool:
     """Return whether it is a torch.Tensor, without importing torch."""
     torch = sys.modules.get("torch")

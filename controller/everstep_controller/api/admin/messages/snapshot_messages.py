@@ -55,9 +55,13 @@ def cadence(numbers: SnapshotNumbers, reason: str, job: JobRecord) -> admin_pb2.
     """Return how often a job is snapshotted and why, or that its script takes no snapshots."""
     if without := _without_snapshots(numbers, job):
         return admin_pb2.Cadence(reason=without)
-    return admin_pb2.Cadence(
+    told = admin_pb2.Cadence(
         every=numbers.snapshot_every, reason=reason, skipped=job.snapshots_skipped
     )
+    if (turnover := numbers.turnover) is not None:
+        told.slots = turnover.slots
+        told.slot_taken_p50_ns, told.slot_taken_p99_ns = turnover.p50_ns, turnover.p99_ns
+    return told
 
 
 def _without_snapshots(numbers: SnapshotNumbers, job: JobRecord) -> str:

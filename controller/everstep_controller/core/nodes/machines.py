@@ -1,0 +1,276 @@
+"""Machines: a node that comes with another name is the node that it was, and copied ids are told.
+
+Agents name the machine that they run on by a keyed hash of its `/etc/machine-id`. That alone proves
+nothing, for images of machines are copied with it: hardware that is built in decides, or the data
+folder of the agent. What is known of a node goes along with its machine: findings, claims, deaths
+and hangs there. What runs there does not: for its jobs the node of the old name is lost.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from everstep_common.judging.condition import Condition
+from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_common.reports import Inventory
+from everstep_controller.core.events import NodeConnected
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.node import (
+    Claim,
+    NodeNews,
+    NodeRecord,
+    OpenFinding,
+    Silence,
+)
+from everstep_controller.core.model.pair_test import PairRecord
+from everstep_controller.core.model.state import (
+    State,
+    forget_away,
+    forget_hearing,
+    keep_listed,
+    note_hearing,
+    note_machine,
+)
+from everstep_controller.core.nodes import agent_identity, claims, removal
+from everstep_controller.core.nodes.agent_findings import AGENT_GONE, AGENT_HUNG
+from everstep_controller.core.registry import Timers
+from everstep_controller.core.turn import TimerKind, Turn
+
+# The record of an old name is looked at so soon whether jobs need it still, and then so often.
+_FORGET_NS, _NEEDED_NS = 1_000_000_000, 60_000_000_000
+# An id that so many nodes have is one of an image, and tells nothing of any.
+_SHARED_MAX = 16
+# So many nodes are named in a sentence.
+_NAMED_MAX = 4
+# Interfaces with an address that is the hardware's own.
+_BUILT_IN = frozenset({"ethernet", "infiniband", "roce"})
+# Timers of a node that go on under its new name.
+_KEPT = (
+    TimerKind.STREAM,
+    TimerKind.CHECK,
+    TimerKind.SPARE,
+    TimerKind.PROBATION,
+    TimerKind.FLAPPING,
+)
+
+MACHINE_ID_SHARED = Condition(
+    name="MachineIdShared",
+    component="controller/machines/ID",
+    meaning="several machines have one id (/etc/machine-id), as after an image of a machine was "
+    "copied: they stay separate nodes, but a node of them that gets another name may not be known "
+    "again, and the controller's own failure domain is not known by its machine",
+    source="agents that are connected, name one machine, and were booted apart",
+    clears_when="each of them has an id of its own, or is away",
+    mode=Mode.ADVISE,
+)
+
+
+# --- who is who ----------------------------------------------------------------------------------
+
+
+def known_as(state: State, event: NodeConnected) -> NodeRecord | None:
+    """Return the node that an agent's node was, where it comes with another name; else None.
+
+    Not where both may be alive, nor where several could be meant.
+    """
+    named = state.nodes.get(event.node)
+    if not event.machine or (named is not None and not named.gone):
+        return None
+    names = state.machines.get(event.machine, [])
+    if event.node in names or len(names) > _SHARED_MAX:
+        return None
+    alone = len(names) == 1
+    found = [one for one in map(state.nodes.__getitem__, names) if _is_same(one, event, alone)]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_same(node: NodeRecord, event: NodeConnected, alone: bool) -> bool:
+    """Return whether an agent's node is the one that another agent of its machine had.
+
+    Where several nodes are of one machine they are played there: only the data folder tells then.
+    """
+    shared = _shares_hardware(node.inventory, event.inventory)
+    booted = node.boot_id != event.boot_id
+    if shared is False or (node.connected and not (shared and booted)):
+        return False
+    return node.outbox == event.outbox or bool(alone and shared)
+
+
+def _shares_hardware(one: Inventory, other: Inventory) -> bool | None:
+    """Return whether two machines have a built-in part in common; None: nothing tells."""
+    for parts in (_accelerators, _addresses):
+        mine, its = parts(one), parts(other)
+        if mine and its:
+            return not mine.isdisjoint(its)
+    return None
+
+
+def _accelerators(inventory: Inventory) -> frozenset[str]:
+    return frozenset(one.uuid for one in inventory.accelerators if one.uuid)
+
+
+def _addresses(inventory: Inventory) -> frozenset[str]:
+    built_in = (one.address for one in inventory.interfaces if one.kind in _BUILT_IN)
+    return frozenset(address for address in built_in if address.strip("0:"))
+
+
+# --- a new name ----------------------------------------------------------------------------------
+
+
+def rename(turn: Turn, node: NodeRecord, name: str) -> None:
+    """Have a node go on under another name; of the old one only what jobs had there is left.
+
+    Whoever had the new name is gone: what was claimed there stays so.
+    """
+    state, old = turn.state, node.name
+    agent_identity.end_contentions(turn, node)
+    removal.forget_among_peers(turn, node)
+    removal.drop_injections(turn, node)
+    forget_away(state, old)
+    left = NodeRecord(old, since_ns=turn.now_ns, domain=node.domain, jobs=node.jobs)
+    before = state.nodes.get(name)
+    if before is not None:
+        forget_hearing(state, before)
+        note_machine(state, before, "")
+    node.name, node.jobs = name, before.jobs if before is not None else []
+    node.claims += _claims_besides(node, before)
+    _begin_anew(node)
+    state.nodes[name], state.nodes[old] = node, left
+    _keep_lists(turn, node, old)
+    _keep_timers(turn, old, name)
+    _keep_in_orders(state, old, name)
+    for job in state.jobs.values():
+        _keep_in_memory(job, old, name)
+    _take_for_lost(turn, left, name)
+    sentence = f"{old} is {name} now: its agent came back with another name, on the same machine"
+    for subject in (old, name):
+        turn.announce(subject, "NodeRenamed", sentence)
+    turn.mark_node(name)
+
+
+def _claims_besides(node: NodeRecord, before: NodeRecord | None) -> list[Claim]:
+    """Return what is claimed of a gone node besides; the record of an old name has only ours."""
+    if before is None or before.renamed_to:
+        return []
+    owners = {claim.owner for claim in node.claims}
+    return [one for one in before.claims if one.owner not in owners]
+
+
+def _begin_anew(node: NodeRecord) -> None:
+    """Forget what is only of the streams of an agent, and of the jobs that its node ran."""
+    node.connected, node.silent_to, node.questions = False, [], []
+    node.silence, node.blocked_since_ns = Silence(), 0
+    node.refusals, node.injections = {}, {}
+    node.news, node.pair = NodeNews(), PairRecord(count=node.pair.count)
+    node.spare_check.asked = False
+    told = (AGENT_GONE.name, AGENT_HUNG.name)
+    node.findings = {
+        key: held for key, held in node.findings.items() if held.finding.condition not in told
+    }
+
+
+def _keep_lists(turn: Turn, node: NodeRecord, old: str) -> None:
+    """Have a node under its new name in every list that had the old one."""
+    state = turn.state
+    for names in (state.deferred, state.flapping, state.precursors):
+        keep_listed(names, node.name, listed=keep_listed(names, old, listed=False))
+    state.pair_wanted = [one for one in state.pair_wanted if one not in (old, node.name)]
+    left = state.nodes[old]
+    note_hearing(state, left)
+    claims.list_claims(turn, left)
+    machine, node.machine = node.machine, ""
+    keep_listed(state.machines.get(machine, []), old, listed=False)
+    note_machine(state, node, machine)
+    note_hearing(state, node)
+    claims.list_claims(turn, node)
+
+
+def _keep_timers(turn: Turn, old: str, name: str) -> None:
+    for kind in removal.TIMERS:
+        due_ns = turn.state.timers.get(f"{kind}/{old}")
+        turn.drop_timer(f"{kind}/{old}")
+        turn.drop_timer(f"{kind}/{name}")
+        if due_ns is not None and kind in _KEPT:
+            turn.set_timer(f"{kind}/{name}", max(due_ns - turn.now_ns, 0))
+
+
+def _keep_in_orders(state: State, old: str, name: str) -> None:
+    """Have what operators have ordered of a node hold under its new name."""
+    if old in state.paused:
+        state.paused[name] = state.paused.pop(old)
+    for window in state.windows.values():
+        if window.open and old in window.span.nodes:
+            nodes = dict.fromkeys(name if one == old else one for one in window.span.nodes)
+            window.span = replace(window.span, nodes=tuple(nodes))
+
+
+def _keep_in_memory(job: JobRecord, old: str, name: str) -> None:
+    """Have what a job remembers of ranks on a node be of its new name."""
+    recovery = job.recovery
+    recovery.hangs = [
+        replace(one, culprits=tuple((rank, _named(at, old, name)) for rank, at in one.culprits))
+        for one in recovery.hangs
+    ]
+    recovery.judgements = [
+        replace(
+            one,
+            node=_named(one.node, old, name),
+            nodes=tuple(_named(at, old, name) for at in one.nodes),
+        )
+        for one in recovery.judgements
+    ]
+
+
+def _named(one: str, old: str, name: str) -> str:
+    return name if one == old else one
+
+
+def _take_for_lost(turn: Turn, left: NodeRecord, name: str) -> None:
+    left.renamed_to = left.lost_by = name
+    left.silent_since_ns = turn.now_ns
+    left.news.told_lost = f"it is {name} now"
+    note_hearing(turn.state, left)
+    turn.mark_node(left.name)
+    turn.set_timer(f"{TimerKind.RENAMED}/{left.name}", _FORGET_NS)
+
+
+def forget_old_name(turn: Turn, name: str) -> None:
+    """Forget the record of an old name, once no job needs it."""
+    left = turn.state.nodes.get(name)
+    if left is None or not left.renamed_to:
+        return
+    if removal.removal_problem(turn.state, left):
+        turn.set_timer(f"{TimerKind.RENAMED}/{name}", _NEEDED_NS)
+    else:
+        removal.forget_node(turn, left)
+
+
+# --- copied ids ----------------------------------------------------------------------------------
+
+
+def findings(state: State) -> Iterator[OpenFinding]:
+    """Yield a finding for each id that several machines have."""
+    for machine, names in state.machines.items():
+        nodes = [state.nodes[name] for name in names] if len(names) > 1 else []
+        there = [node for node in nodes if node.connected]
+        if len({node.boot_id for node in there}) > 1:
+            since_ns = max(node.since_ns for node in there)
+            yield OpenFinding(_finding(machine, [node.name for node in there]), since_ns)
+
+
+def _finding(machine: str, names: Sequence[str]) -> Finding:
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return Finding(
+        component=f"controller/machines/{machine[:8]}",
+        condition=MACHINE_ID_SHARED.name,
+        mode=MACHINE_ID_SHARED.mode,
+        severity=Severity.INFO,
+        message=f"{', '.join(names[:_NAMED_MAX])}{more} are different machines with the same "
+        "machine id, as copies of one image are; they are kept apart",
+        suggested_action=SuggestedAction.WATCH,
+        rule="on all of them but one: 'rm /etc/machine-id /var/lib/dbus/machine-id; "
+        "systemd-machine-id-setup', and where the agent's data folder was copied, too, "
+        "'everstep-agent leave-cluster'; then restart their agents",
+    )
+
+
+TIMERS: Timers = {TimerKind.RENAMED: forget_old_name}
