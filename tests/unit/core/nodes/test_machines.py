@@ -327,6 +327,37 @@ def test_a_machine_id_that_a_whole_image_has_tells_nothing() -> None:
     assert "and 16 more" in found.finding.message
 
 
+_MANAGEMENT = "be:3a:f2:b6:05:9f"
+
+
+def _cards(*addresses: str) -> Inventory:
+    """Return network ports, one of which has the same address in each machine of a kind."""
+    return Inventory(interfaces=tuple(_port(one) for one in (*addresses, _MANAGEMENT)))
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_copy_with_a_management_port_of_the_same_address_takes_no_node(*, there: bool) -> None:
+    story = Fleet()
+    story.hello("one", box="one-box", hardware=_cards("04:3f:72:00:00:01", "04:3f:72:00:00:02"))
+    story.tell(events.OperatorIsolated("one", "ann", "fan"))
+    if not there:
+        story.lose("one")
+    cards = _cards("04:3f:72:00:00:03", "04:3f:72:00:00:04")
+    story.hello("two", box="two-box", boot="2", hardware=cards)
+    assert story.core.state.nodes["one"].connected is there
+    assert story.owners("two") == []
+    assert "operator" in story.owners("one")
+
+
+def test_a_node_whose_cards_were_replaced_in_part_is_told_by_its_data_folder() -> None:
+    story = Fleet()
+    story.hello("old", hardware=_cards("04:3f:72:00:00:01", "04:3f:72:00:00:02"))
+    story.tell(events.OperatorIsolated("old", "ann", "swap the card"))
+    story.leave("old")
+    story.hello("new", boot="2", hardware=_cards("04:3f:72:00:00:08", "04:3f:72:00:00:09"))
+    assert story.owners("new") == ["operator"]
+
+
 # --- journals ------------------------------------------------------------------------------------
 
 
