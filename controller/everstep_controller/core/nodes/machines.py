@@ -150,6 +150,9 @@ def rename(turn: Turn, node: NodeRecord, name: str) -> None:
     _keep_lists(turn, node, old)
     _keep_timers(turn, old, name)
     _keep_in_orders(state, old, name)
+    for one in state.nodes.values():
+        if one.renamed_to == old:
+            one.renamed_to = name
     for job in state.jobs.values():
         _keep_in_memory(job, old, name)
     _take_for_lost(turn, left, name)
