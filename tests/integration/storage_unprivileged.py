@@ -1,6 +1,7 @@
 """An agent without root for tests of storage: writes a copy as another user, says what came of it.
 
-Arguments: folder, user id; ``wait`` to go on waiting with its storage process.
+Arguments: folder, user id; ``wait`` to go on waiting with its storage process, or ``close`` to end
+it after a line of standard input.
 """
 
 import asyncio
@@ -30,6 +31,8 @@ async def main(folder: str, uid: int) -> None:
         print(workers.idle_pid, *_rights_of(workers.idle_pid), flush=True)
         if sys.argv[3:] == ["wait"]:
             await asyncio.Event().wait()
+        if sys.argv[3:] == ["close"]:
+            await asyncio.to_thread(sys.stdin.readline)
     except StorageError as error:
         print(error)
     await workers.close()

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -253,22 +253,31 @@ async def test_the_process_of_roots_job_has_no_capabilities_either(tmp_path: Pat
 
 def _as_nobody(folder: Path, uid: int, *capabilities: str) -> str:
     """Return what an agent says that runs as nobody, with these capabilities."""
+    with _of_nobody(folder, uid, *capabilities) as agent:
+        said, wrong = agent.communicate()
+    assert not wrong, wrong
+    return said
+
+
+def _of_nobody(
+    folder: Path, uid: int, *capabilities: str, words: Sequence[str] = ()
+) -> "subprocess.Popen[str]":
+    """Start an agent that is nobody, and may what is named."""
     # The Python of the tests may lie in a folder that only root may enter.
     granted = ",".join(f"+{name}" for name in ("dac_read_search", *capabilities))
     rights = ["--inh-caps", granted, "--ambient-caps", granted]
     program = Path(__file__).with_name("storage_unprivileged.py")
-    # In the environment, because the rights are gone before Python looks at its own prefix.
-    environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]}
     nobody = str(pwd.getpwnam("nobody").pw_uid)
     command = ["setpriv", "--reuid", nobody, "--regid", nobody, "--clear-groups", *rights]
-    done = subprocess.run(
-        [*command, sys.executable, str(program), str(folder), str(uid)],
-        capture_output=True,
+    return subprocess.Popen(
+        [*command, sys.executable, str(program), str(folder), str(uid), *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        # In the environment, because the rights are gone before Python looks at its own prefix.
+        env={"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]},
     )
-    assert not done.stderr, done.stderr
-    return done.stdout
 
 
 @needs_root
@@ -284,6 +293,23 @@ def test_an_agent_without_root_needs_two_capabilities_and_hands_on_none(tmp_path
     assert f"Uid:\t{uid}\t{uid}\t{uid}\t{uid}" in said
     assert "CapPrm:\t0000000000000000 CapEff:\t0000000000000000" in said
     assert (folder / "demo/gen-1/step-3/rank-0.json").stat().st_uid == uid
+
+
+@needs_root
+def test_an_agent_without_root_ends_a_process_of_another_user_that_hangs(tmp_path: Path) -> None:
+    uid = 54322
+    os.chown(tmp_path, uid, uid)
+    _open_to_all(tmp_path)
+    with _of_nobody(tmp_path, uid, "setuid", "setgid", words=["close"]) as agent:
+        assert agent.stdout is not None
+        worker = identify(int(agent.stdout.readline().split()[0]))
+        assert worker is not None
+        # It hangs: the end of the connection tells it nothing, and the agent may not signal it.
+        os.kill(worker.pid, signal.SIGSTOP)
+        _, wrong = agent.communicate("\n")
+    assert not wrong, wrong
+    assert agent.returncode == 0
+    assert not alive(worker)
 
 
 def test_a_storage_process_dies_with_its_agent_whatever_it_does(tmp_path: Path) -> None:

@@ -40,6 +40,11 @@ class ChildExit:
         self._descriptor = os.pidfd_open(process.pid)
         asyncio.get_running_loop().add_reader(self._descriptor, self._reap)
 
+    @property
+    def pidfd(self) -> int:
+        """Return its descriptor; -1 when it is dead."""
+        return -1 if self._exited.is_set() else self._descriptor
+
     async def wait(self, seconds: float) -> bool:
         """Return whether it is dead, waiting at most so long."""
         try:
@@ -100,11 +105,13 @@ class StorageWorkerProcess:
             self.process.wait()
             raise
         self._bucket = bucket
+        self._user: JobUser | None = None
         self._killed = False
         self._connection = Connection(ours, Peer(self.process.pid, os.geteuid()))
 
     async def assume_user(self, user: JobUser) -> None:
         """Have it take the user's rights. Raises StorageError."""
+        self._user = user
         request = messages.AssumeUser(
             uid=user.uid,
             gid=user.gid,
@@ -150,9 +157,27 @@ class StorageWorkerProcess:
         """Kill it; False when the kernel holds it in a call, so that it does not die."""
         self._killed = True
         self._connection.close()
-        with contextlib.suppress(ProcessLookupError):
+        try:
             self.process.kill()
+        except ProcessLookupError:
+            pass
+        except PermissionError:
+            # It is its user's by now: without CAP_KILL, only a process of that user ends it.
+            await self._kill_as_user()
         return await self._exit.wait(_DEATH_S)
+
+    async def _kill_as_user(self) -> None:
+        """Have another worker of the same user kill it; one that cannot be started leaves it."""
+        if self._user is None:
+            return
+        with contextlib.suppress(OSError):
+            other = StorageWorkerProcess(bucket=False)
+            try:
+                await other.assume_user(self._user)
+                if (pidfd := self._exit.pidfd) >= 0:
+                    await other.ask(messages.EndProcess(), messages.ProcessEnded, [pidfd], _START_S)
+            finally:
+                other.dismiss()
 
 
 class StorageRefusedError(StorageError):

@@ -60,9 +60,9 @@ def _log_fatal_xid(world: World) -> Done:
     machine = world.machine()
     with (machine.root / KERNEL_LOG.strip("/")).open("a") as log:
         log.write(_XID)
-    release = partial(
-        operators.everstep, world, "release", machine.name, "--reason", "GPU replaced"
-    )
+    # No driver tells the agent of a new GPU here: the operator answers for it.
+    words = ("--reason", "GPU replaced", "--accept", "XidFatal")
+    release = partial(operators.everstep, world, "release", machine.name, *words)
     return Done((machine.name,), undo=release)
 
 

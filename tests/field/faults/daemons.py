@@ -50,8 +50,9 @@ def _freeze(unit: str, world: World) -> Done:
     machine = _place(unit, world)
     signal_main = ("systemctl", "kill", "--kill-who=main")
     machine.run(*signal_main, "--signal=STOP", unit)
-    # One that systemd has replaced meanwhile minds it as little.
-    return Done((machine.name,), undo=partial(machine.run, *signal_main, "--signal=CONT", unit))
+    # One that systemd has replaced meanwhile minds it as little, and there may be none yet.
+    go_on = partial(machine.run, *signal_main, "--signal=CONT", unit, check=False)
+    return Done((machine.name,), undo=go_on)
 
 
 def _crash(unit: str, world: World) -> Done:

@@ -86,11 +86,11 @@ class Watch:
                 told = self.fleet.ask("job", one["job"])
                 assert isinstance(told, dict)
                 hang = (told.get("hang") or {}).get("sentence", "")
-            step = int(one.get("step", 0)) if one.get("has_step") else -1
+            step = one["step"]
             self.jobs.append(
                 JobSeen(
-                    at_s, one["job"], one["state"], int(one.get("generation", 0)), step,
-                    one.get("reason", ""), hang,
+                    at_s, one["job"], one["state"], int(one.get("generation", 0)),
+                    -1 if step is None else int(step), one.get("reason", ""), hang,
                 )
             )  # fmt: skip
 

@@ -4,8 +4,10 @@ Started by its path, with a socket to the agent as standard input. Each request 
 request that never is costs this process and nothing else.
 """
 
+import contextlib
 import mmap
 import os
+import signal
 import socket
 import sys
 import time
@@ -95,6 +97,8 @@ class StorageWorker:
                 backend = self._open_backend(place)
                 listing = step_listing.list_steps(backend, manifest_of)
                 return replace(listing, storage_id=_identity(backend))
+            case messages.EndProcess():
+                return _end_process(fds)
             case _:
                 return messages.RequestFailed("a request that comes too late")
 
@@ -184,6 +188,12 @@ def _identity(backend: StorageBackend) -> str:
         return backend.identity()
     except (BackendError, OSError):
         return ""
+
+
+def _end_process(fds: list[int]) -> messages.ProcessEnded:
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(fds[0], signal.SIGKILL)
+    return messages.ProcessEnded()
 
 
 def _sealed_memory(fds: list[int], size_bytes: int) -> int:

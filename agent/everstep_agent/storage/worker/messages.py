@@ -143,6 +143,16 @@ class ListSteps:
 
 
 @dataclass(frozen=True, slots=True)
+class EndProcess:
+    """Kill the process that comes along: another worker of this user, which hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessEnded:
+    """Answer to EndProcess: it is killed, or was gone."""
+
+
+@dataclass(frozen=True, slots=True)
 class StorageOrigin:
     """Whose newest generation is there: the id of the job, and the cluster that gave it."""
 
@@ -201,9 +211,9 @@ class RequestFailed:
     kind: RefusalKind = RefusalKind.OTHER
 
 
-TO_WORKER = (AssumeUser, WriteCopy, DescribeFile, FillCopy, MoveLatest, ListSteps)
-# With each of these comes one descriptor of sealed memory.
-CARRIERS = (WriteCopy, FillCopy)
+TO_WORKER = (AssumeUser, WriteCopy, DescribeFile, FillCopy, MoveLatest, ListSteps, EndProcess)
+# With each of these comes one descriptor: of sealed memory, or of a process.
+CARRIERS = (WriteCopy, FillCopy, EndProcess)
 FROM_WORKER = (
     UserAssumed,
     CopyWritten,
@@ -211,6 +221,7 @@ FROM_WORKER = (
     CopyFilled,
     LatestMoved,
     StepListing,
+    ProcessEnded,
     BytesMoved,
     RequestFailed,
 )
