@@ -196,9 +196,12 @@ class Uplink:
                     logger.warning("controller %s: %s", self._settings.access.address, said)
             finally:
                 good = self.connected and loop.time() - self._welcomed_s > _STEADY_S
-                if self.connected:
+                away = self.connected
+                if away:
                     self._away_since_s, self.connected = loop.time(), False
-                    self.on_away()
+            # Not where the agent ends: then nobody is left to look again.
+            if away:
+                self.on_away()
             if good:
                 said = ""
                 self._backoff.reset()

@@ -11,7 +11,7 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.journal.codec import encode
 from everstep_sim.clocks import ControllerTimeline
-from everstep_sim.disk import DAMAGED, Disk
+from everstep_sim.disk import DAMAGED, JournalDisk
 from everstep_sim.outbox import OutboxRecord
 
 Journal = list[tuple[events.Event, int]]
@@ -72,7 +72,7 @@ class SimulatedController:
     # Name of the machine that it runs on, which may be a node's; "": nobody knows it.
     machine: str = ""
     # Where the journal lies; None: it cannot fail. And what its start says that finds damage.
-    disk: Disk | None = None
+    disk: JournalDisk | None = None
     damaged: Callable[[str], None] = lambda sentence: None
     # How many records came that it had.
     repeated: int = 0

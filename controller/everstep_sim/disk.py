@@ -41,7 +41,7 @@ class _Store(JournalStore):
         super().commit()
 
 
-class Disk:
+class JournalDisk:
     """Disk with the journal's file, as the controller's shell writes it and reads it at a start."""
 
     def __init__(self, folder: Path) -> None:

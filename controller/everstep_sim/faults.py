@@ -18,7 +18,7 @@ from everstep_controller.core import events
 from everstep_controller.core.model.node import Origin
 from everstep_sim import strangers
 from everstep_sim.cluster import SimulatedCluster
-from everstep_sim.disk import Disk
+from everstep_sim.disk import JournalDisk
 from everstep_sim.fleet import JOB
 from everstep_sim.network import ANYBODY, CONTROLLER, Transport
 from everstep_sim.timeline import SECOND
@@ -370,7 +370,7 @@ class Faults:
         self.later(recover_s, self._recover)
 
     @property
-    def _disk(self) -> Disk:
+    def _disk(self) -> JournalDisk:
         disk = self.cluster.controller.disk
         if disk is None:
             raise RuntimeError("this cluster has no disk that could fail")

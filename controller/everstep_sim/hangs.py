@@ -122,7 +122,7 @@ class Hangs:
 
     def _tick(self) -> None:
         for number in self._cluster.whole_generations():
-            self._words.tell(number)
+            self._words.tell_stillness(number)
         self._look()
         self._time.after(_TICK_S, self._tick)
 

@@ -91,7 +91,7 @@ class Looks:
         for job, ranks in self._ranks_of.items():
             for number, ours in ranks.generations.items():
                 if ours.members and self._runs(job, number, ours):
-                    self._words[job].tell(number)
+                    self._words[job].tell_stillness(number)
             self._look(job)
         self._time.after(_TICK_S, self.tick)
 

@@ -53,7 +53,7 @@ class StillnessWords:
         # By generation, its step and since when it is at it.
         self._since: dict[int, tuple[int, int]] = {}
 
-    def tell(self, number: int) -> None:
+    def tell_stillness(self, number: int) -> None:
         """Have nodes say that their ranks of a generation stand still, or that they go on."""
         ours, now_ns = self._ranks.generations[number], self._time.now_ns
         step, since_ns = self._since.setdefault(number, (ours.step, now_ns))

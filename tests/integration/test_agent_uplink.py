@@ -303,6 +303,9 @@ def test_whoever_waits_for_the_controllers_word_hears_when_its_stream_ends() -> 
                 rig.uplink.renew()
                 await served.until(lambda: rig.uplink.streams >= 2)
                 assert connected == [False]
+                await served.until(lambda: rig.uplink.connected)
+        # The agent has ended: nobody is left to look again.
+        assert connected == [False]
 
     run(scenario())
 

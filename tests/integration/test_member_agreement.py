@@ -132,6 +132,15 @@ async def test_members_free_older_steps_when_all_have_a_newer_one(tmp_path: Path
 
 
 @lived
+async def test_members_whose_agents_end_tell_nobody(tmp_path: Path) -> None:
+    async with _pair(tmp_path) as (first, second):
+        await _save(0, first, second)
+        jobs = (first.job, second.job)
+    for job in jobs:
+        job.vault.notify_change()
+
+
+@lived
 async def test_a_member_whose_controller_is_there_says_nothing_and_nothing_is_freed(
     tmp_path: Path,
 ) -> None:

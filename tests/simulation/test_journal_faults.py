@@ -9,7 +9,7 @@ import pytest
 
 from everstep_controller.core.model.job import JobState
 from everstep_sim.cluster import Shape, SimulatedCluster
-from everstep_sim.disk import Disk
+from everstep_sim.disk import JournalDisk
 from everstep_sim.faults import Faults
 from simulation.seeds import seeds
 from simulation.whatever_happens import WhateverHappens
@@ -47,7 +47,7 @@ class _Story:
         self.rng = random.Random(seed + 1)
         self.check = WhateverHappens()
         self.cluster = SimulatedCluster(seed, shape, self.check)
-        self.disk = self.cluster.controller.disk = Disk(folder)
+        self.disk = self.cluster.controller.disk = JournalDisk(folder)
         self.faults = Faults(self.cluster)
 
     def plan(self, kinds: dict[str, Fault], at_s: float, apart_s: tuple[float, float]) -> None:

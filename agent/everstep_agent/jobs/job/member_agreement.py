@@ -66,8 +66,12 @@ class MemberAgreement:
         if self._concluding is None:
             self._concluding = asyncio.get_running_loop().call_soon(self._conclude_now)
         if self._listener is not None and (self._telling is None or self._telling.done()):
-            name = f"steps of {self._record.facts.job}"
-            self._telling = self._context.spawn(self._tell(), name)
+            telling = self._tell()
+            try:
+                name = f"steps of {self._record.facts.job}"
+                self._telling = self._context.spawn(telling, name)
+            except RuntimeError:  # the tasks of this node's jobs end
+                telling.close()
 
     def hear(self, told: TellSteps) -> AllSteps | Refusal:
         """Take the word of a member, and of those below it; answer with the word of all."""

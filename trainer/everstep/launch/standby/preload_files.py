@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from everstep.rank.import_recorder import NAME
+from everstep.rank.interpreter.everstep_rank_opening import SET_HERE
 
 _BYTES_MAX = 4 * 1024 * 1024
 # The launcher gives these to each generation anew; what a script makes of them is its own business.
 _OF_A_GENERATION = ("EVERSTEP_", "TORCHELASTIC_", "MASTER_", "ROLE_", "GROUP_")
 _PLACES = frozenset({"RANK", "WORLD_SIZE", "NODE_RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE"})
-# The interpreter sets it itself in the C locale (PEP 538).
-_OF_PYTHON = "LC_CTYPE"
+# What is set within a rank, but not by its script: by the interpreter in the C locale (PEP 538),
+# and where a rank makes its first process group.
+_NOT_OF_SCRIPTS = frozenset({"LC_CTYPE"}) | SET_HERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,4 +69,5 @@ class PreloadFiles:
 
 
 def _lasts(name: str) -> bool:
-    return name not in _PLACES and name != _OF_PYTHON and not name.startswith(_OF_A_GENERATION)
+    other = name in _PLACES or name in _NOT_OF_SCRIPTS
+    return not other and not name.startswith(_OF_A_GENERATION)

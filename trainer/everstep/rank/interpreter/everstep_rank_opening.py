@@ -24,6 +24,8 @@ _OLDER_NAMES = (
     ("TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_FR_DUMP_TEMP_FILE"),
 )
 _NEW_NAMES_SINCE = (2, 10)
+# What is set here in a rank's environment, and says nothing of the script.
+SET_HERE = frozenset((_PIPE, *(older for older, _ in _OLDER_NAMES)))
 _PR_SET_PTRACER = 0x59616D61
 # A real-time signal that no library is known to use: SIGRTMAX - 3.
 STACKS_SIGNAL = 61
