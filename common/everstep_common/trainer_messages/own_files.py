@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from everstep_common.codec import CodecError, from_json, json_text
 from everstep_common.reports import quantities as q
-from everstep_common.trainer_messages import Entry
+from everstep_common.trainer_messages.vault import Entry
 
 T = TypeVar("T")
 ORDER = "save.json"
