@@ -1,5 +1,7 @@
 """Job ids: what tells the jobs of one name apart, made of the name and a number that grows."""
 
+import hashlib
+
 # As many digits as a generation or a step may have.
 _DIGITS_MAX = 18
 
@@ -14,3 +16,8 @@ def number_of_job(job_id: str, name: str) -> int | None:
     prefix, _, number = job_id.rpartition("-")
     digits = number.isascii() and number.isdecimal() and len(number) <= _DIGITS_MAX
     return int(number) if prefix == name and digits else None
+
+
+def token_hash(token: str) -> str:
+    """Return what is kept and sent of a job token."""
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from everstep_agent.concurrency.generation_tasks import Spawn
+from everstep_agent.storage.absent_ranks import AbsentRanks, wanted_of
 from everstep_agent.storage.formats.records import Beginning, StepKey
 from everstep_agent.storage.persist_state import PersistState
 from everstep_agent.storage.persister import Persister, StorageTarget
@@ -58,6 +59,7 @@ class JobStorage:
         self.persist_state = PersistState()
         self.persister = Persister(vault, self.persist_state, spawn, jitter)
         self.publisher = Publisher(vault, self.persist_state, spawn)
+        self.absent_ranks = AbsentRanks(vault, self.persist_state, spawn)
         self.listing: StepListing | None = None
         self.world_size = 0
         self._vault = vault
@@ -141,6 +143,7 @@ class JobStorage:
             self.persister.trouble = self.publisher.trouble = ""
         steps = tuple(StepKey(directive.generation, step) for step in directive.persist_steps)
         self.publisher.set_target(directive.publish)
+        self.absent_ranks.wanted = wanted_of(directive)
         self.persist_state.apply_directive(steps, frozenset(directive.persist_replicas))
         return self.persist_state.retaining(recoverable)
 
@@ -152,6 +155,7 @@ class JobStorage:
                 if target is not None:
                     self.persister.start_due(target)
                     self.publisher.start_due(target)
+                    self.absent_ranks.start_due(target)
                 await self._vault.change_signal.wait()
         finally:
             if self._target is not None:

@@ -87,6 +87,11 @@ class VaultDirective:
     # Member to tell the own steps while no controller is there, and its bulk listener; "": nobody.
     collector: q.NodeName = ""
     collector_bulk_address: q.Address = ""
+    # Ranks whose agents are away, and the step of persist_steps that they are to write by
+    # themselves: this node, and no other, orders it in the job's storage folder, and reads it in.
+    # None: none is wanted.
+    absent_ranks: Annotated[tuple[q.Rank, ...], Items(1_000_000)] = ()
+    absent_step: q.Step | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

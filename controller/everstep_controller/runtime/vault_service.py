@@ -201,7 +201,7 @@ class VaultService:
     def recoverable_step(self, job: str) -> int | None:
         """Return the newest step that is recoverable without any one node."""
         known = self._known(job)
-        return known.snapshots.orders.recoverable.step if known else None
+        return known.snapshots.orders.restorable_step if known else None
 
     def recoverable_age_ns(self, job: str) -> int | None:
         """Return how long ago that step was made; None when there is none, or nobody knows."""
@@ -222,7 +222,7 @@ class VaultService:
             record,
             catalogue,
             reachable_nodes(state, catalogue),
-            snapshots.orders.recoverable.step,
+            snapshots.orders.restorable_step,
             snapshots.persistence,
             snapshots.orders.cadence,
             snapshots.holdings.slowest_turnover(snapshots.generation.members),
@@ -331,7 +331,7 @@ class VaultService:
 
     def _look_again(self, known: _Lineage) -> None:
         """Decide again soon where ranks are out of phase: they may have no slot to tell of."""
-        delay_s = known.snapshots.orders.phase.looks_again_s
+        delay_s = known.snapshots.orders.looks_again_s
         if delay_s is not None and not known.looks_again:
             known.looks_again = True
             self._port.later(delay_s, lambda: self._refresh_again(known))

@@ -3630,6 +3630,8 @@ class VaultDirective(_message.Message):
     REPLICA_SOURCES_FIELD_NUMBER: _builtins.int
     COLLECTOR_FIELD_NUMBER: _builtins.int
     COLLECTOR_BULK_ADDRESS_FIELD_NUMBER: _builtins.int
+    ABSENT_RANKS_FIELD_NUMBER: _builtins.int
+    ABSENT_STEP_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -3664,6 +3666,8 @@ class VaultDirective(_message.Message):
     """Member of the job to tell the own steps while no controller is there; empty: nobody."""
     collector_bulk_address: _builtins.str
     """host:port of its bulk listener."""
+    absent_step: _builtins.int
+    """One of persist_steps; absent when no rank is to write by itself."""
     @_builtins.property
     def dead_steps(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Steps above it that some rank has passed without a snapshot: they can never become common."""
@@ -3688,6 +3692,12 @@ class VaultDirective(_message.Message):
     def replica_sources(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """host:port of the bulk listeners of the nodes whose replicas this one keeps: their connections come before those
         of strangers.
+        """
+
+    @_builtins.property
+    def absent_ranks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ranks whose agents are away, which write absent_step by themselves: this node, and no other, orders it in the job's
+        storage folder, and makes files of persist_steps of what they write.
         """
 
     def __init__(
@@ -3715,15 +3725,21 @@ class VaultDirective(_message.Message):
         replica_sources: _abc.Iterable[_builtins.str] | None = ...,
         collector: _builtins.str = ...,
         collector_bulk_address: _builtins.str = ...,
+        absent_ranks: _abc.Iterable[_builtins.int] | None = ...,
+        absent_step: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "hold_after", b"hold_after", "publish", b"publish", "recoverable_step", b"recoverable_step"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_absent_step", b"_absent_step", "_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "absent_step", b"absent_step", "hold_after", b"hold_after", "publish", b"publish", "recoverable_step", b"recoverable_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "cadence_reason", b"cadence_reason", "collector", b"collector", "collector_bulk_address", b"collector_bulk_address", "dead_steps", b"dead_steps", "generation", b"generation", "hold_after", b"hold_after", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "member_away", b"member_away", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_sources", b"replica_sources", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "sources", b"sources", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_absent_step", b"_absent_step", "_hold_after", b"_hold_after", "_recoverable_step", b"_recoverable_step", "absent_ranks", b"absent_ranks", "absent_step", b"absent_step", "cadence_reason", b"cadence_reason", "collector", b"collector", "collector_bulk_address", b"collector_bulk_address", "dead_steps", b"dead_steps", "generation", b"generation", "hold_after", b"hold_after", "job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "member_away", b"member_away", "persist_replicas", b"persist_replicas", "persist_steps", b"persist_steps", "publish", b"publish", "recoverable_step", b"recoverable_step", "replica_bulk_address", b"replica_bulk_address", "replica_sources", b"replica_sources", "replica_target", b"replica_target", "snapshot_every", b"snapshot_every", "snapshot_from", b"snapshot_from", "sources", b"sources", "term", b"term", "transfer_key", b"transfer_key"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__absent_step: _TypeAlias = _typing.Literal["absent_step"]  # noqa: Y015
+    _WhichOneofArgType__absent_step: _TypeAlias = _typing.Literal["_absent_step", b"_absent_step"]  # noqa: Y015
     _WhichOneofReturnType__hold_after: _TypeAlias = _typing.Literal["hold_after"]  # noqa: Y015
     _WhichOneofArgType__hold_after: _TypeAlias = _typing.Literal["_hold_after", b"_hold_after"]  # noqa: Y015
     _WhichOneofReturnType__recoverable_step: _TypeAlias = _typing.Literal["recoverable_step"]  # noqa: Y015
     _WhichOneofArgType__recoverable_step: _TypeAlias = _typing.Literal["_recoverable_step", b"_recoverable_step"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__absent_step) -> _WhichOneofReturnType__absent_step | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__hold_after) -> _WhichOneofReturnType__hold_after | None: ...
     @_typing.overload

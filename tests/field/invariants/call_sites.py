@@ -419,6 +419,14 @@ def _trainer() -> Iterator[CallSite]:
         "training waited %.1f s for the memory of its snapshots",
         *(_X, "its user is told why the first snapshot waited"),
     )
+    yield CallSite(
+        *(_T, "the agent is away; step %d was written to %s", _X),
+        "its user is told; the node is shown as away",
+    )
+    yield CallSite(
+        *(_T, "step %d could not be written without the agent: %s", _X),
+        "its user is told; the job shows that its steps are not saved",
+    )
     yield CallSite(*(_T, "NO_MEMORY_YET", _X), "its user is told that slots come later")
     yield CallSite(
         *(_T, "%s starts from scratch: rank %d has none in the step", _X),

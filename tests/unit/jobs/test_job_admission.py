@@ -12,11 +12,11 @@ from everstep_agent.jobs.state.facts import (
     RankProcesses,
     SnapshotOwner,
     StopMarks,
-    token_hash,
 )
 from everstep_agent.jobs.state.lifecycle import JobState
 from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.jobs.state.store import JobStore, open_database
+from everstep_common.job_ids import token_hash
 from everstep_common.orders import ShardSource
 from everstep_common.reports import StoredStep
 from everstep_common.trainer_messages import Attach, DataRange, Join

@@ -23,6 +23,8 @@ class JobAccess:
     # Processes of the job at its full size.
     world_size_wanted: int
     role: str = "default"
+    # Folder of --persist; "": there is none, or it is a bucket.
+    persist: str = ""
 
 
 def rank_environment(
@@ -61,6 +63,7 @@ def job_environment(access: JobAccess, start: Start) -> dict[str, str]:
         "EVERSTEP_WORLD_SIZE_WANTED": str(access.world_size_wanted),
         "EVERSTEP_SOCKET": access.socket,
         "EVERSTEP_TOKEN": access.token,
+        "EVERSTEP_PERSIST": access.persist,
     }
 
 

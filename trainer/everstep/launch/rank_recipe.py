@@ -45,7 +45,13 @@ class RankRecipe:
         """Return what the user's options make of it."""
         wanted = options.nodes_max * options.processes_per_node
         access = JobAccess(
-            options.job, options.socket, token, options.restarts_max, wanted, options.role
+            options.job,
+            options.socket,
+            token,
+            options.restarts_max,
+            wanted,
+            options.role,
+            options.keep.persist_folder,
         )
         environ = {**environ, **memcpy_variables(environ)}
         return cls(

@@ -122,6 +122,16 @@ class AgentLink:
         return self._channel is not None and self._welcome and not self._hung_up
 
     @property
+    def member(self) -> Membership:
+        """The place of this process in its job."""
+        return self._member
+
+    @property
+    def answers(self) -> bool:
+        """Whether the agent is there and does not stand still, as far as is known."""
+        return self.attached and not self._silent
+
+    @property
     def asks(self) -> bool:
         """Whether a question is open."""
         return self._question is not None

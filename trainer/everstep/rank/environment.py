@@ -18,6 +18,8 @@ class Membership:
     socket: str
     token: str
     starts_fresh: bool
+    # Folder of --persist, to which a rank without an agent writes; "": there is none.
+    persist: str = ""
 
 
 def membership(environ: Mapping[str, str] = os.environ) -> Membership | None:
@@ -36,6 +38,7 @@ def membership(environ: Mapping[str, str] = os.environ) -> Membership | None:
         socket=socket,
         token=environ.get("EVERSTEP_TOKEN", ""),
         starts_fresh=environ.get("EVERSTEP_RESTORE_STEP") == NOTHING_TO_RESTORE,
+        persist=environ.get("EVERSTEP_PERSIST", ""),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Protocol
 
 from everstep.rank.agent_link import AgentLink
 from everstep.saving.paddings import Paddings
@@ -63,6 +64,23 @@ class Grant:
     session: int
     address: int
     paddings: Paddings
+
+
+class Exchange(Protocol):
+    """Whoever takes a step: the agent, or the job's folder while there is none."""
+
+    @property
+    def policy(self) -> Policy:
+        """Return how the step is saved."""
+        ...
+
+    def begin(self, step: int, size_bytes: int, pinner: Pinner | None) -> Grant | Outcome:
+        """Have memory for the step, or know why not."""
+        ...
+
+    def commit(self, grant: Grant, entries: tuple[Entry, ...]) -> Outcome:
+        """Give the copy away."""
+        ...
 
 
 @dataclass(slots=True)

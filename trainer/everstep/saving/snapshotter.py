@@ -24,6 +24,7 @@ from everstep.rank.clock import Clock
 from everstep.rank.log_rate_limit import RateLimitedLogger
 from everstep.saving.background import Background
 from everstep.saving.exchange import Ending, Handover, Outcome, SaveExchange, failed
+from everstep.saving.own_files import OwnFiles
 from everstep.saving.policy import Deadlines, Policy
 from everstep.saving.reservation import NO_MEMORY_YET, Reservation
 from everstep.saving.restoring import Restorer
@@ -99,6 +100,7 @@ class Snapshots:
         self._late = _LateCommits()
         # Made once: a step has no time for what is the same for all.
         self._usual = None if link is None else self._new_exchange(link)
+        self._own_files = None if link is None else OwnFiles(link)
         self._device = tools.device
         # A second step in the same slots, and between the words of the first, would be of neither.
         self._busy = threading.Lock()
@@ -239,18 +241,19 @@ class Snapshots:
             return self._judge(failed(_REPLACED))
         try:
             step = step_number(step)
-            if self._is_unplanned(link, step):
+            own = self._own_files.exchange(step) if self._own_files is not None else None
+            if own is None and self._is_unplanned(link, step):
                 return False
             shards = self._capture.views()
             device = self._device_for(shards)
-            exchange = self._usual or self._new_exchange(link)
-            exchange = replace(exchange, waits=True) if last else exchange
+            usual = self._usual or self._new_exchange(link)
+            exchange = own or (replace(usual, waits=True) if last else usual)
             saving = Saving(step, shards, exchange, self._tools, device)
         except (StateError, StepError) as error:  # their sentences say it all
             return self._judge(failed(str(error), error))
         except Exception as error:  # noqa: BLE001 - a state that cannot be saved ends no training
             return self._judge(failed(f"{type(error).__name__}: {error}", error))
-        if self._policy.overlap and self._background.begin(saving):
+        if exchange.policy.overlap and self._background.begin(saving):
             return True
         saving.run()
         return self._judge(saving.outcome)

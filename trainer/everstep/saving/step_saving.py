@@ -10,7 +10,7 @@ from everstep.copy_engine.memory import Copier, Copy, Work
 from everstep.copy_engine.views import ShardView, entry_of, offsets
 from everstep.saving.digest import Digest, digests
 from everstep.saving.early import Early
-from everstep.saving.exchange import Grant, Outcome, SaveExchange, failed
+from everstep.saving.exchange import Exchange, Grant, Outcome, failed
 from everstep_common.trainer_messages import Entry
 
 # Until it has ended.
@@ -86,7 +86,7 @@ class Saving:
         self,
         step: int,
         shards: tuple[ShardView, ...],
-        exchange: SaveExchange,
+        exchange: Exchange,
         tools: Tools,
         device: Device | None,
     ) -> None:

@@ -12,7 +12,8 @@ from typing import Protocol
 from everstep_agent.ipc.peer import Peer
 from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.job.peers import LauncherPeer
-from everstep_agent.jobs.state.facts import NOBODY, JobFacts, job_key, token_hash
+from everstep_agent.jobs.state.facts import NOBODY, JobFacts, job_key
+from everstep_common.job_ids import token_hash
 from everstep_common.orders import EndJob
 from everstep_common.trainer_messages import Join
 

@@ -183,6 +183,7 @@ class NodeJob:
     def _direct(self, directive: VaultDirective) -> None:
         vault = self.vault
         vault.transfer_key = self.facts.owner.transfer_key
+        self.storage.files.absent_ranks.token_sha256 = self.facts.owner.token_sha256
         recoverable = self.storage.files.apply_directive(directive, recoverable_of(directive))
         vault.cadence, vault.step_hold = self.facts.cadence, hold_of(directive)
         vault.member_away = directive.member_away

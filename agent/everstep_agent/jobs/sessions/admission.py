@@ -5,11 +5,11 @@ import hmac
 from everstep_agent.jobs.job.context import JobContext
 from everstep_agent.jobs.job.job_table import goes_on
 from everstep_agent.jobs.job.node_job import NodeJob
-from everstep_agent.jobs.state.facts import NOBODY, JobFacts, token_hash
+from everstep_agent.jobs.state.facts import NOBODY, JobFacts
 from everstep_agent.quotas.user_quotas import Quota
 from everstep_agent.vault.memory.allocator import Requester
 from everstep_agent.vault.memory.capacity import PER_USER_BYTES, PER_USER_RATIO, MemoryForecast
-from everstep_common.job_ids import number_of_job
+from everstep_common.job_ids import number_of_job, token_hash
 from everstep_common.trainer_messages import Attach, Join
 from everstep_common.version import TRAINER_PROTOCOL, TRAINER_PROTOCOL_LEAST
 

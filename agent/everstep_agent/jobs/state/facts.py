@@ -3,7 +3,6 @@
 They are written by JobRecord alone.
 """
 
-import hashlib
 from dataclasses import dataclass, field
 
 from everstep_agent.ipc.processes import ProcessIdentity
@@ -166,8 +165,3 @@ class JobFacts:
 def job_key(name: str, job_id: str) -> str:
     """Return what a job is kept by: its id, or before it has one its name, as no id can be."""
     return job_id or f"{name}/"
-
-
-def token_hash(token: str) -> str:
-    """Return what is kept and sent of a job token."""
-    return hashlib.sha256(token.encode()).hexdigest()

@@ -13,13 +13,13 @@ from everstep_agent.jobs.state.facts import (
     RankProcesses,
     StopMarks,
     StorageAccess,
-    token_hash,
 )
 from everstep_agent.jobs.state.lifecycle import Effect, JobEvent, step
 from everstep_agent.jobs.state.plan import NO_PLAN, Plan
 from everstep_agent.jobs.state.store import JobStore
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_agent.vault.snapshots.cadence import Cadence, CadenceRule
+from everstep_common.job_ids import token_hash
 from everstep_common.reports import Phase, RankExited
 from everstep_common.trainer_messages import Join
 

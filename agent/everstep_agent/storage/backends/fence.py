@@ -21,7 +21,9 @@ _GENERATION = re.compile(r"gen-([1-9][0-9]{0,17})")
 _STEP = re.compile(r"step-(0|[1-9][0-9]{0,17})")
 _POINTERS = re.compile(r"\.latest-gen-(\d+)\.[0-9a-f]{16}\.tmp")
 # Files that may be removed; anything else that a user put there stays, and so does the folder.
-OWN_FILES = re.compile(r"manifest\.json|rank-[0-9]{1,9}\.(safetensors|json)|\..+\.tmp")
+OWN_FILES = re.compile(
+    r"manifest\.json|save\.json|rank-[0-9]{1,9}\.(safetensors|json|own|own\.json)|\..+\.tmp"
+)
 # How a generation began, in its folder.
 BEGINNING = "began.json"
 # Where a generation moves what it removes, inside its own folder.

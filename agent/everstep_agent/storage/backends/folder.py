@@ -98,6 +98,12 @@ class FolderBackend:
         except FileNotFoundError:
             return None
 
+    @contextmanager
+    def open_file(self, key: StepKey, name: str) -> Iterator[int]:
+        """Open a regular file for a while. Raises OSError and BackendError."""
+        with self._step(key) as folder, files.closing(files.open_file(folder, name)) as fd:
+            yield fd
+
     def read_into(
         self,
         key: StepKey,

@@ -33,6 +33,7 @@ from everstep_agent.storage.formats.records import Beginning, RecordError
 from everstep_agent.storage.worker import (
     generation_beginning,
     messages,
+    own_files,
     rank_files,
     step_listing,
     step_publication,
@@ -87,6 +88,15 @@ class StorageWorker:
                 return self._write(request, fds)
             case messages.FillCopy():
                 return self._fill(request, fds)
+            case messages.OrderOwnFiles():
+                backend = self._open_backend(request.location)
+                self._begin(backend, request)
+                own_files.write_order(backend, request)
+                return messages.OwnFilesOrdered()
+            case messages.ReadInOwnFile():
+                backend = self._open_backend(request.location)
+                found = own_files.read_in(backend, request, self._report_progress)
+                return messages.OwnFileRead(found, _identity(backend))
             case messages.DescribeFile(place, key, rank):
                 return messages.FileDescribed(
                     rank_files.describe_file(self._open_backend(place), key, rank)
@@ -112,7 +122,9 @@ class StorageWorker:
         written = rank_files.write_copy(backend, request, memory, self._report_progress)
         return messages.CopyWritten(written, _identity(backend))
 
-    def _begin(self, backend: StorageBackend, request: messages.WriteCopy) -> None:
+    def _begin(
+        self, backend: StorageBackend, request: messages.WriteCopy | messages.OrderOwnFiles
+    ) -> None:
         """Have it in storage how the step's generation began, before anything of the step is."""
         beginning = request.beginning
         if beginning is not None and (request.location, beginning) not in self._begun:

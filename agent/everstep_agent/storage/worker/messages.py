@@ -18,6 +18,7 @@ from everstep_agent.storage.formats.records import (
 from everstep_common.orders import StoredFile
 from everstep_common.reports import StoredStep
 from everstep_common.trainer_messages import DataRange, Entry
+from everstep_common.trainer_messages.own_files import OwnOrder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,41 @@ class CopyWritten:
     """
 
     file_bytes: int
+    storage_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderOwnFiles:
+    """Write the order for a step to ranks without an agent into its folder; ``content`` is it."""
+
+    location: StorageLocation
+    key: StepKey
+    content: bytes
+    beginning: Beginning | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFilesOrdered:
+    """Answer to OrderOwnFiles: it is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadInOwnFile:
+    """Make a rank's file of what the rank wrote by itself for an order."""
+
+    location: StorageLocation
+    rank: int
+    world_size: int
+    order: OwnOrder
+    # What the rank's record is sealed with.
+    token_sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFileRead:
+    """Answer to ReadInOwnFile: what is a rank's file now; None: the rank has not written yet."""
+
+    description: FileDescription | None
     storage_id: str = ""
 
 
@@ -211,12 +247,24 @@ class RequestFailed:
     kind: RefusalKind = RefusalKind.OTHER
 
 
-TO_WORKER = (AssumeUser, WriteCopy, DescribeFile, FillCopy, MoveLatest, ListSteps, EndProcess)
+TO_WORKER = (
+    AssumeUser,
+    WriteCopy,
+    OrderOwnFiles,
+    ReadInOwnFile,
+    DescribeFile,
+    FillCopy,
+    MoveLatest,
+    ListSteps,
+    EndProcess,
+)
 # With each of these comes one descriptor: of sealed memory, or of a process.
 CARRIERS = (WriteCopy, FillCopy, EndProcess)
 FROM_WORKER = (
     UserAssumed,
     CopyWritten,
+    OwnFilesOrdered,
+    OwnFileRead,
     FileDescribed,
     CopyFilled,
     LatestMoved,

@@ -121,6 +121,12 @@ def is_unsaved(job: JobRecord) -> bool:
     return job.generation.unsaved.told and job.state in STEPPING
 
 
+def saves_without_agent(job: JobRecord) -> bool:
+    """Return whether ranks of absent agents are to write a step to the job's folder themselves."""
+    storage = job.spec.storage
+    return is_unsaved(job) and storage is not None and not storage.path.startswith("s3://")
+
+
 def steps_at_risk(job: JobRecord) -> int:
     """Return how many steps a failure would cost now that should be safe by now; 0 for none."""
     if not is_unsaved(job) or job.lineage.last_step is None:
@@ -145,7 +151,8 @@ def obstacle(state: State, job: JobRecord) -> Obstacle:
     members = [state.nodes[name] for name in job.generation.members]
     if away := [node for node in members if node.doubtful]:
         named = _named([node.name for node in away])
-        return _of_agent(f"the agent of {named} is away: {away[0].silence.doubt}", away[0])
+        why = f"the agent of {named} is away: {away[0].silence.doubt}"
+        return _of_agent(f"{why}; {_own_saving(state, job)}", away[0])
     if flapping := [node for node in members if node.flaps_since_ns or not node.connected]:
         return _of_agent(
             f"the agent of {_named([node.name for node in flapping])} comes and goes", flapping[0]
@@ -158,10 +165,21 @@ def obstacle(state: State, job: JobRecord) -> Obstacle:
     return Obstacle("copies of newer ones are missing", f"{table} shows which")
 
 
+def _own_saving(state: State, job: JobRecord) -> str:
+    """Say whether ranks without an agent bring steps to storage by themselves, or why not."""
+    storage = job.spec.storage
+    if storage is None:
+        return "its ranks save nothing by themselves, for the job was started without --persist"
+    if storage.path.startswith("s3://"):
+        return "its ranks save nothing by themselves, for --persist names a bucket, not a folder"
+    after_s = state.settings.unsaved_max_ns // _S
+    return f"its ranks are asked every {after_s} s to write a step to {storage.path} by themselves"
+
+
 def _of_agent(why: str, node: NodeRecord) -> Obstacle:
     log = f"'journalctl -u everstep-agent' on {node.name} says why"
     drain = f"'everstep drain {node.name}' moves its ranks, at the price of these steps unless one"
-    nothing = "nothing moves them by itself, for what they have made is in their own memory alone"
+    nothing = "nothing moves its ranks by itself"
     restart = f"{log}, and its restart saves steps again"
     return Obstacle(why, f"{restart}; {nothing}; {drain} is recoverable first")
 

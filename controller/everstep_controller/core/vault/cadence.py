@@ -145,7 +145,7 @@ def decide_cadence(before: Cadence, job: JobRecord, basis: CadenceBasis, now_ns:
     if every == before.every:
         return before
     returns = before.returns + (every < before.every and not failed)
-    return Cadence(every, _start(job), reason, now_ns, returns)
+    return Cadence(every, first_step_ahead(job), reason, now_ns, returns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def bring_together(
         return before
     every = max(2 * before.every, _steps_in(job, apart_ns))
     # Those that skip steps hear of it as late as of any other change.
-    start = _next_start(job, _NEAR_LEAD_NS, now_ns) if before.every == 1 else _start(job)
+    start = _next_start(job, _NEAR_LEAD_NS, now_ns) if before.every == 1 else first_step_ahead(job)
     start = -(-start // every) * every
     reason = (
         f"ranks have saved different steps, none of which can be restored: one step in {every} is "
@@ -220,16 +220,16 @@ def _is_due(before: Cadence, job: JobRecord, more: bool, now_ns: int) -> bool:
     return now_ns - before.changed_ns >= wait_ns
 
 
-def _start(job: JobRecord, lead_ns: int = _LEAD_NS) -> int:
+def first_step_ahead(job: JobRecord, lead_ns: int = _LEAD_NS) -> int:
     """Return the first step that is ahead of all ranks: until then the rule before holds."""
     newest = -1 if job.lineage.last_step is None else job.lineage.last_step
     return newest + _steps_in(job, lead_ns) + 2
 
 
 def _next_start(job: JobRecord, lead_ns: int, now_ns: int) -> int:
-    """Return `_start` with a shorter lead, which begins now and not with the newest row."""
+    """Return the same with a shorter lead, which begins now and not with the newest row."""
     told_ns = job.ledger.steps[-1].end_ns if job.ledger.steps else now_ns
-    return _start(job, min(max(0, now_ns - told_ns), _ROW_NS) + lead_ns)
+    return first_step_ahead(job, min(max(0, now_ns - told_ns), _ROW_NS) + lead_ns)
 
 
 def _steps_in(job: JobRecord, time_ns: int) -> int:

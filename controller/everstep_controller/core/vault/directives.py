@@ -25,6 +25,7 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.snapshots import Cadence
 from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.absent_saving import AbsentSaving
 from everstep_controller.core.vault.cadence import (
     CadenceBasis,
     SnapshotPhase,
@@ -38,6 +39,7 @@ from everstep_controller.core.vault.persistence import (
     PersistenceInput,
     choose_stand_ins,
     is_stopped,
+    stored_on_branch,
 )
 from everstep_controller.core.vault.recovery_step import choose_step, question_of, reachable_nodes
 from everstep_controller.core.vault.replication import (
@@ -58,6 +60,10 @@ _NAMED_MAX = 3
 
 # How much longer or shorter a step must have been on its way to storage to be a row of the journal.
 _STORING_CHANGE = 0.25
+
+
+# Slots are full while a member is away, and nobody may have anything to tell.
+_AWAY_LOOK_S = 1.0
 
 
 @dataclass(slots=True)
@@ -155,6 +161,25 @@ class VaultOrders:
     # A member is doubtful: nothing becomes recoverable until its agent is back.
     member_away: bool = False
     phase: SnapshotPhase = field(default_factory=SnapshotPhase)
+    absent: AbsentSaving = field(default_factory=AbsentSaving)
+    # The newest step of the generation that is whole in storage.
+    stored_step: int | None = None
+
+    @property
+    def restorable_step(self) -> int | None:
+        """Return the newest step that survives the loss of any one node, wherever it is.
+
+        As a rule storage is behind. It is ahead where members were away, and could not replicate.
+        """
+        step, stored = self.recoverable.step, self.stored_step
+        if stored is None or (step is None and not self.member_away):
+            return step
+        return stored if step is None else max(step, stored)
+
+    @property
+    def looks_again_s(self) -> float | None:
+        """Return in which time to decide again though nobody tells anything."""
+        return _AWAY_LOOK_S if self.member_away else self.phase.looks_again_s
 
     def held_at(self, step: int) -> bool:
         """Return whether a restart is planned for when this step is recoverable."""
@@ -242,12 +267,18 @@ class JobSnapshots:
         recoverable = catalogue.recoverable(
             directed.number, _keepers(directed, replication), directed.world_size, directed.parts
         )
+        stored, absent = self._save_without_agents(job, state, now_ns)
+        dead = recoverable.dead_steps
         inputs = self._persistence_inputs(job, state, recoverable.step, now_ns)
+        inputs = replace(inputs, absent_step=absent.step)
         publish = self.persistence.decide(inputs)
         wish = job.planned if job.generation.number == directed.number else None
         # Every member that is there persists its own ranks.
         away = len(inputs.connected) < len(directed.members)
-        phase = before.phase.after(recoverable.step, recoverable.dead_steps, now_ns)
+        phase = before.phase.after(recoverable.step, dead, now_ns)
+        passed = absent.in_the_way(catalogue.steps(directed.number), recoverable.step, stored)
+        if passed:
+            recoverable = replace(recoverable, dead_steps=tuple(sorted({*dead, *passed})))
         self.orders = VaultOrders(
             replication,
             recoverable,
@@ -258,8 +289,23 @@ class JobSnapshots:
             None if wish is None else wish.after_step,
             any(state.nodes[name].doubtful for name in directed.members if name in state.nodes),
             phase,
+            absent,
+            stored,
         )
         return Decision(before, inputs)
+
+    def _save_without_agents(
+        self, job: JobRecord, state: State, now_ns: int
+    ) -> tuple[int | None, AbsentSaving]:
+        """Return the newest step in storage, and what ranks without an agent are to write."""
+        directed, nodes = self.generation, state.nodes
+        if job.spec.storage is None or job.generation.number != directed.number:
+            return None, AbsentSaving()
+        keys = stored_on_branch(job, self.holdings.catalogue)
+        steps = [step for number, step in keys if number == directed.number]
+        stored = max(steps, default=None)
+        away = [name for name in directed.members if name in nodes and nodes[name].doubtful]
+        return stored, self.orders.absent.after(job, away, stored, now_ns)
 
     def _decide_cadence(
         self, job: JobRecord, state: State, phase: SnapshotPhase, now_ns: int
@@ -313,10 +359,13 @@ class JobSnapshots:
 
     def untold(self, job: JobRecord) -> StepRecoverable | None:
         """Return what is recoverable in the generation that runs, if the core does not know it."""
-        step, generation = self.orders.recoverable.step, self.generation.number
-        known = job.generation.number != generation or job.lineage.recoverable_step == step
+        step, generation = self.orders.restorable_step, self.generation.number
+        before = job.lineage.recoverable_step
+        known = job.generation.number != generation or before == step
         if step is None or known or job.state not in (JobState.CLOSING, *ACTIVE):
             return None
+        if before is not None and step < before and step == self.orders.stored_step:
+            return None  # what members still have to tell of may be newer
         return StepRecoverable(self.job, generation, step)
 
     # ---------------------------------------------------------------------------------------------
@@ -371,6 +420,9 @@ class JobSnapshots:
     def _shared_directive(self) -> Directive:
         """Return what all nodes are told that are neither spares nor have a task of their own."""
         orders = self.orders
+        every, start = orders.cadence.every, orders.cadence.start
+        if orders.absent.step is not None:
+            every, start = orders.absent.step, orders.absent.start
         return Directive(
             self.job,
             self.generation.number,
@@ -380,8 +432,8 @@ class JobSnapshots:
             "",
             tuple(self.persistence.named) if orders.publish is not None else (),
             None,
-            orders.cadence.every,
-            orders.cadence.start,
+            every,
+            start,
             hold_after=orders.hold_after,
             member_away=orders.member_away,
         )
@@ -401,10 +453,13 @@ class JobSnapshots:
             own = (target, collector)
             between = shared[_TARGET + len(own) : _SOURCES]
             return Directive._make((*shared[:_TARGET], *own, *between, sources))
+        publishes = node == self.persistence.publisher
         return shared._replace(
+            absent_ranks=orders.absent.ranks if publishes else (),
+            absent_step=orders.absent.step if publishes else None,
             replica_target=target,
             collector=collector,
-            publish=orders.publish if node == self.persistence.publisher else None,
+            publish=orders.publish if publishes else None,
             persist_replicas=orders.stand_ins.get(node, ()),
             sources=orders.replication.begun_from if node == keeps else (),
             # One terminal of a job is told: those of thousands of nodes show the same.

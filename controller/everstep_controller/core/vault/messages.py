@@ -67,5 +67,8 @@ class Directive(NamedTuple):
     member_away: bool = False
     # Why snapshots are as frequent as they are, for the terminal; "" on all nodes but one.
     cadence_reason: str = ""
+    # Ranks whose agents are away, and the step that they write, which this node reads in.
+    absent_ranks: tuple[int, ...] = ()
+    absent_step: int | None = None
     # The nodes whose replicas this one keeps.
     replica_sources: tuple[str, ...] = ()

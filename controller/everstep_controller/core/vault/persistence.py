@@ -38,6 +38,8 @@ class PersistenceInput:
     recoverable: int | None
     connected: Sequence[str]
     now_ns: int
+    # The step that ranks of absent agents write by themselves; None: none is.
+    absent_step: int | None = None
 
 
 @dataclass(slots=True)
@@ -62,6 +64,8 @@ class Persistence:
     # The newest step that was seen whole in storage, and when that was first known.
     newest: StoredStep | None = None
     newest_ns: int = 0
+    # The step that ranks of absent agents write by themselves.
+    absent: int | None = None
 
     def decide(self, inputs: PersistenceInput) -> Publish | None:
         """Name the next step if one is due; return what the publisher shall do."""
@@ -78,6 +82,7 @@ class Persistence:
         self.named = [key[1] for key in keys if not self._settled(key, stored)]
         self.underway |= partly_written(inputs)
         self.underway = {key for key in self.underway if self._may_follow(inputs.job, key, stored)}
+        self._name_absent(inputs.absent_step)
         self._name(inputs, storage, stored)
         self._choose_publisher(inputs)
         return self._publish(inputs, storage, stored) if self.publisher else None
@@ -149,6 +154,15 @@ class Persistence:
         self.named_ns = inputs.now_ns
         self.early_ns = _grown(self.early_ns, storage)
         self.counted_step, self.counted_ns = step, inputs.now_ns
+
+    def _name_absent(self, step: int | None) -> None:
+        """Name a step ahead that ranks of absent agents write, until it is given up."""
+        if step == self.absent:
+            return
+        self.named = [one for one in self.named if one != self.absent]
+        self.absent = step
+        if step is not None and step not in self.named:
+            self.named.append(step)
 
     def _due(self, step: int, storage: Storage, now_ns: int) -> bool:
         passed_ns = now_ns - self.counted_ns

@@ -84,7 +84,8 @@ def test_the_agent_of_a_member_stays_away_and_people_read_what_a_failure_would_c
     assert "no step after 100 is recoverable" in found.message
     assert "the agent of n1 is away: its stream has ended" in found.message
     assert "'journalctl -u everstep-agent' on n1" in found.rule
-    assert "nothing moves them by itself" in found.rule
+    assert "the job was started without --persist" in found.message
+    assert "nothing moves its ranks by itself" in found.rule
     assert "everstep drain n1" in found.rule
 
 

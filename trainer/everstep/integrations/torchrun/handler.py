@@ -177,7 +177,14 @@ class EverstepRendezvous(RendezvousHandler):
         """Let the ranks find what the SDK needs: torchrun hands its own environment on."""
         asked = self._asked
         wanted = asked.nodes_max * asked.processes
-        access = JobAccess(asked.job, asked.socket, asked.token, asked.restarts_max, wanted)
+        access = JobAccess(
+            asked.job,
+            asked.socket,
+            asked.token,
+            asked.restarts_max,
+            wanted,
+            persist=asked.keep.persist_folder,
+        )
         os.environ.pop("EVERSTEP_JOB_TOKEN", None)
         os.environ.update(memcpy_variables(os.environ))
         os.environ.update(job_environment(access, start))

@@ -47,6 +47,12 @@ class KeepOptions:
     # What lets the user into a bucket (AWS_…).
     environment: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def persist_folder(self) -> str:
+        """Return the folder of --persist; "": there is none, or it is a bucket."""
+        path = "" if self.storage is None else self.storage.path
+        return "" if path.startswith("s3://") else path
+
 
 def add_keep_options(parser: argparse.ArgumentParser) -> None:
     """Let a parser know them."""

@@ -1,0 +1,75 @@
+"""Saving without an agent: a step that ranks of absent agents write to storage by themselves.
+
+The others snapshot the same step, and what all have written is a step in storage like any other.
+Only jobs of which nothing newer becomes recoverable for long have one, and only in a folder.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from everstep_controller.core.jobs import unsaved
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.vault.cadence import first_step_ahead
+from everstep_controller.core.vault.copies import StepCopies
+
+# Until then the order for a step lies in the folder, and ranks that look there each second have
+# seen it. Twice as long with each step that did not come: folders are seen late on some nodes.
+_LEAD_NS = 10_000_000_000
+_DOUBLINGS_MAX = 4
+# A step that is not in storage by then is given up for another one.
+_TRY_NS = 180_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentSaving:
+    """Step that ranks without an agent write by themselves; None: none is wanted."""
+
+    step: int | None = None
+    # From this step on no other one is snapshotted, so that slots are free for it.
+    start: int = 0
+    ranks: tuple[int, ...] = ()
+    until_ns: int = 0
+    tries: int = 0
+
+    def after(
+        self, job: JobRecord, away: Sequence[str], stored: int | None, now_ns: int
+    ) -> "AbsentSaving":
+        """Return what is wanted now; ``away`` are the members whose agents are."""
+        if not away or not unsaved.saves_without_agent(job):
+            return AbsentSaving()
+        known = job.lineage.recoverable_step
+        if stored is not None and (known is None or known < stored):
+            return AbsentSaving()  # it is there, and the job is about to hear of it
+        ranks = _ranks_of(job, away)
+        planned = job.planned.after_step if job.planned is not None else None
+        goes_on = self.step is not None and now_ns < self.until_ns and ranks == self.ranks
+        if goes_on and planned in (None, self.step):
+            return self
+        tries = 0 if planned is not None or self.step is None else self.tries + 1
+        return _choose(job, ranks, tries, planned, now_ns)
+
+    def in_the_way(
+        self, steps: Mapping[int, StepCopies], recoverable: int | None, stored: int | None
+    ) -> tuple[int, ...]:
+        """Return steps whose slots the wanted one needs, and of which absent ranks have none."""
+        if self.step is None:
+            return ()
+        after = -1 if recoverable is None else recoverable
+        return tuple(one for one in sorted(steps) if after < one < self.step and one != stored)
+
+
+def _ranks_of(job: JobRecord, nodes: Sequence[str]) -> tuple[int, ...]:
+    count, places = job.spec.processes_per_node, sorted(map(job.generation.members.place, nodes))
+    return tuple(rank for at in places for rank in range(at * count, (at + 1) * count))
+
+
+def _choose(
+    job: JobRecord, ranks: tuple[int, ...], tries: int, planned: int | None, now_ns: int
+) -> AbsentSaving:
+    start = first_step_ahead(job)
+    lead_ns = _LEAD_NS << min(tries, _DOUBLINGS_MAX)
+    last = -1 if job.lineage.last_step is None else job.lineage.last_step
+    step = first_step_ahead(job, lead_ns)
+    if planned is not None and planned > last:
+        step, start = planned, min(start, planned)
+    return AbsentSaving(step, start, ranks, now_ns + _TRY_NS + lead_ns, tries)

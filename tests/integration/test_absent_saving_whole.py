@@ -1,0 +1,52 @@
+"""An agent that stays away, in real processes: its ranks bring steps to the job's folder."""
+
+import os
+import signal
+
+import pytest
+
+from integration.real_fleet import JOB, TRAINING, RealFleet, running_fleet
+
+pytestmark = pytest.mark.timeout(600)
+
+_NODES = ("node-1", "node-2", "node-3")
+_STEPS, _STEP_S = 20_000, 0.05
+_PATIENCE_S = 180.0
+# Longer than a rank waits before it looks for what it is to write.
+_LIMIT_S = 25.0
+
+
+def _begin(fleet: RealFleet, number: int) -> int:
+    """Have two members train beside a spare, the second without its agent; return their step."""
+    folder = fleet.folder / "stored"
+    folder.mkdir()
+    # So seldom that nothing but what is asked of absent ranks is stored.
+    fleet.launcher_options = ("--persist", str(folder), "--persist-seconds", "100000")
+    script = ["--steps", str(_STEPS), "--step-seconds-min", str(_STEP_S)]
+    fleet.launch_script([str(TRAINING), *script], nodes="2")
+    fleet.until("steps", _PATIENCE_S, lambda: fleet.step() > 20 and fleet.recoverable_step() > 0)
+    agent = fleet.agents.pop(_member(fleet))
+    os.kill(agent.process.pid, number)
+    return fleet.recoverable_step()
+
+
+def _member(fleet: RealFleet) -> str:
+    """Return the last member: the first one's agent may be whom all ranks meet at."""
+    return max(name for name in _NODES if fleet.rank(name) is not None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["ended", "stopped"])
+def test_ranks_without_an_agent_bring_steps_to_the_jobs_folder(number: int) -> None:
+    with running_fleet(*_NODES, core_lines=(f"unsaved_max_s = {_LIMIT_S}",)) as fleet:
+        kept = _begin(fleet, number)
+        fleet.until("a stored step", _PATIENCE_S, lambda: fleet.recoverable_step() > kept + 100)
+        first = fleet.recoverable_step()
+        fleet.until("another one", _PATIENCE_S, lambda: fleet.recoverable_step() > first)
+        assert fleet.job().generation == 1
+        safe = fleet.recoverable_step()
+        rank = fleet.rank(_member(fleet))
+        assert rank is not None
+        os.kill(rank.pid, signal.SIGKILL)
+        fleet.until("the next generation", _PATIENCE_S, lambda: 2 in fleet.first_steps())
+        assert fleet.first_steps()[2] > safe, fleet.everstep("job", JOB).stdout
+        assert fleet.replay().returncode == 0
