@@ -88,15 +88,8 @@ class StorageWorker:
                 return self._write(request, fds)
             case messages.FillCopy():
                 return self._fill(request, fds)
-            case messages.OrderOwnFiles():
-                backend = self._open_backend(request.location)
-                self._begin(backend, request)
-                own_files.write_order(backend, request)
-                return messages.OwnFilesOrdered()
-            case messages.ReadInOwnFile():
-                backend = self._open_backend(request.location)
-                found = own_files.read_in(backend, request, self._report_progress)
-                return messages.OwnFileRead(found, _identity(backend))
+            case messages.OrderOwnFiles() | messages.ReadInOwnFile():
+                return self._serve_own_files(request)
             case messages.DescribeFile(place, key, rank):
                 return messages.FileDescribed(
                     rank_files.describe_file(self._open_backend(place), key, rank)
@@ -121,6 +114,16 @@ class StorageWorker:
         self._begin(backend, request)
         written = rank_files.write_copy(backend, request, memory, self._report_progress)
         return messages.CopyWritten(written, _identity(backend))
+
+    def _serve_own_files(self, request: messages.OrderOwnFiles | messages.ReadInOwnFile) -> object:
+        """Ask ranks that have no agent to write a step, or take in what one has written."""
+        backend = self._open_backend(request.location)
+        if isinstance(request, messages.ReadInOwnFile):
+            found = own_files.read_in(backend, request, self._report_progress)
+            return messages.OwnFileRead(found, _identity(backend))
+        self._begin(backend, request)
+        own_files.write_order(backend, request)
+        return messages.OwnFilesOrdered()
 
     def _begin(
         self, backend: StorageBackend, request: messages.WriteCopy | messages.OrderOwnFiles
