@@ -3,14 +3,15 @@
 import asyncio
 import os
 import socket
+import struct
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from everstep_agent.ipc.socket_owner import SocketOwner, SocketOwners
+from everstep_agent.ipc.socket_owner import SocketOwner, SocketOwners, is_reset
 from everstep_agent.jobs.job.context import Environment, user_refusals
 from everstep_agent.quotas.user_quotas import Quota, UserRefusals
 from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
@@ -154,3 +155,32 @@ async def test_the_kernel_finds_whose_a_connection_is_and_no_other() -> None:
             assert gone is not None
             assert not gone.is_open
     owners.close()
+
+
+@lived
+async def test_words_of_a_connection_that_was_reset_are_not_heard(tmp_path: Path) -> None:
+    async with _counting(tmp_path) as (node, _):
+        host, _, port = node.jobs.bulk_address.rpartition(":")
+        for _ in range(20):
+            with socket.create_connection((host, int(port))) as client:
+                client.sendall(bytes(192))
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"\xff" * 192)  # they are served in the order in which they came
+        async with asyncio.timeout(TIMEOUT_S):
+            with suppress(ConnectionError):
+                await reader.read()
+        writer.close()
+        assert node.jobs.metrics().bulk_connections_refused_total == 20
+
+
+def test_a_connection_that_was_reset_is_known_though_its_words_are_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with socket.create_connection(listener.getsockname()) as client:
+            client.sendall(b"words")
+            served, _ = listener.accept()
+            assert not is_reset(served)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with served:
+            assert served.recv(1, socket.MSG_PEEK) == b"w"
+            assert is_reset(served)

@@ -9,17 +9,18 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 from typing import TypeAlias
 
 # An address as the socket module has it: host and port, for IPv6 also flow and scope.
 SocketAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 
-# include/uapi/linux: netlink.h, sock_diag.h, inet_diag.h.
-_NETLINK_SOCK_DIAG, _BY_FAMILY, _ERROR, _REQUEST = 4, 20, 2, 1
+# include/uapi/linux: netlink.h, sock_diag.h, inet_diag.h, rtnetlink.h.
+_NETLINK_ROUTE, _NETLINK_SOCK_DIAG = 0, 4
+_BY_FAMILY, _GET_ROUTE, _ERROR, _REQUEST = 20, 26, 2, 1
 _ALL_STATES, _NO_COOKIE = 0xFFFFFFFF, 0xFFFFFFFF
 # nlmsghdr and the beginning of inet_diag_req_v2; then its inet_diag_sockid.
 _HEAD = struct.Struct("=IHHIIBBBBI")
@@ -30,16 +31,18 @@ _HEADER = struct.Struct("=IHHII")
 # inet_diag_msg, behind its header: state, user and inode.
 _MESSAGE = struct.Struct("=xBxx48xIIIII")
 _CODE = struct.Struct("=i")
+# rtmsg: family, bits of the destination, type, flags; then its attributes, each behind this.
+_ROUTE, _ATTRIBUTE = struct.Struct("=BBxxxxxBI"), struct.Struct("=HH")
+_TO_LOCAL, _BY_TABLE, _DESTINATION, _INTERFACE = 2, 0x2000, 1, 4
 _ANSWER_BYTES_MAX = 4096
 
-# include/net/tcp_states.h: that of a listener, and of a connection that never came about.
-_SYN_SENT, _LISTEN = 2, 10
+# include/net/tcp_states.h: of a connection that never came about, of one that was reset, and of a
+# listener.
+_SYN_SENT, _CLOSED, _LISTEN = 2, 7, 10
 _ROOT = 0
 _MAPPED = bytes(10) + b"\xff\xff"
 # The address that stands for none, and the one of loopback.
 _UNSET = {socket.AF_INET: ("0.0.0.0", "127.0.0.1"), socket.AF_INET6: ("::", "::1")}
-# A socket may be bound to an interface, and is found by that one only: so many are tried.
-_INTERFACES_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +116,44 @@ def decode_answer(answer: bytes, *, listening: bool = False) -> SocketOwner | No
     return SocketOwner(uid, is_open=inode != 0)
 
 
+def encode_route_request(host: str, sequence: int = 0) -> bytes:
+    """Return the question by which interface an address is this node's."""
+    family, packed = _packed(host)
+    attribute = _ATTRIBUTE.pack(_ATTRIBUTE.size + len(packed), _DESTINATION) + packed
+    length = _HEADER.size + _ROUTE.size + len(attribute)
+    head = _HEADER.pack(length, _GET_ROUTE, _REQUEST, sequence, 0)
+    return head + _ROUTE.pack(family, 8 * len(packed), 0, _BY_TABLE) + attribute
+
+
+def decode_route(answer: bytes) -> int | None:
+    """Return the interface of an own address; None: it is another node's, or nobody's."""
+    try:
+        length, kind, _, _, _ = _HEADER.unpack_from(answer)
+        _, _, leads, _ = _ROUTE.unpack_from(answer, _HEADER.size)
+        if kind == _ERROR or leads != _TO_LOCAL:
+            return None
+        at = _HEADER.size + _ROUTE.size
+        while at < min(length, len(answer)):
+            size, name = _ATTRIBUTE.unpack_from(answer, at)
+            if name == _INTERFACE:
+                return int(_CODE.unpack_from(answer, at + _ATTRIBUTE.size)[0])
+            at += max(_ATTRIBUTE.size, size + 3 & ~3)
+    except struct.error:
+        pass  # the same as one that names no interface
+    return None
+
+
 class SocketOwners:
-    """Lookup of owners, by a netlink socket of its own. Raises OSError where there is none."""
+    """Lookup of owners, by netlink sockets of its own. Raises OSError where there are none."""
 
     def __init__(self) -> None:
-        kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-        self._netlink = socket.socket(socket.AF_NETLINK, kind, _NETLINK_SOCK_DIAG)
-        self._sequence = 0
+        self._sockets = _Netlink(_NETLINK_SOCK_DIAG)
+        self._routes = _Netlink(_NETLINK_ROUTE)
 
     def close(self) -> None:
         """End it."""
-        self._netlink.close()
+        self._sockets.close()
+        self._routes.close()
 
     def can_find(self, listener: socket.socket) -> bool:
         """Return whether a listener of this process is found. Raises OSError.
@@ -141,19 +171,52 @@ class SocketOwners:
 
         Raises OSError.
         """
-        for interface in _interfaces(source):
-            if found := decode_answer(self._ask(source, destination, interface)):
-                return found
-        return None
+        scope = source[3] if len(source) == 4 else 0
+        found = decode_answer(self._ask(source, destination, scope))
+        if found is not None or (interface := self._own_interface(source[0])) in (None, scope):
+            return found
+        return decode_answer(self._ask(source, destination, interface))
 
     def _ask(self, source: SocketAddress, destination: SocketAddress, interface: int) -> bytes:
+        return self._sockets.ask(partial(encode_request, source, destination, interface))
+
+    def _own_interface(self, host: str) -> int | None:
+        """Return the interface that has an address, if it is one of this node's.
+
+        A socket that is bound to an interface is found by that one only. Of two ends on one node
+        the answers come in by the interface that has the address, so it can be bound to no other.
+        """
+        try:
+            return decode_route(self._routes.ask(partial(encode_route_request, host)))
+        except OSError:  # an old kernel, or a sandbox: sockets that are bound are not found there
+            return None
+
+
+class _Netlink:
+    """One socket to a part of the kernel that answers in the call that asks."""
+
+    def __init__(self, part: int) -> None:
+        kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+        self._socket = socket.socket(socket.AF_NETLINK, kind, part)
+        self._sequence = 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def ask(self, request: Callable[[int], bytes]) -> bytes:
+        """Return the answer to the request that is made with this number. Raises OSError."""
         self._sequence = (self._sequence + 1) & 0xFFFFFFFF
-        self._netlink.send(encode_request(source, destination, interface, self._sequence))
+        self._socket.send(request(self._sequence))
         # It lies there when send() returns; before it may lie one that a failed call has left.
         while True:
-            answer = self._netlink.recv(_ANSWER_BYTES_MAX)
+            answer = self._socket.recv(_ANSWER_BYTES_MAX)
             if len(answer) < _HEADER.size or _HEADER.unpack_from(answer)[3] == self._sequence:
                 return answer
+
+
+def is_reset(connection: socket.socket) -> bool:
+    """Return whether the other end has reset a connection: whose it was is not known any more."""
+    return connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _CLOSED
 
 
 def plain_host(host: str) -> str:
@@ -170,22 +233,3 @@ def _packed(host: str) -> tuple[int, bytes]:
     if packed.startswith(_MAPPED):
         return socket.AF_INET, packed[len(_MAPPED) :]
     return socket.AF_INET6, packed
-
-
-def _interfaces(source: SocketAddress) -> Iterator[int]:
-    """Yield the interfaces by which to look for a socket of an address; 0: one that has none."""
-    yield source[3] if len(source) == 4 else 0
-    if _is_own(source):
-        with suppress(OSError):
-            yield from (index for index, _ in socket.if_nameindex()[:_INTERFACES_MAX])
-
-
-def _is_own(source: SocketAddress) -> bool:
-    """Return whether an address is one of this node's."""
-    family = socket.AF_INET6 if len(source) == 4 else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as tried:
-            tried.bind((source[0], 0, *source[2:]))
-    except OSError:
-        return False
-    return True

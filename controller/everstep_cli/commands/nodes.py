@@ -28,7 +28,26 @@ _FEW = 40
 _WATCH_S = 2.0
 
 
-@click.group(invoke_without_command=True)
+class _NodesGroup(click.Group):
+    """The list of nodes and its commands; says how single nodes are asked for."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is meant; what is none may be the name of a node."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            there = ", ".join(f"everstep nodes {name}" for name in self.list_commands(ctx))
+            names = " ".join(args)
+            message = (
+                f"{args[0]!r} is nothing to do with the list of nodes; there is: {there}; of single"
+                f" nodes: everstep node {names}, or everstep nodes --node {args[0]}"
+            )
+            raise click.UsageError(message, ctx) from error
+
+
+@click.group(cls=_NodesGroup, invoke_without_command=True)
 @click.option("--all", "-a", "every", is_flag=True, help="List every node of a large fleet, too.")
 @click.option("--summary", is_flag=True, help="List none, only tell how many there are.")
 @click.option(

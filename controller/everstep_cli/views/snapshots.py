@@ -142,11 +142,14 @@ def _recoverable(table: admin_pb2.Snapshots) -> str:
 def _slots(cadence: admin_pb2.Cadence) -> str:
     if not cadence.slots:
         return ""
-    usual_s, slow_s = cadence.slot_taken_p50_ns / 1e9, cadence.slot_taken_p99_ns / 1e9
-    return (
-        f"{cadence.slots} for each rank, free again {usual_s:.2g} s after a snapshot "
-        f"(p99 {slow_s:.2g} s)"
-    )
+    usual = _taken(cadence.slot_taken_p50_ns)
+    slow = _taken(cadence.slot_taken_p99_ns)
+    return f"{cadence.slots} for each rank, free again {usual} after a snapshot (p99 {slow})"
+
+
+def _taken(ns: int) -> str:
+    """Return how long a slot is taken, to two digits of a second where it is short."""
+    return f"{ns / 1e9:.2g} s" if ns < 10_000_000_000 else words.duration(ns)
 
 
 def _size(table: admin_pb2.Snapshots) -> str:

@@ -270,6 +270,8 @@ def _pauses(seen: Seen) -> Iterator[Pause]:
     losses = seen.losses
     # Who is slow in most of its steps is not fast between.
     between = losses.pauses < _MOST * losses.speeds.rows
+    # Nor is it known how fast those are that are not judged.
+    between[losses.speeds.seldom()] = False
     pauses, paused_s = losses.pauses * between, losses.paused_s * between
     total = int(pauses.sum())
     if total < _PAUSES_MIN or total < _PAUSE_SHARE_MIN * losses.steps:
@@ -415,10 +417,12 @@ def _sentence(
         return _capital(told[0]) if len(told) == 1 else _several(slow, places)
     if seen.losses.steps < _STEPS_MIN:
         return f"Nobody can be judged from {seen.losses.steps} steps"
+    seldom = len(seen.losses.speeds.seldom()) > 0
+    nobody = "No worker that can be judged is slow" if seldom else "No worker is slow"
     if imbalances:
-        said = "Nobody can be named" if imbalances[0].is_open else "No worker is slow"
+        said = "Nobody can be named" if imbalances[0].is_open else nobody
         return f"{said}. {_capital(imbalances[0].sentence)}"
-    return "No worker is slow"
+    return nobody
 
 
 def _several(slow: Sequence[SlowWorker], places: Sequence[SlowPlaceFound]) -> str:

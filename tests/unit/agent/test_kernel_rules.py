@@ -13,7 +13,7 @@ from everstep_agent.detectors.readings.topology import PciPlace
 from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import BookEntry
-from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
+from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 from unit.agent.kernel_corpus import FOUND, HARMLESS
 
@@ -319,6 +319,8 @@ def test_the_image_file_that_somebody_mounted_is_no_disk_of_the_node() -> None:
     (judgement,) = _judge("EXT4-fs (loop3): Remounting filesystem read-only")
     assert isinstance(judgement, Faulty)
     assert judgement.finding.severity is Severity.INFO
+    # Nobody has to repair hardware for it.
+    assert judgement.finding.suggested_action is SuggestedAction.WATCH
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from everstep_agent.ipc.socket_owner import (
     SocketAddress,
     SocketOwner,
     decode_answer,
+    decode_route,
     encode_request,
+    encode_route_request,
     origin_of,
 )
 
@@ -68,6 +70,34 @@ def test_who_only_listens_there_or_asks_to_be_connected_is_not_the_other_end(sta
     assert decode_answer(_answer(state, _OTHER)) is None
     found = decode_answer(_answer(_LISTEN, _AGENT), listening=True)
     assert found == SocketOwner(_AGENT, is_open=True)
+
+
+def _route(leads: int, *attributes: tuple[int, bytes]) -> bytes:
+    """Return what the kernel says of the way to an address: nlmsghdr, rtmsg and attributes."""
+    text = struct.pack("=BBxxxxxBI", 2, 32, leads, 0)
+    for name, value in attributes:
+        text += struct.pack("=HH", 4 + len(value), name) + value.ljust(
+            -(-len(value) // 4) * 4, b"\0"
+        )
+    return _HEADER.pack(16 + len(text), 24, 0, 1, 0) + text
+
+
+def test_the_interface_of_an_own_address_is_asked_of_the_routes() -> None:
+    told = encode_route_request("10.0.0.1", 9)
+    assert struct.unpack_from("=IHHIIBB", told) == (len(told), 26, 1, 9, 0, 2, 32)
+    assert struct.unpack_from("=HH", told, 28) == (8, 1)
+    assert told[32:] == bytes([10, 0, 0, 1])
+    assert len(encode_route_request("fe80::1%2")) == len(told) + 12
+    index = struct.pack("=i", 7)
+    assert decode_route(_route(2, (15, b"abc"), (4, index))) == 7
+
+
+def test_an_address_of_another_node_has_no_interface_here() -> None:
+    index = struct.pack("=i", 7)
+    assert decode_route(_route(1, (4, index))) is None
+    assert decode_route(_error(errno.ENETUNREACH)) is None
+    for broken in (b"", bytes(8), _route(2), _route(2, (4, b"")), _route(2, (15, b""))):
+        assert decode_route(broken) is None
 
 
 def test_no_such_socket_is_an_answer_and_every_other_error_is_one() -> None:

@@ -57,6 +57,16 @@ def test_a_node_is_one_line_that_says_all_there_is_to_say_of_it() -> None:
     assert "node-9, an agent refused for 1 m 10 s" in lines[5]
 
 
+def test_names_after_nodes_are_told_where_single_nodes_are_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code, _ = call("nodes", "node-1", "node-2")
+    assert code == 2
+    told = capsys.readouterr().err
+    assert "everstep node node-1 node-2" in told
+    assert "everstep nodes lost" in told
+
+
 def test_hardware_and_domain_are_columns_on_demand() -> None:
     assert "24 GiB" not in call("nodes")[1]
     assert "24 GiB" in call("nodes", "--long")[1]

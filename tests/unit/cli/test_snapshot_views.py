@@ -54,6 +54,13 @@ def test_the_sheet_says_where_the_job_would_go_back_to_and_why_not_further() -> 
     assert "'everstep events --subject demo'" in told
 
 
+def test_a_slot_that_is_taken_for_long_is_told_without_an_exponent() -> None:
+    slow = admin_pb2.Cadence()
+    slow.CopyFrom(cli_snapshots.SNAPSHOTS.cadence)
+    slow.slot_taken_p99_ns = 110 * 10**9
+    assert "free again 6.3 s after a snapshot (p99 1 m 50 s)" in sheet(changed(cadence=slow))
+
+
 def test_a_job_on_one_node_is_not_called_recoverable_from_its_loss() -> None:
     told = sheet(changed(members=1))
     assert "step 128 lasts while its node does, 3 s old" in told

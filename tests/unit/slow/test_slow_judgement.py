@@ -445,6 +445,16 @@ def test_a_worker_with_a_row_in_every_second_step_is_said_not_to_be_judged() -> 
     assert said.endswith("it took 1.50 times as long as its peers")
 
 
+def test_who_is_not_judged_is_not_called_as_fast_as_its_peers() -> None:
+    seconds = _noise(80, 16)
+    seconds[21:, 3] *= 1.4
+    seconds[1::2, 3] = np.nan
+    verdict = _verdict(_roster("a" * 16), seconds)
+    assert verdict.sentence == "No worker that can be judged is slow"
+    assert not any(one.worker == "w3" for one in verdict.pauses)
+    assert any("worker w3" in one and "is not judged" in one for one in verdict.blind)
+
+
 def test_a_slow_worker_that_misses_some_steps_is_found() -> None:
     seconds = _noise(60, 16)
     seconds[:, 3] *= 1.3

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from everstep.launch.standalone import supervisor
-from everstep.launch.standalone.own_services import ledger_words
+from everstep.launch.standalone.own_services import OwnServices, ledger_line, ledger_words
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_common.config import load
 from everstep_controller.config import ControllerConfig
@@ -88,12 +88,18 @@ def ledger(steps: int, failures: int, **spent_s: float) -> str:
         ),
         (
             ledger(0, 0),
-            "no step was seen, so there is no ETTR: print 'step N', or call everstep.step(N)",
+            "no step was seen, so there is no ETTR: print 'step N', tell how your lines look"
+            " (--progress-pattern 'batch ([0-9]+) done'), or call everstep.step(N)",
         ),
     ],
 )
 def test_the_ledger_is_told_in_a_line(told: str, words: str) -> None:
     assert told == words
+
+
+def test_the_last_line_is_there_also_where_the_controller_is_not(tmp_path: Path) -> None:
+    told = ledger_line(OwnServices(tmp_path), "j")
+    assert told == "where its time went is not known: its controller did not tell"
 
 
 def test_a_service_that_says_nothing_on_a_full_disk_is_told_for_that() -> None:

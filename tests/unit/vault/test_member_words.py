@@ -41,7 +41,7 @@ def test_the_newest_step_that_all_have_is_recoverable_and_what_is_older_is_freed
 def test_the_oldest_of_their_newest_steps_is_not_enough() -> None:
     # 7 is the lowest of the newest, and the second member does not have it.
     everyone = combine([_word((5, 7)), _word((5, 8))])
-    assert everyone.recoverable == 5
+    assert forget(Recoverable(1, 4), everyone, range(4, 9)).step == 5
 
 
 def test_a_step_that_a_rank_has_passed_is_freed_and_one_that_may_still_come_is_not() -> None:
@@ -60,6 +60,21 @@ def test_what_is_older_than_all_that_a_new_agent_has_seen_is_not_called_passed()
 def test_what_one_was_told_all_know() -> None:
     everyone = combine([_word((5,), told=7), _word((5, 7), held=(5, 7, 9))])
     assert forget(Recoverable(1, 4), everyone, range(4, 10)).step == 7
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        StepWord(1, told=10**30),
+        StepWord(1, safe=(10**30, 9)),
+        StepWord(1, passed=10**30),
+        StepWord(1, safe=(-7,), since=-(10**30)),
+    ],
+)
+def test_a_word_of_a_step_that_is_not_here_frees_nothing_older(word: StepWord) -> None:
+    known = forget(Recoverable(1, 5), word, {4, 5, 6, 7})
+    assert known.step == 5
+    assert not known.frees(CopyKey(1, 0, 5))
 
 
 def test_a_word_of_an_older_generation_frees_nothing_and_a_controllers_truth_stays() -> None:

@@ -73,8 +73,8 @@ def _launch_alone(options: LaunchOptions, terminal: Terminal) -> int:
         )
         code = _launch(alone, terminal)
         # After a failure the first error is the last thing shown.
-        if code == 0 and (line := ledger_line(services, options.job)):
-            terminal.say(line)
+        if code == 0:
+            terminal.say(ledger_line(services, options.job))
     return code
 
 

@@ -144,7 +144,8 @@ class MemberAgreement:
 
     def _free(self, everyone: StepWord) -> None:
         vault = self._vault
-        held = {manifest.key.step for manifest, _ in vault.holdings.manifests()}
+        keys = [manifest.key for manifest, _ in vault.holdings.manifests()]
+        held = {key.step for key in keys if key.generation == everyone.generation}
         known = forget(vault.recoverable, everyone, held)
         if known != vault.recoverable:
             vault.apply_directive(known, vault.target)

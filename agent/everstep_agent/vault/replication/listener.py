@@ -16,6 +16,7 @@ from everstep_agent.ipc.socket_owner import (
     Origin,
     SocketAddress,
     SocketOwners,
+    is_reset,
     origin_of,
     plain_host,
 )
@@ -149,6 +150,8 @@ class BulkListener:
             self._heard(arrival, words=words)
 
     def _origin(self, sock: socket.socket, address: SocketAddress) -> Origin:
+        if is_reset(sock):
+            return Origin.GONE
         if self._owners is None:
             return Origin.ELSEWHERE
         try:

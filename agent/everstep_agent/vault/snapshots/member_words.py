@@ -31,11 +31,6 @@ class StepWord:
     # The newest step that was told to be recoverable, by the controller or by all members; -1: none
     told: int = -1
 
-    @property
-    def recoverable(self) -> int:
-        """Return the newest recoverable step by this word, if it is of all members; -1: none."""
-        return max(self.told, *self.safe) if self.safe else self.told
-
 
 @dataclass(frozen=True, slots=True)
 class HeldSteps:
@@ -73,13 +68,14 @@ def forget(known: Recoverable, everyone: StepWord, held: Collection[int]) -> Rec
     """Return what may be freed by a word of all members, of the steps that are held here.
 
     That is what is older than the newest step that all have, and what some rank has passed without
-    a copy of it: that can never be one that all have.
+    a copy of it: that can never be one that all have. A step that all have is here, too: one that
+    is not frees nothing, whoever has said it.
     """
     if everyone.generation < known.generation:
         return known
     same = everyone.generation == known.generation
     before = known.step if same and known.step is not None else -1
-    newest = max(before, everyone.recoverable)
+    newest = max({before} | ({everyone.told, *everyone.safe} & set(held)))
     passed = range(max(newest, everyone.since) + 1, everyone.passed + 1)
     dead = {step for step in held if step in passed and step not in everyone.possible}
     if same:

@@ -2,6 +2,7 @@
 
 from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError, node_named
 from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
+from everstep_controller.core.model.state import current_name
 from everstep_controller.core.model.windows import Span, Window
 from everstep_controller.core.planned import forecast, maintenance
 from everstep_controller.runtime.runtime import Runtime
@@ -19,10 +20,9 @@ class MaintenanceOperations:
     ) -> admin_pb2.MaintenanceWindow:
         """Plan a window, and return it with what it will do to jobs."""
         state, now_ns = self._runtime.state, self._runtime.now_ns()
-        for name in request.nodes:
-            node_named(state, name)
+        names = {node_named(state, current_name(state, name)).name for name in request.nodes}
         begin_ns = request.begin_ns if request.HasField("begin_ns") else now_ns + request.in_ns
-        span = Span(tuple(sorted(set(request.nodes))), begin_ns, begin_ns + request.duration_ns)
+        span = Span(tuple(sorted(names)), begin_ns, begin_ns + request.duration_ns)
         if problem := maintenance.problem_with(state, span, now_ns):
             raise OrderRefusedError(problem)
         order = MaintenanceOrdered(

@@ -25,7 +25,7 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.model.job import JobRecord, JobState, PlannedKind
-from everstep_controller.core.model.state import FLEET, State
+from everstep_controller.core.model.state import FLEET, State, current_name
 from everstep_controller.core.nodes.claims import release_problem
 from everstep_controller.core.nodes.quorum import loss_problem
 from everstep_controller.core.nodes.removal import removal_problem
@@ -45,6 +45,7 @@ class NodeOperations:
 
     async def isolate(self, name: str, operator: str, reason: str) -> admin_pb2.NodeDetail:
         """Put an operator's claim on a node."""
+        name = current_name(self._runtime.state, name)
         isolated = OperatorIsolated(name, operator, reason)
         return await self.order(isolated, lambda: self._queries.node(name))
 
@@ -52,7 +53,7 @@ class NodeOperations:
         self, request: admin_pb2.ReleaseRequest, operator: str, reason: str
     ) -> admin_pb2.NodeDetail:
         """Remove an operator's claim. Raises OrderRefusedError for fatal findings not accepted."""
-        name, accepted = request.node, tuple(request.accepted)
+        name, accepted = current_name(self._runtime.state, request.node), tuple(request.accepted)
         if problem := release_problem(node_named(self._runtime.state, name), accepted):
             raise OrderRefusedError(problem)
         released = OperatorReleased(name, operator, reason, accepted)
@@ -121,6 +122,7 @@ class PlannedWorkOperations:
 
     async def drain(self, name: str, operator: str, reason: str) -> admin_pb2.DrainReply:
         """Keep new ranks from a node, and return what becomes of the jobs that have some there."""
+        name = current_name(self._runtime.state, name)
         node = node_named(self._runtime.state, name)
         await self._runtime.submit(OperatorDrained(name, operator, reason))
         if not node.draining:

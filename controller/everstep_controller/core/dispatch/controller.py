@@ -7,7 +7,7 @@ from everstep_controller.core.events import RecoveryBegun
 from everstep_controller.core.jobs import membership, progress, unsaved
 from everstep_controller.core.model.agents import SeenGeneration
 from everstep_controller.core.model.node import OpenFinding
-from everstep_controller.core.model.state import CONTROLLER, FLEET
+from everstep_controller.core.model.state import CONTROLLER, FLEET, current_name
 from everstep_controller.core.nodes import agent_identity, evidence, isolation
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import TimerKind, Turn
@@ -91,16 +91,18 @@ def event_rejected(turn: Turn, event: events.EventRejected) -> None:
 
 def automation_paused(turn: Turn, event: events.AutomationPaused) -> None:
     """Take no decision for a node or job until an operator says so."""
-    _mark_subject(turn, event.subject)
-    turn.state.paused[event.subject] = f"{event.operator}: {event.reason}"
-    turn.announce(event.subject, "AutomationPaused", turn.state.paused[event.subject])
+    subject = current_name(turn.state, event.subject)
+    _mark_subject(turn, subject)
+    turn.state.paused[subject] = f"{event.operator}: {event.reason}"
+    turn.announce(subject, "AutomationPaused", turn.state.paused[subject])
 
 
 def automation_resumed(turn: Turn, event: events.AutomationResumed) -> None:
     """Go on deciding, and make up for what was put off."""
-    _mark_subject(turn, event.subject)
-    if turn.state.paused.pop(event.subject, None) is not None:
-        turn.announce(event.subject, "AutomationResumed", f"resumed by {event.operator}")
+    subject = current_name(turn.state, event.subject)
+    _mark_subject(turn, subject)
+    if turn.state.paused.pop(subject, None) is not None:
+        turn.announce(subject, "AutomationResumed", f"resumed by {event.operator}")
 
 
 def _mark_subject(turn: Turn, subject: str) -> None:

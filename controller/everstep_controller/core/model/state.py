@@ -279,6 +279,12 @@ def note_machine(state: State, node: NodeRecord, machine: str) -> None:
         keep_listed(state.machines.setdefault(machine, []), node.name, listed=True)
 
 
+def current_name(state: State, name: str) -> str:
+    """Return the name of the node that people mean by one: it may have another name by now."""
+    node = state.nodes.get(name)
+    return node.renamed_to if node is not None and node.renamed_to in state.nodes else name
+
+
 def forget_away(state: State, name: str) -> None:
     """Count an agent no more among those that are away together."""
     if state.outage is not None:

@@ -34,7 +34,7 @@ from everstep_controller.core.model.node import (
     OpenFinding,
 )
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.model.state import CONTROLLER, State
+from everstep_controller.core.model.state import CONTROLLER, State, current_name
 from everstep_controller.core.nodes import claims, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.registry import Handlers, Timers
@@ -192,19 +192,19 @@ def probation_over(turn: Turn, name: str) -> None:
 
 def operator_isolated(turn: Turn, event: OperatorIsolated) -> None:
     """Put an operator's claim on a node."""
-    node = turn.state.nodes[event.node]
+    node = turn.state.nodes[current_name(turn.state, event.node)]
     claims.record_operator_claim(turn, node, f"{event.operator}: {event.reason}")
 
 
 def operator_drained(turn: Turn, event: OperatorDrained) -> None:
     """Keep new ranks from a node; what runs there is moved as planned work."""
-    node = turn.state.nodes[event.node]
+    node = turn.state.nodes[current_name(turn.state, event.node)]
     claims.record_operator_drain(turn, node, f"{event.operator}: {event.reason}")
 
 
 def operator_released(turn: Turn, event: OperatorReleased) -> None:
     """Remove an operator's claim, and take the operator's word that the node was repaired."""
-    node = turn.state.nodes[event.node]
+    node = turn.state.nodes[current_name(turn.state, event.node)]
     reason = f"{event.operator}: {event.reason}" if event.reason else event.operator
     claims.record_operator_release(turn, node, reason)
     for held in node.findings.values():

@@ -100,8 +100,20 @@ def _shares_hardware(one: Inventory, other: Inventory) -> bool | None:
     for parts in (_accelerators, _addresses):
         mine, its = parts(one), parts(other)
         if mine and its:
-            return not mine.isdisjoint(its)
+            return _mostly_same(mine, its)
     return None
+
+
+def _mostly_same(mine: frozenset[str], its: frozenset[str]) -> bool | None:
+    """Return whether more than half of the parts of the smaller machine are in the other, too.
+
+    Parts that are replaced leave that open; so does one that all machines of a kind seem to have,
+    as the network port of a management controller with the same address in each.
+    """
+    both = len(mine & its)
+    if 2 * both > min(len(mine), len(its)):
+        return True
+    return None if both else False
 
 
 def _accelerators(inventory: Inventory) -> frozenset[str]:
@@ -138,6 +150,9 @@ def rename(turn: Turn, node: NodeRecord, name: str) -> None:
     _keep_lists(turn, node, old)
     _keep_timers(turn, old, name)
     _keep_in_orders(state, old, name)
+    for one in state.nodes.values():
+        if one.renamed_to == old:
+            one.renamed_to = name
     for job in state.jobs.values():
         _keep_in_memory(job, old, name)
     _take_for_lost(turn, left, name)

@@ -3,7 +3,7 @@
 from everstep_controller.core import events
 from everstep_controller.core.events import MaintenanceCancelled, MaintenanceOrdered
 from everstep_controller.core.model.node import MAINTENANCE, NodeRecord, NodeState
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import State, current_name
 from everstep_controller.core.model.windows import Span, Window, WindowState, holding, problem
 from everstep_controller.core.nodes import claims, evidence, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
@@ -20,7 +20,9 @@ def problem_with(state: State, span: Span, now_ns: int) -> str:
 
 def maintenance_ordered(turn: Turn, event: MaintenanceOrdered) -> None:
     """Plan a window; one that was fine when it was asked for and is not any more is dropped."""
-    state, span = turn.state, Span(event.nodes, event.begin_ns, event.end_ns)
+    state = turn.state
+    nodes = dict.fromkeys(current_name(state, name) for name in event.nodes)
+    span = Span(tuple(nodes), event.begin_ns, event.end_ns)
     if problem_with(state, span, turn.now_ns):
         return
     state.windows_ordered += 1

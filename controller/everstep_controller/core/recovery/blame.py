@@ -85,9 +85,14 @@ def died_again(job: JobRecord, node: str) -> bool:
 
 
 def was_attempt(job: JobRecord) -> bool:
-    """Return whether the restart that follows the newest judgement counts, without a new step."""
+    """Return whether the restart that follows the newest judgement counts, without a new step.
+
+    A finding takes the blame once: no restart in the same place changes what it is about.
+    """
     judged = job.recovery.judgements
-    return not judged or judged[-1].attempt
+    if not judged or judged[-1].attempt:
+        return True
+    return judged[-1].explained and any(died_again(job, node) for node in job.generation.members)
 
 
 def _act(turn: Reconciliation, job: JobRecord, incident: JobIncident, judgement: Judgement) -> None:
@@ -272,6 +277,9 @@ def _faults(turn: Reconciliation, job: JobRecord, incident: JobIncident) -> list
 
 
 def _of_hardware(finding: Finding) -> bool:
+    """Return whether a finding is of hardware at fault; what is only told explains no death."""
+    if finding.severity is Severity.INFO:
+        return False
     return finding.severity is Severity.FATAL or finding.suggested_action in _HARDWARE
 
 

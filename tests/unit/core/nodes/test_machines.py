@@ -327,6 +327,88 @@ def test_a_machine_id_that_a_whole_image_has_tells_nothing() -> None:
     assert "and 16 more" in found.finding.message
 
 
+_MANAGEMENT = "be:3a:f2:b6:05:9f"
+
+
+def _cards(*addresses: str) -> Inventory:
+    """Return network ports, one of which has the same address in each machine of a kind."""
+    return Inventory(interfaces=tuple(_port(one) for one in (*addresses, _MANAGEMENT)))
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_copy_with_a_management_port_of_the_same_address_takes_no_node(*, there: bool) -> None:
+    story = Fleet()
+    story.hello("one", box="one-box", hardware=_cards("04:3f:72:00:00:01", "04:3f:72:00:00:02"))
+    story.tell(events.OperatorIsolated("one", "ann", "fan"))
+    if not there:
+        story.lose("one")
+    cards = _cards("04:3f:72:00:00:03", "04:3f:72:00:00:04")
+    story.hello("two", box="two-box", boot="2", hardware=cards)
+    assert story.core.state.nodes["one"].connected is there
+    assert story.owners("two") == []
+    assert "operator" in story.owners("one")
+
+
+def test_a_node_whose_cards_were_replaced_in_part_is_told_by_its_data_folder() -> None:
+    story = Fleet()
+    story.hello("old", hardware=_cards("04:3f:72:00:00:01", "04:3f:72:00:00:02"))
+    story.tell(events.OperatorIsolated("old", "ann", "swap the card"))
+    story.leave("old")
+    story.hello("new", boot="2", hardware=_cards("04:3f:72:00:00:08", "04:3f:72:00:00:09"))
+    assert story.owners("new") == ["operator"]
+
+
+# --- what is said of an old name -----------------------------------------------------------------
+
+
+def _renamed() -> Fleet:
+    """Return a member of a job that has another name by now, so that its old one is kept."""
+    story = Fleet()
+    story.hello("n1", box="n1-box", hardware=Inventory())
+    story.run()
+    for boot, name in enumerate(("old", "new"), start=2):
+        story.leave("n1" if name == "old" else "old")
+        story.hello(name, box="n1-box", boot=str(boot), hardware=Inventory())
+    return story
+
+
+def test_claims_under_an_old_name_are_claims_on_the_node() -> None:
+    story = _renamed()
+    story.tell(events.OperatorIsolated("n1", "ann", "fan"))
+    assert story.owners("new") == ["operator"]
+    assert "operator" not in story.owners("n1")
+    story.tell(events.OperatorReleased("n1", "ann", "done"))
+    assert story.owners("new") == []
+    story.tell(events.OperatorDrained("n1", "ann", "fan"))
+    assert story.core.state.draining == ["new"]
+    from_every_prefix(story)
+
+
+def test_a_pause_and_a_window_for_an_old_name_are_for_the_node() -> None:
+    story = _renamed()
+    story.tell(events.AutomationPaused("n1", "ann", "by hand"))
+    assert list(story.core.state.paused) == ["new"]
+    begin_ns = story.now_ns + 3600 * S
+    story.tell(
+        events.MaintenanceOrdered(
+            nodes=("n1", "n5"), begin_ns=begin_ns, end_ns=begin_ns + 3600 * S, operator="ann"
+        )
+    )
+    (window,) = story.core.state.windows.values()
+    assert window.span.nodes == ("new", "n5")
+    story.tell(events.AutomationResumed("n1", "ann"))
+    assert not story.core.state.paused
+
+
+def test_a_name_that_nobody_has_any_more_is_the_node_that_had_it() -> None:
+    story = _isolated()
+    story.hello("new", boot="2")
+    story.lose("new")
+    story.tell(events.NodeRemoved("new", "ann", "sold"))
+    story.tell(events.OperatorIsolated("old", "ann", "fan"))
+    assert "operator" in story.owners("old")
+
+
 # --- journals ------------------------------------------------------------------------------------
 
 

@@ -252,6 +252,42 @@ def test_a_finding_that_is_only_observed_is_no_evidence() -> None:
     assert story.owners("n0") == []
 
 
+def test_a_finding_that_is_only_told_is_no_evidence() -> None:
+    story = Incidents()
+    story.run()
+    told = replace(WEAR, severity=Severity.INFO, suggested_action=SuggestedAction.REPAIR_HARDWARE)
+    story.find("n0", told)
+    story.again("n0", "exception", exception=BAD_BATCH, step=16)
+    assert story.owners("n0") == []
+    story.again("n0", "exception", exception=BAD_BATCH, step=16)
+    assert story.job.state is JobState.ENDED
+    assert "the script or its data is at fault" in story.job.reason
+
+
+def test_a_finding_does_not_have_the_same_death_tried_for_ever_on_the_only_node() -> None:
+    story = Incidents(settings=Settings(mode=Mode.ADVISE))
+    alone = reports.LauncherJoined(
+        uid=1,
+        token_sha256="t",
+        nodes_min=1,
+        nodes_max=1,
+        processes_per_node=1,
+        reform=False,
+        restarts_max=3,
+        free_port=1,
+    )
+    story.find("n0", WEAR)
+    story.tell(events.Reported(story.origin("n0"), 0, alone, "j"))
+    story.choose(None)
+    for _ in range(9):
+        if story.job.state is not JobState.ENDED:
+            story.again("n0", "exception", exception=BAD_BATCH)
+    assert story.job.state is JobState.ENDED
+    assert story.job.recovery.restarts == 4
+    assert "given up after 3 restarts without a new step" in story.job.reason
+    assert WEAR.message in story.job.reason
+
+
 def test_a_crash_loop_ends_with_what_was_tried() -> None:
     story = Incidents()
     story.run()

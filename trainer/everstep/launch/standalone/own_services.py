@@ -95,7 +95,7 @@ def _start_supervisor() -> "subprocess.Popen[str]":
 
 
 def ledger_line(services: OwnServices, job: str) -> str:
-    """Ask the controller where the job's time went; empty where that cannot be told."""
+    """Ask the controller where the job's time went, or say that it does not tell."""
     command = [sys.executable, "-P", "-m", "everstep.entry", "ettr", job, "--json"]
     environ = {**os.environ, "EVERSTEP_CONTROLLER": services.controller}
     try:
@@ -104,9 +104,13 @@ def ledger_line(services: OwnServices, job: str) -> str:
         )
         return ledger_words(json.loads(asked.stdout))
     except (OSError, subprocess.SubprocessError, ValueError):
-        return ""
+        return "where its time went is not known: its controller did not tell"
 
 
+_NO_STEP = (
+    "no step was seen, so there is no ETTR: print 'step N', tell how your lines look"
+    " (--progress-pattern 'batch ([0-9]+) done'), or call everstep.step(N)"
+)
 # What the beginning of a category's name is called in the line; failures are counted besides.
 _PARTS = {
     "init": "start",
@@ -122,7 +126,7 @@ _PARTS = {
 def ledger_words(ledger: Mapping[str, Any]) -> str:
     """Return a ledger, as ``everstep ettr --json`` prints it, in a line that accounts for all."""
     if not ledger["steps"]:
-        return "no step was seen, so there is no ETTR: print 'step N', or call everstep.step(N)"
+        return _NO_STEP
     wall_s, share = ledger["wall_ns"] / 1e9, ledger["ettr_time"]
     told = f"ETTR {share:.1%}: {share * wall_s:.1f} of {wall_s:.1f} s went into steps that count"
     spent: dict[str, float] = {}

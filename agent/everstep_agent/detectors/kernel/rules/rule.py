@@ -27,6 +27,10 @@ def _rank(finding: Finding) -> tuple[int, int]:
     return _SEVERITIES.index(finding.severity), _ACTIONS.index(finding.suggested_action)
 
 
+def _is_image(words: Mapping[str, str]) -> bool:
+    return _IMAGE.match(words.get("device", "")) is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineRule:
     """Rule for the lines in which ``pattern`` is found, and what they mean.
@@ -73,14 +77,14 @@ class LineRule:
                 severity=self._severity(words, line),
                 message=self.message.format(**words),
                 evidence=evidence,
-                suggested_action=self.action,
+                suggested_action=SuggestedAction.WATCH if _is_image(words) else self.action,
                 rule=f"kernel line: {self.needle}",
                 injected=line.injected,
             )
         )
 
     def _severity(self, words: Mapping[str, str], line: KernelLine) -> Severity:
-        if _IMAGE.match(words.get("device", "")):
+        if _is_image(words):
             return Severity.INFO
         coming_up = line.boot_ns is not None and line.boot_ns < BOOT_GRACE_NS
         return Severity.INFO if self.usual_at_boot and coming_up else self.severity
