@@ -41,7 +41,7 @@ class AbsentSaving:
         if stored is not None and (known is None or known < stored):
             return AbsentSaving()  # it is there, and the job is about to hear of it
         ranks = _ranks_of(job, away)
-        planned = job.planned.after_step if job.planned is not None else None
+        planned = _planned_step(job)
         goes_on = self.step is not None and now_ns < self.until_ns and ranks == self.ranks
         if goes_on and planned in (None, self.step):
             return self
@@ -63,13 +63,22 @@ def _ranks_of(job: JobRecord, nodes: Sequence[str]) -> tuple[int, ...]:
     return tuple(rank for at in places for rank in range(at * count, (at + 1) * count))
 
 
+def _planned_step(job: JobRecord) -> int | None:
+    """Return the step after which a restart is planned; None: none, or ranks have passed it."""
+    planned = job.planned.after_step if job.planned is not None else None
+    return planned if planned is not None and planned > _last_step(job) else None
+
+
+def _last_step(job: JobRecord) -> int:
+    return -1 if job.lineage.last_step is None else job.lineage.last_step
+
+
 def _choose(
     job: JobRecord, ranks: tuple[int, ...], tries: int, planned: int | None, now_ns: int
 ) -> AbsentSaving:
     start = first_step_ahead(job)
     lead_ns = _LEAD_NS << min(tries, _DOUBLINGS_MAX)
-    last = -1 if job.lineage.last_step is None else job.lineage.last_step
     step = first_step_ahead(job, lead_ns)
-    if planned is not None and planned > last:
+    if planned is not None:
         step, start = planned, min(start, planned)
     return AbsentSaving(step, start, ranks, now_ns + _TRY_NS + lead_ns, tries)
