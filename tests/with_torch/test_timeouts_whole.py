@@ -11,12 +11,12 @@ pytestmark = pytest.mark.timeout(600)
 _PATIENCE_S = 90.0
 # One rank holds the others back in the first generation; the arguments say which, and how.
 _SCRIPT = """
-import ctypes, datetime, os, pathlib, signal, sys, time
+import atexit, ctypes, datetime, os, pathlib, signal, sys, time
 import torch
 import torch.distributed as dist
 
 def hold_back(how):
-    if how == "sleep":
+    if how in ("sleep", "slow end"):
         time.sleep(600)
     elif how == "gil":
         ctypes.PyDLL(None).sleep(600)
@@ -37,6 +37,11 @@ if not again:
     if rank == int(sys.argv[3]):
         first.touch()
         hold_back(sys.argv[1])
+    if sys.argv[1] == "slow end":
+        if rank == 3:  # it gives up first, and its interpreter takes its time to end
+            atexit.register(time.sleep, 2)
+        else:
+            time.sleep(1)
     dist.all_reduce(total)
 """
 
@@ -65,6 +70,8 @@ def _message(fleet: RealFleet) -> str:
         ("stop", "frozen", 2, 2),
         # No rank gives up on its node: the order to stop has its launcher look.
         ("sleep", "CPU side", 1, 1),
+        # Those that lost the connection to who gave up end before it.
+        ("slow end", "CPU side", 2, 2),
     ],
 )
 def test_the_rank_that_did_not_come_is_named_and_not_the_ones_that_gave_up(

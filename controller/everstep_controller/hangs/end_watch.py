@@ -14,10 +14,17 @@ from everstep_common.hangs.ras_answer import MISSING
 from everstep_common.hangs.reports.verdict import HangClass, HangVerdict
 from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_common.printable import printable
+from everstep_common.reports import RankExited
 from everstep_controller.api.fleet.inspector import BusyError, Inspector, gather_told
 from everstep_controller.core.actions import StopGeneration
-from everstep_controller.core.events import TimeoutJudged
-from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.events import (
+    JournaledEvent,
+    RanksExited,
+    Reported,
+    TimeoutJudged,
+)
+from everstep_controller.core.jobs.orders import needs_look
+from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.look_judge import judge_look
 from everstep_controller.runtime.fold import TakenEvent
@@ -66,13 +73,23 @@ class EndWatch:
         self._ended: asyncio.Queue[_Ended] = asyncio.Queue(_WAITING_MAX)
 
     def note_event(self, taken: TakenEvent) -> None:
-        """Note the generations that are stopped after a look at them."""
+        """Note the generations that are stopped after a look at them.
+
+        That one is due may be known only when the order is out: a launcher whose rank is giving up
+        looks unasked, and who lost the connection by that ended sooner.
+        """
         jobs = self._runtime.state.jobs
         for action in taken.actions:
             if isinstance(action, StopGeneration) and action.look:
-                job = jobs.get(action.job_id)
-                if job is not None and self._asked.get(job.id) != job.generation.number:
-                    self._note(job)
+                self._maybe_note(jobs.get(action.job_id))
+        if name := _job_of_exits(taken.event):
+            job = self._runtime.state.job(name)
+            if job is not None and job.state is JobState.STOPPING:
+                self._maybe_note(job if needs_look(job, job.generation.number) else None)
+
+    def _maybe_note(self, job: JobRecord | None) -> None:
+        if job is not None and self._asked.get(job.id) != job.generation.number:
+            self._note(job)
 
     async def run(self) -> None:
         """Ask about some at once until cancelled."""
@@ -151,6 +168,15 @@ class EndWatch:
         finally:
             file.unlink(missing_ok=True)
         return found
+
+
+def _job_of_exits(event: JournaledEvent) -> str:
+    """Return the job of which ranks ended; "" where an event is about something else."""
+    if isinstance(event, RanksExited) or (
+        isinstance(event, Reported) and isinstance(event.report, RankExited)
+    ):
+        return event.job
+    return ""
 
 
 def _told(verdict: HangVerdict) -> tuple[str, tuple[int, ...]]:

@@ -9,6 +9,7 @@ from everstep.launch.processes.rank_failure import (
     RankFailure,
     failed_by_itself,
     first_failure,
+    is_giving_up,
     last_words,
 )
 from everstep_common.endings import by_user_on
@@ -62,6 +63,15 @@ def test_among_those_that_lost_a_peer_the_first_is_taken() -> None:
 
 def test_without_a_failure_there_is_no_first() -> None:
     assert first_failure([]) is None
+
+
+def test_a_rank_that_runs_is_giving_up_until_it_has_lived_through_its_traceback() -> None:
+    waited = (*OWN[:2], "RuntimeError: Timed out waiting 5000ms for recv operation to complete")
+    assert is_giving_up(waited, 4 * SECOND, 5 * SECOND)
+    assert not is_giving_up(waited, 4 * SECOND, 64 * SECOND)
+    assert not is_giving_up(LOST, 4 * SECOND, 5 * SECOND)
+    assert not is_giving_up(OWN, 4 * SECOND, 5 * SECOND)
+    assert not is_giving_up((), None, 5 * SECOND)
 
 
 def test_a_rank_that_was_told_to_end_counts_only_if_it_was_failing_before() -> None:

@@ -18,7 +18,7 @@ from everstep.launch.output.line_writer import LineWriter
 from everstep.launch.processes import children
 from everstep.launch.processes.children import spawn
 from everstep.launch.processes.generation_group import GenerationGroup, group_name
-from everstep.launch.processes.rank_failure import RankEnd
+from everstep.launch.processes.rank_failure import RankEnd, is_giving_up
 from everstep_common.clock import boot_ns
 
 _READ_BYTES = 256 * 1024
@@ -73,6 +73,11 @@ class Workers:
     def running(self) -> dict[int, int]:
         """Return the process id of every rank that has not ended."""
         return {rank: worker.process.pid for rank, worker in self._workers.items()}
+
+    def is_giving_up(self) -> bool:
+        """Return whether a rank has begun to end because of others that it has waited for."""
+        told = (worker.error.traceback for worker in self._workers.values())
+        return any(is_giving_up(one.lines, one.began_ns, boot_ns()) for one in told)
 
     def begin(self, generation: int) -> None:
         """The ranks that are started next are one generation."""

@@ -217,12 +217,28 @@ def place(report: RankHangReport) -> str:
     """Return the innermost frames of the rank, and the outermost; "" without a stack.
 
     A rank that waits for its data loader is innermost in the library; where in the program that is,
-    the outermost frames say.
+    the outermost frames say, and the innermost of the script's own file.
     """
     frames = [printable(frame) for frame in report.process.python_stack]
     if len(frames) > _FRAMES_TOLD:
-        frames[_INNERMOST_TOLD : 1 + len(frames) - _FRAMES_TOLD + _INNERMOST_TOLD] = ["…"]
+        until = 1 + len(frames) - _FRAMES_TOLD + _INNERMOST_TOLD
+        frames[_INNERMOST_TOLD:until] = _left_out(frames, until)
     return " < ".join(frames)
+
+
+def _left_out(frames: list[str], until: int) -> list[str]:
+    """Return what stands for the frames in the middle: the script's own innermost, if it is one."""
+    scripts = [_file(frame) for frame in frames if frame.endswith(" <module>")]
+    script = scripts[-1] if scripts else _file(frames[-1])
+    own = next((at for at, frame in enumerate(frames) if _file(frame) == script), until)
+    if not _INNERMOST_TOLD <= own < until:
+        return ["…"]
+    before = ["…"] if own > _INNERMOST_TOLD else []
+    return [*before, frames[own], *(["…"] if own < until - 1 else [])]
+
+
+def _file(frame: str) -> str:
+    return frame.partition(":")[0]
 
 
 def where(report: RankHangReport) -> str:

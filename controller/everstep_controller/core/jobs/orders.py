@@ -102,11 +102,11 @@ def stop(state: State, job: JobRecord, node: str, generation: int) -> StopGenera
         lineage_id=job.lineage_id,
         generation=generation,
         grace_ns=state.settings.stop_grace_ns,
-        look=_needs_look(job, generation),
+        look=needs_look(job, generation),
     )
 
 
-def _needs_look(job: JobRecord, generation: int) -> bool:
+def needs_look(job: JobRecord, generation: int) -> bool:
     """Return whether others than who died first ended a generation, as far as is known.
 
     They are those that ranks waited for until they gave up, or that called what did not fit.

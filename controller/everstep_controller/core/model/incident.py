@@ -131,19 +131,27 @@ def add_death(deaths: list[Death], death: Death) -> None:
     """Take one more death; of each generation, those are kept that explain most, earliest first."""
     if deaths and deaths[0].exit.generation != death.exit.generation:
         deaths.clear()
-    insort(deaths, death, key=_order)
+    insort(deaths, death, key=_order_of)
     del deaths[DEATHS_MAX:]
+
+
+def _order_of(death: Death) -> tuple[bool, bool, int, int]:
+    return _order(death.exit, death.at_ns, death.exit.rank)
 
 
 def is_full(deaths: list[Death], exit: RankExited, at_ns: int, rank: int) -> bool:
     """Return whether as many deaths of its generation are kept, and all explain more than this."""
     if len(deaths) < DEATHS_MAX or deaths[0].exit.generation != exit.generation:
         return False
-    return (not rank_exits.explains(exit), at_ns, rank) >= _order(deaths[-1])
+    return _order(exit, at_ns, rank) >= _order_of(deaths[-1])
 
 
-def _order(death: Death) -> tuple[bool, int, int]:
-    return (not death.explains, death.at_ns, death.exit.rank)
+def _order(exit: RankExited, at_ns: int, rank: int) -> tuple[bool, bool, int, int]:
+    """Return what stands first: what others died of, then a wait that was given up, then the rest.
+
+    Who gives up closes its connections, and those that lose them often end before it.
+    """
+    return (not rank_exits.explains(exit), not rank_exits.waited_in_vain(exit), at_ns, rank)
 
 
 class IncidentKind(StrEnum):

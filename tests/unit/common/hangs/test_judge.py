@@ -523,6 +523,18 @@ def test_where_a_rank_stands_is_told_by_both_ends_of_its_stack() -> None:
     )
 
 
+def test_where_a_rank_stands_in_its_script_is_told_however_many_frames_are_around_it() -> None:
+    waits = _live(0, _sleeps("distributed_c10d.py:3252 all_reduce"), _group(7, 6))
+    script = ["train.py:310 evaluate", "train.py:230 step", "train.py:99 run", "train.py:52 main"]
+    frames = ["pathlib.py:1013 stat", "pathlib.py:1235 exists", "cache.py:7 ready", *script]
+    stands = _live(2, _sleeps(*frames, "train.py:320 <module>"))
+    told = _judged(waits, replace(waits, rank=1), stands, replace(waits, rank=3)).culprits[0].reason
+    assert told.endswith(
+        "; it is in pathlib.py:1013 stat < pathlib.py:1235 exists < … < train.py:310 evaluate < … <"
+        " train.py:52 main < train.py:320 <module>"
+    )
+
+
 def test_a_rank_that_waits_for_a_lock_of_its_own_is_blamed() -> None:
     waits = _live(0, _sleeps("distributed_c10d.py:3252 all_reduce"), _group(7, 6))
     locked = _live(2, _sleeps("pipeline.py:12 receive"))

@@ -373,6 +373,14 @@ def test_who_died_first_comes_first_but_a_consequence_never_before_what_explains
     assert [one.exit.rank for one in deaths] == [3, 1, 2]
 
 
+def test_who_gave_up_waiting_comes_before_who_lost_its_connection_by_that() -> None:
+    deaths: list[Death] = []
+    add_death(deaths, death("collective", rank=0, at_ns=1))
+    add_death(deaths, death("collective_timeout", rank=3, at_ns=5))
+    assert [one.exit.rank for one in deaths] == [3, 0]
+    assert judge(evidence(*deaths)).sentence.endswith("who did not come is not known")
+
+
 def test_of_thousands_of_deaths_the_ones_that_explain_are_kept() -> None:
     deaths: list[Death] = []
     for rank in range(2000):

@@ -120,6 +120,16 @@ class RankFailure:
         return bool(self.exception and self.end.died_of)
 
 
+def is_giving_up(traceback: tuple[str, ...], began_boot_ns: int | None, now_boot_ns: int) -> bool:
+    """Return whether a rank that still runs is ending because others did not come, or did not fit.
+
+    ``traceback`` is its newest, whole. Until the interpreter is down it may take seconds.
+    """
+    if began_boot_ns is None or now_boot_ns - began_boot_ns >= _DYING_NS:
+        return False
+    return side(classify(1, 0, (), traceback).kind) in (Side.WAITED, Side.UNFIT)
+
+
 def first_failure(failures: Iterable[RankFailure]) -> RankFailure | None:
     """Return the one that the others followed.
 
