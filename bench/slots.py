@@ -2,8 +2,9 @@
 
 The whole product, as shipped: a controller, an agent and `everstep run` with one rank whose copy
 takes some microseconds. What is left of the stall is the exchange with the agent. After each
-snapshot the rank and another process wake each other once: what the machine takes for that. Until
-when a snapshot keeps its slot is what the agent has measured, as 'everstep snapshots' shows it.
+snapshot the rank and another process wake each other once: what the machine takes for that. A step
+sleeps; apart, a step computes, after which the processor is awake. Until when a snapshot keeps its
+slot is what the agent has measured, as 'everstep snapshots' shows it.
 """
 
 import json
@@ -45,7 +46,8 @@ class _Window:
 
 def measure(windows: int, seconds: float) -> Iterator[Row]:
     """Yield the rows: the stalls, the ping-pongs beside them, and steps that were not saved."""
-    runs = [_train(seconds) for _ in range(windows)]
+    runs = [_train(seconds, "sleeps") for _ in range(windows)]
+    awake = [_train(seconds, "computes") for _ in range(windows)]
     stalls = [[line[1] for line in run.lines] for run in runs]
     played = [[line[2] for line in run.lines] for run in runs]
     unsaved = sum(run.lines[-1][3] - run.lines[0][3] for run in runs)
@@ -62,6 +64,9 @@ def measure(windows: int, seconds: float) -> Iterator[Row]:
         target=_PING_PONGS * beside.value,
     )
     yield row("snapshot of 38 kB, p99", _quantiles(stalls, 0.99), "ms", beside)
+    computed = [[line[1] for line in run.lines] for run in awake]
+    yield row("snapshot of 38 kB after a step that computes, p50", _quantiles(computed, 0.5), "ms")
+    yield row("snapshot of 38 kB after a step that computes, p99", _quantiles(computed, 0.99), "ms")
     yield row("steps not saved", [unsaved], "steps", target=0.0)
     for name, taken_ns in (
         ("p50", [run.cadence.slot_taken_p50_ns for run in runs]),
@@ -74,7 +79,7 @@ def _quantiles(windows: Sequence[Sequence[float]], share: float) -> list[float]:
     return [sorted(one)[int(share * (len(one) - 1))] * 1e3 for one in windows]
 
 
-def _train(seconds: float) -> _Window:
+def _train(seconds: float, step: str) -> _Window:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="everstep-bench-")))
         port, metrics, liveness, bulk = (free_port() for _ in range(4))
@@ -85,7 +90,7 @@ def _train(seconds: float) -> _Window:
         socket, told = folder / "run/agent.sock", folder / "steps"
         until_there(socket)
         launcher = Path(sys.executable).with_name("everstep")
-        rank = (sys.executable, _RANK, str(_STATE_BYTES), str(_STEP_S), told)
+        rank = (sys.executable, _RANK, str(_STATE_BYTES), str(_STEP_S), step, told)
         options = ("--job", _JOB, "--socket", socket, "--snapshot-every", "1")
         environment = os.environ | {"PYTHONPATH": RANK_PATH}
         stack.enter_context(running([launcher, "run", *options, "--", *rank], environment))

@@ -1,11 +1,13 @@
 """Rank of the slots benchmark: snapshots of a small state, and a futex ping-pong beside each.
 
-Arguments: bytes of the state, seconds of a step, a file. The file gets a line of JSON for each
-step: when its snapshot began (CLOCK_MONOTONIC), the seconds that training stood still for it, those
-of a ping-pong between two processes after it, and how many steps could not be saved so far.
+Arguments: bytes of the state, seconds of a step, "sleeps" or "computes", a file. The file gets a
+line of JSON for each step: when its snapshot began (CLOCK_MONOTONIC), the seconds that training
+stood still for it, those of a ping-pong between two processes after it, and how many steps could
+not be saved so far.
 """
 
 import ctypes
+import hashlib
 import itertools
 import json
 import mmap
@@ -16,6 +18,8 @@ import time
 import everstep
 
 _FUTEX_WAIT, _FUTEX_WAKE = 0, 1
+# More than the caches of a core nearest to it: a step leaves little there of what was before it.
+_BATCH = bytes(4 << 20)
 _SYS_FUTEX = {"x86_64": 202, "aarch64": 98}[os.uname().machine]
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -63,9 +67,16 @@ class PingPong:
         return True
 
 
+def _compute(seconds: float) -> None:
+    ends_s = time.perf_counter() + seconds
+    while time.perf_counter() < ends_s:
+        hashlib.sha1(_BATCH, usedforsecurity=False)
+
+
 def main() -> None:
     """Train until killed."""
-    size_bytes, step_s, path = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+    size_bytes, step_s, path = int(sys.argv[1]), float(sys.argv[2]), sys.argv[4]
+    train = {"sleeps": time.sleep, "computes": _compute}[sys.argv[3]]
     ping_pong = PingPong()
     state = {"weights": bytearray(size_bytes)}
     run = everstep.init()
@@ -73,7 +84,7 @@ def main() -> None:
     snapshots.restore()
     with open(path, "a", buffering=1, encoding="ascii") as told:
         for step in itertools.count(1):
-            time.sleep(step_s)
+            train(step_s)
             began, began_s = time.monotonic(), time.perf_counter()
             snapshots.snapshot(step)
             took_s = time.perf_counter() - began_s
