@@ -264,6 +264,7 @@ class Daemon:
             jobs=tuple(self._jobs.jobs()),
             host=config.reachable_host,
             open_findings=self._findings.open_now(),
+            findings_since=self._findings.open_since(),
             cluster_id=self._cluster.cluster_id,
             machine=machine_id(),
         )

@@ -94,3 +94,7 @@ class Findings:
     def open_now(self) -> tuple[Finding, ...]:
         """Return the open findings for Hello."""
         return tuple(known.finding for known in self.book.open_findings)
+
+    def open_since(self) -> tuple[Stamp, ...]:
+        """Return since when each of them is open."""
+        return tuple(_stamp(known.since) for known in self.book.open_findings)

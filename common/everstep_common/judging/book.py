@@ -11,6 +11,20 @@ from everstep_common.judging.moment import Moment
 
 
 @dataclass(frozen=True, slots=True)
+class _Earlier:
+    """A moment of the same boot before one that is known."""
+
+    boot_id: str
+    boot_ns: int
+    wall_ns: int
+
+    @classmethod
+    def of(cls, boot_ns: int, now: Moment) -> "_Earlier":
+        passed_ns = max(0, now.boot_ns - boot_ns)
+        return cls(now.boot_id, now.boot_ns - passed_ns, now.wall_ns - passed_ns)
+
+
+@dataclass(frozen=True, slots=True)
 class BookEntry:
     """An open finding, when it began, and when it was seen last (None: when it began)."""
 
@@ -89,7 +103,7 @@ class FindingBook:
             if isinstance(judgement, Faulty):
                 condition = self._conditions[judgement.key.condition]
                 again = again or (condition.quiet_ns > 0 and judgement.key in self._open)
-                raised += self._faulty(judgement.finding, condition, now)
+                raised += self._faulty(judgement, condition, now)
             # Checked first: a healthy node gives hundreds of these a second, with nothing open.
             elif isinstance(judgement, Healthy) and (self._open or self._streaks):
                 cleared += self._healthy(judgement, now)
@@ -113,7 +127,8 @@ class FindingBook:
         known = self._flapping.get(key)
         return known is not None and known.well_since_ns > 0 and known.over_at_ns <= now.boot_ns
 
-    def _faulty(self, finding: Finding, condition: Condition, now: Moment) -> list[BookEntry]:
+    def _faulty(self, told: Faulty, condition: Condition, now: Moment) -> list[BookEntry]:
+        finding = told.finding
         mode = self._modes.get(condition.name, condition.mode)
         if finding.mode is not mode:
             finding = replace(finding, mode=mode)
@@ -129,7 +144,8 @@ class FindingBook:
             return []
         if known is None:
             self._flapping.setdefault(finding.key, Flapping()).note_raised(now.boot_ns)
-        entry = BookEntry(finding, known.since if known else now, now)
+        began = now if told.since_boot_ns is None else _Earlier.of(told.since_boot_ns, now)
+        entry = BookEntry(finding, known.since if known else began, now)
         self._open[finding.key] = entry
         return [entry]
 

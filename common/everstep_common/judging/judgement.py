@@ -7,9 +7,10 @@ from everstep_common.judging.findings import Finding, FindingKey
 
 @dataclass(frozen=True, slots=True)
 class Faulty:
-    """The condition holds."""
+    """The condition holds; ``since_boot_ns``: since then, on the boot clock; None: since now."""
 
     finding: Finding
+    since_boot_ns: int | None = None
 
     @property
     def key(self) -> FindingKey:

@@ -124,6 +124,8 @@ class Hello:
     host: q.Address
     # Findings that are open now, so that one that cleared while nobody listened is cleared too.
     open_findings: Annotated[tuple[Finding, ...], Items(_MANY)] = ()
+    # Since when, in the same order; of those that have none, since now.
+    findings_since: Annotated[tuple[Stamp, ...], Items(_MANY)] = ()
     # The cluster that this agent belongs to; "" before its first Welcome.
     cluster_id: q.Title = ""
     # The machine that it runs on, as the controller names its own; "" where it has no id.

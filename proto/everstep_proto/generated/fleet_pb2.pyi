@@ -466,6 +466,7 @@ class Hello(_message.Message):
     OPEN_FINDINGS_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     MACHINE_FIELD_NUMBER: _builtins.int
+    FINDINGS_SINCE_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """The node's name; must equal the certificate's subject when TLS is on."""
     agent_version: _builtins.str
@@ -504,6 +505,10 @@ class Hello(_message.Message):
     def open_findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]:
         """Findings that are open now, so that one that cleared while nobody listened is cleared here too."""
 
+    @_builtins.property
+    def findings_since(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stamp]:
+        """Since when each of the open findings is open, in their order; what has none is open since now."""
+
     def __init__(
         self,
         *,
@@ -522,10 +527,11 @@ class Hello(_message.Message):
         open_findings: _abc.Iterable[Global___Finding] | None = ...,
         cluster_id: _builtins.str = ...,
         machine: _builtins.str = ...,
+        findings_since: _abc.Iterable[Global___Stamp] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["inventory", b"inventory", "stamp", b"stamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "bulk_address", b"bulk_address", "cluster_id", b"cluster_id", "domain", b"domain", "first_unacknowledged", b"first_unacknowledged", "highest_term", b"highest_term", "host", b"host", "inventory", b"inventory", "jobs", b"jobs", "liveness_address", b"liveness_address", "machine", b"machine", "node", b"node", "open_findings", b"open_findings", "outbox", b"outbox", "stamp", b"stamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "bulk_address", b"bulk_address", "cluster_id", b"cluster_id", "domain", b"domain", "findings_since", b"findings_since", "first_unacknowledged", b"first_unacknowledged", "highest_term", b"highest_term", "host", b"host", "inventory", b"inventory", "jobs", b"jobs", "liveness_address", b"liveness_address", "machine", b"machine", "node", b"node", "open_findings", b"open_findings", "outbox", b"outbox", "stamp", b"stamp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

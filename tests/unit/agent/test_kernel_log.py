@@ -4,17 +4,27 @@ import asyncio
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from everstep_agent.detectors.kernel import KernelLine, worth_showing
+from everstep_agent.detectors.conditions import CONDITIONS
+from everstep_agent.detectors.kernel import (
+    KernelDetector,
+    KernelLine,
+    XidSettings,
+    worth_showing,
+)
+from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
+from everstep_agent.detectors.kernel.rules.line import began_ns
 from everstep_agent.kernel_messages import LINES_MAX, RecentKernelMessages
 from everstep_agent.probes.kernel.kernel_device import DeviceLog
 from everstep_agent.probes.kernel.kernel_file import FileLog
 from everstep_agent.probes.kernel.kernel_log import Position
 from everstep_agent.sources.kernel_log import kernel_log
 from everstep_common.clock import Stamp
+from everstep_common.judging.book import FindingBook
 from everstep_proto.generated import fleet_pb2
 
 _NO_NEWS = BlockingIOError(errno.EAGAIN, "no news")
@@ -45,8 +55,40 @@ def test_a_first_read_takes_what_is_left_of_this_boot_and_counts_no_loss(tmp_pat
     batch = log.drain()
     assert [line.text for line in batch.lines] == ["words", "oops"]
     assert (batch.lost, batch.earlier) == (0, ())
-    assert batch.lines[1] == KernelLine("oops", level=3, boot_ns=701_000_000)
+    assert batch.lines[1] == KernelLine("oops", level=3, boot_ns=701_000_000, waited=True)
     assert log.position == Position("boot-1", 701)
+
+
+def test_lines_that_waited_for_the_agent_are_told_from_those_that_came_since(
+    tmp_path: Path,
+) -> None:
+    reads = (_record(1), _NO_NEWS, _OVERWRITTEN, _record(2), _NO_NEWS)
+    log = _device(tmp_path, *reads)
+    assert [line.waited for _ in range(2) for line in log.drain().lines] == [True, False]
+
+
+def test_a_line_has_its_own_time_only_where_it_is_older_than_its_clock_may_be_wrong() -> None:
+    second_ns, day_ns = 10**9, 86_400 * 10**9
+    old = KernelLine("Xid", boot_ns=3600 * second_ns, waited=True)
+    assert began_ns(old, 3661 * second_ns) == 3600 * second_ns
+    assert began_ns(old, 3660 * second_ns) is None
+    assert began_ns(replace(old, boot_ns=30 * day_ns), 30 * day_ns + 2000 * second_ns) is None
+    assert began_ns(replace(old, boot_ns=29 * day_ns), 30 * day_ns) == 29 * day_ns
+    assert began_ns(replace(old, waited=False), day_ns) is None
+    assert began_ns(replace(old, boot_ns=None), day_ns) is None
+
+
+def test_a_fatal_line_of_yesterday_is_found_today_as_one_of_yesterday() -> None:
+    hour_ns = 3600 * 10**9
+    book, now = FindingBook(CONDITIONS), Stamp("boot-1", 26 * hour_ns, 100 * hour_ns)
+    line = KernelLine("nvme nvme0: Removing after probe failure status: -19", boot_ns=2 * hour_ns)
+    detector = KernelDetector(XidSettings())
+    for one in (replace(line, waited=True), line):
+        told = detector.judge(detector.sift([one]), DriverTruth(), now)
+        book.enter_judgements(told, now)
+    (known,) = book.open_findings
+    assert (known.since.boot_ns, known.since.wall_ns) == (2 * hour_ns, 76 * hour_ns)
+    assert known.since.boot_id == "boot-1"
 
 
 def test_lines_that_were_overwritten_are_counted_and_reading_goes_on(tmp_path: Path) -> None:

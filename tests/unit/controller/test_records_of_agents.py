@@ -116,6 +116,18 @@ def test_steps_and_their_stalls_go_together(ends: list[int], stalls: list[int]) 
 def test_an_agent_names_its_outbox() -> None:
     hello = fleet_pb2.Hello(node="node-1", stamp=_STAMP)
     with pytest.raises(WireError, match="outbox"):
-        from_agent.node_connected(hello)
+        from_agent.node_connected(hello, 0)
     hello.outbox = "outbox"
-    assert from_agent.node_connected(hello).node == "node-1"
+    assert from_agent.node_connected(hello, 0).node == "node-1"
+
+
+def test_the_age_of_an_open_finding_is_taken_on_the_agents_clock() -> None:
+    now = fleet_pb2.Stamp(boot_id="b", boot_ns=1000, wall_ns=1)
+    since = [
+        fleet_pb2.Stamp(boot_id="b", boot_ns=400, wall_ns=1),
+        fleet_pb2.Stamp(boot_id="the one before", boot_ns=7000, wall_ns=1),
+        fleet_pb2.Stamp(boot_id="b", boot_ns=2000, wall_ns=1),
+    ]
+    hello = fleet_pb2.Hello(node="node-1", stamp=now, outbox="outbox", findings_since=since)
+    told = from_agent.node_connected(hello, 50_000).findings_since_ns
+    assert told == (49_400, 49_000, 50_000)

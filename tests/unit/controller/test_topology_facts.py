@@ -45,7 +45,7 @@ def _hello() -> fleet_pb2.Hello:
 
 
 def test_the_topology_outlives_the_journal() -> None:
-    event = node_connected(_hello())
+    event = node_connected(_hello(), 0)
     port, lo = event.inventory.interfaces
     assert (port.numa_node, port.pci_address, port.firmware) == (0, "0000:14:00.0", "28.39.2048")
     assert lo.numa_node is None
@@ -53,7 +53,7 @@ def test_the_topology_outlives_the_journal() -> None:
 
 
 def test_a_journal_of_a_version_without_topology_is_read() -> None:
-    document = json.loads(codec.encode(node_connected(_hello())))
+    document = json.loads(codec.encode(node_connected(_hello(), 0)))
     for interface in document["inventory"]["interfaces"]:
         for key in ("pci_address", "numa_node", "firmware"):
             del interface[key]
@@ -67,7 +67,7 @@ def test_a_journal_of_a_version_without_topology_is_read() -> None:
 
 
 def test_an_operator_sees_which_link_is_near_to_which_accelerator() -> None:
-    record = NodeRecord("node-1", inventory=node_connected(_hello()).inventory)
+    record = NodeRecord("node-1", inventory=node_connected(_hello(), 0).inventory)
     screen = io.StringIO()
     console = Console(file=screen, width=160, highlight=False)
     for part in node_sheet(node_detail(State(), record, None, ()), 0):

@@ -26,7 +26,7 @@ from everstep_agent.detectors.kernel.rules import (
     pci_ports,
     pcie,
 )
-from everstep_agent.detectors.kernel.rules.line import KernelLine
+from everstep_agent.detectors.kernel.rules.line import KernelLine, began_ns
 from everstep_agent.detectors.kernel.rules.repeats import Repeats
 from everstep_agent.detectors.kernel.rules.rule import LineRules, Sieve, gravest
 from everstep_common.judging.findings import Finding, FindingKey
@@ -122,7 +122,8 @@ class KernelDetector:
         self._said.clear()
         latest: dict[FindingKey, Judgement] = {}
         for one in _without_repeats(found):
-            for judgement in self._judge_line(one, truth, now):
+            for told in self._judge_line(one, truth, now):
+                judgement = _dated(told, one.line, now)
                 self._said[judgement.key] = _finding(judgement)
                 # A flood repeats a judgement thousands of times: each key keeps its last, in order.
                 latest.pop(judgement.key, None)
@@ -184,6 +185,13 @@ def _without_repeats(found: Sequence[Interesting]) -> Iterator[Interesting]:
                 continue
             seen.add(one.xid.essence)
         yield one
+
+
+def _dated(judgement: Judgement, line: KernelLine, now: Moment) -> Judgement:
+    began = began_ns(line, now.boot_ns) if isinstance(judgement, Faulty) else None
+    if began is None or not isinstance(judgement, Faulty):
+        return judgement
+    return replace(judgement, since_boot_ns=began)
 
 
 def _finding(judgement: Judgement) -> Finding | None:

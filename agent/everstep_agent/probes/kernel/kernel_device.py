@@ -32,6 +32,7 @@ class DeviceLog:
         self._boot_id = boot_id
         self._sequence = position.place if position.source == boot_id else -1
         self._fd: int | None = None
+        self._caught_up = False
 
     @property
     def position(self) -> Position:
@@ -41,11 +42,12 @@ class DeviceLog:
     def drain(self) -> KernelBatch:
         """See KernelLog."""
         fd = self._fd = self._open() if self._fd is None else self._fd
-        drained = _Drained()
+        drained = _Drained(waited=not self._caught_up)
         for _ in range(_RECORDS_MAX):
             try:
                 record = self._read(fd, _RECORD_BYTES)
             except BlockingIOError:
+                self._caught_up = True
                 return drained.batch()
             except BrokenPipeError:
                 # Lines were overwritten; the next read begins with the oldest that is left, and
@@ -79,6 +81,8 @@ class DeviceLog:
 class _Drained:
     """What one drain has read so far."""
 
+    # They were there when the agent began to read.
+    waited: bool
     lines: list[KernelLine] = field(default_factory=list)
     earlier: list[KernelLine] = field(default_factory=list)
     lost: int = 0
@@ -90,6 +94,7 @@ class _Drained:
         except ValueError:
             self.lost += 1
             return known
+        line = replace(line, waited=self.waited) if self.waited else line
         if sequence <= known:
             self.earlier.append(line)
             return known

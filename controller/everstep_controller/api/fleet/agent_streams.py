@@ -239,7 +239,7 @@ class AgentStreams:
         """Return the event of a Hello; of a node that is known it is told why it cannot be used."""
         _check_identity(hello.node, identity)
         try:
-            return from_agent.node_connected(hello)
+            return from_agent.node_connected(hello, self._runtime.now_ns())
         except WireError as error:
             if hello.node in self._runtime.state.nodes:
                 rejection = Rejection(hello.node, "hello", "", str(error))
@@ -283,7 +283,9 @@ class AgentStreams:
 
     async def _knock(self, event: NodeConnected) -> None:
         """Have the core hear of a Hello for which no stream is opened."""
-        knock = replace(event, inventory=Inventory(), open_findings=(), knocks=True)
+        knock = replace(
+            event, inventory=Inventory(), open_findings=(), findings_since_ns=(), knocks=True
+        )
         try:
             await self._runtime.submit(knock)
         except JournalFull as error:

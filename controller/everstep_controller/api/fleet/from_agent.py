@@ -39,11 +39,17 @@ class RecordContext:
     to_ns: Callable[[str, int], int]
 
 
-def node_connected(wire: fleet_pb2.Hello) -> events.NodeConnected:
-    """Return the event of a Hello. Raises WireError."""
+def node_connected(wire: fleet_pb2.Hello, now_ns: int) -> events.NodeConnected:
+    """Return the event of a Hello that came now. Raises WireError."""
     hello = from_wire(Hello, wire)
     same: dict[str, Any] = {name: getattr(hello, name) for name in _SAME}
-    return events.NodeConnected(boot_id=hello.stamp.boot_id, **same)
+    since_ns = tuple(now_ns - _age_ns(one, hello.stamp) for one in hello.findings_since)
+    return events.NodeConnected(boot_id=hello.stamp.boot_id, findings_since_ns=since_ns, **same)
+
+
+def _age_ns(began: Stamp, now: Stamp) -> int:
+    """Return how long ago something began on an agent's clock; in an earlier boot: since this."""
+    return max(0, now.boot_ns - (began.boot_ns if began.boot_id == now.boot_id else 0))
 
 
 def lineages_seen(hello: events.NodeConnected) -> list[str]:

@@ -48,6 +48,8 @@ class NodeConnected:
     inventory: Inventory = field(default_factory=Inventory)
     jobs: tuple[JobOnNode, ...] = ()
     open_findings: tuple[Finding, ...] = ()
+    # Since when, in the same order; of those that have none, since now.
+    findings_since_ns: tuple[int, ...] = ()
     cluster_id: str = ""
     # Where its stream comes from: a host; and the machine that it runs on, "" where it is not told.
     address: str = ""

@@ -71,7 +71,7 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     node.lost_by = node.renamed_to = ""
     note_hearing(turn.state, node)
     quorum.note_heard(turn)
-    health.replace_agent_findings(node, event.open_findings, turn.now_ns)
+    health.replace_agent_findings(node, event.open_findings, event.findings_since_ns, turn.now_ns)
     node.blamed = ""
     node.news.connected = (
         "its agent connected after a reboot" if rebooted else "its agent connected"

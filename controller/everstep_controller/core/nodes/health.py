@@ -1,8 +1,9 @@
 """Node health: findings, checks and operators' words, and what they mean for a node."""
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 
 from everstep_common import reports
 from everstep_common.judging.book import Cleared
@@ -214,18 +215,22 @@ def operator_released(turn: Turn, event: OperatorReleased) -> None:
     turn.mark_node(node.name)
 
 
-def replace_agent_findings(node: NodeRecord, findings: Iterable[Finding], now_ns: int) -> None:
-    """Have exactly these findings of its agent open on a node; those of the controller stay."""
+def replace_agent_findings(
+    node: NodeRecord, findings: Sequence[Finding], since_ns: Sequence[int], now_ns: int
+) -> None:
+    """Have exactly these findings of its agent open on a node; those of the controller stay.
+
+    ``since_ns``: since when each is open, as far as that is told.
+    """
     kept = {k: held for k, held in node.findings.items() if held.owner is not FindingOwner.AGENT}
-    for finding in findings:
+    for finding, began_ns in zip(findings, chain(since_ns, repeat(now_ns)), strict=False):
         name = _finding_name(FindingOwner.AGENT, finding.key)
         known = node.findings.get(name)
         if known is None:
-            known = OpenFinding(finding, now_ns, FindingOwner.AGENT)
+            known = OpenFinding(finding, min(began_ns, now_ns), FindingOwner.AGENT)
         elif is_news(known.finding, finding):
             first = _first_evidence(known, finding)
-            since_ns = known.since_ns
-            known = OpenFinding(finding, since_ns, FindingOwner.AGENT, first_evidence=first)
+            known = OpenFinding(finding, known.since_ns, FindingOwner.AGENT, first_evidence=first)
         if name in node.flapping:
             node.flapping[name].drop_held()
         kept[name] = known

@@ -142,6 +142,24 @@ def test_a_hello_tells_what_a_finding_has_become() -> None:
     assert story.core.state.nodes["n0"].findings["agent gpu/0 XidFatal"].since_ns == since_ns
 
 
+def test_a_hello_tells_since_when_findings_are_open_as_far_as_the_agent_knows() -> None:
+    story = Story()
+    other = replace(XID, component="gpu/1")
+    hello = events.NodeConnected(
+        node="n0",
+        boot_id="1",
+        agent_version="0.1.0",
+        outbox="n0-box",
+        highest_term=0,
+        host="n0",
+        open_findings=(XID, other),
+        findings_since_ns=(5,),
+    )
+    story.tell(hello)
+    found = story.core.state.nodes["n0"].findings
+    assert [held.since_ns for held in found.values()] == [5, story.now_ns]
+
+
 def test_what_settled_is_the_findings_last_word() -> None:
     story = Story()
     _say(story, Severity.FATAL)

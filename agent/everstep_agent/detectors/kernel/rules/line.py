@@ -30,18 +30,35 @@ _OF_PROGRAM = re.compile(
 _PACKET = re.compile(r"IN=\S* OUT=\S* ")
 
 
+# What is younger is as good as new.
+_CERTAIN_NS = 60_000_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class KernelLine:
     """One kernel message. ``injected``: it was written by a process, not by the kernel.
 
     ``level`` as syslog numbers it, 0 (emergency) to 7 (debug), and ``boot_ns``, when it was logged;
-    None where the source does not say.
+    None where the source does not say. ``waited``: it was there when the agent began to read.
     """
 
     text: str
     injected: bool = False
     level: int | None = None
     boot_ns: int | None = None
+    waited: bool = False
+
+
+def began_ns(line: KernelLine, now_boot_ns: int) -> int | None:
+    """Return when what a line tells began, on the boot clock; None: when it was read.
+
+    The kernel's clock for lines is not disciplined, and may be wrong by a thousandth of the time
+    since the boot. Only a line that is older than that for certain has its own time.
+    """
+    if not line.waited or line.boot_ns is None:
+        return None
+    certain_ns = max(_CERTAIN_NS, now_boot_ns // 1000)
+    return line.boot_ns if now_boot_ns - line.boot_ns > certain_ns else None
 
 
 def is_the_kernels(match: re.Match[str], *, of_program: bool = False) -> bool:
