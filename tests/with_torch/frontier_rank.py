@@ -42,6 +42,11 @@ def main(how: str) -> None:
         print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     elif how == "exec":
         os.execv(sys.executable, [sys.executable, __file__, "again"])
+    elif how == "leave":
+        dist.destroy_process_group()
+        sys.stdin.readline()
+        # The interpreter waits for this one before it calls what was registered for its end.
+        threading.Thread(target=sys.stdin.readline).start()
 
 
 if __name__ == "__main__":

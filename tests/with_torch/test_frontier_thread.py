@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.rank_pages import Frontier, RankPages
+from everstep.launch.hangs.rank_pages import Frontier, RankFacts, RankPages
 from everstep.rank import interpreter
 from everstep_common.clock import boot_ns
 
@@ -32,10 +34,37 @@ def frontier(pages: RankPages) -> Frontier:
     return found
 
 
+def wait_for(pages: RankPages, told: Callable[[RankFacts], bool]) -> RankFacts:
+    """Return what a rank tells once it is that."""
+    end_s = time.monotonic() + 60
+    while not told(facts := pages.read(0, boot_ns())):
+        assert time.monotonic() < end_s
+        time.sleep(0.02)
+    return facts
+
+
 def test_it_begins_with_the_first_process_group_and_ends_with_the_process(tmp_path: Path) -> None:
     pages = RankPages([0])
     assert run(tmp_path, "end", pages) == ["before False", "group True"]
     assert frontier(pages).moves >= 3
+    assert pages.read(0, boot_ns()).is_over
+
+
+def test_a_rank_tells_that_it_has_left_its_groups_and_then_that_its_script_is_over(
+    tmp_path: Path,
+) -> None:
+    pages = RankPages([0])
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": _FOLDER}
+    environ |= {"EVERSTEP_RANK_FILES": str(tmp_path), **pages.environment(0)}
+    line = [sys.executable, str(_SCRIPT), "leave"]
+    with subprocess.Popen(line, env=environ, stdin=subprocess.PIPE, text=True) as rank:
+        assert rank.stdin is not None
+        assert not wait_for(pages, lambda one: one.is_leaving).is_over
+        rank.stdin.write("go on\n")
+        rank.stdin.flush()
+        wait_for(pages, lambda one: one.is_over)  # while a thread of the script still runs
+        rank.stdin.write("end\n")
+    assert rank.returncode == 0
 
 
 def test_a_forked_child_has_none_and_ends(tmp_path: Path) -> None:

@@ -127,7 +127,9 @@ def test_groups_are_counted_together() -> None:
         ("/site/torch/_dynamo/convert_frame.py", "_compile", 1),
         ("/site/torch/_dynamo/eval_frame.py", "_fn", 0),
         ("/site/torch/serialization.py", "save", 2),
+        ("/site/safetensors/torch.py", "save_file", 2),
         ("train.py", "save", 0),
+        ("/site/torch/distributed/distributed_c10d.py", "destroy_process_group", 3),
     ],
 )
 def test_a_stack_tells_what_a_rank_does_that_is_no_step(

@@ -1,4 +1,4 @@
-"""What a launcher tells of its ranks when some of them have ended."""
+"""What a launcher tells of its ranks when some of them have ended, or are ending."""
 
 from pathlib import Path
 
@@ -21,7 +21,12 @@ class _World:
         )
         self.watch.begin(1, [0, 1], 2)
         pages = [page.Page(self.watch.environment(rank), page.WATCH_PID) for rank in (0, 1)]
-        self.ranks = [FrontierWatch(one, lambda: (self.done, self.done), dict) for one in pages]
+        self.groups = [True, True]
+        has_groups = [lambda: self.groups[0], lambda: self.groups[1]]
+        read = lambda: (self.done, self.done)  # noqa: E731
+        self.ranks = [
+            FrontierWatch(one, read, dict, has) for one, has in zip(pages, has_groups, strict=True)
+        ]
 
     def live(self, seconds: int, *, moves: bool) -> None:
         for _ in range(2 * seconds):
@@ -53,4 +58,50 @@ def test_when_one_of_them_has_ended_the_others_make_no_collective_any_more(tmp_p
     world.live(30, moves=False)
     assert world.newest.still_since_ns == 0
     assert world.newest.pause == "the end of the script"
+    world.watch.end()
+
+
+def test_ranks_whose_scripts_are_over_do_not_stand_still_while_they_are_taken_down(
+    tmp_path: Path,
+) -> None:
+    world = _World(tmp_path)
+    world.live(40, moves=True)
+    world.ranks[1].end_script()
+    world.live(30, moves=False)
+    assert world.newest.still_since_ns == 0
+    assert world.newest.pause == "the end of the script"
+    assert "the end of the script" in world.newest.phases
+    world.watch.end()
+
+
+def test_nor_do_ranks_that_have_all_destroyed_their_process_groups(tmp_path: Path) -> None:
+    world = _World(tmp_path)
+    world.live(40, moves=True)
+    world.groups = [False, False]
+    world.live(30, moves=False)
+    assert (world.newest.still_since_ns, world.newest.pause) == (0, "the end of the script")
+    world.watch.end()
+
+
+def test_others_that_wait_for_a_rank_that_has_left_too_early_are_told(tmp_path: Path) -> None:
+    world = _World(tmp_path)
+    world.live(40, moves=True)
+    world.groups = [False, True]
+    world.live(8, moves=False)
+    assert world.newest.still_since_ns > 0
+    assert world.watch.facts(0).shown == "the end of the script"
+    assert world.watch.facts(1).shown == ""
+    world.watch.end()
+
+
+def test_groups_that_are_made_anew_end_the_end(tmp_path: Path) -> None:
+    world = _World(tmp_path)
+    world.live(40, moves=True)
+    world.groups = [False, False]
+    world.live(10, moves=False)
+    world.groups = [True, True]
+    world.live(8, moves=True)
+    assert world.newest.pause == ""
+    world.live(8, moves=False)
+    assert world.newest.still_since_ns > 0
     world.watch.end()

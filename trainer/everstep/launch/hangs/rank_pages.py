@@ -23,6 +23,7 @@ _DURATION_MAX_NS = 3600 * 10**9
 _MOVES_MAX = 2**40
 # PID_MAX_LIMIT of Linux.
 _PID_MAX = 2**22
+THE_END = "the end of the script"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,9 @@ class RankFacts:
     phase: str = ""
     # What it does that is no step, by its own word or its stack; "": it trains.
     pause: str = ""
+    # Whether it destroys its process groups or has done so; whether its script is over.
+    is_leaving: bool = False
+    is_over: bool = False
     # As `own_work` packs it; 0: it tells nothing of that.
     own: int = 0
     role: str = ""
@@ -63,7 +67,12 @@ class RankFacts:
 
     @property
     def shown(self) -> str:
-        """Return the phase or pause as people read it."""
+        """Return the phase, pause or end as people read it.
+
+        An end is no pause: others may wait in vain for a rank that has left too early.
+        """
+        if self.is_over or (self.is_leaving and not self.pause):
+            return THE_END
         return f"{PAUSED}{self.pause}"[:40] if self.pause else self.phase
 
 
@@ -112,11 +121,14 @@ def rank_facts(content: bytes, now_ns: int) -> RankFacts:
     step, step_at_ns = words[page.STEP] - 1, words[page.STEP_AT]
     known = 0 <= step <= q.TOLD_MAX and 0 < step_at_ns <= now_ns
     phase = words[page.PHASE] % page.PHASES
+    activity = words[page.ACTIVITY]
     return RankFacts(
         step=step if known else None,
         step_at_ns=step_at_ns if known else 0,
         phase=_name(content, page.NAMES + phase * page.NAME_BYTES),
         pause=_pause(content, words),
+        is_leaving=activity in (page.GROUPS_END, page.SCRIPT_END),
+        is_over=activity == page.SCRIPT_END,
         own=words[page.OWN] if 0 < words[page.OWN] <= PACKED_MAX else 0,
         role=_name(content, page.ROLE_NAME),
         frontier=_frontier(words, phase, now_ns),

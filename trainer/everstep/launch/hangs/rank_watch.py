@@ -4,12 +4,12 @@ The agent is told at once when their collectives stand still or move again, when
 ends, and every five seconds in which phases the ranks are.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from everstep.launch.hangs.frontier_judge import FrontierJudge, Standing
-from everstep.launch.hangs.rank_pages import RankFacts, RankPages
+from everstep.launch.hangs.rank_pages import THE_END, RankFacts, RankPages
 from everstep.launch.hangs.sources.gil_wait import GilWaits
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import RanksWatched
@@ -17,7 +17,6 @@ from everstep_common.trainer_messages import RanksWatched
 _INTERVAL_NS = 10**9
 _TOLD_EVERY_NS = 5 * 10**9
 _PHASES_MAX = 64
-_THE_END = "the end of the script"
 
 
 class RankWatch:
@@ -90,9 +89,9 @@ class RankWatch:
             self._gil.observe(rank, (running[rank], one.watch_thread), one.watched_at_ns, now_ns)
         told = (one.step for one in facts.values() if one.step is not None)
         standing = self._judge.judge(facts, max(told, default=newest_step), now_ns)
-        if len(running) < self._ranks:
+        if len(running) < self._ranks or _end(facts.values()):
             # One has ended well, or the others are about to be stopped: no collective follows.
-            standing = Standing(pause=_THE_END)
+            standing = Standing(pause=THE_END)
         if standing.due_ns:
             self._due_ns = min(self._due_ns, standing.due_ns + 1)
         if _differ(standing, self._told) or now_ns - self._told_ns >= _TOLD_EVERY_NS:
@@ -108,6 +107,11 @@ class RankWatch:
         if self._pages is not None:
             self._pages.close()
             self._pages = None
+
+
+def _end(facts: Collection[RankFacts]) -> bool:
+    """Return whether ranks end: one's script is over, or all have left their process groups."""
+    return any(one.is_over for one in facts) or all(one.is_leaving for one in facts)
 
 
 def _differ(one: Standing, other: Standing | None) -> bool:

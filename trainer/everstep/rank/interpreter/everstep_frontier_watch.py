@@ -56,7 +56,9 @@ _SAVING = (
     ("torch/serialization.py", ("save", "_save", "load", "_load")),
     ("torch/distributed/checkpoint/state_dict_saver.py", ("save", "_save_state_dict")),
     ("torch/distributed/checkpoint/state_dict_loader.py", ("load", "_load_state_dict")),
+    ("safetensors/torch.py", ("save_file", "save_model", "load_file", "load_model")),
 )
+_ENDING = (("torch/distributed/distributed_c10d.py", ("destroy_process_group",)),)
 _FRAMES_MAX = 200
 
 
@@ -140,7 +142,7 @@ def frontier_of(dump: bytes) -> "tuple[int, int]":
 
 
 def activity_of(frames: "dict[int, FrameType]") -> int:
-    """Return what a process's threads do that is no step: a number of ACTIVITIES."""
+    """Return what a process's threads do that is no step, as the page's word ACTIVITY has it."""
     found = 0
     for top in frames.values():
         frame: FrameType | None = top
@@ -152,6 +154,8 @@ def activity_of(frames: "dict[int, FrameType]") -> int:
                 return 1
             if _among(_SAVING, code.co_filename, code.co_name):
                 found = 2
+            if not found and _among(_ENDING, code.co_filename, code.co_name):
+                found = page_of.GROUPS_END
             frame = frame.f_back
     return found
 
@@ -168,10 +172,14 @@ class FrontierWatch:
         page: page_of.Page,
         read: "Callable[[], tuple[int, int]]",
         frames: "Callable[[], dict[int, FrameType]]" = sys._current_frames,
+        has_groups: "Callable[[], bool]" = lambda: True,
     ) -> None:
+        """``has_groups`` returns whether the rank has process groups at this moment."""
         self._page = page
         self._read = read
         self._frames = frames
+        self._has_groups = has_groups
+        self._had_groups = self._over = False
         self._memory = GapMemory()
         self._entries = [0] * page_of.PHASES
 
@@ -179,12 +187,13 @@ class FrontierWatch:
         """Read once. Raises whatever torch raises."""
         words, memory = self._page.words, self._memory
         frontier = self._read()
-        activity = 0
+        activity = self._end()
         if not words[page_of.PAUSES] and now_ns - memory.moved_ns >= _LOOK_NS:
-            activity = activity_of(self._frames())
+            activity = activity or activity_of(self._frames())
         paused = words[page_of.PAUSES] > 0 or activity > 0
         moved = memory.observe(now_ns, frontier, self._phases(), paused)
-        words[page_of.ACTIVITY] = activity
+        if not self._over:  # else it is written already
+            words[page_of.ACTIVITY] = activity
         if moved:
             self._write(frontier)
         words[page_of.READ_AT] = now_ns
@@ -196,6 +205,18 @@ class FrontierWatch:
     def end(self) -> None:
         """Tell that nobody watches any more: silence means nothing from now on."""
         self._page.words[page_of.WATCH_THREAD] = 0
+
+    def end_script(self) -> None:
+        """Tell that the script is over: nothing moves any more, and that is as it should be."""
+        self._over = True
+        self._page.words[page_of.ACTIVITY] = page_of.SCRIPT_END
+
+    def _end(self) -> int:
+        """Return by what the rank is at its end; 0: it is not."""
+        has_groups = self._has_groups()
+        self._had_groups = self._had_groups or has_groups
+        ended = self._had_groups and not has_groups
+        return page_of.SCRIPT_END if self._over else page_of.GROUPS_END if ended else 0
 
     def _phases(self) -> int:
         """Return in which phases the rank was since the last time, as bits."""
@@ -232,6 +253,13 @@ def reader_of(c10d: "ModuleType") -> "Callable[[], tuple[int, int]] | None":
     return read
 
 
+def _groups_asker() -> "Callable[[], bool]":
+    """Return what tells whether this process has process groups."""
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    asker: Callable[[], bool] = getattr(module, "is_initialized", lambda: True)
+    return asker
+
+
 def start(c10d: "ModuleType") -> None:
     """Watch this process for as long as it lives. Raises NoPageError, and what threads raise."""
     import atexit
@@ -240,7 +268,7 @@ def start(c10d: "ModuleType") -> None:
     if read is None:
         return
     page = page_of.Page(os.environ, page_of.WATCH_PID)
-    watch = FrontierWatch(page, read)
+    watch = FrontierWatch(page, read, has_groups=_groups_asker())
     note_calls(c10d, page)
     over = threading.Event()
     thread = threading.Thread(
@@ -249,14 +277,31 @@ def start(c10d: "ModuleType") -> None:
 
     pid = os.getpid()
 
+    def end_script() -> None:
+        if os.getpid() == pid:  # a forked child is not the rank
+            watch.end_script()
+
     def end() -> None:
         # A thread that comes back from torch into an interpreter that is gone ends the process.
         if os.getpid() == pid:  # a forked child has no thread, and maybe its lock for ever
+            watch.end_script()
             over.set()
             thread.join(1.0)
 
+    _at_end_of_script(end_script)
     atexit.register(end)
     thread.start()
+
+
+def _at_end_of_script(function: "Callable[[], None]") -> None:
+    """Have it called before the interpreter waits for threads and calls what is to be at its end.
+
+    Python has it for its own pools, from 3.9 on.
+    """
+    register: Callable[[Callable[[], None]], object] | None
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        register(function)
 
 
 def _run(watch: FrontierWatch, over: threading.Event) -> None:

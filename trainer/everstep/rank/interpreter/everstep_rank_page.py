@@ -44,6 +44,9 @@ SEND, RECV, RECV_ANY = 1, 2, 3
 _PARTS = {SDK_PID: (STEP, OWN + 1), WATCH_PID: (READ_AT, LONGEST + 1)}
 # What a rank is seen to do that is no step, by the number in ACTIVITY.
 ACTIVITIES = ("", "compilation", "checkpoint")
+# And at its end: its process groups are destroyed, or being; its script is over, as far as the
+# interpreter is concerned, and what is left is to be taken down.
+GROUPS_END, SCRIPT_END = 3, 4
 
 
 class NoPageError(Exception):
