@@ -66,9 +66,23 @@ def test_a_socket_that_nobody_listens_at_any_more_is_waited_for_as_well(tmp_path
         TrainerAgent(tmp_path / "agent.sock", vault).close()
     with launcher(tmp_path, 0.2) as process:
         _, errors = process.communicate(timeout=30)
-    assert process.returncode == 1
+    assert process.returncode == 75  # EX_TEMPFAIL: it may come yet
     assert b"agent.sock after 0.2 s (" in errors
     assert errors.count(b"\n") == 2
+
+
+def test_who_does_not_wait_is_told_the_same(tmp_path: Path) -> None:
+    with launcher(tmp_path, 0) as process:
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 75
+    assert errors.count(b"\n") == 1
+
+
+def test_where_no_agent_is_to_be_expected_trying_again_helps_nobody(tmp_path: Path) -> None:
+    with launcher(tmp_path / "nowhere", 60) as process:
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert b"everstep run --standalone, which needs none" in errors
 
 
 def test_nobody_who_waits_for_an_agent_is_deaf_to_ctrl_c(tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ class Launcher:
         more = (*PASSED_ON, *self._options.ends_on)
         signals = SignalPipe(self._selector, self._signalled, more)
         try:
-            code = self._serve() if self._find_agent() else 1
+            code = self._find_agent()
+            code = self._serve() if code is None else code
         finally:
             signals.close()
             self._workers.signal_groups(signal.SIGKILL)
@@ -132,25 +133,25 @@ class Launcher:
             self._terminal.say(line)
         return code
 
-    def _find_agent(self) -> bool:
-        """Ask the agent to join; return whether there is one, or one to be waited for."""
+    def _find_agent(self) -> int | None:
+        """Ask the agent to join; return the exit code where there is none, nor one to wait for."""
         self._link.retry(self._join())
-        if not self._link.connected and not self._waits_for_agent():
-            return False
-        for note in self._notes:
-            self._terminal.say(note)
-        return True
+        code = None if self._link.connected else self._wait_for_agent()
+        if code is None:
+            for note in self._notes:
+                self._terminal.say(note)
+        return code
 
-    def _waits_for_agent(self) -> bool:
-        """Say that no agent is there; return whether one is to be expected, and waited for."""
+    def _wait_for_agent(self) -> int | None:
+        """Say that no agent is there; return the exit code where none is waited for."""
         socket, wait_s = self._options.socket, self._options.agent_wait_s
-        why = why_expected(socket, self._link.refusal) if wait_s else ""
-        if not why:
+        why = why_expected(socket, self._link.refusal)
+        if not why or not wait_s:
             self._terminal.say(nobody_answers(socket, self._link.refusal))
-            return False
+            return _EXIT_TEMPORARY if why else 1
         self._agent_by = self._monotonic() + wait_s
         self._terminal.say(waits_for_agent(socket, why, wait_s))
-        return True
+        return None
 
     def _serve(self) -> int:
         while self._exit_code is None or not self._generation.stopped or self._awaits_storage():
@@ -192,7 +193,8 @@ class Launcher:
             self._agent_by = None
         elif self._agent_by is not None and self._monotonic() >= self._agent_by:
             waited_s = self._options.agent_wait_s
-            self._end(1, [nobody_answers(self._options.socket, self._link.refusal, waited_s)])
+            words = nobody_answers(self._options.socket, self._link.refusal, waited_s)
+            self._end(_EXIT_TEMPORARY, [words])
         if not self._joined and self._link.unanswered >= _UNANSWERED_MAX:
             self._end(1, [not_understood(self._options.socket)])
         if self._joined and not self._alone and not self._link.connected:
