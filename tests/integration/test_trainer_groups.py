@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from everstep.launch.processes.generation_group import GenerationGroup, own_group
-from everstep_common.trainer_messages import GenerationStopped, Stop
+from everstep_common.trainer_messages import End, GenerationStopped, Stop
 from integration.test_trainer_launcher import alive, until
 from integration.trainer_job import joined_job
 
@@ -108,3 +108,26 @@ def test_ranks_are_in_a_group_that_goes_with_their_generation(
         assert str(processes[0]) in (folder / "cgroup.procs").read_text().split()
         job.stop(3)
         assert not folder.exists()
+
+
+def test_the_group_of_what_the_kernel_holds_is_removed_when_it_lets_go_after_the_launcher_s_end(
+    tmp_path: Path, freezer: Path, group: GenerationGroup
+) -> None:
+    assert group.pids() == set()  # groups can be made here
+    own = own_group(Path("/proc/self"))
+    assert own is not None
+    with joined_job(tmp_path, sys.executable, "-c", WAIT) as job:
+        processes = job.start(1, ranks=2)
+        folder = own / f"everstep-{job.launcher.pid}-gen-1"
+        (freezer / "cgroup.procs").write_text(str(processes[1]))
+        (freezer / "freezer.state").write_text("FROZEN")
+        until(lambda: (freezer / "freezer.state").read_text().strip() == "FROZEN")
+        job.agent.tell_launcher(Stop(1, 0.0, "a test"))
+        job.agent.expect(GenerationStopped, timeout_s=40.0)
+        job.agent.tell_launcher(End(succeeded=True, reason="a test"))
+        _, errors = job.launcher.communicate(timeout=30)  # nobody else writes there any more
+        assert job.launcher.returncode == 0
+        assert str(processes[1]) in (folder / "cgroup.procs").read_text().split()
+        (freezer / "freezer.state").write_text("THAWED")
+        until(lambda: not folder.exists())
+    assert "was killed" not in errors

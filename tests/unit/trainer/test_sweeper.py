@@ -8,6 +8,8 @@ from pathlib import Path
 
 from everstep.launch.processes.sweeper import (
     Process,
+    end_group,
+    groups_of,
     identify,
     kill,
     marked,
@@ -119,3 +121,13 @@ def test_a_process_is_killed_only_if_it_is_the_one_that_was_seen() -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def test_a_group_is_removed_where_the_kernel_has_no_word_to_end_it(tmp_path: Path) -> None:
+    (tmp_path / "everstep-7-gen-1").mkdir()
+    (tmp_path / "everstep-77-gen-1").mkdir()
+    assert groups_of("") == []
+    found = groups_of(f"{tmp_path}/everstep-7-gen-")
+    assert found == [f"{tmp_path}/everstep-7-gen-1"]
+    assert end_group(found[0])
+    assert [one.name for one in tmp_path.iterdir()] == ["everstep-77-gen-1"]

@@ -66,6 +66,8 @@ class Workers:
         self._workers: dict[int, Worker] = {}
         self._groups: set[int] = set()
         self._together: GenerationGroup | None = None
+        # Those of generations that are over, in which the kernel still holds something.
+        self._held: list[GenerationGroup] = []
         # Children from before: whoever exec'ed the launcher may have left some. Not ours to kill.
         self._foreign = children.children()
         self._abandoned: list[Worker] = []
@@ -139,6 +141,7 @@ class Workers:
         for pid in self._strays():
             children.reap(pid)
         self._abandoned = [one for one in self._abandoned if one.process.poll() is None]
+        self._remove_held()
 
     def _strays(self) -> set[int]:
         ours = set(self.running().values()) | self._waiting()
@@ -147,8 +150,12 @@ class Workers:
     def _forget_groups(self) -> None:
         self._groups.clear()
         if self._together:
-            self._together.remove()
+            self._held.append(self._together)
             self._together = None
+        self._remove_held()
+
+    def _remove_held(self) -> None:
+        self._held = [one for one in self._held if not one.remove()]
 
     def _follow(self, worker: Worker, stream: IO[bytes], writer: LineWriter) -> None:
         os.set_blocking(stream.fileno(), False)

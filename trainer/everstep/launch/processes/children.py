@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from everstep.launch.processes.generation_group import group_name, own_group
-from everstep.launch.processes.sweeper import IGNORED, VARIABLE
+from everstep.launch.processes.generation_group import group_name, own_group, remove_left
+from everstep.launch.processes.sweeper import ENDED, IGNORED, VARIABLE, end_group, groups_of
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -86,17 +86,17 @@ class Sweeping:
     def __init__(self, folder: Path | None = None) -> None:
         """Start it; ``folder`` goes with the launcher. It is not taken for what a rank has left."""
         self._mark = secrets.token_hex(16)
-        own = own_group(Path("/proc/self"))
-        groups = f"{own}/{group_name(os.getpid(), 0).removesuffix('0')}" if own else ""
+        own = self._own = own_group(Path("/proc/self"))
+        self._groups = f"{own}/{group_name(os.getpid(), 0).removesuffix('0')}" if own else ""
         foreign = map(str, children())
-        words = [str(os.getpid()), self._mark, groups, str(folder or ""), *foreign]
+        words = [str(os.getpid()), self._mark, self._groups, str(folder or ""), *foreign]
         # It has these blocked until it ignores them: what is sent to all of a job's processes while
         # its interpreter starts must not end it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
         try:
             self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
                 [sys.executable, "-I", "-S", _SWEEPER, *words],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 # Not in reach of what is sent to the launcher's group or comes from its terminal.
                 start_new_session=True,
@@ -111,7 +111,15 @@ class Sweeping:
         return {**environ, VARIABLE: self._mark}
 
     def dismiss(self) -> None:
-        """The launcher has seen to everything itself."""
-        if self._process is not None:
+        """The launcher has seen to everything itself, as far as the kernel lets it."""
+        gone = [end_group(one) for one in groups_of(self._groups)]
+        if self._own is not None:
+            remove_left(self._own)  # what was still held when this launcher began
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        with self._process.stdin as words, contextlib.suppress(OSError):
+            words.write(b"" if all(gone) else ENDED)
+        if all(gone):
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()

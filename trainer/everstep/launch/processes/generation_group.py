@@ -10,6 +10,8 @@ import re
 import signal
 from pathlib import Path
 
+from everstep.launch.processes.sweeper import remove_group
+
 # Set on a group that systemd has handed over (systemd.resource-control(5), Delegate=).
 _DELEGATED = ("user.delegate", "trusted.delegate")
 _NAME = re.compile(r"everstep-(\d+)-gen-\d+")
@@ -50,16 +52,16 @@ class GenerationGroup:
                     os.kill(pid, signal.SIGKILL)
 
     def pids(self) -> set[int]:
-        """Return the processes in it; zombies are not."""
-        try:
-            return set(map(int, (self._folder / "cgroup.procs").read_text().split()))
-        except (OSError, ValueError):
-            return set()
+        """Return the processes in it, and in those that ranks made in it; zombies are not."""
+        found: set[int] = set()
+        for place, _, _ in os.walk(self._folder):
+            with contextlib.suppress(OSError, ValueError):
+                found.update(map(int, Path(place, "cgroup.procs").read_text().split()))
+        return found
 
-    def remove(self) -> None:
-        """Remove it, if nothing is left in it."""
-        with contextlib.suppress(OSError):
-            self._folder.rmdir()
+    def remove(self) -> bool:
+        """Remove it, if nothing is left in it; return whether it is gone."""
+        return remove_group(str(self._folder))
 
 
 def group_name(pid: int, generation: int) -> str:
@@ -71,16 +73,18 @@ def remove_left(own: Path, proc: Path = Path("/proc")) -> None:
     """Remove what launchers left that were killed; the kernel keeps a group that is in use."""
     for folder in own.glob("everstep-*"):
         found = _NAME.fullmatch(folder.name)
-        if found and not (proc / found[1]).exists():
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+        if found and own_group(proc / found[1], proc / "self") != own:
+            remove_group(str(folder))
 
 
-def own_group(proc: Path) -> Path | None:
-    """Return the folder of the launcher's group of version 2."""
+def own_group(proc: Path, seen_by: Path | None = None) -> Path | None:
+    """Return the folder of a process's group of version 2, as itself or another process sees it.
+
+    A launcher's groups are in its own: who has its number, and is elsewhere, is another process.
+    """
     try:
         lines = (proc / "cgroup").read_text().splitlines()
-        mounts = (proc / "mountinfo").read_text().splitlines()
+        mounts = ((seen_by or proc) / "mountinfo").read_text().splitlines()
     except OSError:
         return None
     inside = next((line[3:] for line in lines if line.startswith("0::/")), None)

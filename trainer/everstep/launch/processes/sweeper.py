@@ -19,8 +19,12 @@ IGNORED = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUI
 # How often it looks at who descends from the launcher: 1,000 processes take it 15 ms.
 _LOOK_S = 10.0
 _ROUND_S = 0.05
-# Processes that the kernel holds (a dead disk) are waited for no longer than this.
+# Processes that the kernel holds (a dead disk) are waited for no longer before it is told of them.
+# Their control group is removed when they have ended: looked at so often, and for so long at most.
 _GIVE_UP_S = 30.0
+_HELD_ROUND_S, _HELD_S = 1.0, 3600.0
+# What a launcher says on standard input that has ended by itself, and left such a group.
+ENDED = b"ended\n"
 
 
 class Process(NamedTuple):
@@ -142,6 +146,42 @@ def kill(process: Process) -> bool:
     return True
 
 
+def groups_of(start: str) -> list[str]:
+    """Return the control groups whose paths begin so; none for ""."""
+    folder, _, name = start.rpartition("/")
+    try:
+        return [f"{folder}/{one}" for one in os.listdir(folder) if one.startswith(name)]
+    except OSError:
+        return []
+
+
+def end_group(folder: str) -> bool:
+    """End all that runs in a control group; return whether it is gone, which takes moments."""
+    try:
+        # Not made where it is missing: a kernel before 5.14.
+        fd = os.open(f"{folder}/cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"1")
+        finally:
+            os.close(fd)
+    except OSError:
+        pass  # what is in it has the launcher's mark as well
+    return remove_group(folder)
+
+
+def remove_group(folder: str) -> bool:
+    """Remove a control group and those that were made in it; return whether it is gone.
+
+    The kernel keeps it while something runs in it, threads of a process that has ended included.
+    """
+    for place_, _, _ in os.walk(folder, topdown=False):
+        try:
+            os.rmdir(place_)
+        except OSError:
+            continue
+    return not os.path.isdir(folder)
+
+
 class Sweeper:
     """Sweeper of one launcher: knows whose processes it ends, and ends them once."""
 
@@ -175,31 +215,31 @@ class Sweeper:
         quiet, give_up_at = 0, time.monotonic() + _GIVE_UP_S
         # Twice nothing: one look can miss what was forked while it went on.
         while quiet < 2 and time.monotonic() < give_up_at:
-            self._end_groups()
+            busy = self._end_groups()
             processes = running()
             roots = marked(processes.values(), self._mark)
             roots = {pid for pid in roots if within(self._place, pid)}
             left = {processes[pid] for pid in remains(processes, self._known, roots, self._spared)}
             self._known |= {one.pid: one for one in left}
             denied |= {one for one in left if not kill(one)}
-            quiet = 0 if left - denied else quiet + 1
+            quiet = 0 if busy or left - denied else quiet + 1
             time.sleep(_ROUND_S)
-        self._end_groups()
         return len(denied)
 
-    def _end_groups(self) -> None:
-        folder, _, start = self._groups.rpartition("/")
-        try:
-            names = [name for name in os.listdir(folder) if name.startswith(start)] if start else []
-        except OSError:
-            return
-        for name in names:
-            try:
-                with open(f"{folder}/{name}/cgroup.kill", "w", encoding="ascii") as file:
-                    file.write("1")
-                os.rmdir(f"{folder}/{name}")
-            except OSError:  # busy until its processes are gone, or a kernel before 5.14
-                continue
+    def wait_for_groups(self) -> None:
+        """Remove what the kernel holds processes in, when it has let them go; tell nobody.
+
+        Whoever reads what the launcher wrote gets its end now.
+        """
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        give_up_at = time.monotonic() + _HELD_S
+        while self._end_groups() and time.monotonic() < give_up_at:
+            time.sleep(_HELD_ROUND_S)
+
+    def _end_groups(self) -> bool:
+        """End the launcher's groups; return whether one is still there."""
+        gone = [end_group(one) for one in groups_of(self._groups)]
+        return not all(gone)
 
 
 def remove(folder: str) -> None:
@@ -215,6 +255,21 @@ def main(arguments: list[str]) -> int:
     launcher, mark, groups, folder, *spared = arguments
     sweeper = Sweeper(int(launcher), mark, groups, set(map(int, spared)))
     sweeper.wait()
+    code = 0 if _has_ended() else _sweep(sweeper, launcher, folder)
+    sweeper.wait_for_groups()
+    return code
+
+
+def _has_ended() -> bool:
+    """Return whether the launcher has ended by itself, as far as it could."""
+    os.set_blocking(0, False)
+    try:
+        return os.read(0, len(ENDED)) == ENDED
+    except OSError:
+        return False
+
+
+def _sweep(sweeper: Sweeper, launcher: str, folder: str) -> int:
     denied = sweeper.sweep()
     remove(folder)
     told = f"everstep: launcher {launcher} was killed; what its ranks had started was ended as well"
