@@ -22,14 +22,12 @@ from everstep_cli.commands import (
     version,
 )
 from everstep_cli.commands.completion import PROGRAM, VARIABLE
+from everstep_cli.commands.next_command import Commands, next_command
 from everstep_cli.commands.session import AdminSession
 
 
-class _InOrder(click.Group):
-    """A group that lists its commands in the order in which they were added."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+class _Everstep(Commands):
+    """The group of all commands."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; say where an option belongs that stands before the command."""
@@ -41,7 +39,7 @@ class _InOrder(click.Group):
             raise click.UsageError(message, ctx) from error
 
 
-@click.group(cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Everstep, context_settings={"help_option_names": ["-h", "--help"]})
 def everstep() -> None:
     r"""Keep training jobs stepping through every failure, and account for every second lost.
 
@@ -93,8 +91,8 @@ def run_command(session: AdminSession, arguments: Sequence[str]) -> int:
         )
     except click.ClickException as error:
         error.show()
-        if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
-            click.echo("'everstep nodes' lists nodes, 'everstep jobs' jobs", err=True)
+        if isinstance(error, click.UsageError) and (hint := next_command(error)):
+            click.echo(hint, err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED

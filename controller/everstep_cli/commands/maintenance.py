@@ -4,6 +4,7 @@ import click
 
 from everstep_cli.client.times import RequestedTime, TimeError, parse_duration_ns, parse_time
 from everstep_cli.commands.completion import window_names
+from everstep_cli.commands.next_command import Commands
 from everstep_cli.commands.node_lists import nodes_argument
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.views.maintenance import window_list, window_sheet
@@ -24,7 +25,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str) -> int:
         raise click.BadParameter(str(error)) from error
 
 
-@click.group()
+@click.group(cls=Commands)
 def maintenance() -> None:
     r"""Plan maintenance windows: times in which nodes are worked on.
 

@@ -2,11 +2,13 @@
 
 import io
 import json
+import re
 
 import pytest
 
 from everstep_cli.client.admin import AdminError
 from everstep_cli.client.grpc_admin import make_printable
+from everstep_cli.commands.next_command import _LISTED_BY, _LISTED_BY_OF, _MEANT, _OF_ONE
 from everstep_cli.commands.session import AdminSession
 from everstep_cli.main import everstep, run_command, screen
 from everstep_cli.views import tables
@@ -248,6 +250,40 @@ def test_a_command_without_a_name_says_where_the_names_are(
     assert "'everstep nodes' lists nodes, 'everstep jobs' jobs" in capsys.readouterr().err
     assert call("isolate", "node-1")[0] == 2
     assert "lists nodes" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("ledger", "No such command 'ledger'; the ledger of a job is 'everstep ettr JOB'"),
+        ("rules", "No such command 'rules'; 'everstep findings' lists what the rules have found"),
+        ("stop llama", "'everstep job NAME stop' does that to a job"),
+        ("kill llama", "'everstep job NAME stop' does that to a job"),
+        ("nodse", "'nodes'"),
+        ("qwertz", "No such command 'qwertz'; 'everstep help' lists all commands"),
+        ("maintenance end 4", "there is: everstep maintenance add, everstep maintenance"),
+        ("maintenance cancel", "'everstep maintenance list' shows which windows there are"),
+        ("snapshots", "'everstep jobs' lists jobs"),
+        ("job", "'everstep jobs' lists jobs"),
+        ("drain", "'everstep nodes' lists nodes"),
+        ("jobs llama", "'everstep job llama' shows one job"),
+        ("events gpu-7", "'everstep events --subject gpu-7' lists those of a node or job"),
+        ("ettr llama qwen", "one job at a time, or none for the fleet"),
+    ],
+)
+def test_a_command_line_that_is_wrong_says_what_to_type(
+    line: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(*line.split()) == (2, "")
+    assert told in capsys.readouterr().err
+
+
+def test_no_hint_leads_to_a_command_that_is_not_there() -> None:
+    hints = [*_MEANT.values(), *_LISTED_BY.values(), *_LISTED_BY_OF.values(), *_OF_ONE.values()]
+    named = {word for hint in hints for word in re.findall(r"'everstep (\w+)", hint)}
+    assert named - {"help"} <= set(everstep.commands)
+    assert not set(_MEANT) & set(everstep.commands)
+    assert set(_OF_ONE) <= set(everstep.commands)
 
 
 def test_an_option_before_the_command_is_told_where_it_belongs(
