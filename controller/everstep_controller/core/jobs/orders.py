@@ -1,6 +1,6 @@
 """Orders about jobs, derived from the state alone: a restart derives the same ones again."""
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 
 from everstep_controller.core.actions import (
     Action,
@@ -214,9 +214,16 @@ def what_lasts(job: JobRecord) -> str:
     ]
     if job.state is JobState.CLOSING and (job.ending.done or not running):
         return "its last step is being brought to storage"
-    shown, more = ", ".join(running[:_NAMED_MAX]), len(running) - _NAMED_MAX
-    others = f" and {more} more" if more > 0 else ""
-    return f"{shown}{others} has still to stop its processes" if running else "it is ending"
+    if not running:
+        return "it is ending"
+    whose = "its" if len(running) == 1 else "their"
+    return f"{who_have(running)} still to stop {whose} processes"
+
+
+def who_have(names: Sequence[str]) -> str:
+    """Return a sentence's beginning: who has, or have, something."""
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    return f"{', '.join(names[:_NAMED_MAX])}{more} {'has' if len(names) == 1 else 'have'}"
 
 
 def hold(state: State, job: JobRecord, node: str) -> HoldLauncher:

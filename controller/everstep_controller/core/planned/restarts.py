@@ -191,7 +191,9 @@ def _plan_drain(turn: Reconciliation, job: JobRecord, draining: set[str]) -> Non
         planning.plan(turn, job)
     elif job.state in ACTIVE:
         claim = nodes[leaving[0]].claims[0]
-        reason = f"{', '.join(leaving)} is drained: {claim.reason}"
+        reason = (
+            f"{', '.join(leaving)} {'is' if len(leaving) == 1 else 'are'} drained: {claim.reason}"
+        )
         _want(turn, job, Planned(PlannedKind.DRAIN, claim.owner, reason, 0, 0))
 
 

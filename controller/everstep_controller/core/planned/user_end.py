@@ -77,7 +77,7 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
 def choose_boundary(job: JobRecord, now_ns: int) -> Boundary:
     """Return after which step to end, of those that can be saved in the time that is left."""
     if job.state not in STEPPING:
-        return Boundary(None, f"at once, because it is {job.state.value}")
+        return Boundary(None, f"at once, because {_why_no_step(job)}")
     if not restore_point.has_state(job):
         return Boundary(None, "at once, because it makes no snapshots")
     left_ns = job.ending.by_ns - now_ns
@@ -93,6 +93,14 @@ def choose_boundary(job: JobRecord, now_ns: int) -> Boundary:
         f"at once, because another step would need {_seconds(min(needed_ns))}, "
         f"and {_seconds(left_ns)} are left",
     )
+
+
+def _why_no_step(job: JobRecord) -> str:
+    """Return why there is none to wait for, also of a job that trains and tells no steps."""
+    if job.state in ACTIVE:
+        return f"no step of generation {job.generation.number} has been seen"
+    stopping = job.state is JobState.STOPPING
+    return "its ranks are being stopped already" if stopping else "none of its ranks runs"
 
 
 def _is_of_its_user(job: JobRecord, wish: Planned) -> bool:

@@ -338,10 +338,7 @@ def plan(turn: Reconciliation, job: JobRecord) -> None:
 def _unstopped(job: JobRecord) -> str:
     """Return whose old processes are waited for, as the end of a sentence."""
     left = [name for name, one in job.launchers.items() if one.stale_generation]
-    if not left:
-        return ""
-    more = f" and {len(left) - _NAMED_MAX} more" if len(left) > _NAMED_MAX else ""
-    return f"; {', '.join(left[:_NAMED_MAX])}{more} has still to stop an older generation"
+    return f"; {orders.who_have(left)} still to stop an older generation" if left else ""
 
 
 def _begin_generation(

@@ -5,7 +5,9 @@ from typing import TypeVar
 from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
+from everstep_controller.core.jobs.orders import what_lasts
 from everstep_controller.core.model.job import JobRecord, JobState
+from everstep_controller.core.recovery.planning import _unstopped
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.jobs.test_continuation import NextStory
 
@@ -48,6 +50,16 @@ def test_it_is_told_what_it_waits_for() -> None:
         "waits for the end of the job of this name before it: n1 has still to stop its processes"
     )
     assert "n2" not in story.before.launchers
+
+
+def test_several_nodes_have_and_one_has_still_to_stop() -> None:
+    story = NextStory(nodes=4)
+    story.run()
+    assert what_lasts(story.job) == "n0, n1 have still to stop their processes"
+    story.job.launchers["n0"].stale_generation = 1
+    assert _unstopped(story.job) == "; n0 has still to stop an older generation"
+    story.job.launchers["n1"].stale_generation = 1
+    assert _unstopped(story.job) == "; n0, n1 have still to stop an older generation"
 
 
 def test_it_begins_the_next_job_and_is_not_ended_with_the_one_before() -> None:

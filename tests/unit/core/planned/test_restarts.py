@@ -11,6 +11,7 @@ from everstep_controller.core.jobs import orders
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.snapshots import BranchPoint
+from everstep_controller.core.planned import forecast
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_decisions import S, Story, kinds
 
@@ -241,6 +242,17 @@ def test_without_a_spare_a_drain_waits_for_one_and_a_fault_uses_the_node_meanwhi
     story.choose(3)
     story.join("n2")
     assert story.is_planned()
+
+
+def test_several_nodes_are_and_one_is_drained() -> None:
+    story = PlannedStory().begin(spare=False)
+    told = []
+    for node in ("n1", "n0"):
+        story.drain(node)
+        waiting = forecast.pending(story.core.state, story.job)
+        assert waiting is not None
+        told.append(waiting.reason)
+    assert told == ["n1 is drained: ops: fan", "n0, n1 are drained: ops: fan"]
 
 
 def test_a_released_node_is_not_left() -> None:

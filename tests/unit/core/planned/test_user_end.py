@@ -11,6 +11,7 @@ from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobState, PlannedKind
 from everstep_controller.core.model.snapshots import Cadence
 from everstep_controller.core.planned import forecast, restarts
+from everstep_controller.core.planned.user_end import choose_boundary
 from everstep_controller.core.vault.directives import JobSnapshots
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.planned.test_restarts import PlannedStory
@@ -149,6 +150,23 @@ def test_a_job_without_snapshots_ends_at_once() -> None:
     why = "ended by its user on n0: at once, because it makes no snapshots"
     assert story.incidents[-1].message == why
     assert ends(story) == "ended by its user on n0"
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (JobState.STARTING, "no step of generation 1 has been seen"),
+        (JobState.WARMING, "no step of generation 1 has been seen"),
+        (JobState.STOPPING, "its ranks are being stopped already"),
+        (JobState.WAITING_CAPACITY, "none of its ranks runs"),
+    ],
+)
+def test_why_no_step_is_waited_for_is_true_of_a_job_that_trains_and_tells_none(
+    state: JobState, why: str
+) -> None:
+    job = training().job
+    job.state = state
+    assert choose_boundary(job, 0) == (None, f"at once, because {why}")
 
 
 def test_a_restart_that_was_planned_gives_way_to_the_end() -> None:
