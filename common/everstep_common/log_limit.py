@@ -2,10 +2,12 @@
 
 A line that somebody outside can cause names its cause: ``logger.info(…, extra=by_user(uid))``; one
 that begins with ``job %s`` is caused by that job. The first lines of each kind by each cause are
-written, then they are counted, and a line after that minute says how many there were.
+written, then they are counted, and a line after that minute says how many there were. Of what a
+fault that lasts says again and again (``extra=once_a_minute(…)``) the first line is written.
 """
 
 import logging
+import re
 from collections import OrderedDict
 from dataclasses import dataclass
 
@@ -16,7 +18,10 @@ _WINDOW_S = 60.0
 # Kinds and causes that are told apart; strangers may have many addresses.
 _CAUSES_MAX = 1024
 _ATTRIBUTE = "caused_by"
+_AT_MOST = "lines_a_minute"
 _JOB_LINE = "job %s"
+_NUMBERS = re.compile(r"\d+")
+_REASON_MAX = 160
 
 _Kind = tuple[str, str, str]
 
@@ -29,6 +34,15 @@ def by_user(uid: int) -> dict[str, str]:
 def by_host(host: str) -> dict[str, str]:
     """Return ``extra`` of a line that whoever reaches the node from a host can cause."""
     return {_ATTRIBUTE: f"host {host}"}
+
+
+def once_a_minute(whose: str, reason: str) -> dict[str, object]:
+    """Return ``extra`` of a line that comes again while a fault lasts.
+
+    Its reason is the same fault whatever numbers are in it: steps, ranks and sizes.
+    """
+    cause = f"{whose}: {_NUMBERS.sub('#', reason)[:_REASON_MAX]}"
+    return {_ATTRIBUTE: cause, _AT_MOST: 1}
 
 
 @dataclass(slots=True)
@@ -45,7 +59,7 @@ def _cause(record: logging.LogRecord) -> tuple[str, int]:
     """Return who caused a line, "" for nobody outside, and how many it may cause in a minute."""
     named = getattr(record, _ATTRIBUTE, "")
     if named or not str(record.msg).startswith(_JOB_LINE):
-        return str(named), LINES_A_MINUTE
+        return str(named), int(getattr(record, _AT_MOST, LINES_A_MINUTE))
     args = record.args if isinstance(record.args, tuple) else ()
     return (f"job {args[0]}" if args else ""), JOB_LINES_A_MINUTE
 

@@ -1,5 +1,7 @@
 """Detector of the agent's own health: a probe that fails or hangs is a finding, never silence."""
 
+from collections.abc import Collection
+
 from everstep_common.judging.condition import MINUTE_NS, Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
@@ -51,6 +53,16 @@ CONDITIONS = (
         mode=Mode.ADVISE,
     ),
     Condition(
+        name="JobsNotDurable",
+        component="disk/FOLDER",
+        meaning="what the next agent must know of jobs cannot be written to the runtime folder "
+        "(jobs.runtime_folder); if the agent ends now, their snapshots here may be given up",
+        source="ours: the last change of it was not written, as where its file system is full",
+        clears_when="the newest change of it was written",
+        clear_after=2,
+        mode=Mode.ADVISE,
+    ),
+    Condition(
         name="OutboxOverflow",
         component="outbox",
         meaning="the controller was away for so long that progress records were dropped",
@@ -95,6 +107,21 @@ def judge_store(folder: str, trouble: str) -> Judgement:
         trouble,
         "everything is written",
     )
+
+
+def judge_runtime_folder(
+    folder: str, trouble: str, open_keys: Collection[FindingKey]
+) -> list[Judgement]:
+    """Judge whether what the next agent must know is written. Training goes on either way."""
+    judged = _degraded(
+        f"disk/{folder}",
+        "JobsNotDurable",
+        f"what the next agent must know of jobs cannot be written to {folder}: make room there "
+        "before the agent is restarted, or snapshots of this node are given up",
+        trouble,
+        "the newest change is written",
+    )
+    return [judged] if trouble or judged.key in open_keys else []
 
 
 def judge_backlog(dropped: int) -> Judgement:

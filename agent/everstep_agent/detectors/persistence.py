@@ -12,9 +12,10 @@ CONDITIONS = (
         name=FAILING,
         component="job/NAME/storage",
         meaning="the job's steps cannot be stored in its folder or bucket (--persist)",
-        source="ours: the last attempt failed, for ten polls; one that fails is made again sooner",
-        clears_when="a step was stored, or this node has none to store any more: the job is over, "
-        "or goes on without it",
+        source="ours: the last attempt of a rank failed, for ten polls; one that fails is made "
+        "again sooner",
+        clears_when="each rank's file was stored, or this node has none to store any more: the job "
+        "is over, or goes on without it",
         raise_after=10,
         mode=Mode.ADVISE,
     ),

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable
 from contextlib import ExitStack
 from typing import Any
 
+from everstep_agent.detectors.agent import judge_runtime_folder
 from everstep_agent.detectors.host.unkillable_ranks import HELD, judge_held
 from everstep_agent.detectors.persistence import FAILING, judge_storage
 from everstep_agent.detectors.snapshot_skips import SKIPPED, job_key
@@ -363,6 +364,9 @@ def judge_jobs(
     storing |= {key.job for key in open_keys if key.condition == FAILING} & named.keys()
     return [
         *gone,
+        *judge_runtime_folder(
+            str(context.settings.runtime_folder), context.store.trouble, open_keys
+        ),
         *judge_held(held, open_keys),
         *context.devices.judgements(open_keys),
         *(judge_storage(name, named[name].storage.trouble) for name in sorted(storing)),

@@ -23,6 +23,7 @@ from everstep_agent.storage.worker_pool import StorageWorkerPool
 from everstep_agent.storage.worker_process import JobUser, StorageError, StorageRefusedError
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import Recoverable
+from everstep_common.log_limit import once_a_minute
 from everstep_common.orders import VaultDirective
 from everstep_common.trainer_messages import Storage
 
@@ -140,7 +141,8 @@ class JobStorage:
         if directive.generation != self._generation:
             # What an older one could not store is nobody's trouble any more.
             self._generation = directive.generation
-            self.persister.trouble = self.publisher.trouble = ""
+            self.persister.forget_trouble()
+            self.publisher.trouble = ""
         steps = tuple(StepKey(directive.generation, step) for step in directive.persist_steps)
         self.publisher.set_target(directive.publish)
         self.absent_ranks.wanted = wanted_of(directive)
@@ -190,9 +192,9 @@ class JobStorage:
                 isinstance(error, StorageRefusedError) and error.kind is RefusalKind.CLOSED
             )
             self.unseen_reason = str(error) or f"no answer within {self._deadlines.list_s:g} s"
-            logger.warning(
-                "job %s: %s: %s", self._vault.job, target.location.path, self.unseen_reason
-            )
+            what = (self._vault.job, target.location.path, self.unseen_reason)
+            once = once_a_minute(f"job {self._vault.job}", self.unseen_reason)
+            logger.warning("job %s: %s: %s", *what, extra=once)
             return
         self.unseen_reason, self.closed = "", False
         self.listing = found

@@ -11,12 +11,14 @@ from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.concurrency.time_slices import run_in_slices
 from everstep_agent.storage.formats.records import Beginning
 from everstep_agent.storage.persist_state import PersistState, step_of
+from everstep_agent.storage.storing_troubles import StoringTroubles
 from everstep_agent.storage.worker.messages import CopyWritten, StorageLocation, WriteCopy
 from everstep_agent.storage.worker_pool import StorageWorkerPool
 from everstep_agent.storage.worker_process import StorageError, StorageRefusedError
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
 from everstep_agent.vault.snapshots.holdings import PinnedCopy
+from everstep_common.log_limit import once_a_minute
 
 logger = logging.getLogger(__name__)
 # Waits between attempts: long enough for a full disk to get room, and no longer, as a step that
@@ -48,12 +50,20 @@ class Persister:
         self._spawn = spawn
         self._jitter = jitter
         self._busy: set[int] = set()
-        # Why the last attempt failed; empty after one that did not.
-        self.trouble = ""
+        self._troubles = StoringTroubles()
         self.stored_at_s: float | None = None
         # Tells the job's user that a step was given up, once for each reason.
         self.notify: Callable[[str], None] = lambda _: None
         self._told = ""
+
+    @property
+    def trouble(self) -> str:
+        """Return why a last attempt failed; empty where each rank's did not."""
+        return self._troubles.newest
+
+    def forget_trouble(self) -> None:
+        """What could not be stored of an older generation is nobody's trouble any more."""
+        self._troubles.forget()
 
     @property
     def pending(self) -> bool:
@@ -84,7 +94,7 @@ class Persister:
                     await self._attempt(pinned, target)
                     return
                 except StorageError as error:
-                    if self._record_failure(key, error) or not await self._is_still_good(
+                    if self._record_failure(pinned, error) or not await self._is_still_good(
                         pinned, error
                     ):
                         return
@@ -125,16 +135,19 @@ class Persister:
         counts.stored += 1
         counts.stored_bytes += written.file_bytes
         counts.stored_s += now - began
-        self.trouble, self._told, self.stored_at_s = "", "", now
+        self._troubles.stored(pinned.manifest.key.rank)
+        self._told, self.stored_at_s = "", now
         self._state.storage_id = written.storage_id
         self._state.mark_persisted(pinned.manifest)
         logger.info("job %s: %s is in storage", self._vault.job, pinned.manifest.key)
 
-    def _record_failure(self, key: CopyKey, error: StorageError) -> bool:
+    def _record_failure(self, pinned: PinnedCopy, error: StorageError) -> bool:
         """Count a failure; return whether the step is given up."""
+        key, job = pinned.manifest.key, self._vault.job
         self._vault.context.counters.store_failures += 1
-        self.trouble = f"{key}: {error}"
-        logger.warning("job %s: %s could not be stored: %s", self._vault.job, key, error)
+        self._troubles.failed(key.rank, f"{key}: {error}", replica=pinned.replica)
+        once = once_a_minute(f"job {job}", str(error))
+        logger.warning("job %s: %s could not be stored: %s", job, key, error, extra=once)
         given_up = self._state.mark_failed(key, f"rank {key.rank}: {error}")
         if given_up and self._told != str(error):
             self._told = str(error)

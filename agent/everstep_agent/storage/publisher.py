@@ -18,6 +18,7 @@ from everstep_agent.storage.worker.messages import (
 )
 from everstep_agent.storage.worker_process import StorageError, StorageRefusedError
 from everstep_agent.vault.job_vault import JobVault
+from everstep_common.log_limit import once_a_minute
 from everstep_common.orders import Publish
 
 logger = logging.getLogger(__name__)
@@ -89,7 +90,8 @@ class Publisher:
 
     def _record_failure(self, wanted: Publish, error: StorageError) -> None:
         self.trouble = str(error)
-        logger.warning("job %s: latest could not be moved: %s", self._vault.job, error)
+        once = once_a_minute(f"job {self._vault.job}", str(error))
+        logger.warning("job %s: latest could not be moved: %s", self._vault.job, error, extra=once)
         rival = isinstance(error, StorageRefusedError) and error.kind is RefusalKind.RIVAL
         if rival and self._told != str(error):
             self._told = str(error)

@@ -12,6 +12,8 @@ from functools import cache
 _LINE = re.compile(r"^(?P<logger>everstep[\w.]*): (?P<text>.*)", re.DOTALL)
 # A conversion of logging's: %s, %d, %g, %.1f.
 _CONVERSION = re.compile(r"%[\d.]*[sdgf]")
+# What `log_limit` says of lines that it did not write, with the words of their call behind it.
+_COUNTED = re.compile(r"\d+ more lines in a minute, caused by .*: ", re.DOTALL)
 
 
 class Known(Enum):
@@ -57,6 +59,7 @@ def find_site(line: str) -> CallSite | None:
         site
         for site in _of_logger(said["logger"])
         if site.pattern.fullmatch(said["text"]) is not None
+        or (_COUNTED.match(said["text"]) and said["text"].endswith(f": {site.words}"))
     ]
     # Of several the one that says most.
     return max(fit, key=lambda site: len(site.words), default=None)
@@ -291,8 +294,8 @@ def _vault_of_agents() -> Iterator[CallSite]:
     yield CallSite(
         f"{a}snapshots.database",
         "what the next agent must know of jobs cannot be written: %s",
-        *(_F, "the agent's disk is broken"),
-        ("OutboxNotDurable",),
+        *(_F, "the runtime folder is full"),
+        ("JobsNotDurable",),
     )
     yield CallSite(
         *(f"{a}transfer.certificates", "no other node will take this one's certificate: %s", _F),

@@ -11,6 +11,7 @@ from everstep_common.log_limit import (
     LogLimit,
     by_host,
     by_user,
+    once_a_minute,
 )
 
 
@@ -107,3 +108,27 @@ def test_a_clock_that_was_set_back_leaves_nothing_untold(lines: _Lines) -> None:
     lines.now_s -= 3600
     logging.getLogger(__name__).info("later")
     assert lines.written[-2].startswith("90 more lines in a minute")
+
+
+def test_a_fault_that_lasts_is_told_once_a_minute_whatever_step_it_is_about(lines: _Lines) -> None:
+    logger = logging.getLogger(__name__)
+    for second in range(150):
+        lines.now_s = 1000.0 + second
+        why = f"gen-1/step-{second}: No space left on device"
+        logger.warning("job %s: %s", "demo", why, extra=once_a_minute("job demo", why))
+    assert lines.written == [
+        "job demo: gen-1/step-0: No space left on device",
+        "59 more lines in a minute, caused by job demo: gen-#/step-#: No space left on device: "
+        "job %s: %s",
+        "job demo: gen-1/step-60: No space left on device",
+        "59 more lines in a minute, caused by job demo: gen-#/step-#: No space left on device: "
+        "job %s: %s",
+        "job demo: gen-1/step-120: No space left on device",
+    ]
+
+
+def test_another_reason_and_another_job_are_told_at_once(lines: _Lines) -> None:
+    logger = logging.getLogger(__name__)
+    for job, why in (("a", "full"), ("a", "full"), ("a", "read-only"), ("b", "full")):
+        logger.warning("job %s: %s", job, why, extra=once_a_minute(f"job {job}", why))
+    assert lines.written == ["job a: full", "job a: read-only", "job b: full"]

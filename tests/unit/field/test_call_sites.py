@@ -79,5 +79,7 @@ def test_a_line_is_known_by_the_call_that_wrote_it() -> None:
     site = find_site(line)
     assert site is not None
     assert site.words == "controller %s: %s"
+    counted = "everstep_agent.uplink: 9 more lines in a minute, caused by host a: controller %s: %s"
+    assert find_site(counted) is site
     assert find_site("everstep_agent.uplink: nobody ever wrote this") is None
     assert find_site("systemd: Started something") is None

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.jobs.state.store import RuntimeFolder
+from everstep_agent.detectors.agent import judge_runtime_folder
+from everstep_agent.jobs.state.facts import JobFacts
+from everstep_agent.jobs.state.store import JobStore, RuntimeFolder, open_database
 from everstep_agent.persistence.data_folder import FolderInUseError, folder_problem, only_agent_of
+from everstep_common.judging.judgement import Faulty, Healthy
 
 needs_root = pytest.mark.skipif(
     os.geteuid() != 0, reason="needs root to make another user's folder"
@@ -48,3 +51,26 @@ def test_one_of_its_own_below_a_sticky_folder_is_taken(tmp_path: Path) -> None:
     with only_agent_of(sticky / "data"):
         assert (sticky / "data").stat().st_mode & 0o777 == 0o700
     assert "another user" in folder_problem(sticky)
+
+
+def test_one_that_is_full_is_a_finding_until_a_change_is_written_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    database = open_database(":memory:")
+    store = JobStore(database)
+    store.save(JobFacts("a" * 1000))
+    assert store.trouble == ""
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count = {pages}")
+    store.save(JobFacts("b" * 100_000))
+    assert "cannot be written: database or disk is full" in caplog.text
+    (judged,) = judge_runtime_folder("/run/jobs", store.trouble, ())
+    assert isinstance(judged, Faulty)
+    assert judged.finding.component == "disk//run/jobs"
+    assert judged.finding.condition == "JobsNotDurable"
+    assert judged.finding.evidence == "database or disk is full"
+    database.execute("PRAGMA max_page_count = 1000000")
+    store.save(JobFacts("b" * 100_000))
+    assert judge_runtime_folder("/run/jobs", store.trouble, ()) == []
+    (judged,) = judge_runtime_folder("/run/jobs", store.trouble, (judged.key,))
+    assert isinstance(judged, Healthy)

@@ -14,7 +14,7 @@ from everstep_agent.jobs.state.facts import JobFacts
 from everstep_agent.jobs.state.plan import NO_PLAN, Plan
 from everstep_agent.jobs.state.records import plan_from_bytes, plan_to_bytes
 from everstep_agent.persistence.data_folder import folder_problem
-from everstep_agent.vault.snapshots.database import write_row
+from everstep_agent.vault.snapshots.database import RuntimeDatabase, write_row
 from everstep_common.codec import CodecError, from_json, to_json
 
 logger = logging.getLogger(__name__)
@@ -36,6 +36,11 @@ class JobStore:
         self._plans: dict[str, tuple[Plan, bytes]] = {}
         for statement in self._SCHEMA:
             self._db.execute(statement)
+
+    @property
+    def trouble(self) -> str:
+        """Return why the last change was not written; "" where it was."""
+        return self._db.trouble if isinstance(self._db, RuntimeDatabase) else ""
 
     def next_incarnation(self) -> int:
         """Return how often an agent has begun with this store."""
@@ -81,7 +86,7 @@ class JobStore:
 
 def open_database(path: str) -> sqlite3.Connection:
     """Open the runtime database. It need not survive a power failure, so nothing is synced."""
-    database = sqlite3.connect(path, isolation_level=None)
+    database = sqlite3.connect(path, isolation_level=None, factory=RuntimeDatabase)
     database.execute("PRAGMA journal_mode = WAL")
     database.execute("PRAGMA synchronous = OFF")
     # A checkpoint of SQLite's own 1000 pages holds the event loop for 3 ms, of so many less than 1.
