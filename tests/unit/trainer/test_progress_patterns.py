@@ -28,7 +28,6 @@ from everstep.launch.output.progress_patterns import (
         ("Epoch 3:  12%|█▏        | 12/100 [00:01<00:09,  9.0it/s]", 12),
         ("train:  12%|█▏        | 12/100 [00:01<00:09,  9.0it/s, loss=2.1]", 12),
         ("[rank 0] training  12%|█▏        | 12/100 [00:01<00:09,  1.1s/batch]", 12),
-        ("train:   0%|          | 0/100 [00:00<?, ?it/s]", 0),
         ("step 0", 0),
     ],
 )
@@ -50,6 +49,8 @@ def test_common_trainers(line: str, step: int) -> None:
         "Map (num_proc=4):  12%|█▏  | 12/100 [00:01<00:09, 9.0 examples/s]",
         "Loading checkpoint shards:  50%|█████     | 1/2 [00:01<00:01,  1.1s/it]",
         "Validation DataLoader 0:  12%|█▏        | 12/100 [00:01<00:09,  9.0it/s]",
+        "train:   0%|          | 0/100 [00:00<?, ?it/s]",
+        "train:  50%|█████     | 50/100 [00:00<?, ?it/s]",
         "x" * 500 + " step 12",
         "step ١٢",
         "step " + "9" * 30,
@@ -157,7 +158,38 @@ def _bar(title: str, step: int, total: int) -> str:
 @pytest.mark.parametrize("title", ["train", "Epoch {}", "epoch {}/3 training"])
 def test_a_bar_that_begins_anew_is_the_next_epoch(title: str) -> None:
     told = [_bar(title.format(epoch), step, 2) for epoch in range(3) for step in (0, 1, 2)]
-    assert _found(StepFinder(own_patterns(None)), *told) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert _found(StepFinder(own_patterns(None)), *told) == [None, 1, 2, None, 3, 4, None, 5, 6]
+
+
+def _drawn(done: int, total: int, first: int = 0) -> str:
+    """Return what tqdm draws."""
+    rate = "?it/s" if done == first else "9.00it/s"
+    return f"train:  12%|█▏   | {done}/{total} [00:01<00:09, {rate}]"
+
+
+def test_a_bar_of_120_steps_counts_120_and_its_last_is_120() -> None:
+    told = _found(StepFinder(own_patterns(None)), *(_drawn(done, 120) for done in range(121)))
+    steps = [step for step in told if step is not None]
+    assert (len(steps), steps[0], steps[-1]) == (120, 1, 120)
+
+
+def test_a_bar_that_goes_on_in_the_middle_begins_with_the_step_after() -> None:
+    lines = [_drawn(done, 120, first=50) for done in range(50, 121)]
+    told = _found(StepFinder(own_patterns(None)), *lines)
+    assert told == [None, *range(51, 121)]
+
+
+def test_of_bars_that_are_drawn_now_and_then_no_step_is_counted_twice_or_left_out() -> None:
+    lines = [_drawn(done, 100) for _ in range(3) for done in (0, 37, 74, 100)]
+    told = _found(StepFinder(own_patterns(None)), *lines)
+    assert told == [None, 37, 74, 100, None, 137, 174, 200, None, 237, 274, 300]
+    lines = [_drawn(done, 100) for _ in range(2) for done in (37, 74, 100)]  # a pipe was slow
+    assert _found(StepFinder(own_patterns(None)), *lines) == [37, 74, 100, 137, 174, 200]
+
+
+def test_a_pattern_of_ones_own_with_a_total_is_no_bar() -> None:
+    finder = StepFinder(own_patterns([r"batch (?P<step>\d+) of (?P<total>\d+)"]))
+    assert _found(finder, "batch 0 of 9", "batch 1 of 9") == [0, 1]
 
 
 def test_bars_of_other_work_count_nothing() -> None:

@@ -17,7 +17,7 @@ COMMON: tuple[re.Pattern[str], ...] = (
     # "train:  12%|█▏        | 12/100 [00:01<00:09,  9.0it/s, loss=2.1]"
     re.compile(
         r"^(?P<title>[^|]{0,80}?):?\s*\d+%\|[^|]*\|\s*(?P<step>\d+)/(?P<total>\d+)"
-        r" \[[^\]]*(?:(?:it|iter|step|batch|batches)/s|s/(?:it|iter|step|batch))"
+        r" \[(?P<timing>[^\]]*?)(?:(?:it|iter|step|batch|batches)/s|s/(?:it|iter|step|batch))"
     ),
 )
 
@@ -79,24 +79,27 @@ class EpochCount:
         self._newest = -1
         self._apart = 1
 
-    def counted(self, epoch: int | None, step: int) -> int:
-        """Return a step of an epoch, counted from the first epoch on."""
+    def counted(self, epoch: int | None, step: int, *, is_done: bool = False) -> int:
+        """Return a step of an epoch, counted from the first epoch on.
+
+        ``is_done``: the number says how many are done, as a bar's, and not which one.
+        """
         if epoch is None:
             return step
         if epoch not in self._before:
-            self._begin(epoch, step)
+            self._begin(epoch, step, is_done)
         counted = self._before[epoch] + step
         if counted > self._newest >= 0:
             self._apart = counted - self._newest
         self._newest = max(self._newest, counted)
         return counted
 
-    def _begin(self, epoch: int, step: int) -> None:
+    def _begin(self, epoch: int, step: int, is_done: bool) -> None:
         earlier = [one for one in self._before if one < epoch]
         before = self._before[max(earlier)] if earlier else 0
         if earlier and before + step <= self._newest:
-            # The numbers have begun anew: this is the step after the newest.
-            before = self._newest + self._apart - step
+            # The numbers have begun anew: this is the step after the newest, or none is done yet.
+            before = self._newest if is_done else self._newest + self._apart - step
         self._before[epoch] = before
         if len(self._before) > _EPOCHS_KEPT:
             del self._before[min(self._before)]
@@ -165,10 +168,12 @@ class StepFinder:
                 step = _number(found)
                 if self._common and self._is_about_a_state(text[: found.start()], step):
                     return None
-                if "total" in pattern.groupindex and not self._counts(found, step):
+                is_bar = self._common and "total" in pattern.groupindex
+                if is_bar and not self._counts(found, step):
                     return None
                 self._patterns = (pattern,)
-                return self._newer(step)
+                newer = self._newer(step, is_done=is_bar)
+                return None if is_bar and _is_begun_only(found, step) else newer
         return None
 
     def _counts(self, bar: re.Match[str], step: int | None) -> bool:
@@ -195,14 +200,22 @@ class StepFinder:
         self._plain = self._plain or not saves
         return saves and self._plain
 
-    def _newer(self, step: int | None) -> int | None:
+    def _newer(self, step: int | None, *, is_done: bool) -> int | None:
         if step is None or step >= _STEP_MAX:
             return None
-        step = self._epochs.counted(self._epoch, step)
+        step = self._epochs.counted(self._epoch, step, is_done=is_done)
         if step <= self._newest:
             return None
         self._newest = step
         return step
+
+
+def _is_begun_only(bar: re.Match[str], step: int | None) -> bool:
+    """Return whether a bar was drawn before its first step: "0/120", or "50/120 [00:00<?, ?it/s]".
+
+    Its number says how many are done: of 120 steps the last is 120.
+    """
+    return step == 0 or bar["timing"].endswith("?")
 
 
 def _number(found: re.Match[str]) -> int | None:
