@@ -297,6 +297,8 @@ class RanksStandStill:
     blind: q.Line = ""
     # When that was seen; 0: an agent of an older version does not say.
     looked_boot_ns: q.BootNs = 0
+    # Little was learned, and of no step: it counts only where the job has made some by now.
+    young: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,8 @@ class RanksWatched:
     # Roles as scripts told, and which is that of each rank; none where none did.
     roles: Annotated[tuple[q.Word, ...], Items(64)] = ()
     rank_roles: Annotated[tuple[q.Count, ...], Items(q.RANKS_OF_NODE_MAX)] = ()
+    # That they stand still counts only where the job has made steps: little was learned here yet.
+    young: bool = False
 
 
 # --- agent to launcher ---------------------------------------------------------------------------

@@ -1564,6 +1564,7 @@ class RanksStandStill(_message.Message):
     USUAL_NS_FIELD_NUMBER: _builtins.int
     BLIND_FIELD_NUMBER: _builtins.int
     LOOKED_BOOT_NS_FIELD_NUMBER: _builtins.int
+    YOUNG_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Generation of the ranks."""
     step: _builtins.int
@@ -1576,6 +1577,8 @@ class RanksStandStill(_message.Message):
     """Why operations say nothing here, and steps alone decided; empty where they do."""
     looked_boot_ns: _builtins.int
     """When that was seen, which is later than the newest move of a rank that cannot tell any more; 0: not told."""
+    young: _builtins.bool
+    """Little was learned, and of no step: it counts only where the job has made some by now."""
     def __init__(
         self,
         *,
@@ -1585,10 +1588,11 @@ class RanksStandStill(_message.Message):
         usual_ns: _builtins.int = ...,
         blind: _builtins.str = ...,
         looked_boot_ns: _builtins.int = ...,
+        young: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "blind", b"blind", "generation", b"generation", "looked_boot_ns", b"looked_boot_ns", "since_boot_ns", b"since_boot_ns", "step", b"step", "usual_ns", b"usual_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step", b"_step", "blind", b"blind", "generation", b"generation", "looked_boot_ns", b"looked_boot_ns", "since_boot_ns", b"since_boot_ns", "step", b"step", "usual_ns", b"usual_ns", "young", b"young"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__step: _TypeAlias = _typing.Literal["step"]  # noqa: Y015
     _WhichOneofArgType__step: _TypeAlias = _typing.Literal["_step", b"_step"]  # noqa: Y015

@@ -66,6 +66,17 @@ def test_without_collectives_the_gap_between_steps_decides_and_it_is_said() -> N
     assert len(node.told) == 1
 
 
+def test_what_a_launcher_calls_young_is_told_so_and_again_when_more_was_learned() -> None:
+    node = Node()
+    node.wait(2)
+    since_ns = node.now_ns
+    node.wait(20, still_since_ns=since_ns, usual_ns=3 * _S, young=True)
+    node.wait(20, still_since_ns=since_ns, usual_ns=15 * _S)
+    assert [(one.young, one.usual_ns // _S) for one in node.still()] == [(True, 3), (False, 15)]
+    node.wait(2, still_since_ns=since_ns, usual_ns=15 * _S)
+    assert len(node.told) == 2
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_steps_of_any_length_that_vary_as_they_did_are_not_a_stand(seed: int) -> None:
     chance = random.Random(seed)

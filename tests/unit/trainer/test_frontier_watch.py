@@ -214,8 +214,17 @@ def test_a_hang_in_steps_of_any_length_is_known_after_four_times_the_longest_gap
 
 def test_nothing_is_judged_before_enough_was_learned() -> None:
     assert not any(one.still for one in node(6, 0.5, 60)[0])
-    assert not any(one.still for one in node(18, 0.5, 60, steps=False)[0])
-    assert any(one.still for one in node(25, 0.5, 60, steps=False)[0])
+    assert not any(one.still for one in node(6, 0.5, 60, steps=False)[0])
+
+
+def test_what_stands_still_where_no_step_is_told_is_young_until_much_was_learned() -> None:
+    young, began_ns = node(12, 0.5, 60, steps=False)
+    assert [one.still for one in young[:5]] == [False, False, False, True, True]
+    assert all(one.young for one in young)
+    assert young[-1].since_ns == began_ns
+    old = node(25, 0.5, 60, steps=False)[0]
+    assert any(one.still for one in old)
+    assert not any(one.young for one in [*old, *node(12, 0.5, 60)[0]])
 
 
 def restarted(

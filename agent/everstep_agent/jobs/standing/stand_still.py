@@ -44,6 +44,8 @@ class Stand:
     since_ns: int
     usual_ns: int
     blind: str
+    # So few moves were seen, and no step, that it is for others to say whether steps are made.
+    young: bool = False
 
 
 class StepGaps:
@@ -112,6 +114,7 @@ class StandStill:
         self._pauses: dict[int, str] = {}
         # Since when, as was told; None: nothing was.
         self._told_ns: int | None = None
+        self._told_young = False
         self._unsure = unsure
         self._moved_ns = self._from_ns = 0
         # Until when the stands that were told are paid for, each with its share of time.
@@ -159,7 +162,8 @@ class StandStill:
         stand = self._stand(now_ns)
         if stand is None:
             return self._go_on(now_ns) if self._moves() else None
-        if self._told_ns is not None or not self._may_tell(now_ns):
+        told = self._told_ns is not None and (stand.young or not self._told_young)
+        if told or not self._may_tell(now_ns):
             return None
         return self._tell(stand, now_ns)
 
@@ -173,6 +177,7 @@ class StandStill:
 
     def _tell(self, stand: Stand, now_ns: int) -> RanksStandStill:
         self._told_ns, self._unsure = stand.since_ns, False
+        self._told_young = stand.young
         return RanksStandStill(
             generation=self.generation,
             step=self.completed_step(),
@@ -180,6 +185,7 @@ class StandStill:
             usual_ns=stand.usual_ns,
             blind=stand.blind,
             looked_boot_ns=now_ns,
+            young=stand.young,
         )
 
     def _go_on(self, now_ns: int) -> RanksGoOn | None:
@@ -204,7 +210,9 @@ class StandStill:
             return None
         since_ns = max(min(watched.still_since_ns, now_ns), self._moved_ns, self._from_ns)
         usual_ns = max(LEAST_NS, watched.usual_ns)
-        return Stand(since_ns, usual_ns, "") if now_ns - since_ns > usual_ns else None
+        if now_ns - since_ns <= usual_ns:
+            return None
+        return Stand(since_ns, usual_ns, "", young=watched.young)
 
     def _by_steps(self, blind: str, now_ns: int) -> Stand | None:
         if any(one.count < _GAPS_LEAST for one in self._gaps.values()):

@@ -21,6 +21,8 @@ from everstep_controller.core.turn import Reconciliation, Turn
 _S = 1_000_000_000
 # A node whose ranks have made a step has taken its word back after so long: it looks every second.
 _TAKEN_BACK_NS = 2 * _S
+# The first steps load, compile and spread weights.
+_STEPS_LEAST = 3
 
 
 def ranks_stand_still(turn: Turn, event: Reported[RanksStandStill]) -> None:
@@ -30,7 +32,12 @@ def ranks_stand_still(turn: Turn, event: Reported[RanksStandStill]) -> None:
         report, since_ns = event.report, min(event.at_ns, turn.now_ns)
         looked_ns = since_ns + max(0, report.looked_boot_ns - report.since_boot_ns)
         job.generation.still[event.origin.node] = StillNode(
-            since_ns, report.usual_ns, report.step, report.blind, min(looked_ns, turn.now_ns)
+            since_ns,
+            report.usual_ns,
+            report.step,
+            report.blind,
+            min(looked_ns, turn.now_ns),
+            report.young,
         )
 
 
@@ -104,12 +111,20 @@ def _holds(job: JobRecord, word: StillNode | None, now_ns: int) -> bool:
     moment at which its agent looked: a rank that does not run any more tells of no later one. A
     step that ended after that look is none of its ranks', if they did not go on with it.
     """
-    if word is None or not job.ledger.steps:
-        return word is not None
+    if word is None or (word.young and not _makes_steps(job)):
+        return False
+    if not job.ledger.steps:
+        return True
     if word.step is None or job.lineage.last_step is None:
         end_ns = job.ledger.steps[-1].end_ns
         return word.looked_ns >= end_ns or now_ns - end_ns >= _TAKEN_BACK_NS
     return job.lineage.last_step <= word.step
+
+
+def _makes_steps(job: JobRecord) -> bool:
+    """Return whether some steps of this generation are known, by whichever of its nodes."""
+    newest = list(islice(reversed(job.ledger.steps), _STEPS_LEAST))
+    return len(newest) == _STEPS_LEAST and newest[-1].end_ns > job.generation.began_ns > 0
 
 
 def since_ns(job: JobRecord) -> int | None:

@@ -75,6 +75,8 @@ class StillNode:
     blind: str = ""
     # When its agent looked.
     looked_ns: int = 0
+    # It has seen little, and no step: whether ranks spread their weights yet, others have to tell.
+    young: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.jobs.test_stalls import StillStory
+from unit.core.test_decisions import S
 
 _USUAL_NS = 700_000_000
 
@@ -64,6 +65,30 @@ def test_a_job_that_runs_without_a_known_step_stands_still_by_the_word_of_its_no
         )
         story.tell(events.Reported(story.origin(node), story.now_ns, report, "j"))
     assert story.job.state is JobState.STALLED
+
+
+def _young(story: HangStory, node: str) -> JobState:
+    report = reports.RanksStandStill(
+        generation=1, step=None, since_boot_ns=1, usual_ns=_USUAL_NS, young=True
+    )
+    story.now_ns += 3 * S
+    story.tell(events.Reported(story.origin(node), story.now_ns, report, "j"))
+    return story.job.state
+
+
+def test_the_word_of_a_node_that_has_seen_little_counts_where_another_one_tells_steps() -> None:
+    story = HangStory().begin()
+    story.stand_still("n0")
+    assert _young(story, "n1") is JobState.STALLED
+
+
+def test_the_word_of_nodes_that_have_seen_little_does_not_count_where_nobody_tells_steps() -> None:
+    story = HangStory().begin()
+    story.job.ledger.steps.take_after(1)  # weights and caches come before the third
+    assert _young(story, "n0") is JobState.RUNNING
+    assert _young(story, "n1") is JobState.RUNNING
+    story.job.ledger.steps.take_after(-1)
+    assert _young(story, "n0") is JobState.RUNNING
 
 
 def test_a_job_of_which_some_ranks_have_ended_well_is_at_its_end_and_not_stalled() -> None:

@@ -3,11 +3,12 @@
 They do when none has moved for four times the longest gap of its rhythm, and 3 s at least. An
 evaluation is no part of that: how long one takes is known to whoever looks at where they stand.
 Nothing is judged before enough was learned, nor while a rank does what is no step. Until then, what
-the generation before has learned, its start included, is taken, with much more patience.
+the generation before has learned, its start included, is taken, with much more patience. Where no
+rank here tells steps, what is said first is young: it counts where others of the job make steps.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from everstep.launch.hangs.rank_pages import Frontier, RankFacts
 
@@ -47,6 +48,8 @@ class Standing:
     blind: str = ""
     # When they stand still if none moves before that; 0: that is not known.
     due_ns: int = 0
+    # So little was learned that they may still spread their weights, unless the job makes steps.
+    young: bool = False
 
     @property
     def still(self) -> bool:
@@ -129,12 +132,17 @@ class FrontierJudge:
         self._newest_ns = moved_ns
 
     def _standing(self, known: Sequence[Frontier], newest_step: int, now_ns: int) -> Standing:
-        taught = 0 <= self._first_step <= newest_step - _STEPS_LEAST
-        least = _MOVES if taught else _MOVES_WITHOUT_STEPS
-        if any(one.moves < least or one.gaps < _GAPS for one in known):
+        if any(one.moves < _MOVES or one.gaps < _GAPS for one in known):
             return self._early(known, now_ns)
+        taught = 0 <= self._first_step <= newest_step - _STEPS_LEAST
+        if not taught and any(one.moves < _MOVES_WITHOUT_STEPS for one in known):
+            early = self._early(known, now_ns)
+            return early if early.still else replace(self._by_rhythm(known, now_ns), young=True)
         self._taught = True
         self._rhythm_ns = max(one.gap_ns for one in known)
+        return self._by_rhythm(known, now_ns)
+
+    def _by_rhythm(self, known: Sequence[Frontier], now_ns: int) -> Standing:
         usual_ns = max(_usual_ns(one) for one in known)
         due_ns = max(max(one.moved_at_ns, self._from_ns) + _usual_ns(one) for one in known)
         if now_ns <= due_ns:

@@ -117,7 +117,11 @@ def _end(facts: Collection[RankFacts]) -> bool:
 def _differ(one: Standing, other: Standing | None) -> bool:
     if other is None:
         return True
-    return (one.still, one.pause, one.blind) != (other.still, other.pause, other.blind)
+    return _shown(one) != _shown(other)
+
+
+def _shown(one: Standing) -> tuple[bool, bool, str, str]:
+    return (one.still, one.still and one.young, one.pause, one.blind)
 
 
 def watched(
@@ -134,6 +138,7 @@ def watched(
         usual_ns=standing.usual_ns,
         pause=standing.pause[:40],
         blind=standing.blind,
+        young=standing.still and standing.young,
         phases=phases,
         ranks=tuple(facts),
         rank_phases=rank_phases,
