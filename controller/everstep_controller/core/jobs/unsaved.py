@@ -97,6 +97,8 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
         turn.announce(job.name, STEPS_UNSAVED.name, sentence(turn.state, job))
     elif unsaved.told and not overdue:
         unsaved.told = False
+        if job.generation.doubtful:
+            unsaved.saved_step = job.lineage.recoverable_step
         message = f"{job.name}: step {job.lineage.recoverable_step} is recoverable"
         turn.announce(job.name, f"{STEPS_UNSAVED.name}Cleared", message)
 
@@ -121,10 +123,10 @@ def is_unsaved(job: JobRecord) -> bool:
     return job.generation.unsaved.told and job.state in STEPPING
 
 
-def saves_without_agent(job: JobRecord) -> bool:
-    """Return whether ranks of absent agents are to write a step to the job's folder themselves."""
+def has_folder(job: JobRecord) -> bool:
+    """Return whether ranks without an agent can write a step to the job's folder themselves."""
     storage = job.spec.storage
-    return is_unsaved(job) and storage is not None and not storage.path.startswith("s3://")
+    return storage is not None and not storage.path.startswith("s3://")
 
 
 def steps_at_risk(job: JobRecord) -> int:
@@ -152,7 +154,7 @@ def obstacle(state: State, job: JobRecord) -> Obstacle:
     if away := [node for node in members if node.doubtful]:
         named = _named([node.name for node in away])
         why = f"the agent of {named} is away: {away[0].silence.doubt}"
-        return _of_agent(f"{why}; {_own_saving(state, job)}", away[0])
+        return _of_agent(f"{why}; {_own_saving(state, job)}", away[0], job.generation.unsaved.move)
     if flapping := [node for node in members if node.flaps_since_ns or not node.connected]:
         return _of_agent(
             f"the agent of {_named([node.name for node in flapping])} comes and goes", flapping[0]
@@ -176,12 +178,12 @@ def _own_saving(state: State, job: JobRecord) -> str:
     return f"its ranks are asked every {after_s} s to write a step to {storage.path} by themselves"
 
 
-def _of_agent(why: str, node: NodeRecord) -> Obstacle:
+def _of_agent(why: str, node: NodeRecord, move: str = "") -> Obstacle:
     log = f"'journalctl -u everstep-agent' on {node.name} says why"
     drain = f"'everstep drain {node.name}' moves its ranks, at the price of these steps unless one"
-    nothing = "nothing moves its ranks by itself"
+    moves = move or "nothing moves its ranks by itself"
     restart = f"{log}, and its restart saves steps again"
-    return Obstacle(why, f"{restart}; {nothing}; {drain} is recoverable first")
+    return Obstacle(why, f"{restart}; {moves}; {drain} is recoverable first")
 
 
 def _look_into(node: NodeRecord) -> str:

@@ -85,7 +85,7 @@ class Cause(StrEnum):
     FINDING = "finding"
     # An operator wants a restart of the job, or has isolated its node.
     OPERATOR = "operator"
-    # Its node is drained, by an operator's order or for a maintenance window.
+    # Its node is drained, by an operator's order or for a maintenance window; or it is left.
     DRAIN = "drain"
     MAINTENANCE = "maintenance"
     GROWTH = "growth"
@@ -110,6 +110,8 @@ class PlannedKind(StrEnum):
     STOP = "stop"
     DRAIN = "drain"
     GROWTH = "growth"
+    # The agent of a member stays away, and a spare takes its place.
+    MOVE = "move"
 
     @classmethod
     def _missing_(cls, value: object) -> "PlannedKind | None":
@@ -165,6 +167,8 @@ class Planned:
     after_step: int | None = None
     # Whether an operator chose that step.
     named: bool = False
+    # The node that a move leaves; "" for all else.
+    leaves: str = ""
 
     @property
     def is_of_operator(self) -> bool:
@@ -235,6 +239,10 @@ class UnsavedSteps:
     since_ns: int = 0
     # People were told of it.
     told: bool = False
+    # The step that ended it while the agent of a member was away, and what people read of a move of
+    # its ranks; "": none is away.
+    saved_step: int | None = None
+    move: str = ""
 
 
 @dataclass(slots=True)

@@ -119,7 +119,7 @@ def undo(state: State, job: JobRecord, wish: Planned) -> str:
         return f"start {job.name} again when it has ended"
     if wish.kind in (PlannedKind.RESTART, PlannedKind.STOP):
         return f"everstep job {job.name} {wish.kind} --cancel"
-    if wish.kind is PlannedKind.GROWTH:
+    if wish.kind in (PlannedKind.GROWTH, PlannedKind.MOVE):
         return f"everstep pause {job.name} --reason TEXT"
     node = next(iter(drained(state, job)), "NODE")
     window = holding(state.windows.values(), node)

@@ -24,7 +24,7 @@ from everstep_controller.core.model.job import (
 from everstep_controller.core.model.node import AUTOMATION, MAINTENANCE, NodeRecord
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import budgets
-from everstep_controller.core.planned import forecast
+from everstep_controller.core.planned import forecast, moves
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
 from everstep_controller.core.recovery import planning
 from everstep_controller.core.registry import Handlers, Timers, job_timers
@@ -46,6 +46,7 @@ def reconcile_jobs(turn: Reconciliation, job_ids: Set[str]) -> None:
                 continue
             _end_where_none_runs(turn, job)
             _plan_drain(turn, job, draining)
+            _plan_move(turn, job)
             _plan_growth(turn, job)
             _reach_boundary(turn, job)
 
@@ -93,13 +94,16 @@ def _give_up_boundary(turn: Reconciliation, job: JobRecord) -> None:
     """Stop a job whose chosen step has not become recoverable in time."""
     if job.planned is None or job.state not in ACTIVE:
         return
+    waited_s = turn.state.settings.planned_restart_timeout_ns // 1_000_000_000
+    if job.planned.kind is PlannedKind.MOVE:
+        _drop(turn, job, f"step {job.planned.after_step} was not saved within {waited_s} s")
+        return
     costs_steps = job.planned.by == AUTOMATION and unsaved.is_unsaved(job)
     if costs_steps or _waits_for_automation(turn, job, job.planned):
         turn.set_timer(
             f"{TimerKind.PLANNED}/{job.id}", turn.state.settings.planned_restart_timeout_ns
         )
         return
-    waited_s = turn.state.settings.planned_restart_timeout_ns // 1_000_000_000
     newest = job.lineage.recoverable_step
     goes_to = "ends with" if job.planned.kind is PlannedKind.STOP else "goes back to"
     goes_back = "no step is" if newest is None else f"it {goes_to} step {newest}"
@@ -162,11 +166,21 @@ def _forget_what_is_done(turn: Turn, job: JobRecord) -> None:
         for name in job.generation.members
         if name in turn.state.nodes
     )
-    if moot and not started and job.state in ACTIVE:
-        turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: no node is drained")
-    if started or (moot and job.state in ACTIVE):
+    why = "no node is drained" if moot else ""
+    if wish.kind is PlannedKind.MOVE:
+        why = moves.why_over(turn.state, job, wish)
+    if started:
         job.planned = None
         turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
+    elif why and job.state in ACTIVE:
+        _drop(turn, job, why)
+
+
+def _drop(turn: Turn, job: JobRecord, why: str) -> None:
+    """Plan nothing any more of a job that is well as it is."""
+    job.planned = None
+    turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
+    turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: {why}")
 
 
 def _end(turn: Turn, job: JobRecord) -> None:
@@ -197,6 +211,12 @@ def _plan_drain(turn: Reconciliation, job: JobRecord, draining: set[str]) -> Non
         _want(turn, job, Planned(PlannedKind.DRAIN, claim.owner, reason, 0, 0))
 
 
+def _plan_move(turn: Reconciliation, job: JobRecord) -> None:
+    wish = moves.begin(turn, job)
+    if wish is not None:
+        _want(turn, job, wish)
+
+
 def _plan_growth(turn: Reconciliation, job: JobRecord) -> None:
     timer = f"{TimerKind.GROWTH}/{job.id}"
     if not may_grow(turn, job):
@@ -222,7 +242,7 @@ def _plan_growth(turn: Reconciliation, job: JobRecord) -> None:
 def _reach_boundary(turn: Reconciliation, job: JobRecord) -> None:
     """Choose the step of what is planned, and stop the job when it is reached."""
     wish = job.planned
-    if wish is None or _waits_for_automation(turn, job, wish):
+    if wish is None or _waits(turn, job, wish):
         return
     if job.state not in STEPPING:
         _leave_beginning(turn, job, wish)
@@ -252,6 +272,12 @@ def _leave_beginning(turn: Reconciliation, job: JobRecord, wish: Planned) -> Non
         _stop(turn, job, f"it is {job.state.value} and has made no step since it was started")
     elif not turn.has_timer(timer, job.id):
         turn.set_timer(f"{timer}/{job.id}", max(0, at_ns - turn.now_ns))
+
+
+def _waits(turn: Turn, job: JobRecord, wish: Planned) -> bool:
+    """Return whether nothing is done about it now, not even a step chosen."""
+    moves_late = wish.kind is PlannedKind.MOVE and not moves.may_leave(turn.state, wish)
+    return moves_late or _waits_for_automation(turn, job, wish)
 
 
 def _waits_for_automation(turn: Turn, job: JobRecord, wish: Planned) -> bool:
@@ -287,21 +313,21 @@ def _stop(turn: Reconciliation, job: JobRecord, why: str) -> None:
         return
     turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
     if nothing := why_pointless(turn.state, job, wish):
-        job.planned = None
-        turn.announce(job.name, "PlanDropped", f"{job.name} goes on as it is: {nothing}")
+        _drop(turn, job, nothing)
         return
     cause = _cause_of(wish)
     if wish.kind is PlannedKind.STOP:
         job.ending.wanted = by_operator(wish.by, wish.reason)
     if cause is Cause.GROWTH:
         job.grown_ns = turn.now_ns
+    if wish.kind in (PlannedKind.GROWTH, PlannedKind.MOVE):
         budgets.record_stop(turn, job)
     # Ranks stood still from the end of the last step on.
     held = job.ledger.steps and job.lineage.last_step == wish.after_step
     at_ns = job.ledger.steps[-1].end_ns if held else turn.now_ns
     message = f"planned ({wish.kind}, {wish.by}): {wish.reason}; {why}"
     left = drained(turn.state, job) if wish.kind is PlannedKind.DRAIN else []
-    node = left[0] if len(left) == 1 else ""
+    node = left[0] if len(left) == 1 else wish.leaves
     incidents.judge_fault(turn, job, JobFault(min(at_ns, turn.now_ns), cause, node, message))
 
 
@@ -312,6 +338,8 @@ def _cause_of(wish: Planned) -> Cause:
             return Cause.OPERATOR
         case PlannedKind.DRAIN:
             return Cause.MAINTENANCE if wish.by == MAINTENANCE else Cause.DRAIN
+        case PlannedKind.MOVE:
+            return Cause.DRAIN
         case PlannedKind.GROWTH:
             return Cause.GROWTH
 
@@ -353,6 +381,9 @@ def restart_cancelled(turn: Turn, event: RestartCancelled) -> None:
 # step ask them each two (the agent's vault/snapshots/cadence.py): before any has passed it.
 _LEAD_NS = 3_000_000_000
 
+# Ranks without an agent read of it in the job's folder, as in the vault's absent_saving.py.
+_ABSENT_LEAD_NS = 10_000_000_000
+
 _STEPS_COUNTED = 9
 
 # A step is chosen anew, and all agents told, only when it is this many times as far as need be.
@@ -366,9 +397,10 @@ _STILL_STEPS = 10
 
 
 def margin(job: JobRecord) -> int:
-    """Return how many steps pass while all agents hear which one is the last."""
-    step_ns = usual_step_ns(job)
-    return 2 + (math.ceil(_LEAD_NS / step_ns) if step_ns > 0 else 0)
+    """Return how many steps pass while all ranks hear which one is the last."""
+    step_ns, alone = usual_step_ns(job), job.generation.doubtful and unsaved.has_folder(job)
+    lead_ns = _ABSENT_LEAD_NS if alone else _LEAD_NS
+    return 2 + (math.ceil(lead_ns / step_ns) if step_ns > 0 else 0)
 
 
 def too_far(job: JobRecord, wish: Planned, newest: int) -> bool:
@@ -415,6 +447,8 @@ def why_pointless(state: State, job: JobRecord, wish: Planned) -> str:
         return f"no node waits for {job.name} any more"
     if wish.kind is PlannedKind.GROWTH and budgets.is_stopped_too_often(state, job):
         return f"{job.name} was stopped {state.settings.job_stops_per_hour} times within an hour"
+    if wish.kind is PlannedKind.MOVE and wish.leaves in state.nodes:
+        return moves.problem(state, job, state.nodes[wish.leaves])
     leaving = forecast.drained(state, job) if wish.kind is PlannedKind.DRAIN else []
     if not leaving or any(state.nodes[name].vacated for name in leaving):
         return ""

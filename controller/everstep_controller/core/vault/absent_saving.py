@@ -1,13 +1,15 @@
 """Saving without an agent: a step that ranks of absent agents write to storage by themselves.
 
 The others snapshot the same step, and what all have written is a step in storage like any other.
-Only jobs of which nothing newer becomes recoverable for long have one, and only in a folder.
+Only jobs of which nothing newer becomes recoverable for long have one, and those that are to be
+restarted at a step meanwhile; and only in a folder.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from everstep_controller.core.jobs import unsaved
+from everstep_controller.core.jobs.lifecycle import STEPPING
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.vault.cadence import first_step_ahead
 from everstep_controller.core.vault.copies import StepCopies
@@ -16,6 +18,7 @@ from everstep_controller.core.vault.copies import StepCopies
 # seen it. Twice as long with each step that did not come: folders are seen late on some nodes.
 _LEAD_NS = 10_000_000_000
 _DOUBLINGS_MAX = 4
+_NEAR_LEADS = 4
 # A step that is not in storage by then is given up for another one.
 _TRY_NS = 180_000_000_000
 
@@ -35,7 +38,8 @@ class AbsentSaving:
         self, job: JobRecord, away: Sequence[str], stored: int | None, now_ns: int
     ) -> "AbsentSaving":
         """Return what is wanted now; ``away`` are the members whose agents are."""
-        if not away or not unsaved.saves_without_agent(job):
+        wanted = unsaved.is_unsaved(job) or _leaves_soon(job)
+        if not away or not wanted or not unsaved.has_folder(job):
             return AbsentSaving()
         known = job.lineage.recoverable_step
         if stored is not None and (known is None or known < stored):
@@ -63,10 +67,21 @@ def _ranks_of(job: JobRecord, nodes: Sequence[str]) -> tuple[int, ...]:
     return tuple(rank for at in places for rank in range(at * count, (at + 1) * count))
 
 
+def _leaves_soon(job: JobRecord) -> bool:
+    """Return whether a restart is planned at a step that ranks come to soon, or have passed.
+
+    No other step is saved before it, so one that is far away is not waited for.
+    """
+    step = job.planned.after_step if job.planned is not None else None
+    near = step is not None and step <= first_step_ahead(job, _NEAR_LEADS * _LEAD_NS)
+    return near and job.state in STEPPING
+
+
 def _planned_step(job: JobRecord) -> int | None:
-    """Return the step after which a restart is planned; None: none, or ranks have passed it."""
-    planned = job.planned.after_step if job.planned is not None else None
-    return planned if planned is not None and planned > _last_step(job) else None
+    """Return the step after which a restart is planned; None: none soon, or ranks have passed it."""
+    if job.planned is None or job.planned.after_step is None or not _leaves_soon(job):
+        return None
+    return job.planned.after_step if job.planned.after_step > _last_step(job) else None
 
 
 def _last_step(job: JobRecord) -> int:
