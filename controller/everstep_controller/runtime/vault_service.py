@@ -200,8 +200,8 @@ class VaultService:
 
     def recoverable_step(self, job: str) -> int | None:
         """Return the newest step that is recoverable without any one node."""
-        known = self._known(job)
-        return known.snapshots.orders.restorable_step if known else None
+        known, record = self._known(job), self._state().job(job)
+        return known.snapshots.restorable_step(record) if known and record else None
 
     def recoverable_age_ns(self, job: str) -> int | None:
         """Return how long ago that step was made; None when there is none, or nobody knows."""

@@ -12,7 +12,8 @@ from everstep_controller.core.jobs import unsaved
 from everstep_controller.core.jobs.lifecycle import STEPPING
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.vault.cadence import first_step_ahead
-from everstep_controller.core.vault.copies import StepCopies
+from everstep_controller.core.vault.copies import Parts, StepCopies
+from everstep_controller.core.vault.recovery_step import is_whole
 
 # Until then the order for a step lies in the folder, and ranks that look there each second have
 # seen it. Twice as long with each step that did not come: folders are seen late on some nodes.
@@ -55,7 +56,10 @@ class AbsentSaving:
     def in_the_way(
         self, steps: Mapping[int, StepCopies], recoverable: int | None, stored: int | None
     ) -> tuple[int, ...]:
-        """Return steps whose slots the wanted one needs, and of which absent ranks have none."""
+        """Return steps whose slots the wanted one needs, and of which absent ranks have none.
+
+        ``recoverable`` is the one to go back to in memory: it is kept, and what is before it.
+        """
         if self.step is None:
             return ()
         after = -1 if recoverable is None else recoverable
@@ -65,6 +69,28 @@ class AbsentSaving:
 def _ranks_of(job: JobRecord, nodes: Sequence[str]) -> tuple[int, ...]:
     count, places = job.spec.processes_per_node, sorted(map(job.generation.members.place, nodes))
     return tuple(rank for at in places for rank in range(at * count, (at + 1) * count))
+
+
+def kept_step(
+    job: JobRecord, steps: Mapping[int, StepCopies], recoverable: int | None, stored: int | None
+) -> int | None:
+    """Return the step that is kept in memory until the wanted one is stored; None: none need be.
+
+    Before a member's agent has told what it holds, as after a start of the controller, nothing in
+    memory seems to be recoverable. But the core knows which step was, and that or a little newer
+    one is whole there: what is older was freed.
+    """
+    known = job.lineage.recoverable_step
+    if recoverable is not None or known is None or (stored is not None and stored >= known):
+        return recoverable
+    number, held = job.generation.number, ((step, steps[step].memory) for step in steps)
+    points = [point for point in job.lineage.branch if point.generation == number]
+    whole = (
+        step
+        for step, copies in held
+        if step >= known and any(is_whole(p, Parts(copies.ranks, copies.layouts)) for p in points)
+    )
+    return min(whole, default=known)
 
 
 def _leaves_soon(job: JobRecord) -> bool:
@@ -78,7 +104,7 @@ def _leaves_soon(job: JobRecord) -> bool:
 
 
 def _planned_step(job: JobRecord) -> int | None:
-    """Return the step after which a restart is planned; None: none soon, or ranks have passed it."""
+    """Return after which step a restart is planned soon; None: none is, or ranks have passed it."""
     if job.planned is None or job.planned.after_step is None or not _leaves_soon(job):
         return None
     return job.planned.after_step if job.planned.after_step > _last_step(job) else None

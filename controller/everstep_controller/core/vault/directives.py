@@ -25,7 +25,7 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.snapshots import Cadence
 from everstep_controller.core.model.state import State
-from everstep_controller.core.vault.absent_saving import AbsentSaving
+from everstep_controller.core.vault.absent_saving import AbsentSaving, kept_step
 from everstep_controller.core.vault.cadence import (
     CadenceBasis,
     SnapshotPhase,
@@ -276,7 +276,9 @@ class JobSnapshots:
         # Every member that is there persists its own ranks.
         away = len(inputs.connected) < len(directed.members)
         phase = before.phase.after(recoverable.step, dead, now_ns)
-        passed = absent.in_the_way(catalogue.steps(directed.number), recoverable.step, stored)
+        held = catalogue.steps(directed.number)
+        kept = kept_step(job, held, recoverable.step, stored)
+        passed = absent.in_the_way(held, kept, stored)
         if passed:
             recoverable = replace(recoverable, dead_steps=tuple(sorted({*dead, *passed})))
         self.orders = VaultOrders(
@@ -359,14 +361,24 @@ class JobSnapshots:
 
     def untold(self, job: JobRecord) -> StepRecoverable | None:
         """Return what is recoverable in the generation that runs, if the core does not know it."""
-        step, generation = self.orders.restorable_step, self.generation.number
+        step, generation = self.restorable_step(job), self.generation.number
         before = job.lineage.recoverable_step
         known = job.generation.number != generation or before == step
         if step is None or known or job.state not in (JobState.CLOSING, *ACTIVE):
             return None
-        if before is not None and step < before and step == self.orders.stored_step:
-            return None  # what members still have to tell of may be newer
         return StepRecoverable(self.job, generation, step)
+
+    def restorable_step(self, job: JobRecord) -> int | None:
+        """Return the newest step that survives the loss of any one node; None: it is not known.
+
+        What members have still to tell of, as after a start of the controller, may be newer than
+        the newest in storage; as the core knows, it is.
+        """
+        step, before = self.orders.restorable_step, job.lineage.recoverable_step
+        runs = job.generation.number == self.generation.number
+        if runs and step is not None and before is not None and step == self.orders.stored_step:
+            return step if step >= before else None
+        return step
 
     # ---------------------------------------------------------------------------------------------
 

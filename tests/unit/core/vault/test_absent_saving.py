@@ -5,7 +5,8 @@ from dataclasses import replace
 from everstep_common.reports import Storage
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobRecord, Planned, PlannedKind
-from everstep_controller.core.vault.absent_saving import AbsentSaving
+from everstep_controller.core.vault.absent_saving import AbsentSaving, kept_step
+from everstep_controller.core.vault.copies import Copy, StepCopies
 from unit.core.jobs.test_unsaved_steps import saving
 from unit.core.test_decisions import S
 
@@ -56,3 +57,24 @@ def test_a_planned_step_is_the_one_and_one_that_was_passed_moves_nothing() -> No
     assert planned.step == job.lineage.last_step + 3
     _plan(job, job.lineage.last_step)
     assert planned.after(job, ("n1",), None, _NOW + 2 * S) is planned
+
+
+def _held(ranks: int) -> StepCopies:
+    held = StepCopies()
+    for rank in range(ranks):
+        held.put("n0", [Copy("n0", 1, rank, 0, rank > 0, "", 1, "")])
+    return held
+
+
+def test_what_a_controller_that_starts_has_not_heard_of_yet_is_kept_in_memory() -> None:
+    job = _unsaved_job()
+    assert job.lineage.recoverable_step == 100
+    # Nodes may have heard of a newer one than the core.
+    steps = {80: _held(2), 101: _held(1), 102: _held(2), 103: _held(2), 150: _held(1)}
+    assert kept_step(job, steps, None, None) == 102, "the agent that is away holds some of it, too"
+    assert kept_step(job, steps, None, 60) == 102
+    assert kept_step(job, {}, None, 60) == 100
+    assert kept_step(job, steps, None, 100) is None, "storage has it"
+    assert kept_step(job, steps, 90, 100) == 90, "what is freed follows memory"
+    wanted = AbsentSaving(step=200)
+    assert wanted.in_the_way(steps, kept_step(job, steps, None, 60), 60) == (103, 150)
