@@ -64,6 +64,9 @@ class Shape:
     # Different parts of the state, each on several ranks; 0: every rank has one of its own.
     model_parts: int = 0
     storage: Storage | None = None
+    # Ranks whose agent stays away write steps there by themselves; and all of them snapshot what
+    # their agents are told, and wait at the step of a planned restart.
+    own_files: bool = False
     # What a scenario has set otherwise says so there, and why.
     settings: Settings = SHIPPED
     # Conditions that operators let automation act on, beyond what they are shipped with.
@@ -139,6 +142,7 @@ class SimulatedCluster:
         # Names of jobs that launchers were told to have ended well.
         self.over: set[str] = set()
         self._halted = False
+        self.vaults.own_files = shape.own_files
         # By the name of the job.
         self.ranks_of = {job: self._make_ranks(job) for job in shape.names}
         for ranks in self.ranks_of.values():
@@ -150,7 +154,10 @@ class SimulatedCluster:
         shape = self.shape
         if shape.script is not None:
             return UnchangedRanks(self.fleet, self.time, job, shape.steps, shape.script)
-        return Ranks(self.fleet, self.time, job, shape.steps, shape.model_parts)
+        ranks = Ranks(self.fleet, self.time, job, shape.steps, shape.model_parts)
+        if shape.own_files:
+            ranks.saves_alone = partial(self.vaults.save_alone, job)
+        return ranks
 
     def run(self, until_s: float) -> None:
         """Let time pass until all jobs have ended or the limit is reached."""

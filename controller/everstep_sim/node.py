@@ -55,6 +55,12 @@ class LocalJob:
     published: Publish | None = None
     # As its agent was told: the agent of another member is away.
     member_away: bool = False
+    # Which steps are snapshotted, from which on, and the last one before a restart.
+    every: int = 1
+    every_from: int = 0
+    hold_after: int | None = None
+    # The step that ranks without an agent are to write, which this node orders and reads in.
+    absent_step: int | None = None
     # The newest recoverable step that it was told, and how long slots took from commit to free.
     recoverable: StepKey | None = None
     slots_taken_s: deque[float] = field(default_factory=lambda: deque(maxlen=_TIMES_KEPT))
@@ -80,10 +86,17 @@ class LocalJob:
         self.copies.clear()
         self.directed, self.published, self.target = 0, None, ""
         self.member_away, self.recoverable = False, None
+        self.every, self.every_from, self.hold_after, self.absent_step = 1, 0, None, None
         for memory in (self.pinned, self.writing, self.files, self.write_faults):
             memory.clear()
         self.slots_taken_s.clear()
         self.committed_ns.clear()
+
+    def plans(self, generation: int, step: int) -> bool:
+        """Return whether a step is snapshotted, as its agent was told."""
+        if generation != self.directed or step == self.hold_after:
+            return True
+        return step < self.every_from or step % self.every == 0
 
     def keep(self, copy: Copy) -> None:
         """Hold a copy; a node that is replaced in the ring keeps what it has."""

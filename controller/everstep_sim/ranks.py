@@ -29,6 +29,8 @@ ANSWER_WAIT_S = 1.0
 UNKILLABLE_S, RELEASE_S = 10.0, 15.0
 # A rank that hangs before a phase is looked at again.
 _AGAIN_S = 0.5
+# So long ranks wait after the last step before a planned restart.
+HOLD_S = 5.0
 # Logical shards of the state, spread over the ranks whatever their number.
 SHARDS = 12
 
@@ -52,6 +54,8 @@ class SimulatedGeneration:
     granted: set[str] = field(default_factory=set)
     # Steps that were committed to an agent that stands still, by member.
     posted: dict[str, int] = field(default_factory=dict)
+    # Since when ranks wait for a planned restart, and after which step.
+    held_since_ns: dict[int, int] = field(default_factory=dict)
 
     @property
     def members(self) -> list[str]:
@@ -79,6 +83,9 @@ class Ranks:
         self.held_s: Callable[[int], float] = lambda generation: 0.0
         # What the agent of a node does when the rank of a generation has died there.
         self.exited: Callable[[SimulatedNode, int], None] = lambda node, generation: None
+        # What a rank does by itself with a step that is complete; None: nothing, and then ranks
+        # snapshot each step, whatever their agents were told.
+        self.saves_alone: Callable[[SimulatedNode, Copy], None] | None = None
         # Whether a rank of a node hangs before it comes to a phase.
         self.hangs_before: Callable[[int, str, Phase], bool] = lambda generation, node, phase: False
 
@@ -216,7 +223,7 @@ class Ranks:
             return
         if ours.step + 1 >= self._steps:
             self._finish(generation)
-        elif self._waits(generation):
+        elif self._waits(generation) or self._is_held(generation):
             self._time.after(0.1, partial(self._try_step, generation))
         elif frozen_s := self._frozen_s(generation):
             self._time.after(frozen_s + 0.01, partial(self._try_step, generation))
@@ -241,6 +248,16 @@ class Ranks:
         """Return whether some member still hopes for a slot, or for its agent's answer."""
         # A list: each of them takes off the answer to its commit, whatever others wait for.
         return any([self._hopes(name, generation) for name in self.generations[generation].members])
+
+    def _is_held(self, generation: int) -> bool:
+        """Return whether ranks wait for a restart that is planned after the step they have made."""
+        ours = self.generations[generation]
+        holds = (self._on(name) for name in ours.members)
+        told = any(one.directed == generation and one.hold_after == ours.step for one in holds)
+        if self.saves_alone is None or not told:
+            return False
+        since_ns = ours.held_since_ns.setdefault(ours.step, self._time.now_ns)
+        return self._time.now_ns - since_ns < HOLD_S * SECOND
 
     def _hopes(self, name: str, generation: int) -> bool:
         ours, node, local = self.generations[generation], self._fleet.nodes[name], self._on(name)
@@ -291,8 +308,11 @@ class Ranks:
         if self._on(name).running != generation:
             return
         step = ours.step
+        if self.saves_alone is not None:
+            self.saves_alone(node, _copy_of(ours.orders[name], step, self._parts))
         if node.agent:  # without it, ranks go on unsaved
-            self._snapshot(node, generation)
+            if self.saves_alone is None or self._on(name).plans(generation, step):
+                self._snapshot(node, generation)
             self._tell_progress(node, generation)
         ours.committed.add(node.name)
         if ours.committed == set(ours.members):

@@ -16,7 +16,10 @@ from everstep_controller.runtime.vault_service import VaultService
 from everstep_sim.controller import SimulatedController
 from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.node import SimulatedNode
-from everstep_sim.timeline import VirtualTime
+from everstep_sim.timeline import SECOND, VirtualTime
+
+# A rank whose agent has not answered for so long looks for what it is to write, once a second.
+_ALONE_S, _LOOK_S = 20.0, 1.0
 
 _HEARD = events.NodeConnected | events.NodeDisconnected | events.AgentAnswered
 
@@ -37,6 +40,10 @@ class SharedFolder:
     gone: set[tuple[StepKey, int]] = field(default_factory=set)
     given_up: set[StepKey] = field(default_factory=set)
     missed: list[StepKey] = field(default_factory=list)
+    # By generation, the newest step that ranks without an agent are to write, and since when; and
+    # what they have written, which is no file of a step before a member has read it in.
+    ordered: dict[int, tuple[int, int]] = field(default_factory=dict)
+    own: dict[StepKey, dict[int, Copy]] = field(default_factory=dict)
 
     def write(self, copy: Copy) -> None:
         """Put a rank's file into its step."""
@@ -98,6 +105,13 @@ class Vaults:
         self.publish_s = 3.0
         # The longest that a copy may travel to a spare.
         self.fetch_s = 3.0
+        # Ranks without an agent write steps by themselves; the chance that one cannot, and since
+        # when they have been alone, by node and job.
+        self.own_files = False
+        self.own_fault_chance = 0.0
+        self._alone_since_ns: dict[tuple[str, str], int] = {}
+        # What nodes were told last, which they do also of steps that come only after that.
+        self._directed: dict[tuple[str, str], Directive] = {}
         # Copies that were fetched while a member was only silent.
         self.early = 0
         # By name of the job and generation, the newest step that nodes were told to be recoverable.
@@ -122,6 +136,8 @@ class Vaults:
 
     def report(self, node: SimulatedNode) -> None:
         """Tell the controller what a node holds of its jobs, and what it sees in storage."""
+        if self.own_files and self._fleet.agent_runs(node):
+            self._do_as_told(node)
         if not self._fleet.flows(node) or node.mute_until_ns > self._time.now_ns:
             return
         for job, local in node.jobs.items():
@@ -180,6 +196,12 @@ class Vaults:
             local.free_below(*local.recoverable)
             self.report(node)
         local.measure_slots(self._time.now_ns)
+        local.every, local.every_from = directive.snapshot_every, directive.snapshot_from
+        local.hold_after = directive.hold_after
+        self._directed[node.name, job] = directive
+        if self.own_files and directive.absent_step != local.absent_step:
+            local.absent_step = directive.absent_step
+            self._time.soon(0.05, 0.5, partial(self._order_own, node, node.boot, job, directive))
         for step in directive.persist_steps:
             self._persist(node, job, directive, step)
         publish = directive.publish
@@ -203,6 +225,15 @@ class Vaults:
             self.early += 1
             self.report(node)
 
+    def _do_as_told(self, node: SimulatedNode) -> None:
+        """Free steps, and bring others to storage, that have come only after they were named."""
+        for job, local in node.jobs.items():
+            directive = self._directed.get((node.name, job))
+            if directive is not None and directive.generation == local.directed:
+                local.free_dead(directive.generation, directive.dead_steps)
+                for step in directive.persist_steps:
+                    self._persist(node, job, directive, step)
+
     def _persist(self, node: SimulatedNode, job: str, directive: Directive, step: int) -> None:
         local, wanted = node.of(job), (directive.generation, step)
         held = [c for c in local.copies if (c.generation, c.step) == wanted]
@@ -224,6 +255,50 @@ class Vaults:
             self.folder_of(job).write(copy)
             local.files.append(copy._replace(tier=Tier.DISK))
         self.report(node)
+
+    # --- steps of ranks without an agent ---------------------------------------------------------
+
+    def save_alone(self, job: str, node: SimulatedNode, copy: Copy) -> None:
+        """Have a rank write a step by itself, if its agent stays away and that step is wanted."""
+        alone = (node.name, job)
+        if self._fleet.agent_runs(node):
+            self._alone_since_ns.pop(alone, None)
+            return
+        now_ns = self._time.now_ns
+        since_ns = self._alone_since_ns.setdefault(alone, now_ns)
+        step, at_ns = self.folder_of(job).ordered.get(copy.generation, (-1, 0))
+        seen = now_ns - at_ns >= _LOOK_S * SECOND and now_ns - since_ns >= _ALONE_S * SECOND
+        if step == copy.step and seen and self._time.rng.random() >= self.own_fault_chance:
+            self._time.soon(0.2, 4, partial(self._written_alone, node, node.boot, job, copy))
+
+    def _written_alone(self, node: SimulatedNode, boot: int, job: str, copy: Copy) -> None:
+        if node.alive and node.boot == boot:
+            own = self.folder_of(job).own
+            own.setdefault((copy.generation, copy.step), {})[copy.rank] = copy
+
+    def _order_own(self, node: SimulatedNode, boot: int, job: str, directive: Directive) -> None:
+        step = directive.absent_step
+        if step is None or node.boot != boot or node.of(job).absent_step != step:
+            return
+        if self._fleet.agent_runs(node):
+            self.folder_of(job).ordered[directive.generation] = (step, self._time.now_ns)
+            self._read_in(node, boot, job, directive)
+
+    def _read_in(self, node: SimulatedNode, boot: int, job: str, directive: Directive) -> None:
+        """Make files of what ranks have written by themselves, until another step is wanted."""
+        local, step = node.of(job), directive.absent_step
+        over = local.absent_step != step or local.directed != directive.generation
+        if step is None or node.boot != boot or over:
+            return
+        wrote = self.folder_of(job).own.get((directive.generation, step), {})
+        known = {(c.generation, c.step, c.rank) for c in local.files}
+        for rank, copy in wrote.items() if self._fleet.agent_runs(node) else ():
+            if (directive.generation, step, rank) not in known:
+                self.folder_of(job).write(copy)
+                local.files.append(copy._replace(node=node.name, tier=Tier.DISK))
+                self.report(node)
+        again = partial(self._read_in, node, boot, job, directive)
+        self._time.after(_LOOK_S, again)
 
     def _publish(self, node: SimulatedNode, job: str, publish: Publish) -> None:
         if node.alive:
