@@ -1,18 +1,27 @@
 """What a rank wrote by itself, as a storage worker reads it in: whole and of this job, or not."""
 
+import ctypes
 import hashlib
 import os
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from everstep.rank.agent_link import AgentLink
+from everstep.rank.environment import Membership
+from everstep.saving.exchange import Grant
+from everstep.saving.own_files import OwnExchange, OwnFiles
 from everstep_agent.storage.backends.backend import BackendError
 from everstep_agent.storage.backends.folder import FolderBackend
 from everstep_agent.storage.formats.records import StepKey
 from everstep_agent.storage.worker.messages import OrderOwnFiles, ReadInOwnFile, StorageLocation
 from everstep_agent.storage.worker.own_files import read_in, write_order
 from everstep_agent.vault.snapshots.hashing import hash_bytes
+from everstep_common.job_ids import token_hash
+from everstep_common.trainer_messages import Entry
 from everstep_common.trainer_messages.own_files import (
     OwnOrder,
     OwnRecord,
@@ -73,6 +82,38 @@ def test_a_rank_that_has_not_written_yet_is_waited_for(tmp_path: Path, step: Pat
     again = OwnOrder(job="demo", generation=2, step=30, nonce="2" * 32)
     (step / own_record_name(1)).write_bytes(seal(_record(), _TOKEN))
     assert read_in(_backend(tmp_path), _wanted(tmp_path, again), _silent) is None
+
+
+_NOTHING = (Entry("none", 0, 0, "F32", (0,)),)
+
+
+@pytest.mark.parametrize("entries", [ENTRIES, _NOTHING], ids=["some", "no bytes"])
+def test_what_a_rank_writes_by_itself_is_what_is_read_in(
+    tmp_path: Path, entries: tuple[Entry, ...]
+) -> None:
+    location, token_sha256 = StorageLocation(str(tmp_path), "demo"), token_hash("t")
+    ordered = OrderOwnFiles(location=location, key=_KEY, content=seal(_ORDER, token_sha256))
+    write_order(_backend(tmp_path), ordered)
+    member = Membership(
+        job="demo", generation=2, rank=1, socket=str(tmp_path / "nobody"), token="t",
+        starts_fresh=False, persist=str(tmp_path),
+    )  # fmt: skip
+    exchange = OwnExchange(OwnFiles(AgentLink(member)), _ORDER)
+    copy = content(30) if entries is ENTRIES else b""
+    grant = exchange.begin(30, len(copy), None)
+    assert isinstance(grant, Grant), grant
+    ctypes.memmove(grant.address, copy, len(copy))
+    exchange.commit(grant, entries)
+    for thread in threading.enumerate():
+        if thread.name == "everstep-own":
+            thread.join(60)
+    described = read_in(
+        _backend(tmp_path), replace(_wanted(tmp_path), token_sha256=token_sha256), _silent
+    )
+    assert described is not None
+    assert described.root_hash == hash_bytes(memoryview(copy))
+    assert (described.size_bytes, described.entries) == (len(copy), entries)
+    assert (tmp_path / "demo" / "gen-2" / "step-30" / "rank-1.safetensors").exists()
 
 
 def _tear(step: Path) -> None:

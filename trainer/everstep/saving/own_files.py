@@ -151,7 +151,8 @@ class OwnExchange:
         # Twice: what it is written to is memory, too, until it is on its disk.
         if _available_bytes() < 2 * size_bytes:
             return failed("the node has no memory for a copy that is written without the agent")
-        self._memory = memory = mmap.mmap(-1, size_bytes)
+        # A state without a byte has a record all the same: no memory is empty.
+        self._memory = memory = mmap.mmap(-1, max(1, size_bytes))
         memory.madvise(mmap.MADV_DONTFORK)  # a data loader's worker would keep it
         address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         return Grant(step, Slot(0, 0), 0, address, Paddings())

@@ -44,7 +44,9 @@ def read_in(
         if os.fstat(fd).st_size != record.size_bytes:
             raise BackendError(f"the own file of rank {wanted.rank}, {key}, is not complete")
         # One that is cut while it is read ends this process, and nothing else.
-        memory = memoryview(mmap.mmap(fd, record.size_bytes, prot=mmap.PROT_READ))
+        memory = memoryview(b"")
+        if record.size_bytes:  # no file without a byte can be mapped
+            memory = memoryview(mmap.mmap(fd, record.size_bytes, prot=mmap.PROT_READ))
         request = WriteCopy(
             location=wanted.location,
             key=key,
