@@ -14,6 +14,8 @@ _STEPS, _STEP_S = 20_000, 0.05
 _PATIENCE_S = 180.0
 # Longer than a rank waits before it looks for what it is to write.
 _LIMIT_S = 25.0
+# Ranks are held at the step of a move for about that long, which storing it may take.
+_AGAIN_S = 3.0
 
 
 def _begin(fleet: RealFleet, number: int) -> int:
@@ -28,6 +30,22 @@ def _begin(fleet: RealFleet, number: int) -> int:
     agent = fleet.agents.pop(_member(fleet))
     os.kill(agent.process.pid, number)
     return fleet.recoverable_step()
+
+
+def _bring_back(fleet: RealFleet, name: str, number: int) -> None:
+    if number == signal.SIGSTOP:
+        stopped = next(one for one in fleet.owned.children if one.name == f"{name}-agent")
+        os.kill(stopped.process.pid, signal.SIGCONT)
+        fleet.agents[name] = stopped
+    else:
+        fleet.start_agent(name)
+
+
+def _steps_of(fleet: RealFleet, generation: int) -> list[int]:
+    """Return the steps that a generation has computed."""
+    path = fleet.folder / "losses" / f"{generation}.tsv"
+    lines = path.read_text(encoding="ascii").split("\n")[:-1]
+    return [int(line.split("\t")[0]) for line in lines]
 
 
 def _member(fleet: RealFleet) -> str:
@@ -49,4 +67,28 @@ def test_ranks_without_an_agent_bring_steps_to_the_jobs_folder(number: int) -> N
         os.kill(rank.pid, signal.SIGKILL)
         fleet.until("the next generation", _PATIENCE_S, lambda: 2 in fleet.first_steps())
         assert fleet.first_steps()[2] > safe, fleet.everstep("job", JOB).stdout
+        assert fleet.replay().returncode == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["ended", "stopped"])
+def test_ranks_without_an_agent_move_to_a_spare_where_automation_may(number: int) -> None:
+    lines = (f"unsaved_max_s = {_LIMIT_S}", 'enforce = ["StepsUnsaved"]')
+    with running_fleet(*_NODES, core_lines=lines) as fleet:
+        kept = _begin(fleet, number)
+        member = _member(fleet)
+        old = fleet.rank(member)
+        assert old is not None
+        fleet.until("the next generation", _PATIENCE_S, lambda: 2 in fleet.first_steps())
+        first = fleet.first_steps()[2]
+        assert first > kept + 100, fleet.everstep("job", JOB).stdout
+        again = [step for step in _steps_of(fleet, 1) if step >= first]
+        assert len(again) * _STEP_S < _AGAIN_S, "ranks wait at the step of the move"
+        moved = next(one for one in fleet.admin.job(JOB).incidents if one.cause == "drain")
+        assert f"the agent of {member} is away, and a spare takes its place" in moved.message
+        # Losses that are computed twice are compared to the bit.
+        fleet.until("saved steps", _PATIENCE_S, lambda: fleet.recoverable_step() > first + 100)
+        _bring_back(fleet, member, number)
+        fleet.until("no rank of before", _PATIENCE_S, lambda: fleet.rank(member) is None)
+        assert fleet.job().generation == 2
+        assert fleet.losses()
         assert fleet.replay().returncode == 0
