@@ -42,8 +42,8 @@ class CoreSettings:
     job_stops_per_hour: int = setting(
         4,
         help="How often automation may stop a job that still steps within an hour, to isolate one "
-        "of its nodes or to let it grow. Each costs up to a minute. Jobs whose ranks died are "
-        "always recovered.",
+        "of its nodes, to let it grow or to have it leave a node whose agent is away. Each costs "
+        "up to a minute. Jobs whose ranks died are always recovered.",
     )
     silence_s: float = setting(
         5.0,
@@ -226,7 +226,8 @@ class CoreSettings:
         unit="s",
         help="How long a planned restart (drain, update, growth) waits for the chosen step to "
         "be recoverable, once the job is near it; then the newest recoverable step is "
-        "used. A few steps of a minute each, and slack.",
+        "used. A move of ranks whose agent is away is dropped instead. A few steps of a minute "
+        "each, and slack.",
     )
     growth_delay_s: float = setting(
         60.0,

@@ -41,6 +41,11 @@ def _bring_back(fleet: RealFleet, name: str, number: int) -> None:
         fleet.start_agent(name)
 
 
+def _waits(fleet: RealFleet, name: str) -> bool:
+    """Return whether a node waits as a spare."""
+    return name in fleet.job().spares
+
+
 def _steps_of(fleet: RealFleet, generation: int) -> list[int]:
     """Return the steps that a generation has computed."""
     path = fleet.folder / "losses" / f"{generation}.tsv"
@@ -76,8 +81,7 @@ def test_ranks_without_an_agent_move_to_a_spare_where_automation_may(number: int
     with running_fleet(*_NODES, core_lines=lines) as fleet:
         kept = _begin(fleet, number)
         member = _member(fleet)
-        old = fleet.rank(member)
-        assert old is not None
+        assert fleet.rank(member) is not None
         fleet.until("the next generation", _PATIENCE_S, lambda: 2 in fleet.first_steps())
         first = fleet.first_steps()[2]
         assert first > kept + 100, fleet.everstep("job", JOB).stdout
@@ -87,8 +91,10 @@ def test_ranks_without_an_agent_move_to_a_spare_where_automation_may(number: int
         assert f"the agent of {member} is away, and a spare takes its place" in moved.message
         # Losses that are computed twice are compared to the bit.
         fleet.until("saved steps", _PATIENCE_S, lambda: fleet.recoverable_step() > first + 100)
-        _bring_back(fleet, member, number)
+        # Nobody could tell it: it has lost those with whom it stepped.
         fleet.until("no rank of before", _PATIENCE_S, lambda: fleet.rank(member) is None)
+        _bring_back(fleet, member, number)
+        fleet.until("a spare", _PATIENCE_S, lambda: fleet.healthy() and _waits(fleet, member))
         assert fleet.job().generation == 2
         assert fleet.losses()
         assert fleet.replay().returncode == 0

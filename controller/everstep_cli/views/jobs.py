@@ -262,6 +262,7 @@ _KINDS = {
     "stop": "the end of the job",
     "drain": "a move to other nodes",
     "growth": "a restart on more nodes",
+    "move": "a move to a spare",
 }
 
 

@@ -1602,7 +1602,7 @@ class PlannedLine(_message.Message):
     WAITS_FIELD_NUMBER: _builtins.int
     UNDO_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """"restart", "stop", "drain" or "growth"."""
+    """"restart", "stop", "drain", "growth" or "move"."""
     by: _builtins.str
     """Who asked: an operator's name, or "operator", "maintenance", "automation" and "scheduler" as for claims."""
     reason: _builtins.str

@@ -9,7 +9,7 @@ from everstep_common.failures.classification import FOLLOWING, Side, side
 from everstep_common.reports import Phase
 from everstep_controller.core.jobs import incidents, membership, progress
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
-from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
+from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState, PlannedKind
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import State
 from everstep_controller.core.registry import Timers, job_timers
@@ -26,6 +26,9 @@ _LOOK_AGAIN_NS = 5 * _S
 # Where all ranks of another member have ended well, most likely those of the absent agent have as
 # well: a restart would make steps again of a job that has none left. An upgrade is over by then.
 _ENDED_NS = 60 * _S
+# Ranks that move away from an absent agent wait for a while at the step that is saved for it, as
+# long as their script lets them: a stop by then would cost that step and those before it.
+_HELD_NS = 60 * _S
 # Ranks that die of these may have lost one that nobody tells of.
 _FOLLOWS = FOLLOWING | {Side.TRANSIENT}
 
@@ -110,8 +113,18 @@ def _patience_ns(state: State, job: JobRecord) -> int:
         return state.settings.agent_return_ns
     if job.generation.finished:
         return _ENDED_NS
+    if _is_held(job):
+        return _HELD_NS
     longest_ns = job.ledger.steps.longest_ns()
     return _AGENT_WAIT_NS + max(_MISSING_MIN_NS, _LONGEST_TIMES * longest_ns)
+
+
+def _is_held(job: JobRecord) -> bool:
+    """Return whether ranks have come to the step at which they move."""
+    wish, last = job.planned, job.lineage.last_step
+    if wish is None or wish.kind is not PlannedKind.MOVE or wish.after_step is None:
+        return False
+    return last is not None and last >= wish.after_step
 
 
 TIMERS: Timers = job_timers(TimerKind.UNTOLD)

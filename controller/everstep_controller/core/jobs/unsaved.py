@@ -21,7 +21,8 @@ STEPS_UNSAVED = Condition(
     component="controller/snapshots/JOB",
     meaning="a job makes steps and takes snapshots, and none of its newer steps becomes "
     "recoverable: the agent of a member is away or hangs, memory is full, or copies do not arrive;"
-    " it trains on, and a failure would cost all that it has made since",
+    " it trains on, and a failure would cost all that it has made since; where this is enforced, a "
+    "spare takes the place of a member whose agent is away, after a step that its ranks have saved",
     source="the recoverable step, which stands still for core.unsaved_max_s (60 s)",
     clears_when="a newer step is recoverable, or the job has stopped",
     mode=Mode.ADVISE,

@@ -27,7 +27,8 @@ def begin(turn: Reconciliation, job: JobRecord) -> Planned | None:
     if not job.generation.doubtful:
         job.generation.unsaved.move = ""
         return None
-    if job.planned is not None:
+    told = unsaved.is_unsaved(job) or job.generation.unsaved.saved_step is not None
+    if job.planned is not None or not told:  # a plan of a large job takes time
         return None
     node = _away_member(turn.state, job)
     why = "the agents of several members are away" if node is None else _refusal(turn, job, node)

@@ -154,6 +154,17 @@ def test_a_step_that_ranks_cannot_save_moves_nothing_and_costs_none() -> None:
     assert story.planned() is PlannedKind.MOVE
 
 
+def test_ranks_that_wait_at_the_step_of_the_move_do_not_stand_still() -> None:
+    story = moving()
+    story.boundary()
+    timer = f"untold/{story.job.id}"
+    for _ in range(3):
+        story.tell(events.TimerDue(timer), after_s=15)
+        assert story.job.state is JobState.RUNNING
+    story.tell(events.TimerDue(timer), after_s=20)
+    assert story.job.state is JobState.STOPPING, "not for ever"
+
+
 def test_as_shipped_it_is_advice_and_says_so() -> None:
     story = MoveStory(Settings(mode=Mode.ENFORCE))
     story.away()
