@@ -274,6 +274,23 @@ def test_a_controller_that_crashes_again_and_again_moves_once_or_not_at_all(seed
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("after_s", [70, 90])
+def test_a_drain_that_an_operator_orders_has_its_step_saved_as_well(
+    after_s: float, seed: int
+) -> None:
+    scenario = MoveScenario(seed, replace(SHAPE, enforced=()))
+
+    def drain() -> None:
+        scenario.cluster.fleet.submit(events.OperatorDrained(scenario.member, "ops", "fan"))
+
+    scenario.faults.later(FAULT_S + after_s, drain)
+    scenario.run()
+    _has_moved(scenario)
+    assert scenario.moved_s - FAULT_S - after_s < 40
+    assert scenario.again() <= 3
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_ranks_that_cannot_save_the_step_of_the_move_go_on(seed: int) -> None:
     scenario = MoveScenario(seed)
     scenario.then = lambda: setattr(scenario.cluster.vaults, "own_fault_chance", 1.0)

@@ -7,6 +7,11 @@ from everstep_controller.core import events
 from everstep_controller.core.model.job import JobRecord, Planned, PlannedKind
 from everstep_controller.core.vault.absent_saving import AbsentSaving, kept_step
 from everstep_controller.core.vault.copies import Copy, StepCopies
+from everstep_controller.core.vault.directives import (
+    DirectedGeneration,
+    JobSnapshots,
+    VaultOrders,
+)
 from unit.core.jobs.test_unsaved_steps import saving
 from unit.core.test_decisions import S
 
@@ -78,3 +83,11 @@ def test_what_a_controller_that_starts_has_not_heard_of_yet_is_kept_in_memory() 
     assert kept_step(job, steps, 90, 100) == 90, "what is freed follows memory"
     wanted = AbsentSaving(step=200)
     assert wanted.in_the_way(steps, kept_step(job, steps, None, 60), 60) == (103, 150)
+
+
+def test_an_older_step_in_storage_is_not_taken_for_the_newest_one_that_members_have() -> None:
+    job = _unsaved_job()
+    snapshots = JobSnapshots("j", generation=DirectedGeneration(1, ("n0", "n1"), 2))
+    for stored, restorable in ((60, None), (100, 100), (120, 120)):
+        snapshots.orders = VaultOrders(stored_step=stored, member_away=True)
+        assert snapshots.restorable_step(job) == restorable
