@@ -62,6 +62,9 @@ class MoveStory(SavingStory):
     def planned(self) -> PlannedKind | None:
         return self.job.planned.kind if self.job.planned is not None else None
 
+    def state_of_job(self) -> JobState:
+        return self.job.state
+
     def boundary(self) -> int:
         """Make the steps up to the one after which the move happens."""
         assert self.job.planned is not None
@@ -85,7 +88,7 @@ def test_ranks_move_to_a_spare_after_one_more_step_that_they_save() -> None:
     assert "a spare takes its place after a step that its ranks save" in story.rule()
     assert story.save() == ["StepsUnsavedCleared", "MovePlanned", "StepPlanned"]
     step = story.boundary()
-    assert story.job.state is JobState.RUNNING, "it waits until that step is saved"
+    assert story.state_of_job() is JobState.RUNNING, "it waits until that step is saved"
     done = story.leave(step)
     stops = [one.node for one in done if isinstance(one, actions.StopGeneration)]
     assert stops == ["n0", "n1"], "that to n1 reaches nobody"
@@ -160,9 +163,9 @@ def test_ranks_that_wait_at_the_step_of_the_move_do_not_stand_still() -> None:
     timer = f"untold/{story.job.id}"
     for _ in range(3):
         story.tell(events.TimerDue(timer), after_s=15)
-        assert story.job.state is JobState.RUNNING
+        assert story.state_of_job() is JobState.RUNNING
     story.tell(events.TimerDue(timer), after_s=20)
-    assert story.job.state is JobState.STOPPING, "not for ever"
+    assert story.state_of_job() is JobState.STOPPING, "not for ever"
 
 
 def test_as_shipped_it_is_advice_and_says_so() -> None:
@@ -216,7 +219,7 @@ def test_automation_that_is_paused_begins_no_move_and_ends_none() -> None:
     assert story.planned() is PlannedKind.MOVE
     story.tell(events.AutomationPaused("j", "ops", "debugging"))
     story.recover(story.boundary())
-    assert story.job.state is JobState.RUNNING
+    assert story.state_of_job() is JobState.RUNNING
 
 
 def test_a_budget_that_is_spent_begins_no_move() -> None:
@@ -293,9 +296,9 @@ def test_a_controller_that_starts_waits_for_the_agents_before_it_ends_a_move() -
     story.connect("n2", jobs=(JobOnNode("j", 0, launcher=True),))
     assert story.planned() is PlannedKind.MOVE
     story.recover(story.boundary())
-    assert story.job.state is JobState.RUNNING, "n1 may be on its way back"
+    assert story.state_of_job() is JobState.RUNNING, "n1 may be on its way back"
     story.tell(events.TimerDue("silence/n1"), after_s=120)
-    assert story.job.state is JobState.STOPPING
+    assert story.state_of_job() is JobState.STOPPING
 
 
 def test_an_operator_reads_what_ends_a_move() -> None:
