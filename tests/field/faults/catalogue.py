@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from field.observation.records import Excuse
 
-REDO, OWN_REDO, LOST, ISOLATED, WAIT, WORDS = Excuse
+REDO, OWN_REDO, LOST, ISOLATED, WAIT, WORDS, TRACE = Excuse
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ CATALOGUE = (
     ),
     FaultKind("job-restarted", "restart_job", weight=1, excuses=(OWN_REDO, WAIT, WORDS)),
     FaultKind(
-        *("agents-upgraded", "upgrade_agents"), weight=1, excuses=(WORDS,), everywhere=True,
+        *("agents-upgraded", "upgrade_agents"), weight=1, excuses=(WORDS, TRACE), everywhere=True,
     ),
 )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from field.invariants.call_sites import CallSite, Known, find_site
-from field.invariants.violations import Violation, explains
+from field.invariants.violations import Violation, explained, explains
 from field.observation.logs import CRASH
 from field.observation.records import Excuse, LogLine, Round
 
@@ -11,6 +11,7 @@ from field.observation.records import Excuse, LogLine, Round
 OWN_FAILURES = frozenset(
     {"EventRejected", "JudgeFailed", "OrderRejected", "RecordRejected", "TaskFailed"}
 )
+_AGENT = "everstep-agent.service"
 # A finding may open a while before or after the words.
 _NEAR_S = 120.0
 
@@ -28,11 +29,15 @@ def warnings_have_a_reason(round_: Round) -> Sequence[Violation]:
 
 
 def nothing_crashed(round_: Round) -> Sequence[Violation]:
-    """No log of a daemon or of a job has a trace of Everstep, or a call that the kernel refused."""
+    """No log of a daemon or of a job has a trace of Everstep, or a call that the kernel refused.
+
+    While its files are replaced an agent may start a program of which some are not there.
+    """
     return [
         Violation(line.at_s, line.node, f"{line.unit}: {line.text}")
         for line in round_.lines
         if CRASH.search(line.text)
+        and not (line.unit == _AGENT and explained(round_, Excuse.TRACE, line.at_s, (line.node,)))
     ]
 
 

@@ -26,8 +26,9 @@ _LOOK_S = 15.0
 # A job whose newest loss is older than that makes no steps.
 _TRAINS_S = 5.0
 _TOLD_S = 10.0
-# By the launcher, where storage is not mounted at that moment: a site begins it again.
-_REFUSED = 2
+# By the launcher, where storage is not mounted at that moment: a site begins it again. And where
+# its machine shuts down: the job goes on, and the launcher comes back with the machine.
+_REFUSED, _LEFT = 2, 143
 # Of a machine that is frozen, or ends at this moment.
 _NO_ANSWER = (AssertionError, OSError, subprocess.SubprocessError)
 
@@ -116,7 +117,7 @@ class Job:
         for path in self.out.glob("code-*"):
             with contextlib.suppress(ValueError, OSError):
                 code = int(path.read_text())
-                if code != _REFUSED:
+                if code not in (_REFUSED, _LEFT):
                     told[path.name.removeprefix("code-")] = code
         return told
 

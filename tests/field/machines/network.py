@@ -55,10 +55,12 @@ class Network:
         return partial(self._change, "del", deaf)
 
     def close(self) -> None:
-        """End what holds the namespaces."""
+        """End what holds the namespaces, and remove the racks: the next round makes its own."""
         for holder in self._holders.values():
             holder.kill()
             holder.wait()
+        for name in ("trunk0", *map(_bridge, range(len(RACKS)))):
+            subprocess.run(["ip", "link", "del", name], check=False)
 
     def _change(self, change: str, deaf: Iterable[tuple[str, str]]) -> None:
         for receiver, sender in deaf:

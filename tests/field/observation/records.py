@@ -20,6 +20,7 @@ class Excuse(Enum):
     ISOLATED = "isolated"  # a node that takes no ranks
     WAIT = "wait"  # a state that lasts longer than its deadline
     WORDS = "words"  # warnings in logs
+    TRACE = "trace"  # traces of a program whose files are being replaced
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,13 @@ PLANTED = {
         _with_lines(LogLine(60.0, "m1", _AGENT, 3, "Traceback (most recent call last):\n ...")),
         _with_lines(LogLine(60.0, "m1", _AGENT, 6, "nice: [Errno 1] Operation not permitted")),
         _with_lines(LogLine(60.0, "m1", "job-a.service", 6, '  File "/x/everstep/run.py", line 1')),
+        # Of a job, while the agent there is replaced.
+        replace(
+            _with_lines(
+                LogLine(60.0, "m1", "job-a.service", 6, '  File "/x/everstep/run.py", line 1')
+            ),
+            faults=(Fault("agents-upgraded", 50.0, 70.0, ("m1",), excuses=(Excuse.TRACE,)),),
+        ),
     ),
 }
 

@@ -9,6 +9,7 @@ from everstep.launch.command_line.grace import Grace, known_grace
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
 from everstep.launch.link import LaunchLink
+from everstep.launch.processes.shutdown import is_shutting_down
 from everstep_common.trainer_messages import EndAsked, Join, LauncherLeft
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 
@@ -37,12 +38,17 @@ class Departure:
         say: Callable[[str], None],
         monotonic: Callable[[], float],
         environ: Mapping[str, str] = os.environ,
+        shuts_down: Callable[[], bool] = is_shutting_down,
     ) -> None:
+        """``shuts_down`` returns whether the machine does."""
         self._options = options
         self._link = link
         self._say = say
         self._monotonic = monotonic
         self._environ = environ
+        self._shuts_down = shuts_down
+        # The machine goes down: the job goes on with others.
+        self._goes_down = False
         self._grace = Grace(_OWN_S if options.grace_s is None else options.grace_s)
         # When the first signal came, and which it was, where the job is to end by it.
         self._at_s: float | None = None
@@ -54,6 +60,8 @@ class Departure:
         """Note a signal; return whether it only repeats the one that came a moment ago."""
         if self._at_s is None:
             self._at_s = self._monotonic()
+            of_machine = number == signal.SIGTERM and self._options.nodes_max > 1
+            self._goes_down = of_machine and self._shuts_down()
             self._grace = known_grace(self._options.grace_s, self._environ, time.time())
             return False
         soon = self._monotonic() - self._at_s < _REPEATED_S
@@ -100,14 +108,17 @@ class Departure:
 
     def only_here(self, number: signal.Signals) -> bool:
         """Return whether the job goes on without this node after such a signal."""
-        return number in self._options.leaves_on
+        return number in self._options.leaves_on or (self._goes_down and number == signal.SIGTERM)
 
     def by(self, number: signal.Signals) -> str:
         """Leave on a signal; return the last words."""
         if self.only_here(number):
             # Nothing is told: the agent sees this process end, and the job goes on without it.
             self._link.drop()
-            return f"this node left job {self._options.job} on {number.name}"
+            why = (
+                f"{number.name}, because the machine shuts down" if self._goes_down else number.name
+            )
+            return f"this node left job {self._options.job} on {why}"
         self._link.send(LauncherLeft(f"interrupted by its user ({number.name})", by_user=True))
         if self._options.keep.storage and self.asked is None:
             self._stored_by = self._monotonic() + _STORAGE_WAIT_S
