@@ -14,6 +14,8 @@ logger = logging.getLogger(__name__)
 _RESTART_S = 1.0
 # How long a restarted task has to run before the finding about it is cleared.
 _FINE_S = 60.0
+# gRPC raises CancelledError out of a call that another task has cancelled, at whoever uses it.
+_OF_ITSELF = "it was cancelled by what it waited for"
 
 
 async def keep_running(
@@ -30,6 +32,10 @@ async def keep_running(
         error: Exception | None = None
         try:
             await work()
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            error = asyncio.InvalidStateError(_OF_ITSELF)
         except Exception as caught:  # noqa: BLE001  (the one place that catches everything)
             error = caught
         finally:
@@ -40,6 +46,12 @@ async def keep_running(
             logged = failure
         report([judge_task(name, failure)])
         await asyncio.sleep(_RESTART_S)
+
+
+def _is_cancelled() -> bool:
+    """Return whether somebody has cancelled this task."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 def _failure(error: Exception | None) -> str:
@@ -63,6 +75,8 @@ def _log_failure(name: str, failure: str, error: Exception | None) -> None:
 async def first_to_end(*works: Coroutine[object, object, None]) -> None:
     """Run all until the first one ends, which ends the others. Raises what that one raised.
 
+    InvalidStateError: it was cancelled, and nobody has cancelled it.
+
     Not a task group: those of Python 3.11 forget that they were cancelled themselves when one of
     their tasks fails at the same moment, and then an agent does not stop.
     """
@@ -73,7 +87,9 @@ async def first_to_end(*works: Coroutine[object, object, None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
+    for task in sorted(done, key=asyncio.Task.cancelled):
+        if task.cancelled():
+            raise asyncio.InvalidStateError(_OF_ITSELF)
         task.result()
 
 

@@ -77,7 +77,9 @@ def lives_for(process: "subprocess.Popen[str]", seconds: float) -> bool:
     """Return whether a process does not end in that time."""
     pidfd = os.pidfd_open(process.pid)
     try:
-        return not select.select([pidfd], [], [], seconds)[0]
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        return not poll.poll(seconds * 1000)
     finally:
         os.close(pidfd)
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from everstep_agent.supervise import keep_running
+from everstep_agent.supervise import first_to_end, keep_running
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 from fakes.jumping_loop import simulate
@@ -67,3 +67,27 @@ def test_another_failure_and_one_after_a_good_while_are_logged_with_their_place(
     assert [one for one in reported if isinstance(one, Healthy)] == [
         Healthy(FindingKey("agent/metrics", "TaskFailed"), "it runs")
     ] * 2
+
+
+async def _of_a_cancelled_call() -> None:
+    raise asyncio.CancelledError  # as gRPC does at whoever uses a call that another has cancelled
+
+
+async def _for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+def test_a_work_that_is_cancelled_by_what_it_waits_for_is_an_error_and_no_end() -> None:
+    """Else the agent would go on without it, and nobody would hear of that."""
+
+    async def both() -> None:
+        await first_to_end(_for_ever(), _of_a_cancelled_call())
+
+    with pytest.raises(asyncio.InvalidStateError, match="cancelled by what it waited for"):
+        asyncio.run(both())
+
+
+def test_a_task_that_is_cancelled_by_what_it_waits_for_is_started_again() -> None:
+    told = [one for one in run_for(5.0, _of_a_cancelled_call) if isinstance(one, Faulty)]
+    assert len(told) >= 2
+    assert "cancelled by what it waited for" in str(told[0].finding)
