@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from everstep_common.trainer_messages import End, Join, Start, Started
+from fakes.readable import becomes_readable
 from integration.trainer_agent import TrainerAgent, Vault
 from integration.trainer_job import environment
 
@@ -38,7 +38,7 @@ def said(process: "subprocess.Popen[bytes]", wanted: bytes) -> bytes:
     assert process.stderr is not None
     text = b""
     while wanted not in text:
-        ready, _, _ = select.select([process.stderr], [], [], 30)
+        ready = becomes_readable(process.stderr, 30.0)
         assert ready, text
         more = os.read(process.stderr.fileno(), 4096)
         assert more, text

@@ -1,7 +1,6 @@
 """Ranks that a SIGTERM reaches which their whole job step gets, or nobody but they."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from everstep.launch.generation import EndNotice
+from fakes.readable import becomes_readable
 from integration.trainer_job import environment
 
 _GUARDED = """
@@ -77,9 +77,7 @@ def lives_for(process: "subprocess.Popen[str]", seconds: float) -> bool:
     """Return whether a process does not end in that time."""
     pidfd = os.pidfd_open(process.pid)
     try:
-        poll = select.poll()
-        poll.register(pidfd, select.POLLIN)
-        return not poll.poll(seconds * 1000)
+        return not becomes_readable(pidfd, seconds)
     finally:
         os.close(pidfd)
 

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import select
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -15,6 +14,7 @@ import pytest
 from everstep_agent.commands.hold import HeldDescriptors
 from fakes.inherited_signals import ignored, ignoring
 from fakes.passed_descriptors import sealed_memory, wrong_descriptors
+from fakes.readable import becomes_readable
 
 _TIMEOUT_S = 20.0
 _HOLD = "import sys; from everstep_agent.commands.hold import main; sys.exit(main(sys.argv[1:]))"
@@ -68,7 +68,7 @@ async def _line(holder: asyncio.subprocess.Process) -> tuple[int, str]:
 
 
 def _wait_dead(pidfd: int) -> None:
-    ready, _, _ = select.select([pidfd], [], [], _TIMEOUT_S)
+    ready = becomes_readable(pidfd, _TIMEOUT_S)
     os.close(pidfd)
     assert ready
 
