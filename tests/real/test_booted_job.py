@@ -86,7 +86,7 @@ def test_a_job_of_a_user_is_a_service_that_survives_its_ranks_and_its_launcher(b
     # Not "failed", which any other code than 0 and 143 would be.
     assert box.show(_UNIT, "ActiveState") == "inactive"
     said = box.run("journalctl", "--no-pager", "--output=cat", f"--unit={_UNIT}")
-    assert "job llm: left on SIGTERM" in said
+    assert "job llm was ended by its user on vm after step" in said
     assert not box.run("pgrep", "-u", "alice", check=False)
     stopped = _step(box)
     box.run("systemctl", "start", _UNIT)
