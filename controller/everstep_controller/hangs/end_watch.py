@@ -18,10 +18,11 @@ from everstep_common.reports import RankExited
 from everstep_controller.api.fleet.inspector import BusyError, Inspector, gather_told
 from everstep_controller.core.actions import StopGeneration
 from everstep_controller.core.events import (
-    JournaledEvent,
+    Event,
     RanksExited,
     Reported,
     TimeoutJudged,
+    each_event,
 )
 from everstep_controller.core.jobs.orders import needs_look
 from everstep_controller.core.model.job import JobRecord, JobState
@@ -82,7 +83,7 @@ class EndWatch:
         for action in taken.actions:
             if isinstance(action, StopGeneration) and action.look:
                 self._maybe_note(jobs.get(action.job_id))
-        if name := _job_of_exits(taken.event):
+        for name in {*map(_job_of_exits, each_event(taken.event))} - {""}:
             job = self._runtime.state.job(name)
             if job is not None and job.state is JobState.STOPPING:
                 self._maybe_note(job if needs_look(job, job.generation.number) else None)
@@ -170,7 +171,7 @@ class EndWatch:
         return found
 
 
-def _job_of_exits(event: JournaledEvent) -> str:
+def _job_of_exits(event: Event) -> str:
     """Return the job of which ranks ended; "" where an event is about something else."""
     if isinstance(event, RanksExited) or (
         isinstance(event, Reported) and isinstance(event.report, RankExited)

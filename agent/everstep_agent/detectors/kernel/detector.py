@@ -188,10 +188,9 @@ def _without_repeats(found: Sequence[Interesting]) -> Iterator[Interesting]:
 
 
 def _dated(judgement: Judgement, line: KernelLine, now: Moment) -> Judgement:
-    began = began_ns(line, now.boot_ns) if isinstance(judgement, Faulty) else None
-    if began is None or not isinstance(judgement, Faulty):
+    if not isinstance(judgement, Faulty):
         return judgement
-    return replace(judgement, since_boot_ns=began)
+    return replace(judgement, since_boot_ns=began_ns(line, now.boot_ns))
 
 
 def _finding(judgement: Judgement) -> Finding | None:
