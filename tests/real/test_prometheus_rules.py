@@ -53,17 +53,21 @@ SERIES = {
     'everstep_node_connected{node="silent"}': "1x100 0x20",
     'everstep_node_connected{node="upgraded"}': "1x118 0x2",
 }
-# Of a controller that is there, halted, or cannot write; and of one that is gone after an hour.
+# Of a controller that is there, halted, or cannot write, or misses many agents; and of one that is
+# gone after an hour.
+_WELL = {"term": "1x120", "halted": "0x120", "journal_full": "0x120", "agents_cut_off": "0x120"}
 CONTROLLERS = {
-    "well": {"term": "1x120", "halted": "0x120", "journal_full": "0x120"},
-    "halted": {"term": "1x120", "halted": "1x120", "journal_full": "0x120"},
-    "full": {"term": "1x120", "halted": "0x120", "journal_full": "1x120"},
-    "gone": {"term": "1x60", "halted": "0x60", "journal_full": "0x60"},
+    "well": _WELL,
+    "halted": {**_WELL, "halted": "1x120"},
+    "full": {**_WELL, "journal_full": "1x120"},
+    "alone": {**_WELL, "agents_cut_off": "0x110 9x10"},
+    "gone": {name: values.replace("120", "60") for name, values in _WELL.items()},
 }
 OF_CONTROLLER = {
     "EverstepControllerDown": "gone",
     "EverstepControllerHalted": "halted",
     "EverstepJournalFull": "full",
+    "EverstepAgentsCutOff": "alone",
 }
 FIRING = {
     "EverstepRecoverableStepTooOld": {"job": "bad"},
@@ -101,6 +105,12 @@ def test_an_alert_about_the_controller_fires_for_its_trouble_only(
     series = {f"everstep_controller_{n}": values for n, values in CONTROLLERS[controller].items()}
     fires = OF_CONTROLLER[alert] == controller
     code, said = _fires(tmp_path, alert, series, [{"severity": "critical"}] if fires else [])
+    assert code == 0, said
+
+
+def test_many_agents_that_are_away_at_once_are_one_alert(tmp_path: Path) -> None:
+    series = {**SERIES, "everstep_controller_agents_cut_off": "0x99 9x21"}
+    code, said = _fires(tmp_path, "EverstepAgentDown", series, [])
     assert code == 0, said
 
 
