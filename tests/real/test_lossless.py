@@ -99,7 +99,8 @@ def _safe(world: FaultWorld, last: int) -> None:
     A node that is lost after it, while the ranks wait for the gate, may leave one copy of a part:
     then the next generation begins from that step, and only its own next one is safe. Ranks that
     found no slot while the controller was away leave out steps by themselves, each its own: then a
-    later one is the next that they have in common. So they get one more step a second.
+    later one is the next that they have in common. So they get one more step a second. A rank whose
+    agent is away goes on, and has no storage here that it could write to: so its agent comes back.
     """
     gate, opened = last, time.monotonic()
 
@@ -109,6 +110,7 @@ def _safe(world: FaultWorld, last: int) -> None:
         if job.step < gate:
             opened = now
         elif job.state == "warming" or (job.state == "running" and now - opened > _COPIED_S):
+            world.revive(*world.down)
             gate, opened = gate + 1, now
             world.gate(gate)
         return world.recoverable() >= last
