@@ -18,7 +18,7 @@ from everstep_common.reports import RankExited
 from everstep_controller.api.fleet.inspector import BusyError, Inspector, gather_told
 from everstep_controller.core.actions import StopGeneration
 from everstep_controller.core.events import (
-    Event,
+    JournaledEvent,
     RanksExited,
     Reported,
     TimeoutJudged,
@@ -83,7 +83,7 @@ class EndWatch:
         for action in taken.actions:
             if isinstance(action, StopGeneration) and action.look:
                 self._maybe_note(jobs.get(action.job_id))
-        for name in {*map(_job_of_exits, each_event(taken.event))} - {""}:
+        for name in jobs_of_exits(taken.event):
             job = self._runtime.state.job(name)
             if job is not None and job.state is JobState.STOPPING:
                 self._maybe_note(job if needs_look(job, job.generation.number) else None)
@@ -171,13 +171,14 @@ class EndWatch:
         return found
 
 
-def _job_of_exits(event: Event) -> str:
-    """Return the job of which ranks ended; "" where an event is about something else."""
-    if isinstance(event, RanksExited) or (
-        isinstance(event, Reported) and isinstance(event.report, RankExited)
-    ):
-        return event.job
-    return ""
+def jobs_of_exits(event: JournaledEvent) -> tuple[str, ...]:
+    """Return the names of the jobs of which ranks ended, each once, in the order of their ends."""
+    found: dict[str, None] = {}
+    for one in each_event(event):
+        match one:
+            case RanksExited(job=job) | Reported(report=RankExited(), job=job):
+                found[job] = None
+    return tuple(found)
 
 
 def _told(verdict: HangVerdict) -> tuple[str, tuple[int, ...]]:
