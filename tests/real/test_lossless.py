@@ -110,7 +110,8 @@ def _safe(world: FaultWorld, last: int) -> None:
         if job.step < gate:
             opened = now
         elif job.state == "warming" or (job.state == "running" and now - opened > _COPIED_S):
-            world.revive(*world.down)
+            if job.state == "running":
+                world.revive(*world.down)
             gate, opened = gate + 1, now
             world.gate(gate)
         return world.recoverable() >= last
