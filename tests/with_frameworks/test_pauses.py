@@ -83,6 +83,9 @@ def test_the_hugging_face_trainer_evaluates_and_saves_in_a_pause(tmp_path: Path)
     assert run.noted[-1] == "over"
 
 
+# Lightning warns where Slurm is installed, as it is for other tests, and uses what torch gives up.
+@pytest.mark.filterwarnings("ignore:The `srun` command")
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")
 def test_lightning_evaluates_in_a_pause() -> None:
     import lightning  # pyright: ignore[reportMissingImports]
 
@@ -105,9 +108,13 @@ def test_lightning_evaluates_in_a_pause() -> None:
 
     run = NotedRun()
     loader: DataLoader[torch.Tensor] = DataLoader(torch.ones(8, 2), batch_size=2)  # type: ignore[arg-type]
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     trainer = lightning.Trainer(
-        max_epochs=2, accelerator="cpu", callbacks=[LightningCallback(run)], **quiet
+        max_epochs=2,
+        accelerator="cpu",
+        callbacks=[LightningCallback(run)],
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
     )
     trainer.fit(Module(), loader, loader)
     # Its check before the first step, and each epoch.
