@@ -59,6 +59,8 @@ class Shape:
     nodes_min: int = 3
     nodes_max: int = 4
     steps: int = 40
+    # How long a step takes as a rule. Copies and words travel for up to 0.3 s, whatever it is.
+    step_s: float = 1.0
     # Chance of a controller crash between the journal and each single action.
     crash_chance: float = 0.0
     # Different parts of the state, each on several ranks; 0: every rank has one of its own.
@@ -155,6 +157,7 @@ class SimulatedCluster:
         if shape.script is not None:
             return UnchangedRanks(self.fleet, self.time, job, shape.steps, shape.script)
         ranks = Ranks(self.fleet, self.time, job, shape.steps, shape.model_parts)
+        ranks.step_s = shape.step_s
         if shape.own_files:
             ranks.saves_alone = partial(self.vaults.save_alone, job)
         return ranks

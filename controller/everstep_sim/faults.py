@@ -144,17 +144,22 @@ class Faults:
         node.frozen_until_ns = max(node.frozen_until_ns, self._ends_ns(for_s))
         self._stalled([name], for_s)
 
-    def restart_agent(self, name: str, away_s: float, *, announced: bool = True) -> None:
-        """End an agent and start it again; its memory is kept, and its ranks go on."""
+    def restart_agent(
+        self, name: str, away_s: float, *, announced: bool = True, keeps_memory: bool = True
+    ) -> None:
+        """End an agent and start it again; its ranks go on, and as a rule its memory is kept."""
         node = self._fleet.nodes[name]
         if not self._fleet.agent_runs(node):
             return
         if announced and self._fleet.flows(node):
             self._fleet.post(events.AgentLeaving(name, "systemd asks it to end"))
-        was_connected = node.connected
-        node.stop_agent()
-        if was_connected:
-            self._fleet.stream_ends(node, 0.01, 0.1)
+        if keeps_memory:
+            was_connected = node.connected
+            node.stop_agent()
+            if was_connected:
+                self._fleet.stream_ends(node, 0.01, 0.1)
+        else:
+            self._fleet.kill_agent(name)
         self._time.after(away_s, partial(self._start_agent, name))
 
     def rename_node(self, name: str, to: str, away_s: float, *, announced: bool = True) -> None:

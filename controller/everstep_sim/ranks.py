@@ -79,6 +79,7 @@ class Ranks:
         # Which generations completed a step; a rolled back step has more than one.
         self.completed: dict[int, list[int]] = {}
         self.recoverable_step: int | None = None
+        self.step_s = 1.0
         # For how long a rank of a generation still holds the others back in its next step.
         self.held_s: Callable[[int], float] = lambda generation: 0.0
         # What the agent of a node does when the rank of a generation has died there.
@@ -229,7 +230,8 @@ class Ranks:
             self._time.after(frozen_s + 0.01, partial(self._try_step, generation))
         else:
             ours.stepping, ours.committed = True, set()
-            self._time.soon(0.8, 1.2, partial(self._computed, generation))
+            least_s, most_s = 0.8 * self.step_s, 1.2 * self.step_s
+            self._time.soon(least_s, most_s, partial(self._computed, generation))
 
     def _finish(self, generation: int) -> None:
         at_ns = self._time.now_ns

@@ -195,6 +195,13 @@ class Coverage:
         """Return whether each layout is on two nodes."""
         return min(self._covered().layouts.values(), default=2) > 1
 
+    @property
+    def orphaned(self) -> bool:
+        """Return whether some layout is left in a single replica, which nobody copies again."""
+        counts = self._covered().layouts
+        single = {layout for layout, count in counts.items() if count == 1}
+        return bool(single) and not single.issubset(c.layout for c in self if not c.replica)
+
     def __iter__(self) -> Iterator[Copy]:
         """Yield the copies in no order."""
         return chain.from_iterable(copies.values() for copies in self._nodes.values())
@@ -353,7 +360,11 @@ class GenerationCopies:
     def passed(self, world_size: int, after: int | None, learned: Collection[str]) -> list[int]:
         """Return the steps after ``after`` that some rank has passed without a snapshot.
 
-        Not those whose parts are all there in spite of it, in equal copies of other ranks.
+        Not those whose parts are all there in spite of it, in equal copies of other ranks, or in
+        replicas. But a rank whose own copies are lost, as with its agent, makes no second replica
+        of them: such steps never survive the loss of any one node, and where others kept them all,
+        no slot would get free. Only the newest of them is kept, to restore from until there is a
+        step that does.
         """
         asked = (world_size, after, learned)
         if self._asked != asked:
@@ -364,14 +375,20 @@ class GenerationCopies:
         self, world_size: int, after: int | None, learned: Collection[str]
     ) -> list[int]:
         ahead, found = set[int](), []
+        # Whether there is one to restore from that is as new as those that are looked at.
+        kept = after is not None
         for step in sorted(self.steps, reverse=True):
             if after is not None and step <= after:
                 break
             copies = self.steps[step]
             own = copies.memory.own
             # Whoever does not have the step has gone past it, or has not got there yet.
-            if own and not ahead <= own and not copies.whole(world_size, learned):
-                found.append(step)
+            if own and not ahead <= own:
+                if not copies.whole(world_size, learned):
+                    found.append(step)
+                elif copies.memory.orphaned:
+                    found += [step] if kept else []
+                    kept = True
             ahead |= own
         return found[::-1] if found and self._all_told(world_size) else []
 

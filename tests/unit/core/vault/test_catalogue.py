@@ -63,6 +63,18 @@ def test_a_step_that_one_rank_has_passed_without_a_snapshot_is_dead() -> None:
     assert catalogue.recoverable(1, NODES, WORLD).dead_steps == (5,)
 
 
+def test_of_steps_whose_own_copies_are_lost_for_good_only_the_newest_is_kept() -> None:
+    catalogue = Catalogue()
+    # B's agent has lost its memory, also the replicas of a's copies, and has saved a newer step.
+    steps = (4, 5, 6)
+    catalogue.replace("a", [_copy("a", 0, step) for step in steps], 0)
+    catalogue.replace("b", [_copy("b", 1, 60)], 0)
+    own = [_copy("c", 2, step) for step in steps]
+    catalogue.replace("c", [*own, *(_copy("c", 1, step) for step in steps)], 0)
+    found = catalogue.recoverable(1, NODES, WORLD)
+    assert (found.step, found.dead_steps) == (None, (4, 5))
+
+
 def test_the_loss_of_any_one_node_leaves_the_newest_step() -> None:
     for dead in NODES:
         catalogue = _ring(4, 5)

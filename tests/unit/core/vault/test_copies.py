@@ -39,12 +39,14 @@ def _recoverable(
     ranks: dict[int, set[int]] = defaultdict(set)
     layouts: dict[int, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     own: dict[int, set[int]] = defaultdict(set)
+    own_layouts: dict[int, set[str]] = defaultdict(set)
     for copy in copies:
         if copy.generation == generation and copy.tier is Tier.MEMORY:
             ranks[copy.step].add(copy.rank)
             layouts[copy.step][copy.layout].add(copy.node)
             if not copy.replica:
                 own[copy.rank].add(copy.step)
+                own_layouts[copy.step].add(copy.layout)
     whole = [
         step
         for step, parts in layouts.items()
@@ -52,14 +54,24 @@ def _recoverable(
     ]
     safe = [step for step in whole if all(len(n) >= 2 for n in layouts[step].values())]
     newest = max(safe, default=None)
-    dead = {
+    passed = {
         step
         for steps in own.values()
         for step in steps
         if (newest is None or step > newest)
-        and step not in whole
         and any(step not in others and max(others) > step for others in own.values())
     }
+    # Whole, but what is left of some part is a single replica.
+    orphans = {
+        step
+        for step in passed.intersection(whole)
+        if any(
+            len(n) < 2 and layout not in own_layouts[step] for layout, n in layouts[step].items()
+        )
+    }
+    dead = passed.difference(whole) | orphans
+    if newest is None and orphans:
+        dead.remove(max(orphans))
     return Recoverable(newest, tuple(sorted(dead)) if len(own) >= world_size else ())
 
 
