@@ -19,11 +19,18 @@ _SETTLES_S = 90.0
 # A cut that flaps, and the pause between two cuts.
 _FLAP_S = (2.0, 9.0)
 _PAUSE_S = (1.0, 40.0)
+# How much later a node may be heard again than the first one behind the cut.
+_HEALS_S = (0.0, 4.0)
 _STEPS = 100_000
 # How old the evidence of a verdict may be.
 _VERDICT_S = 6
+# No verdict rests on what was heard before more than half of the fleet was, and so soon after that.
+_REGAINED_S = 3
 _STEPPING = (JobState.RUNNING, JobState.STALLED)
-KINDS = ("one", "flapping", "heals partly", "two", "restart", "dead behind", "fabric")
+KINDS = (
+    *("one", "flapping", "heals partly", "heals slowly"),
+    *("two", "restart", "dead behind", "fabric"),
+)
 
 
 @dataclass(slots=True)
@@ -105,6 +112,9 @@ class _Play:
         if self.kind == "heals partly":
             some = frozenset(rng.sample(sorted(behind), rng.randrange(1, len(behind) + 1)))
             return [first, _Cut(some, first.begins_s, first.lasts_s + rng.uniform(5, 90))]
+        if self.kind == "heals slowly":
+            lasts_s = {name: first.lasts_s + rng.uniform(*_HEALS_S) for name in sorted(behind)}
+            return [_Cut(frozenset({n}), first.begins_s, s) for n, s in lasts_s.items()]
         if self.kind == "two":
             begins_s = first.begins_s + first.lasts_s * rng.uniform(0.2, 1.5)
             return [first, _Cut(self._behind(), begins_s, rng.uniform(*_LASTS_S))]
@@ -156,11 +166,12 @@ class _Play:
         return {name for cut in cuts for name in cut.behind}
 
     def _heard_most(self, now_s: float) -> bool:
-        """Return whether more than half was heard at any time on which a verdict may rest."""
-        least = min(
+        """Return whether more than half was heard at a time on which a verdict may rest."""
+        behind = [
             len(self._behind_at(now_s - ago_s / 2) | self._dead) for ago_s in range(2 * _VERDICT_S)
-        )
-        return (self.cluster.shape.nodes - least) * 2 > self.cluster.shape.nodes
+        ]
+        most = [2 * (self.cluster.shape.nodes - count) > self.cluster.shape.nodes for count in behind]
+        return all(most[: 2 * _REGAINED_S]) if most[0] else any(most)
 
     # --- what is seen ----------------------------------------------------------------------------
 

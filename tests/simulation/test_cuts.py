@@ -14,7 +14,7 @@ from everstep_sim.timeline import SECOND
 from simulation.seeds import seeds
 
 # So many seeds are played in every run, two of each kind of cut; the others by the long test.
-_FEW, _MOST = 14, 200
+_FEW, _MOST = 16, 200
 
 
 @pytest.mark.parametrize("seed", seeds(_FEW, _MOST))

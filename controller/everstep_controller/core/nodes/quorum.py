@@ -166,12 +166,18 @@ def asks_in_vain(state: State, node: NodeRecord) -> bool:
 
 
 def note_heard(turn: Turn) -> None:
-    """Have all that is held asked about again, when more than half of the fleet is heard again."""
+    """Have all that is silent asked about again, when more than half of the fleet is heard again.
+
+    A network that is whole again is not so everywhere at once: silences are borne anew from then on.
+    """
     state = turn.state
     if not state.held or not 2 * state.heard_total > expected(state) >= 2 * (state.heard_total - 1):
         return
-    for name in state.held:
-        state.nodes[name].news.silent = True
+    for name in state.silent:
+        node = state.nodes[name]
+        node.silence.held_ns = turn.now_ns
+        node.silence.denied.clear()
+        node.news.silent = True
         turn.mark_node(name)
 
 

@@ -1,5 +1,6 @@
 """Blame: how a generation ended is judged once, and the node at fault is replaced."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
@@ -12,6 +13,7 @@ from everstep_controller.core.model.incident import (
     JUDGEMENTS_MAX,
     STRIKES_MAX,
     AskedRollback,
+    IncidentPart,
     Judgement,
     Remedy,
     Strike,
@@ -50,6 +52,12 @@ _HARDWARE = frozenset(
         SuggestedAction.REBOOT_NODE,
         SuggestedAction.REPAIR_HARDWARE,
     }
+)
+
+# Components whose faults change nothing that a program computes or reads: the agent and its looks,
+# the load, the clock, and what belongs to other jobs.
+_OF_NO_DATA = re.compile(
+    r"(?:agent|job|outbox|peer|probe|service|user)(?:/|$)|host/(?:clock|cpu|tasks)$"
 )
 
 
@@ -184,7 +192,11 @@ def _rollback(job: JobRecord, generation: int) -> AskedRollback | None:
 def _explained(turn: Turn, job: JobRecord, incident: JobIncident) -> Iterator[int]:
     """Yield the generations before, of whose end more has become known than how ranks died."""
     window_ns = turn.state.settings.evidence_window_ns
-    outside = [part.at_ns for part in incident.parts if part.cause in _FROM_OUTSIDE]
+    outside = [
+        part.at_ns
+        for part in incident.parts
+        if part.cause in _FROM_OUTSIDE and not _follows_from_blame(job, part)
+    ]
     for past in job.recovery.judgements:
         fault = RanksFault(past.at_ns, past.at_ns, window_ns)
         raised = any(_hardware(turn, job, name, fault) for name in past.nodes)
@@ -194,6 +206,14 @@ def _explained(turn: Turn, job: JobRecord, incident: JobIncident) -> Iterator[in
             or any(abs(at_ns - past.at_ns) <= window_ns for at_ns in outside)
         ):
             yield past.generation
+
+
+def _follows_from_blame(job: JobRecord, part: IncidentPart) -> bool:
+    """Return whether a node was taken because of a judgement: that explains no death before it."""
+    return any(
+        one.remedy is Remedy.REPLACE and one.node == part.node and one.at_ns <= part.at_ns
+        for one in job.recovery.judgements
+    )
 
 
 def _hardware(turn: Turn, job: JobRecord, name: str, fault: RanksFault) -> list[OpenFinding]:
@@ -213,7 +233,8 @@ def _hardware(turn: Turn, job: JobRecord, name: str, fault: RanksFault) -> list[
 def _amiss(turn: Turn, job: JobRecord, incident: JobIncident, node: NodeRecord) -> str:
     """Return why a node is not known to be clean: its agent looks for all that a check does.
 
-    What it found long before the first of these deaths, or of devices of others, explains none.
+    What it found long before the first of these deaths, of devices of others, or of itself, explains
+    none.
     """
     if not node.connected or node.doubtful:
         return "its agent is away"
@@ -227,6 +248,7 @@ def _amiss(turn: Turn, job: JobRecord, incident: JobIncident, node: NodeRecord) 
         held.finding.message
         for held in bearing.counting(turn.state, node)
         if held.finding.severity in (Severity.FATAL, Severity.DEGRADED)
+        and not _OF_NO_DATA.match(held.finding.component)
         and fault.is_near(held)
         and bearing.concerns(node, job, held, fault.devices) is not False
     )

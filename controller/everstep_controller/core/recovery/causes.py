@@ -218,7 +218,7 @@ def judge(evidence: Evidence) -> Judgement:
     rule = RULES.get((whose, history), otherwise)
     node = fault.node if fault else culprit.node
     if rule is _AGAIN and history is History.SAME_STEP and node in evidence.amiss:
-        rule = _NOT_CLEAN
+        rule = _AGAIN if _was_checked_for(evidence, culprit) else _NOT_CLEAN
     if rule.remedy is Remedy.REPLACE and not fault:
         rule = _as_is_possible(evidence, rule, history, node)
     return Judgement(
@@ -375,6 +375,11 @@ def _same_before(evidence: Evidence, culprit: Death) -> Judgement | None:
     explained = frozenset() if culprit.got_unfit_data else evidence.explained
     known = (one for one in reversed(evidence.past) if one.generation not in explained)
     return next((one for one in known if _is_same(one, culprit)), None)
+
+
+def _was_checked_for(evidence: Evidence, culprit: Death) -> bool:
+    """Return whether a node has been replaced and checked because of such a death already."""
+    return any(one.remedy is Remedy.REPLACE and _is_same(one, culprit) for one in evidence.past)
 
 
 def _is_same(earlier: Judgement, culprit: Death) -> bool:

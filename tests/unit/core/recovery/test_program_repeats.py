@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from everstep_common import reports
-from everstep_common.judging.findings import Mode
+from everstep_common.judging.findings import Mode, SuggestedAction
 from everstep_common.reports import DataRange
-from everstep_controller.core import events
+from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
 from unit.core.jobs.test_rollback import BadSteps
@@ -91,6 +91,38 @@ def test_what_was_found_long_before_does_not_keep_the_program_from_being_told() 
         story.again("n0", "exception", exception=KINDS["exception"], step=16)
     assert story.job.state is JobState.ENDED
     assert story.state("n0") is not NodeState.REPAIRING
+
+
+OF_THE_AGENT = ("probe/own_cost", "agent/uplink", "outbox", "host/cpu", "host/clock", "job/k")
+
+
+@pytest.mark.parametrize("component", OF_THE_AGENT)
+def test_what_an_agent_finds_of_itself_or_of_the_load_makes_no_program_fail(component: str) -> None:
+    story = begun()
+    watched = replace(WEAR, component=component, suggested_action=SuggestedAction.WATCH)
+    for _ in range(2):
+        story.find("n0", watched)
+        story.again("n0", "exception", exception=KINDS["exception"], step=16)
+    assert story.job.state is JobState.ENDED
+    assert story.state("n0") is not NodeState.VALIDATING
+
+
+def test_a_node_that_was_replaced_and_checked_for_it_once_is_not_again() -> None:
+    story = begun()
+    flaps = replace(WEAR, component="link/mlx5_0", suggested_action=SuggestedAction.WATCH)
+    for _ in range(8):
+        story.find("n0", flaps)
+        done = story.die("n0", "exception", exception=KINDS["exception"], step=16)
+        done = [*done, *story.stop_all()]
+        for check in (action for action in done if isinstance(action, actions.RunCheck)):
+            told = reports.CheckFinished(check.id, True, "all is well")
+            story.tell(events.Reported(story.origin(check.node), 0, told))
+        if story.job.state is JobState.ENDED:
+            break
+        story.choose(16)
+    assert story.job.state is JobState.ENDED
+    assert story.job.generation.number == 3
+    assert "the script or its data is at fault" in story.job.reason
 
 
 def test_signals_from_outside_never_count_however_often_they_come() -> None:
