@@ -170,7 +170,9 @@ class _Play:
         behind = [
             len(self._behind_at(now_s - ago_s / 2) | self._dead) for ago_s in range(2 * _VERDICT_S)
         ]
-        most = [2 * (self.cluster.shape.nodes - count) > self.cluster.shape.nodes for count in behind]
+        most = [
+            2 * (self.cluster.shape.nodes - count) > self.cluster.shape.nodes for count in behind
+        ]
         return all(most[: 2 * _REGAINED_S]) if most[0] else any(most)
 
     # --- what is seen ----------------------------------------------------------------------------

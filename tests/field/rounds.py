@@ -236,7 +236,7 @@ class Play:
         self.faults.append(
             Fault(
                 kind.name, begun_s, self.now(), tuple(nodes), done.job, kind.excuses,
-                kind.aftermath_s, done.detail, failed,
+                kind.aftermath_s, done.detail, failed, done.nodes if kind.everywhere else (),
             )
         )  # fmt: skip
 

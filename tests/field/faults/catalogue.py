@@ -92,8 +92,9 @@ CATALOGUE = (
         excuses=(REDO, WAIT, WORDS), aftermath_s=90,
     ),
     FaultKind(
+        # The ranks on its machine are cut off from those of other machines as well.
         *("controller-cut-off", "cut_controller", (4, 40)), everywhere=True,
-        excuses=(WAIT, WORDS), aftermath_s=60,
+        excuses=(REDO, WAIT, WORDS), aftermath_s=60,
     ),
     FaultKind(
         *("two-machines-cut", "cut_two", (4, 40)), weight=1,

@@ -24,7 +24,8 @@ def explains(
         return False
     if not fault.begun_s - 1.0 <= at_s <= fault.ended_s + fault.aftermath_s:
         return False
-    touched = set(fault.nodes) & set(nodes) or fault.nodes == nodes
+    concerned = fault.broken if excuse is Excuse.REDO and fault.broken else fault.nodes
+    touched = set(concerned) & set(nodes) or concerned == nodes
     return bool(touched) or (bool(job) and fault.job == job)
 
 

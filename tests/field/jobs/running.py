@@ -26,6 +26,8 @@ _LOOK_S = 15.0
 # A job whose newest loss is older than that makes no steps.
 _TRAINS_S = 5.0
 _TOLD_S = 10.0
+# A controller that is away, or on a machine that boots, is waited for.
+_LEDGER_S = 240.0
 # By the launcher, where storage is not mounted at that moment: a site begins it again. And where
 # its machine shuts down: the job goes on, and the launcher comes back with the machine.
 _REFUSED, _LEFT = 2, 143
@@ -179,12 +181,23 @@ class Job:
         return [_restore(self.spec.name, line, reference) for line in lines]
 
     def _ledger(self) -> LedgerSeen | None:
-        with contextlib.suppress(OSError, ValueError):
-            told = self.fleet.ask("ettr", self.spec.name)
-            assert isinstance(told, dict)
-            categories = {one["name"]: int(one["time_ns"]) for one in told["categories"]}
-            return LedgerSeen(int(told["wall_ns"]), categories)
+        """Return it when the controller, which may be away now, has heard that the job is over."""
+        deadline = self.now() + _LEDGER_S
+        while self.now() < deadline and not self.stopping:
+            with contextlib.suppress(OSError, ValueError):
+                if self._is_known_to_be_over():
+                    told = self.fleet.ask("ettr", self.spec.name)
+                    assert isinstance(told, dict)
+                    categories = {one["name"]: int(one["time_ns"]) for one in told["categories"]}
+                    return LedgerSeen(int(told["wall_ns"]), categories)
+            time.sleep(_POLL_S)
         return None
+
+    def _is_known_to_be_over(self) -> bool:
+        told = self.fleet.ask("jobs")
+        assert isinstance(told, dict)
+        states = {one["job"]: one["state"] for one in told.get("jobs", ())}
+        return states.get(self.spec.name) == "ended"
 
     def _last_words(self) -> str:
         for name in self.spec.machines:

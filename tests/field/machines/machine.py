@@ -56,6 +56,9 @@ class Machine:
         """Boot it. Raises AssertionError when its system bus is not there in time."""
         with self.turn:
             self.boots += 1
+            for hierarchy in HIERARCHIES:
+                # No control group of a machine outlives its power.
+                _remove_below(self._folder(hierarchy))
             with self.console.open("ab") as output:
                 self.process = subprocess.Popen(
                     ["/bin/sh", "-c", f'{self._enter_groups()} exec "$@"', "sh", *self._command()],
@@ -229,10 +232,16 @@ def remove_groups(group: str) -> None:
     """Remove the control groups of a field whose machines have ended."""
     for hierarchy in HIERARCHIES:
         top = _GROUPS / hierarchy / group
-        below = [path for path in top.rglob("*") if path.is_dir()] if top.exists() else []
-        for folder in (*sorted(below, reverse=True), top):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+        _remove_below(top)
+        with contextlib.suppress(OSError):
+            top.rmdir()
+
+
+def _remove_below(top: Path) -> None:
+    below = [path for path in top.rglob("*") if path.is_dir()] if top.exists() else []
+    for folder in sorted(below, reverse=True):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _first_child(pid: int) -> int | None:

@@ -5,7 +5,9 @@ Used in a network namespace of the field's own: nothing of it is left when that 
 
 import os
 import subprocess
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import product
@@ -24,6 +26,9 @@ class Network:
 
     def __init__(self, site: Site) -> None:
         self._holders: dict[str, subprocess.Popen[bytes]] = {}
+        # By receiver and sender, how many cuts are between them now.
+        self._cuts: Counter[tuple[str, str]] = Counter()
+        self._changing = threading.Lock()
         self._addresses = {one.name: one.address for one in site.places}
         self._addresses[_WORKSTATION] = WORKSTATION_ADDRESS
         _run("ip", "link", "set", "lo", "up")
@@ -66,7 +71,12 @@ class Network:
         for receiver, sender in deaf:
             rule = ("from", self._addresses[sender], "iif", "eth0", "blackhole")
             words = ("ip", "rule", change, "pref", _CUT_PREFERENCE, *rule)
-            _run(*self._enter(receiver), *words)
+            with self._changing:
+                before = self._cuts[receiver, sender]
+                after = before + (1 if change == "add" else -1)
+                if not before or not after:
+                    _run(*self._enter(receiver), *words)
+                self._cuts[receiver, sender] = after
 
     def _enter(self, name: str) -> tuple[str, ...]:
         return ("nsenter", f"--net={self.namespace(name)}")

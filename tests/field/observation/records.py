@@ -38,6 +38,8 @@ class Fault:
     detail: str = ""
     # Why it could not be done; such a fault explains nothing.
     failed: str = ""
+    # Whose ranks it breaks, where it concerns more nodes than these.
+    broken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

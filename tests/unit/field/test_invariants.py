@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from field.invariants.table import INVARIANTS, judge, too_late, void_minutes
+from field.invariants.violations import explains
 from field.observation.records import (
     EventSeen,
     Excuse,
@@ -199,3 +200,16 @@ def test_what_is_a_state_is_never_void() -> None:
     judged = {one.invariant.name: one for one in judge(late)}
     assert len(judged["every restore is right"].violations) == 1
     assert too_late(late)
+
+
+def test_a_cut_of_one_machine_that_concerns_all_explains_redone_steps_of_its_own_ranks_only() -> (
+    None
+):
+    cut = Fault(
+        *("controller-cut-off", 40.0, 60.0, ("m1", "m2", "m3")),
+        excuses=(Excuse.REDO, Excuse.WAIT),
+        broken=("m1",),
+    )
+    assert explains(cut, Excuse.REDO, 50.0, ("m1", "m2"))
+    assert not explains(cut, Excuse.REDO, 50.0, ("m2", "m3"))
+    assert explains(cut, Excuse.WAIT, 50.0, ("m2", "m3"))

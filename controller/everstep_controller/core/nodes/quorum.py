@@ -168,7 +168,7 @@ def asks_in_vain(state: State, node: NodeRecord) -> bool:
 def note_heard(turn: Turn) -> None:
     """Have all that is silent asked about again, when more than half of the fleet is heard again.
 
-    A network that is whole again is not so everywhere at once: silences are borne anew from then on.
+    A network heals in one place after the other: silences are borne anew from then on.
     """
     state = turn.state
     if not state.held or not 2 * state.heard_total > expected(state) >= 2 * (state.heard_total - 1):
