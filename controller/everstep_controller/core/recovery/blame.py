@@ -233,8 +233,8 @@ def _hardware(turn: Turn, job: JobRecord, name: str, fault: RanksFault) -> list[
 def _amiss(turn: Turn, job: JobRecord, incident: JobIncident, node: NodeRecord) -> str:
     """Return why a node is not known to be clean: its agent looks for all that a check does.
 
-    What it found long before the first of these deaths explains none; nor does what is of itself, or
-    of devices of others.
+    What it found long before the first of these deaths explains none. Nor does what it found of
+    itself, or of devices of others.
     """
     if not node.connected or node.doubtful:
         return "its agent is away"
