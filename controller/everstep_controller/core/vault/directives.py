@@ -39,6 +39,7 @@ from everstep_controller.core.vault.persistence import (
     PersistenceInput,
     choose_stand_ins,
     is_stopped,
+    lacks_own,
     stored_on_branch,
 )
 from everstep_controller.core.vault.recovery_step import choose_step, question_of, reachable_nodes
@@ -273,12 +274,15 @@ class JobSnapshots:
         inputs = replace(inputs, absent_step=absent.step)
         publish = self.persistence.decide(inputs)
         wish = job.planned if job.generation.number == directed.number else None
-        # Every member that is there persists its own ranks.
-        away = len(inputs.connected) < len(directed.members)
+        # Every member that is there persists its own ranks, of which it has not lost the copies.
+        named = self.persistence.named
+        away = len(inputs.connected) < len(directed.members) or lacks_own(inputs, named)
         phase = before.phase.after(recoverable.step, dead, now_ns)
         held = catalogue.steps(directed.number)
-        kept = kept_step(job, held, recoverable.step, stored)
-        passed = absent.in_the_way(held, kept, stored)
+        # What is freed already is none to go back to.
+        left = {step: copies for step, copies in held.items() if step not in dead} if dead else held
+        kept = kept_step(job, left, recoverable.step, stored)
+        passed = absent.in_the_way(held, kept, stored) if self._all_told(state) else ()
         if passed:
             recoverable = replace(recoverable, dead_steps=tuple(sorted({*dead, *passed})))
         self.orders = VaultOrders(
@@ -287,7 +291,7 @@ class JobSnapshots:
             self._decide_cadence(job, state, phase, now_ns),
             self._prepare_spares(job, state, replication, recoverable.step),
             publish,
-            choose_stand_ins(inputs, self.persistence.named) if away else {},
+            choose_stand_ins(inputs, named) if away else {},
             None if wish is None else wish.after_step,
             any(state.nodes[name].doubtful for name in directed.members if name in state.nodes),
             phase,
@@ -308,6 +312,15 @@ class JobSnapshots:
         stored = max(steps, default=None)
         away = [name for name in directed.members if name in nodes and nodes[name].doubtful]
         return stored, self.orders.absent.after(job, away, stored, now_ns)
+
+    def _all_told(self, state: State) -> bool:
+        """Return whether each member has told what it holds whose agent is not away.
+
+        Before that, as after a start of the controller, nobody knows what is whole.
+        """
+        told, nodes = self.holdings.catalogue.nodes, state.nodes
+        members = (name for name in self.generation.members if name in nodes)
+        return all(nodes[name].doubtful or name in told for name in members)
 
     def _decide_cadence(
         self, job: JobRecord, state: State, phase: SnapshotPhase, now_ns: int

@@ -54,6 +54,8 @@ class Persistence:
     # The step and the time from which the next one is counted.
     counted_step: int = 0
     counted_ns: int = 0
+    # The same before the newest one was named.
+    counted_before: tuple[int, int] = (0, 0)
     # How long the next step waits at most while the intervals grow; 0: they have grown.
     early_ns: int = 0
     publisher: str = ""
@@ -80,6 +82,7 @@ class Persistence:
         self._note_newest(stored, inputs.now_ns)
         keys = [(self.generation, step) for step in self.named]
         self.named = [key[1] for key in keys if not self._settled(key, stored)]
+        self._give_up_lost(inputs)
         self.underway |= partly_written(inputs)
         self.underway = {key for key in self.underway if self._may_follow(inputs.job, key, stored)}
         self._name_absent(inputs.absent_step)
@@ -129,6 +132,16 @@ class Persistence:
         # One that a newer step has overtaken in storage is of no use, and is removed there.
         return key in self.failures or key <= max(stored, default=(0, 0))
 
+    def _give_up_lost(self, inputs: PersistenceInput) -> None:
+        """Give up steps of which a part was lost before it was written, as with an agent's memory.
+
+        No other one is named before they are stored. The next one is due as if they had never been.
+        """
+        lost = [n for n in self.named if n != self.absent and not is_held(inputs, n)]
+        if lost:
+            self.named = [step for step in self.named if step not in lost]
+            self.counted_step, self.counted_ns = self.counted_before
+
     def _may_follow(
         self, job: JobRecord, key: StepKey, stored: Mapping[StepKey, StoredStep]
     ) -> bool:
@@ -153,6 +166,7 @@ class Persistence:
         self.named.append(step)
         self.named_ns = inputs.now_ns
         self.early_ns = _grown(self.early_ns, storage)
+        self.counted_before = self.counted_step, self.counted_ns
         self.counted_step, self.counted_ns = step, inputs.now_ns
 
     def _name_absent(self, step: int | None) -> None:
@@ -239,6 +253,25 @@ def choose_stand_ins(inputs: PersistenceInput, named: Sequence[int]) -> dict[str
         for rank, node in replicas.items():
             found.setdefault(node, set()).add(rank)
     return {node: tuple(sorted(ranks)) for node, ranks in found.items()}
+
+
+def is_held(inputs: PersistenceInput, step: int) -> bool:
+    """Return whether all parts of a step are in memory, in files, or in both together."""
+    parts = inputs.catalogue.parts((inputs.generation, step), (), files=True)
+    if len(parts.ranks) >= inputs.world_size:
+        return True
+    points = (p for p in inputs.job.lineage.branch if p.generation == inputs.generation)
+    return any(is_whole(point, parts) for point in points)
+
+
+def lacks_own(inputs: PersistenceInput, named: Sequence[int]) -> bool:
+    """Return whether some rank can write no file of a step itself: its own copy is lost."""
+    steps = inputs.catalogue.steps(inputs.generation)
+    return any(
+        len(copies.memory.own) < inputs.world_size
+        and len(copies.memory.own | copies.files.ranks) < inputs.world_size
+        for copies in (steps[step] for step in named if step in steps)
+    )
 
 
 def is_stopped(job: JobRecord) -> bool:

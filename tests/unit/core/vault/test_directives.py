@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from everstep_common.reports import Turnover
+from everstep_common.reports import Storage, Turnover
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import CadenceChosen, Event, KeeperChosen, LayoutLearned
@@ -13,6 +13,8 @@ from everstep_controller.core.model.job import (
     JobState,
     Launcher,
     Members,
+    Planned,
+    PlannedKind,
 )
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence
@@ -107,6 +109,40 @@ def test_a_decision_that_follows_from_nothing_new_has_no_news_and_the_same_order
     assert [type(news) for news in first] == [LayoutLearned]
     told = snapshots.told()
     assert (snapshots.decide(), snapshots.told()) == ([], told)
+
+
+def _step_is_written_alone(job: JobRecord) -> Snapshots:
+    """Have b be away, whose rank is to write step 200 by itself, and 4 be recoverable before."""
+    job.spec = replace(job.spec, storage=Storage("/ckpt"))
+    job.lineage.recoverable_step, job.lineage.last_step = 4, 199
+    job.planned = Planned(PlannedKind.DRAIN, "people", "a test", 1, 0, 200)
+    snapshots = Snapshots(job)
+    snapshots.state.nodes["b"].silence.doubt = "its agent is away"
+    return snapshots
+
+
+def test_of_steps_whose_own_copies_are_lost_one_stays_while_an_absent_rank_writes_another() -> None:
+    snapshots = _step_is_written_alone(_job("a", "b", "c"))
+    # The agent of b came back without its memory, saved a step, and is away again.
+    snapshots.report("a", (0, 4), (0, 5), (0, 6))
+    snapshots.report("b", (1, 60))
+    snapshots.report("c", *((rank, step) for rank in (2, 1) for step in (4, 5, 6)))
+    snapshots.decide()
+    assert snapshots.known.orders.absent.step == 200
+    # There is no other one to restore from than 6.
+    assert snapshots.known.orders.recoverable.dead_steps == (4, 5, 60)
+
+
+def test_nothing_makes_room_for_a_step_before_all_members_have_told_what_they_hold() -> None:
+    snapshots = _step_is_written_alone(_job("a", "b", "c"))
+    snapshots.report("a", (0, 5), (0, 6))
+    snapshots.decide()
+    assert snapshots.known.orders.absent.step == 200
+    # What the core knows of, 4, may have been freed for 5 before the controller started again.
+    assert snapshots.known.orders.recoverable.dead_steps == ()
+    snapshots.report("c", *((rank, step) for rank in (2, 1) for step in (5, 6)))
+    snapshots.decide()
+    assert snapshots.known.orders.recoverable.dead_steps == (6,)
 
 
 def test_nothing_of_an_older_generation_is_left_in_the_orders_of_a_new_one() -> None:

@@ -9,11 +9,13 @@ from everstep_common.reports import Storage, StoredStep
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
+from everstep_controller.core.vault.copies import Tier
 from everstep_controller.core.vault.persistence import (
     Persistence,
     PersistenceInput,
     choose_stand_ins,
     first_stored_ns,
+    lacks_own,
 )
 from unit.core.vault.vault_story import NODES, S, copy, job, ring, stored
 
@@ -51,7 +53,17 @@ class Story:
         self.now_s += after_s
         if recoverable is not None:
             self.recoverable = recoverable
+        self._hold()
         return self.planner.decide(self.inputs())
+
+    def _hold(self) -> None:
+        """Have all ranks hold their own copies of the steps that matter, whatever is written."""
+        number = self.job.generation.number
+        steps = {self.recoverable, *(self.planner.named if self.planner.generation else ())}
+        for rank, node in enumerate(NODES) if steps != {None} else ():
+            held = [c for c in self.catalogue.held(node).values() if c.tier is Tier.DISK]
+            own = [copy(node, rank, n, generation=number) for n in steps if n is not None]
+            self.catalogue.replace(node, [*held, *own], self.catalogue.settled(node))
 
     def write(self, *steps: int, whole: tuple[StoredStep, ...] = ()) -> None:
         """Have all files of some steps reported, and some steps as whole in storage."""
@@ -360,6 +372,36 @@ def test_replicas_stand_in_for_ranks_whose_node_is_away() -> None:
     assert choose_stand_ins(story.inputs(), [4]) == {"b": (0,)}
     story.catalogue = ring([4], files=[4])
     assert choose_stand_ins(story.inputs(), [4]) == {}
+
+
+def test_replicas_stand_in_for_ranks_whose_agent_has_lost_its_memory() -> None:
+    story = Story(catalogue=ring([4]))
+    assert not lacks_own(story.inputs(), [4])
+    story.catalogue.replace("a", (), 1)
+    assert lacks_own(story.inputs(), [4])
+    assert choose_stand_ins(story.inputs(), [4]) == {"b": (0,)}
+    # The others have written theirs, and freed them.
+    written = [copy("b", 0, 4), copy("b", 1, 4, disk=True)]
+    story.catalogue.replace("b", written, 1)
+    story.catalogue.replace("c", [copy("c", 2, 4, disk=True)], 1)
+    assert lacks_own(story.inputs(), [4])
+    story.catalogue.replace("b", [*written, copy("b", 0, 4, disk=True)], 1)
+    assert not lacks_own(story.inputs(), [4])
+
+
+def test_a_step_of_which_a_part_was_lost_before_it_was_written_gives_way_to_the_next() -> None:
+    story = Story(Storage("/ckpt", every_ns=600 * S))
+    story.write(whole=(stored(1),))
+    story.look(5)
+    story.look(7, after_s=601)
+    assert story.planner.named == [7]
+    # The agent of b has lost its memory, and the replica has been freed: nobody can write rank 1.
+    story.catalogue.replace("a", [copy("a", 0, 7, disk=True)], 1)
+    story.catalogue.replace("b", (), 1)
+    story.planner.decide(replace(story.inputs(), recoverable=None))
+    assert story.planner.named == []
+    story.look(9)
+    assert story.planner.named == [9], "it does not wait for another ten minutes"
 
 
 def test_a_wait_for_what_nobody_holds_any_more_is_over_at_once() -> None:
