@@ -144,6 +144,24 @@ def test_the_own_copy_of_a_rank_whose_replica_is_lost_travels_again(tmp_path: Pa
     asyncio.run(life())
 
 
+def test_a_keeper_that_has_lost_its_memory_is_sent_again_what_is_still_needed(
+    tmp_path: Path,
+) -> None:
+    async def life() -> None:
+        async with running(settings(tmp_path / "a"), "node-1") as first, training(first) as rank:
+            async with running(settings(tmp_path / "b"), "node-2") as second:
+                await _committed_and_replicated(first, second, rank, 4)
+                address = second.jobs.bulk_address
+            # Its agent comes back under the same address, as with the port that is shipped.
+            port = int(address.rpartition(":")[2])
+            async with running(settings(tmp_path / "c", bulk_port=port), "node-2") as again:
+                assert again.jobs.bulk_address == address
+                again.direct(1)
+                await again.outlet.until(lambda: (1, 0, 4, True) in again.outlet.copies())
+
+    asyncio.run(life())
+
+
 def test_every_committed_step_travels_and_a_slot_waits_until_it_is_recoverable(
     tmp_path: Path,
 ) -> None:

@@ -6,6 +6,7 @@ Before those of a new generation travels what it began from, where this node has
 import asyncio
 import logging
 import random
+from typing import NamedTuple
 
 from everstep_agent.concurrency.generation_tasks import Spawn
 from everstep_agent.vault.job_vault import JobVault
@@ -20,6 +21,19 @@ _MISMATCHES_MAX = 2
 # How often a node may refuse the copy that a generation began from before it is given up: the steps
 # of the generation itself wait behind it.
 _REFUSALS_MAX = 5
+# A copy that is still needed is offered again so long after it was acknowledged, and then after
+# twice as long each time: its keeper's agent may have come back without its memory, under the same
+# address. What is there is not sent again.
+_AGAIN_S, _AGAIN_S_MAX = 5.0, 60.0
+# The loop looks no more often than this for what is to be offered again.
+_LOOK_S = 1.0
+
+
+class _Acknowledged(NamedTuple):
+    """Until when an acknowledged replica is believed to be there, and for how long it was."""
+
+    until_s: float
+    wait_s: float
 
 
 class Replicator:
@@ -31,8 +45,9 @@ class Replicator:
         self._jitter = jitter
         self._busy: set[int] = set()
         # (step, address) pairs that need no attempt: acknowledged, and given up.
-        self._stored: set[tuple[CopyKey, ReplicaTarget]] = set()
+        self._stored: dict[tuple[CopyKey, ReplicaTarget], _Acknowledged] = {}
         self._given_up: set[tuple[CopyKey, ReplicaTarget]] = set()
+        self._begun_from = vault.initial_copies
 
     async def run(self) -> None:
         """Look at every change, until cancelled."""
@@ -40,7 +55,17 @@ class Replicator:
             for key in self.due_copies():
                 self._busy.add(key.rank)
                 self._spawn(self._replicate(key), f"replicate {self._vault.job} {key}")
-            await self._vault.change_signal.wait()
+            await self._next_change()
+
+    async def _next_change(self) -> None:
+        """Wait for a change, or until something is to be offered again."""
+        until_s = min((one.until_s for one in self._stored.values()), default=None)
+        left_s = None if until_s is None else max(_LOOK_S, until_s - _now_s())
+        try:
+            async with asyncio.timeout(left_s):
+                await self._vault.change_signal.wait()
+        except TimeoutError:
+            return
 
     def due_copies(self) -> list[CopyKey]:
         """Return the oldest step of each idle rank that still has to travel."""
@@ -49,12 +74,18 @@ class Replicator:
             for manifest, _ in self._vault.holdings.manifests()
             if self._is_mine(manifest.key)
         }
-        self._stored = {done for done in self._stored if done[0] in own}
+        if self._vault.initial_copies is not self._begun_from:
+            # A plan knows of all copies that there are, whatever was acknowledged before it.
+            self._begun_from = self._vault.initial_copies
+            own_alone = self._begun_from.only_here
+            self._stored = {k: one for k, one in self._stored.items() if k[0] not in own_alone}
+        self._stored = {done: one for done, one in self._stored.items() if done[0] in own}
         self._given_up = {done for done in self._given_up if done[0] in own}
         first: dict[int, CopyKey] = {}
         # In reverse, so that the oldest key of a rank is the one that stays. The copies that a
         # generation began from are older than its own, and it depends on them until it has some.
-        for key in sorted(own, reverse=True):
+        # What is offered again only gives way to what was never acknowledged.
+        for key in sorted(own, key=lambda key: (self.is_stored(key), key), reverse=True):
             if self._wanted(key) and key.rank not in self._busy:
                 first[key.rank] = key
         return list(first.values())
@@ -76,7 +107,9 @@ class Replicator:
         target = self._vault.target
         if target is None or not self._is_mine(key):
             return False
-        if (key, target) in self._stored or (key, target) in self._given_up:
+        stored = self._stored.get((key, target))
+        believed = stored is not None and _now_s() < stored.until_s
+        if believed or (key, target) in self._given_up:
             return False
         return not self._vault.recoverable.frees(key, replica=True)
 
@@ -89,7 +122,7 @@ class Replicator:
                 assert target is not None
                 try:
                     if await self._attempt(key, target):
-                        self._stored.add((key, target))
+                        self._acknowledge(key, target)
                     else:
                         self._given_up.add((key, target))
                     return
@@ -101,6 +134,10 @@ class Replicator:
                         self._given_up.add((key, target))
                         return
                 except OSError as error:
+                    if self._stored.pop((key, target), None) is not None:
+                        # What was acknowledged before holds up nothing newer.
+                        self._acknowledge(key, target)
+                        return
                     refusals += isinstance(error, TransferRefusedError)
                     self._vault.context.counters.replication_failures += 1
                     what = (self._vault.job, key, target.node, error or "no answer")
@@ -114,6 +151,11 @@ class Replicator:
             self._busy.discard(key.rank)
             self._vault.change_signal.notify()
 
+    def _acknowledge(self, key: CopyKey, target: ReplicaTarget) -> None:
+        before = self._stored.get((key, target))
+        wait_s = _AGAIN_S if before is None else min(2 * before.wait_s, _AGAIN_S_MAX)
+        self._stored[key, target] = _Acknowledged(_now_s() + wait_s, wait_s)
+
     async def _attempt(self, key: CopyKey, target: ReplicaTarget) -> bool:
         """Send a copy; False: it is not here any more."""
         # The pin lasts until the hash is acknowledged: bytes that are written after sendfile has
@@ -126,9 +168,9 @@ class Replicator:
             target.node, target.address, vault.lineage, vault.transfer_key
         )
         try:
-            await put_copy(remote, pinned.manifest, pinned.region, vault.context.outgoing)
-            vault.context.counters.replicated += 1
-            vault.context.counters.replicated_bytes += pinned.manifest.size_bytes
+            if await put_copy(remote, pinned.manifest, pinned.region, vault.context.outgoing):
+                vault.context.counters.replicated += 1
+                vault.context.counters.replicated_bytes += pinned.manifest.size_bytes
         except MismatchError:
             if await vault.verifier.verify_again(pinned):
                 raise
@@ -145,3 +187,7 @@ class Replicator:
                     await self._vault.change_signal.wait()
         except TimeoutError:
             return
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

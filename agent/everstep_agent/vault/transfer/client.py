@@ -112,11 +112,12 @@ class MismatchError(BulkError):
 
 async def put_copy(
     remote: RemoteAgent, manifest: CopyManifest, region: Region, engine: TransferEngine
-) -> None:
+) -> bool:
     """Store a replica; returns when the other agent has acknowledged the hash. Raises OSError.
 
-    TransferRefusedError when it is not wanted there, MismatchError when the bytes arrived changed.
-    What a cut attempt has brought is not sent again by the next one.
+    False: it was there already, and nothing was sent. TransferRefusedError when it is not wanted
+    there, MismatchError when the bytes arrived changed. What a cut attempt has brought is not sent
+    again by the next one.
     """
     connection = await connect(remote, engine.timeout_s)
     try:
@@ -125,6 +126,7 @@ async def put_copy(
         said = await receive_answer(
             connection, _PATIENCE * engine.timeout_s, SendStripes, CopyStored
         )
+        sent = isinstance(said, SendStripes)
         if isinstance(said, SendStripes):
             outgoing = OutgoingCopy(region, StripeQueue(missing_stripes(said.present, size)))
             streams = TransferStreams(remote, key, said.nonce, engine)
@@ -134,6 +136,7 @@ async def put_copy(
             )
         if not isinstance(said, CopyStored) or said.root_hash != manifest.root_hash:
             raise MismatchError(f"{manifest.key} arrived changed at {remote.address}")
+        return sent
     finally:
         connection.close()
 
