@@ -202,6 +202,12 @@ class Coverage:
         single = {layout for layout, count in counts.items() if count == 1}
         return bool(single) and not single.issubset(c.layout for c in self if not c.replica)
 
+    @property
+    def exposed(self) -> Set[str]:
+        """Return the nodes that have the only copy of some layout."""
+        counts = self._covered().layouts
+        return {copy.node for copy in self if counts[copy.layout] == 1}
+
     def __iter__(self) -> Iterator[Copy]:
         """Yield the copies in no order."""
         return chain.from_iterable(copies.values() for copies in self._nodes.values())
@@ -364,7 +370,8 @@ class GenerationCopies:
         replicas. But a rank whose own copies are lost, as with its agent, makes no second replica
         of them: such steps never survive the loss of any one node, and where others kept them all,
         no slot would get free. Only the newest of them is kept, to restore from until there is a
-        step that does.
+        step that does; and an older one as long as that survives the loss of a node which the newer
+        ones do not, of which replicas of other ranks are still on their way.
         """
         asked = (world_size, after, learned)
         if self._asked != asked:
@@ -375,8 +382,8 @@ class GenerationCopies:
         self, world_size: int, after: int | None, learned: Collection[str]
     ) -> list[int]:
         ahead, found = set[int](), []
-        # Whether there is one to restore from that is as new as those that are looked at.
-        kept = after is not None
+        # Of those that are kept to restore from, the nodes that must not be lost.
+        kept: list[Set[str]] = [] if after is None else [frozenset()]
         for step in sorted(self.steps, reverse=True):
             if after is not None and step <= after:
                 break
@@ -387,8 +394,11 @@ class GenerationCopies:
                 if not copies.whole(world_size, learned):
                     found.append(step)
                 elif copies.memory.orphaned:
-                    found += [step] if kept else []
-                    kept = True
+                    exposed = copies.memory.exposed
+                    if any(newer <= exposed for newer in kept):
+                        found.append(step)
+                    else:
+                        kept.append(exposed)
             ahead |= own
         return found[::-1] if found and self._all_told(world_size) else []
 

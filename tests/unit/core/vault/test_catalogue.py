@@ -75,6 +75,22 @@ def test_of_steps_whose_own_copies_are_lost_for_good_only_the_newest_is_kept() -
     assert (found.step, found.dead_steps) == (None, (4, 5))
 
 
+def test_of_such_steps_an_older_one_is_kept_until_replicas_of_the_newest_have_come() -> None:
+    catalogue = Catalogue()
+    catalogue.replace("a", [_copy("a", 0, 4), _copy("a", 2, 4), _copy("a", 0, 5)], 0)
+    catalogue.replace("b", [_copy("b", 1, 60)], 0)
+    own = [_copy("c", rank, step) for rank in (2, 1) for step in (4, 5)]
+    fourth = [_copy("d", 0, 4), _copy("d", 0, 5)]
+    catalogue.replace("c", own, 0)
+    catalogue.replace("d", fourth, 0)
+    # Whichever of a and d is lost, 4 could be restored; 5 neither without c.
+    assert catalogue.recoverable(1, (*NODES, "d"), WORLD).dead_steps == (4,)
+    catalogue.replace("d", [_copy("d", 0, 4)], 0)
+    assert catalogue.recoverable(1, (*NODES, "d"), WORLD).dead_steps == ()
+    catalogue.replace("d", fourth, 0)
+    assert catalogue.recoverable(1, (*NODES, "d"), WORLD).dead_steps == (4,)
+
+
 def test_the_loss_of_any_one_node_leaves_the_newest_step() -> None:
     for dead in NODES:
         catalogue = _ring(4, 5)

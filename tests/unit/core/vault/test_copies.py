@@ -69,9 +69,17 @@ def _recoverable(
             len(n) < 2 and layout not in own_layouts[step] for layout, n in layouts[step].items()
         )
     }
+    # Of each, the nodes that have the only copy of some part.
+    exposed = {
+        step: set().union(*(n for n in layouts[step].values() if len(n) < 2)) for step in orphans
+    }
+    if newest is None:
+        orphans = {
+            step
+            for step in orphans
+            if any(other > step and exposed[other] <= exposed[step] for other in orphans)
+        }
     dead = passed.difference(whole) | orphans
-    if newest is None and orphans:
-        dead.remove(max(orphans))
     return Recoverable(newest, tuple(sorted(dead)) if len(own) >= world_size else ())
 
 
