@@ -139,7 +139,7 @@ def test_nothing_makes_room_for_a_step_before_all_members_have_told_what_they_ho
     snapshots.decide()
     assert snapshots.known.orders.absent.step == 200
     # What the core knows of, 4, may have been freed for 5 before the controller started again.
-    assert snapshots.known.orders.recoverable.dead_steps == ()
+    assert not snapshots.known.orders.recoverable.dead_steps
     snapshots.report("c", *((rank, step) for rank in (2, 1) for step in (5, 6)))
     snapshots.decide()
     assert snapshots.known.orders.recoverable.dead_steps == (6,)
