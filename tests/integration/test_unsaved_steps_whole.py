@@ -21,7 +21,9 @@ def _found(fleet: RealFleet) -> list[dict[str, str]]:
     return [one for one in told if one["condition"] == "StepsUnsaved"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGSTOP], ids=["ended", "stopped"])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSTOP], ids=["ended", "killed", "stopped"]
+)
 def test_a_job_without_the_agent_of_a_member_says_what_a_failure_would_cost(number: int) -> None:
     limit = f"unsaved_max_s = {_LIMIT_S}"
     with running_fleet(*_NODES, core_lines=(limit,)) as fleet:
