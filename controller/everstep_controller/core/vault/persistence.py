@@ -257,6 +257,9 @@ def choose_stand_ins(inputs: PersistenceInput, named: Sequence[int]) -> dict[str
 
 def is_held(inputs: PersistenceInput, step: int) -> bool:
     """Return whether all parts of a step are in memory, in files, or in both together."""
+    copies = inputs.catalogue.steps(inputs.generation).get(step)
+    if copies is not None and len(copies.memory.ranks) >= inputs.world_size:
+        return True  # as a rule: to unite a hundred thousand ranks with their files takes its time
     parts = inputs.catalogue.parts((inputs.generation, step), (), files=True)
     if len(parts.ranks) >= inputs.world_size:
         return True
