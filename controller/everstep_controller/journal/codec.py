@@ -31,9 +31,11 @@ from everstep_controller.journal import progress_columns
 # Typed as Any: which reports there are is known only at run time.
 _REPORTED: Any = Reported
 # A report is stored under the name of its record, whatever carries it.
+_EVENT_TYPES: dict[str, Any] = {
+    kind.__name__: _REPORTED[kind] if kind in REPORTS else kind for kind in EVENT_KINDS
+}
 _EVENTS: dict[str, msgspec.json.Decoder[Event]] = {
-    kind.__name__: msgspec.json.Decoder(_REPORTED[kind] if kind in REPORTS else kind)
-    for kind in EVENT_KINDS
+    name: msgspec.json.Decoder(stored) for name, stored in _EVENT_TYPES.items()
 }
 _ACTIONS: dict[str, type[Action]] = {kind.__name__: kind for kind in typing.get_args(Action)}
 # A batch of progress, which is not stored as other batches are.
