@@ -26,7 +26,7 @@ CHECKS := check-types check-pyright check-layers check-pages check-style
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dist test test-jitter test-real test-long field check $(CHECKS) house format \
+.PHONY: help install demo dist test test-jitter test-real test-long field field-hangs check $(CHECKS) house format \
 	reference proto clean
 
 help: ## List what can be made.
@@ -90,6 +90,10 @@ test-long: $(FRAMEWORKS) ## Run the long seeded tests, and the mutants (some hou
 field: $(FRAMEWORKS) ## Play the field for an hour, as root: booted machines, shipped units, users' jobs, faults (FIELD="--minutes 5 --machines 3").
 	@.ci/install-servers
 	PYTHONPATH=tests $(BIN)/python -m field $(FIELD)
+
+field-hangs: $(READY) ## Hang 120 jobs under the shipped units, as root, and time how soon each trains on (FIELD="--repeats 3").
+	@.ci/install-servers
+	PYTHONPATH=tests $(BIN)/python -m field.hangs $(FIELD)
 
 check: $(TORCH_READY) ## Run what CI runs before the tests: style, types, layers, generated files.
 	@$(MAKE) --no-print-directory --jobs=$(WORKERS) --output-sync=target $(CHECKS)

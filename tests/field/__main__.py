@@ -5,25 +5,17 @@ is over: the same command goes on with the first round that is not there yet.
 """
 
 import argparse
-import contextlib
 import json
-import os
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from field.faults.catalogue import KINDS
 from field.jobs.shapes import SHAPES
-from field.machines.image import REPOSITORY, build_image
-from field.machines.machine import remove_groups
+from field.machines.image import REPOSITORY
+from field.namespaces import run_inside
 from field.observation.records import Round, read
 from field.report import Report, figures, markdown, report, text
-from real.booted_box import NEEDS, can_boot
-from real.sandbox import denies_containers
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -54,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     folder = options.folder or REPOSITORY / f".venv/reports/field/seed-{options.seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    if not options.report and (code := _play(options, folder, arguments)):
+    if not options.report and (code := run_inside("field.inside", [str(folder), *arguments])):
         print(f"the field ended early with code {code}; the same command goes on")
         return code
     rounds = kept(folder)
@@ -75,48 +67,6 @@ def _told(made: Report, options: argparse.Namespace) -> str:
 def kept(folder: Path) -> list[Round]:
     """Return the rounds that are kept, in order."""
     return [read(path) for path in sorted(folder.glob("round-*.json"))]
-
-
-def _play(options: argparse.Namespace, folder: Path, arguments: Sequence[str]) -> int:
-    """Run the rounds in namespaces of their own; return an exit code, 0 for all played."""
-    reason = denies_containers() if can_boot() else f"needs root and {', '.join(NEEDS)}"
-    if reason:
-        print(f"the field cannot be played: {reason} (apt: systemd-container dbus)")
-        return 1
-    image = build_image(REPOSITORY / ".venv/field")
-    work = Path(tempfile.mkdtemp(prefix="everstep-field-", dir="/tmp"))
-    try:
-        return _in_namespaces(work, image, folder, arguments)
-    finally:
-        remove_groups(work.name)
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def _in_namespaces(work: Path, image: Path, folder: Path, arguments: Sequence[str]) -> int:
-    # If this process is killed, what it started is killed as well, and so is all within.
-    unshare = ("unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-    inside = (sys.executable, "-m", "field.inside", str(work), str(image), str(folder))
-    process = subprocess.Popen(
-        ["setpriv", "--pdeathsig", "KILL", *unshare, *inside, *arguments],
-        env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        start_new_session=True,
-    )
-
-    def forward(number: int, _: object) -> None:
-        # unshare itself minds no signal: it waits for its child.
-        with contextlib.suppress(OSError):
-            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
-            for child in children.split():
-                os.kill(int(child), number)
-
-    before = {one: signal.signal(one, forward) for one in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        return process.wait()
-    finally:
-        process.kill()
-        process.wait()
-        for one, handler in before.items():
-            signal.signal(one, handler)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Rounds of a run, played one after the other in the run's own namespaces."""
 
-import signal
 import subprocess
 import sys
 import time
@@ -9,6 +8,7 @@ from pathlib import Path
 
 from field.__main__ import parse
 from field.machines.image import REPOSITORY
+from field.namespaces import stop_at_signals
 from field.observation.records import write
 from field.rounds import Options, Play, StoppedError, play
 
@@ -23,7 +23,7 @@ class Run:
         self._playing: Play | None = None
         self._stopped = False
 
-    def stop(self, *_: object) -> None:
+    def stop(self) -> None:
         """End the round that is played, without keeping it."""
         self._stopped = True
         if self._playing is not None:
@@ -54,7 +54,7 @@ class Run:
         print(f"round {number + 1} of {self._rounds}, all over about {until}", flush=True)
 
 
-def _commit() -> str:
+def commit() -> str:
     """Return the commit of this checkout; empty where git cannot tell."""
     command = ["git", "-C", str(REPOSITORY), "rev-parse", "--short=8", "HEAD"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -77,13 +77,12 @@ def main(arguments: Sequence[str]) -> int:
         steps=told.steps,
         step_s=told.step_seconds,
         memory_bytes=told.memory_mib << 20,
-        commit=_commit(),
+        commit=commit(),
         shapes=tuple(told.shapes),
         faults=tuple(told.faults),
     )
     run = Run(Path(work), options, rounds)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, run.stop)
+    stop_at_signals(run.stop)
     return run.play()
 
 

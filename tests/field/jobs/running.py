@@ -142,15 +142,20 @@ class Job:
 
     def ranks(self, machine: Machine) -> list[int]:
         """Return the processes of its ranks on a machine, by the numbers they have outside."""
+        found = self.generations(machine)
+        newest = found[max(found)] if found else set()
+        # What a rank started itself, such as a loader's worker, is none.
+        return sorted(pid for pid in newest if _parent(pid) not in newest)
+
+    def generations(self, machine: Machine) -> dict[int, set[int]]:
+        """Return the processes on a machine by generation, those that ranks started among them."""
         found: dict[int, set[int]] = {}
         for group in machine.groups(f"{self.unit}/everstep-*-gen-*"):
             number = int(group.name.rpartition("-")[2])
             with contextlib.suppress(OSError):
                 words_ = (group / "cgroup.procs").read_text().split()
                 found.setdefault(number, set()).update(map(int, words_))
-        newest = found[max(found)] if found else set()
-        # What a rank started itself, such as a loader's worker, is none.
-        return sorted(pid for pid in newest if _parent(pid) not in newest)
+        return found
 
     def result(self, reference: Reference, finished: bool) -> JobResult:
         """Return how it ended, beside its reference."""

@@ -49,6 +49,8 @@ class Fleet:
     dataset: Storage
     # The machine that the controller is on; a fault may move it.
     control: str
+    # Its `automation.mode`.
+    mode: str
 
     def machine(self, name: str) -> Machine:
         """Return a machine."""
@@ -103,7 +105,9 @@ class Fleet:
 
 
 @contextlib.contextmanager
-def booted_fleet(site: Site, work: Path, built: Path, memory_bytes: int) -> Iterator[Fleet]:
+def booted_fleet(
+    site: Site, work: Path, built: Path, memory_bytes: int, mode: str = "enforce"
+) -> Iterator[Fleet]:
     """Yield a fleet of an image that runs; everything of it ends on the way out."""
     with contextlib.ExitStack() as stack:
         memory = stack.enter_context(_tmpfs(work / "memory", None))
@@ -122,13 +126,13 @@ def booted_fleet(site: Site, work: Path, built: Path, memory_bytes: int) -> Iter
                 *(work.parent.name, memory_bytes),
             )
             machines[place.name] = stack.enter_context(machine(place, [layer], memory, fixed))
-        fleet = Fleet(site, work, machines, network, filer, results, dataset, site.control)
+        fleet = Fleet(site, work, machines, network, filer, results, dataset, site.control, mode)
         for share in (filer, results):
             _share(share)
         _certify(fleet, layer)
         for one in machines.values():
             _configure(one)
-        _enable_controller(fleet.controller)
+        _enable_controller(fleet)
         fleet.name_controller()
         with ThreadPoolExecutor(len(machines)) as pool:
             list(pool.map(Machine.boot, machines.values()))
@@ -205,19 +209,16 @@ def _words(one: Machine) -> dict[str, str]:
     return {"name": one.name, "address": one.place.address, "rack": one.place.rack}
 
 
-def _enable_controller(one: Machine) -> None:
-    configure_controller(one)
-    enable(one, "everstep-controller")
-
-
-def configure_controller(one: Machine) -> None:
-    """Edit the shipped settings of the controller: an address for all machines, and mTLS."""
+def _enable_controller(fleet: Fleet) -> None:
+    """Edit the shipped settings of the controller: an address for all machines, mTLS, its mode."""
+    one = fleet.controller
     path = one.root / "etc/everstep/controller.toml"
     text = path.read_text().replace(
         'listen = "unix:/run/everstep-controller/controller.sock"',
         f'listen = "{one.place.address}:{CONTROLLER_PORT}"',
     )
-    path.write_text(_with_tls(text).replace('mode = "advise"', 'mode = "enforce"'))
+    path.write_text(_with_tls(text).replace('mode = "advise"', f'mode = "{fleet.mode}"'))
+    enable(one, "everstep-controller")
 
 
 def _with_tls(text: str) -> str:

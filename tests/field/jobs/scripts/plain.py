@@ -28,6 +28,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--losses", type=Path, required=True)
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--checkpoint-every", type=int, default=20)
+    parser.add_argument("--save-seconds", type=float, default=0.0, help="of slow storage")
     parser.add_argument("--tell", choices=("steps", "bar", "nothing"), default="steps")
     parser.add_argument("--accumulate", type=int, default=1, help="parts of each step's batch")
     parser.add_argument("--evaluate-every", type=int, default=0)
@@ -62,9 +63,15 @@ def load(path: Path, weights: Array) -> int:
         return int(saved["step"]) + 1
 
 
-def save(path: Path, weights: Array, step: int) -> None:
+def save(path: Path, weights: Array, step: int, seconds: float) -> None:
     partial = path.with_suffix(f".{os.getpid()}.partial")
+    until = time.monotonic() + seconds
     with partial.open("wb") as file:
+        while time.monotonic() < until:
+            file.write(bytes(1 << 16))
+            os.fsync(file.fileno())
+            time.sleep(0.05)
+            file.seek(0)
         np.savez(file, weights=weights, step=step)
     partial.replace(path)
 
@@ -118,7 +125,7 @@ def finish(options: argparse.Namespace, step: int, loss: float, weights: Array) 
     if options.tell == "steps":
         print(f"step {step} loss {loss:.4f}", flush=True)
     if (step + 1) % options.checkpoint_every == 0:
-        save(options.checkpoint, weights, step)
+        save(options.checkpoint, weights, step, options.save_seconds)
     if options.evaluate_every and (step + 1) % options.evaluate_every == 0:
         time.sleep(options.evaluate_seconds)
 

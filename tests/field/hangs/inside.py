@@ -1,0 +1,57 @@
+"""Runs of hangs, played on one fleet in the namespaces of its own."""
+
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from field.hangs.__main__ import parse
+from field.hangs.runs import BOUND_S, HangRun, Runs, run
+from field.machines.fleet import Fleet, booted_fleet
+from field.machines.site import make_site
+from field.namespaces import stop_at_signals
+
+_STOPPED = 143
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what the command line says, on machines whose controller only advises, as shipped."""
+    work, image, path, *rest = arguments
+    told = parse(rest)
+    stopping = threading.Event()
+    stop_at_signals(stopping.set)
+    runs = Runs(Path(path), told.repeats, tuple(told.only), told.seed)
+    site = make_site(told.machines)
+    memory = told.memory_mib << 20
+    with booted_fleet(site, Path(work) / "hangs", Path(image), memory, mode="advise") as fleet:
+        with ThreadPoolExecutor(told.tracks) as pool:
+            tracks = [pool.submit(_run_track, runs, fleet, stopping) for _ in range(told.tracks)]
+        for one in tracks:
+            one.result()
+    return _STOPPED if stopping.is_set() else 0
+
+
+def _run_track(runs: Runs, fleet: Fleet, stopping: threading.Event) -> None:
+    for number, kind in runs.take():
+        try:
+            made = run(kind, number, fleet, stopping.is_set)
+        except (AssertionError, OSError, ValueError) as error:
+            made = HangRun(kind.name, failed=f"{type(error).__name__}: {error}"[:500])
+        if stopping.is_set():
+            return
+        runs.keep(made)
+        print(f"{number + 1:4}  {kind.name}: {_words(made)}", flush=True)
+
+
+def _words(made: HangRun) -> str:
+    if made.failed:
+        return f"says nothing: {made.failed}"
+    if made.next_step_s is None:
+        return f"{made.restarts} restarts" + f", no step in {BOUND_S:g} s" * bool(made.marks)
+    marks = {name: round(seconds, 1) for name, seconds in sorted(made.marks.items())}
+    return f"new step after {made.next_step_s:.1f} s, {marks}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
