@@ -285,3 +285,29 @@ async def test_a_spare_keeps_the_replicas_of_a_job_on_one_node_and_goes_on_from_
         await control.hear()
         async with trainer(node, _COPY_BYTES, generation=2) as rank:
             assert await rank.restore() == payload
+
+
+@lived
+async def test_a_member_whose_generation_has_stopped_fetches_what_another_one_only_has(
+    tmp_path: Path,
+) -> None:
+    payload = b"state" * 200_000
+    async with (
+        _member(tmp_path / "1", payload) as member,
+        running(settings(tmp_path / "2"), "node-2") as node,
+        launcher(node) as control,
+    ):
+        node.order(start_generation=plan(1, first_rank=1, node_count=2))
+        await control.hear()
+        async with trainer(node, _COPY_BYTES, rank=1) as rank:
+            await rank.save(1, payload)
+            await node.outlet.until(lambda: (1, 1, 1, False) in node.outlet.copies())
+        node.order(stop_generation=fleet_pb2.StopGeneration(job="demo", generation=1))
+        await control.hear()
+        await control.tell(GenerationStopped(1, 29501, 99))
+        await node.outlet.until(lambda: node.outlet.bodies("generation_stopped"))
+        held = _memory(node)
+        _wait_as_spare(node, 0, 0, (member.source(member, 1),))
+        await node.outlet.until(lambda: (1, 0, 1, True) in node.outlet.copies())
+        # The copy alone: it gets no memory for ranks.
+        assert held < _memory(node) <= held + _COPY_BYTES

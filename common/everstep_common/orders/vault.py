@@ -102,7 +102,8 @@ class SpareMemory:
     job_id: q.JobId = ""
     lineage_id: q.JobId = ""
     term: Term
-    # Largest copy of a rank, and how many ranks would come here.
+    # Largest copy of a rank, and how many ranks would come here; 0: none would, and what is fetched
+    # guards what another node only has.
     copy_bytes: q.SizeBytes
     processes: q.RanksOfNode
     # Copies of a silent member's ranks, whose place this node would take, and the first of these

@@ -3775,7 +3775,7 @@ class SpareMemory(_message.Message):
     job: _builtins.str
     """Name of the job."""
     copy_bytes: _builtins.int
-    """Largest copy of a rank."""
+    """Largest copy of a rank; 0: no ranks would come here, and `ahead` is what another node only has."""
     processes: _builtins.int
     """Ranks that would come here."""
     term: _builtins.int

@@ -74,6 +74,8 @@ class Restorer:
     async def _prepare_spare(self, wanted: SpareRequest) -> None:
         if wanted.ahead:
             await self._prefetch_for_spare(wanted)
+        if not wanted.copy_bytes:
+            return  # a guard of what one other node has: it gets no ranks for that
         vault, ranks = self._vault, min(len(wanted.ranks), _PROCESSES_MAX)
         try:
             # Copies are fetched first: slots can still be made while the processes start.

@@ -33,6 +33,7 @@ from everstep_controller.core.vault.cadence import (
     decide_cadence,
 )
 from everstep_controller.core.vault.catalogue import Catalogue, Recoverable
+from everstep_controller.core.vault.guards import find_guards
 from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.core.vault.persistence import (
     Persistence,
@@ -50,6 +51,8 @@ from everstep_controller.core.vault.replication import (
     plan_ring,
 )
 from everstep_controller.core.vault.spares import (
+    Prefetch,
+    SpareNeed,
     SpareOrders,
     plan_prefetches,
     spare_memory,
@@ -154,6 +157,8 @@ class VaultOrders:
     recoverable: Recoverable = field(default_factory=lambda: Recoverable(None, ()))
     cadence: Cadence = field(default_factory=Cadence)
     spares: SpareOrders = field(default_factory=SpareOrders)
+    # By node, what it fetches while the job waits, because one other node only has it.
+    guards: Mapping[str, Prefetch] = field(default_factory=dict)
     publish: Publish | None = None
     # By node, the other nodes' ranks whose files it writes to storage from its replicas.
     stand_ins: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -290,6 +295,7 @@ class JobSnapshots:
             recoverable,
             self._decide_cadence(job, state, phase, now_ns),
             self._prepare_spares(job, state, replication, recoverable.step),
+            find_guards(before.guards, job, state, catalogue),
             publish,
             choose_stand_ins(inputs, named) if away else {},
             None if wish is None else wish.after_step,
@@ -343,7 +349,7 @@ class JobSnapshots:
         orders = self.orders
         members = _keepers(self.generation, orders.replication)
         directed = self.holdings.holders.union(
-            members, orders.spares.waiting, orders.spares.prefetches
+            members, orders.spares.waiting, orders.spares.prefetches, orders.guards
         )
         shared = self._shared_directive()
         for node in sorted(directed):
@@ -465,6 +471,10 @@ class JobSnapshots:
 
     def _directive(self, node: str, shared: Directive) -> Directive:
         orders, spares = self.orders, self.orders.spares
+        if (guarded := orders.guards.get(node)) is not None:
+            # Copies alone: it needs no memory for ranks.
+            need, number = SpareNeed(0, 0), self.generation.number
+            return Directive(self.job, number, None, (), "", spare=need, prefetch=guarded)
         prefetch = spares.prefetches.get(node)
         if prefetch is not None or node in spares.waiting:
             spare, number = spares.memory, self.generation.number

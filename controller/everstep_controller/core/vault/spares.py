@@ -4,7 +4,7 @@ Memory of the size that they would need, and, as soon as a member is silent or l
 its ranks.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from everstep_common.orders import ShardSource
@@ -120,9 +120,11 @@ def find_prefetches(job: JobRecord, state: State, catalogue: Catalogue) -> dict[
     count = job.spec.processes_per_node
     ranks = {name: job.generation.members.place(name) * count for name in takers}
     copies = catalogue.steps(chosen.generation)[chosen.step].ordered()
+    held = [one for one in copies if one.node in there and one.tier is Tier.MEMORY]
     return {
         spare: Prefetch(
-            ranks[name], _sources(copies, range(ranks[name], ranks[name] + count), there)
+            ranks[name],
+            sources_of((c for c in held if 0 <= c.rank - ranks[name] < count), there),
         )
         for name, spare in takers.items()
     }
@@ -154,9 +156,8 @@ def _left(job: JobRecord, state: State) -> list[str]:
     return [node.name for node in known if node.claims or node.gone or not node.missed]
 
 
-def _sources(
-    copies: Sequence[Copy], ranks: range, there: Mapping[str, str]
-) -> tuple[ShardSource, ...]:
+def sources_of(copies: Iterable[Copy], there: Mapping[str, str]) -> tuple[ShardSource, ...]:
+    """Return copies as an agent is told of them, with the addresses of their nodes."""
     return tuple(
         ShardSource(
             copy.node,
@@ -169,5 +170,4 @@ def _sources(
             copy.layout,
         )
         for copy in copies
-        if copy.rank in ranks and copy.node in there and copy.tier is Tier.MEMORY
     )
