@@ -31,6 +31,8 @@ _LEDGER_S = 240.0
 # By the launcher, where storage is not mounted at that moment: a site begins it again. And where
 # its machine shuts down: the job goes on, and the launcher comes back with the machine.
 _REFUSED, _LEFT = 2, 143
+# Its agent did not come in time, or another launcher still lived: its unit begins it again.
+_BEGINS_AGAIN = 75
 # Of a machine that is frozen, or ends at this moment.
 _NO_ANSWER = (AssertionError, OSError, subprocess.SubprocessError)
 
@@ -119,7 +121,7 @@ class Job:
         for path in self.out.glob("code-*"):
             with contextlib.suppress(ValueError, OSError):
                 code = int(path.read_text())
-                if code not in (_REFUSED, _LEFT):
+                if code not in (_REFUSED, _LEFT, _BEGINS_AGAIN):
                     told[path.name.removeprefix("code-")] = code
         return told
 
